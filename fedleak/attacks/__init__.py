@@ -1,0 +1,1 @@
+"""The attacks: labels and images from updates, each registered with what it needs."""

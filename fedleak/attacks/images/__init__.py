@@ -1,0 +1,5 @@
+"""Image attacks, one module each with ``reconstruct(updates, model, ...) -> Tensor[B, C, H, W]`` in [0, 1]."""
+
+from fedleak.attacks.images import dlg
+
+__all__ = ["dlg"]

@@ -1,0 +1,5 @@
+"""Label attacks, one module each with ``recover(update, model, ...) -> LongTensor[n]`` of counts per class."""
+
+from fedleak.attacks.labels import gi, guess, idlg, llg
+
+__all__ = ["gi", "guess", "idlg", "llg"]

@@ -1,0 +1,39 @@
+"""GradInversion's label rule (Yin et al., CVPR 2021): the K rows with the smallest minimum."""
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.labels.inputs import head_gradient
+from fedleak.attacks.registry import Attack, Need, register
+from fedleak.federated import Update
+
+
+def recover(update: Update, model: nn.Module) -> Tensor:
+    """Name the K classes with the smallest entry in their row of the head's gradient; counts ``[n]`` of 0 and 1.
+
+    Raises
+    ------
+    ValueError
+        If there are more samples than classes: the rule cannot repeat a label.
+    """
+    gradient = head_gradient(update, model)
+    n_classes = len(gradient)
+    if update.samples > n_classes:
+        raise ValueError(
+            f"GI names distinct labels, so at most {n_classes} of them; this update holds {update.samples} samples"
+        )
+    found = gradient.amin(dim=1).topk(update.samples, largest=False).indices
+    return torch.zeros(n_classes, dtype=torch.long, device=gradient.device).index_fill_(0, found, 1)
+
+
+register(
+    Attack(
+        name="GI",
+        goal="labels",
+        paper="yin2021gradinversion",
+        equation="Eq. 7",
+        needs=frozenset({Need.HEAD_GRADIENT, Need.SAMPLE_COUNT}),
+        summary="The K rows of the last layer's gradient with the smallest minimum; no repeated labels.",
+        run=recover,
+    )
+)

@@ -1,0 +1,162 @@
+"""The `fedleak` command: run a chapter, build the book, look after the data."""
+
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from fedleak import notebooks
+from fedleak.data.cli import app as data_app
+
+
+class Profile(StrEnum):
+    """How much a chapter computes."""
+
+    quick = "quick"
+    paper = "paper"
+
+
+class Device(StrEnum):
+    """What a chapter computes on."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class _Commands(TyperGroup):
+    """Commands whose expected failures are one line on standard error and exit code 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (
+            ValueError,
+            FileNotFoundError,
+            PermissionError,
+            notebooks.NotebookFailed,
+            notebooks.BookFailed,
+        ) as error:
+            typer.secho(f"fedleak: {error}", err=True, fg=typer.colors.RED)
+            raise typer.Exit(1) from error
+
+
+class _PairedParameters(TyperCommand):
+    """A command whose `-p` takes two words, as papermill's does; typer has no repeated option of two words."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words, folded = iter(args), []
+        for word in words:
+            folded.append(word)
+            if word in ("-p", "--parameter"):
+                name = next(words, None)
+                if name is not None and "=" not in name:
+                    value = next(words, None)
+                    name = name if value is None else f"{name}={value}"
+                folded += [] if name is None else [name]
+        return super().parse_args(ctx, folded)
+
+
+app = typer.Typer(
+    name="fedleak",
+    cls=_Commands,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="What a federated-learning update gives away: run the chapters, build the book, look after the data.",
+    epilog="`fedleak COMMAND --help` explains a command and gives examples.",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedleak {version('fedleak')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
+
+_ProfileOption = Annotated[
+    Profile, typer.Option(help="quick: embedded data, minutes on a CPU. paper: the paper's own settings.")
+]
+_DeviceOption = Annotated[Device, typer.Option(help="auto: the GPU where there is one.")]
+
+
+@app.command(
+    cls=_PairedParameters,
+    epilog="Examples:\n\n"
+    "`fedleak run llg`\n\n"
+    "`fedleak run llg --profile paper --device cuda -p trials 100`\n\n"
+    "`fedleak run llg -p seed 7 --out /tmp/seed7.ipynb`",
+)
+def run(
+    name: Annotated[str, typer.Argument(help="The chapter: the name of a notebook in notebooks/.")],
+    profile: _ProfileOption = Profile.quick,
+    device: _DeviceOption = Device.auto,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p",
+            "--parameter",
+            metavar="NAME VALUE",
+            help="Set a parameter of the notebook (trials, seed, data_root, ...). May be repeated.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where to write the executed notebook. [default: where the book looks for it]"),
+    ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Keep the results under data/results/, with their provenance.")
+    ] = False,
+) -> None:
+    """Execute a chapter with papermill.
+
+    The result takes its name only once every cell has run. A run that was interrupted goes on where it stopped
+    when it is started again with the same parameters.
+    """
+    values = dict(_parse(pair) for pair in parameter or [])
+    if record:
+        values["record"] = True
+    written = notebooks.execute(name, profile=profile.value, device=device.value, parameters=values, out=out)
+    typer.echo(f"wrote {written}")
+
+
+@app.command(epilog="Examples:\n\n`fedleak book`\n\n`fedleak book --force`")
+def book(
+    profile: _ProfileOption = Profile.quick,
+    device: _DeviceOption = Device.auto,
+    force: Annotated[bool, typer.Option("--force", help="Execute every chapter, up to date or not.")] = False,
+) -> None:
+    """Execute the chapters that are out of date and build the book, warnings being errors."""
+    front = notebooks.build_book(profile=profile.value, device=device.value, force=force)
+    typer.echo(f"\nThe book is ready. Open {front.as_uri()}")
+
+
+def _parse(pair: str) -> tuple[str, Any]:
+    """Split NAME=VALUE and read the value as papermill's `-p` does."""
+    name, separator, text = pair.partition("=")
+    if not separator:
+        raise ValueError(f"-p takes a name and a value, as in `-p trials 100`; got only {name!r}")
+    constants = {"True": True, "False": False, "None": None}
+    if text in constants:
+        return name, constants[text]
+    for number in (int, float):
+        try:
+            return name, number(text)
+        except ValueError:
+            continue
+    return name, text
+
+
+app.add_typer(data_app, name="data")

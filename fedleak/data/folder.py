@@ -1,0 +1,177 @@
+"""Readers of plain files in a folder: MNIST's idx files and the packed `.npz` archives. No pickles."""
+
+import gzip
+import hashlib
+import io
+import json
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from .catalogue import GENDER, HAIR
+from .embedded import split_pool
+from .raw import Raw, centre_square
+
+MNIST_FOLDERS = ("MNIST/raw", "mnist", "mnist/raw")
+MNIST_MD5 = {
+    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+}
+"""Of the uncompressed files: the same whoever compressed them."""
+
+ARCHIVES = {
+    "svhn": "svhn.npz",
+    "cifar10": "cifar10.npz",
+    "cifar100": "cifar100.npz",
+    "cifar10-jpeg": "cifar10_jpeg.npz",
+    "celeba-hair": "celeba.npz",
+    "celeba-gender": "celeba.npz",
+    "tiny-imagenet": "tiny_imagenet.npz",
+    "imagenet": "imagenet_sample224.npz",
+}
+
+
+def mnist_files(root: Path, split: str) -> tuple[Path, Path] | None:
+    """Return where a split's images and labels are, compressed or not; None if one of them is missing."""
+    prefix = "train" if split == "train" else "t10k"
+    for folder in MNIST_FOLDERS:
+        found = [
+            next(
+                (path for path in (root / folder / stem, root / folder / f"{stem}.gz") if path.is_file()),
+                None,
+            )
+            for stem in (f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte")
+        ]
+        if found[0] and found[1]:
+            return found[0], found[1]
+    return None
+
+
+def read_mnist(root: Path, split: str) -> Raw | None:
+    """Read a split of MNIST from its idx files.
+
+    Returns
+    -------
+    Raw or None
+        None if they are not there; marked a subset if they are not the canonical files (by their MD5).
+
+    Raises
+    ------
+    ValueError
+        If a file is damaged, or the two do not fit; it names the file.
+    """
+    found = mnist_files(root, split)
+    if found is None:
+        return None
+    (pixels, pixels_canonical), (labels, labels_canonical) = _read_idx(found[0], 3), _read_idx(found[1], 1)
+    if len(pixels) != len(labels):
+        raise ValueError(f"{found[0]} holds {len(pixels)} images, but {found[1].name} {len(labels)} labels")
+    if len(labels) and labels.max() > 9:
+        raise ValueError(f"{found[1]} is damaged: it holds a label {labels.max()}, above 9")
+    canonical = pixels_canonical and labels_canonical
+    source = "MNIST's idx files" + ("" if canonical else ", not the canonical ones")
+    digits = tuple(str(digit) for digit in range(10))
+    return Raw(pixels[..., None], labels.astype(np.int64), digits, subset=not canonical, source=source)
+
+
+def _read_idx(path: Path, rank: int) -> tuple[np.ndarray, bool]:
+    """Read an idx file of bytes; also say whether it is the canonical one."""
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as reason:
+        raise ValueError(f"{path} is damaged: {reason}") from reason
+    header = 4 + 4 * rank
+    # Two zero bytes, 8 for unsigned bytes, the rank; then the length of each axis, big-endian.
+    if len(content) < header or content[:4] != bytes([0, 0, 8, rank]):
+        raise ValueError(f"{path} is damaged: not an idx file of bytes with {rank} axes")
+    shape = np.frombuffer(content, dtype=">u4", count=rank, offset=4).astype(int)
+    if len(content) != header + shape.prod():
+        raise ValueError(f"{path} is damaged: {len(content)} bytes instead of the {header + shape.prod()} it announces")
+    canonical = hashlib.md5(content).hexdigest() == MNIST_MD5[path.name.removesuffix(".gz")]
+    return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape), canonical
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Encoded images in one byte array, decoded by Pillow when asked for; square ones if `square`."""
+
+    blob: np.ndarray
+    offsets: np.ndarray
+    file: str
+    square: bool = False
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int, /) -> np.ndarray:
+        encoded = self.blob[self.offsets[index] : self.offsets[index + 1]].tobytes()
+        try:
+            with Image.open(io.BytesIO(encoded)) as image:
+                decoded = image.convert("RGB")
+        except OSError as reason:
+            raise ValueError(f"{self.file} is damaged: image {index} does not decode ({reason})") from reason
+        return np.asarray(centre_square(decoded) if self.square else decoded)
+
+
+def read_archive(root: Path, name: str, split: str, crop: bool = True) -> Raw | None:
+    """Read a split ("train" or "test") of a data set from its `.npz` archive.
+
+    An archive without official splits is split here, and its source says so.
+
+    Returns
+    -------
+    Raw or None
+        None if there is no archive, or none with this split. Always marked a subset.
+
+    Raises
+    ------
+    ValueError
+        If the archive is damaged or lacks a field; it names the file.
+    """
+    path = root / ARCHIVES.get(name, "")
+    if name not in ARCHIVES or not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            fields = {key: archive[key] for key in archive.files}
+        raw = _from_fields(fields, path, name, split, crop)
+        if len(raw.labels) and not 0 <= raw.labels.min() <= raw.labels.max() < len(raw.classes):
+            raise ValueError(f"a label is not one of its {len(raw.classes)} classes")
+        return raw
+    except (OSError, EOFError, LookupError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as reason:
+        raise ValueError(f"{path} is damaged or not the expected archive: {reason}") from reason
+
+
+def _from_fields(fields: dict[str, np.ndarray], path: Path, name: str, split: str, crop: bool) -> Raw:
+    source = f"{path.name}, a subset"
+    if "train_images" in fields:
+        part = split if "test_images" in fields else "train"
+        pixels, labels = fields[f"{part}_images"], fields[f"{part}_labels"]
+        if pixels.dtype != np.uint8 or pixels.ndim != 4 or len(pixels) != len(labels):
+            raise ValueError(f"{len(labels)} labels for {part} images {pixels.dtype} {pixels.shape}")
+        raw = Raw(pixels, labels.astype(np.int64), _names(fields), subset=True, source=source)
+        return raw if "test_images" in fields else split_pool(raw, split)
+
+    offsets = fields["offsets"]
+    if (np.diff(offsets) < 0).any() or offsets[-1] != len(fields["blob"]):
+        raise ValueError("its offsets do not fit its images")
+    celeba = name.startswith("celeba")
+    packed = Packed(fields["blob"], offsets, str(path), square=celeba and crop)
+    labels = fields[{"celeba-hair": "hair", "celeba-gender": "male"}.get(name, "labels")]
+    classes = {"celeba-hair": HAIR, "celeba-gender": GENDER}.get(name) or _names(fields)
+    if len(labels) != len(packed):
+        raise ValueError(f"{len(labels)} labels for {len(packed)} images")
+    raw = Raw(packed, labels.astype(np.int64), classes, subset=True, source=source)
+    if "split" in fields:
+        return raw.rows(np.flatnonzero(fields["split"] == (0 if split == "train" else 1)))
+    return split_pool(raw.of_labels(raw.labels, classes), split)
+
+
+def _names(fields: dict[str, np.ndarray]) -> tuple[str, ...]:
+    return tuple(json.loads(str(fields["classes"])))

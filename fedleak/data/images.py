@@ -1,0 +1,186 @@
+"""A labelled set of images, and the class-stratified ways to divide one."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Images:
+    """Labelled images of one data set and split.
+
+    Attributes
+    ----------
+    x : float32 tensor [N, C, H, W]
+        Pixels in [0, 1]; normalisation is the model's business.
+    y : int64 tensor [N]
+        Labels in [0, n_classes).
+    classes : tuple of str
+        The name of each class, in the order of the labels.
+    name, split : str
+        What was loaded, as `fedleak.data.load` spells it.
+    subset : bool
+        True where this is not the whole official set.
+    source : str
+        Where the pixels came from, in one line.
+    licence : str
+        The data set's licence or terms, in one line.
+
+    Raises
+    ------
+    ValueError
+        If shapes, types or ranges are not the above.
+    """
+
+    x: Tensor
+    y: Tensor
+    classes: tuple[str, ...]
+    name: str
+    split: str
+    subset: bool
+    source: str
+    licence: str
+
+    def __post_init__(self) -> None:
+        if self.x.ndim != 4 or self.x.dtype != torch.float32:
+            raise ValueError(f"{self.name}: x must be float32 [N, C, H, W], not {self.x.dtype} {list(self.x.shape)}")
+        if self.y.ndim != 1 or self.y.dtype != torch.int64:
+            raise ValueError(f"{self.name}: y must be int64 [N], not {self.y.dtype} {list(self.y.shape)}")
+        if len(self.x) != len(self.y):
+            raise ValueError(f"{self.name}: {len(self.x)} images but {len(self.y)} labels")
+        if not self.classes:
+            raise ValueError(f"{self.name}: no class names; expected at least one")
+        if len(self.y) == 0:
+            return
+        # NaN fails both comparisons, so it is refused here too.
+        if self.x.numel() and not (self.x.min() >= 0 and self.x.max() <= 1):
+            raise ValueError(
+                f"{self.name}: pixels must be in [0, 1], found [{self.x.min().item():g}, {self.x.max().item():g}]"
+            )
+        if self.y.min() < 0 or self.y.max() >= self.n_classes:
+            raise ValueError(
+                f"{self.name}: labels must be in [0, {self.n_classes}), "
+                f"found [{self.y.min().item()}, {self.y.max().item()}]"
+            )
+
+    @property
+    def n_classes(self) -> int:
+        """The number of classes, those without an image included."""
+        return len(self.classes)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of one image."""
+        _, channels, height, width = self.x.shape
+        return channels, height, width
+
+    @cached_property
+    def digest(self) -> str:
+        """The first 12 hexadecimal digits of a SHA-256 over pixels, labels and class names."""
+        sha = hashlib.sha256(repr((tuple(self.x.shape), self.classes)).encode())
+        for tensor in (self.x, self.y):
+            sha.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
+        return sha.hexdigest()[:12]
+
+    @cached_property
+    def class_counts(self) -> Tensor:
+        """The number of images of each class, int64 [n_classes]."""
+        return torch.bincount(self.y, minlength=self.n_classes)
+
+    @cached_property
+    def class_order(self) -> Tensor:
+        """The indices of all images sorted by class, int64 [N]; of one class in their own order."""
+        return torch.argsort(self.y, stable=True)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __repr__(self) -> str:
+        size = "x".join(map(str, self.shape))
+        classes = f"{self.n_classes} classes" + (", subset" if self.subset else "")
+        return f"Images({self.name}/{self.split}, {len(self)} of {size}, {classes}, {self.digest})"
+
+    def of_class(self, label: int) -> Tensor:
+        """Return the indices of the images with a label, int64, ascending (empty if there is none).
+
+        Raises
+        ------
+        ValueError
+            If `label` is not in [0, n_classes).
+        """
+        if not 0 <= label < self.n_classes:
+            raise ValueError(f"{self.name} has the labels 0 to {self.n_classes - 1}, not {label}")
+        stop = int(self.class_counts[: label + 1].sum())
+        return self.class_order[stop - int(self.class_counts[label]) : stop]
+
+    def take(self, indices: Tensor | Sequence[int]) -> "Images":
+        """Return the images at `indices` [M], in that order; a subset unless none is left out."""
+        indices = torch.as_tensor(indices, dtype=torch.int64, device=self.y.device)
+        left_out = len(indices.unique()) < len(self)
+        return replace(self, x=self.x[indices], y=self.y[indices], subset=self.subset or left_out)
+
+    def split_in_two(self, seed: int, fraction: float = 0.5) -> tuple["Images", "Images"]:
+        """Divide into two disjoint sets, stratified by class: say the victims' and the attacker's.
+
+        Parameters
+        ----------
+        seed : int
+            Decides which image goes where; the same seed gives the same halves.
+        fraction : float
+            The first set's share, in (0, 1). It holds for each class to within one image.
+
+        Raises
+        ------
+        ValueError
+            If `fraction` is outside (0, 1), or leaves one of the two sets empty.
+        """
+        if not 0 < fraction < 1:
+            raise ValueError(f"fraction must be between 0 and 1, not {fraction}")
+        count = round(len(self) * fraction)
+        if not 0 < count < len(self):
+            raise ValueError(f"cannot split {len(self)} images in two with fraction {fraction}")
+        first = stratified_choice(self.y.cpu().numpy(), count, seed)
+        second = np.setdiff1d(np.arange(len(self)), first)
+        return self.take(torch.from_numpy(first)), self.take(torch.from_numpy(second))
+
+    def to(self, device: str | torch.device) -> "Images":
+        """Return the same images on a device."""
+        return replace(self, x=self.x.to(device), y=self.y.to(device))
+
+
+def stratified_choice(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """Choose `count` items at random, of each class its share to within one item.
+
+    The items are lined up class after class, the classes and each class's items in random order, and `count`
+    of them are picked at even distances: exactly `count` in all, and as many of a class as its length holds.
+    Classes of a single item work too: every n-th such class is picked.
+
+    Parameters
+    ----------
+    labels : int array [N]
+    count : int
+        At most N.
+    seed : int
+
+    Returns
+    -------
+    int64 array [count]
+        Indices into `labels`, ascending.
+    """
+    total = len(labels)
+    if not 0 <= count <= total:
+        raise ValueError(f"cannot choose {count} of {total} items")
+    if total == 0:
+        return np.empty(0, dtype=np.int64)
+    rng = np.random.default_rng(seed)
+    classes, dense = np.unique(labels, return_inverse=True)
+    class_position = rng.permutation(len(classes))[dense]
+    lined_up = np.lexsort((rng.random(total), class_position))
+    # Integer arithmetic, for exactly `count` picks: the steps of floor((i * count + phase) / total).
+    steps = (np.arange(total + 1) * count + rng.integers(total)) // total
+    return np.sort(lined_up[np.diff(steps) == 1])

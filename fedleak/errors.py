@@ -1,0 +1,20 @@
+"""The package's own exceptions; everything else that a caller got wrong is a `ValueError`."""
+
+
+class WithheldParameter(KeyError):
+    """A parameter's gradient was asked for that the client did not share."""
+
+    def __init__(self, name: str, shared: list[str]):
+        self.name = name
+        super().__init__(name, tuple(shared))
+
+    def __str__(self) -> str:
+        shared = ", ".join(self.args[1]) or "nothing"
+        return (
+            f"the update withholds {self.name!r}; it shares: {shared}. "
+            "Use an attack that does not need this parameter, or an update that shares it."
+        )
+
+
+class DataNotFound(FileNotFoundError):
+    """A data set is not on this machine; the message says where it was looked for and what to do."""

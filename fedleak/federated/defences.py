@@ -1,0 +1,192 @@
+"""What clients do to their updates before they share them: noise, clipping, sparsification.
+
+A defence works on the updates of K clients at once, ``{name: [K, ...]}``; `protect` applies it to a single `Update`.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+from opacus.accountants import RDPAccountant
+from opacus.accountants.analysis import rdp
+from torch import Tensor
+
+from fedleak.federated.update import Update
+
+Stacked = dict[str, Tensor]
+"""The updates of K clients: parameter name to ``[K, ...]``."""
+
+
+class Defence(Protocol):
+    """A function of the updates of K clients; `clients` ``[K]`` says whose they are, for defences with a memory."""
+
+    def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
+        """Return the updates as they are shared."""
+        ...
+
+
+def protect(update: Update, defence: Defence, client: int = 0) -> Update:
+    """Apply a defence to one client's update."""
+    stacked = defence({name: t.unsqueeze(0) for name, t in update.tensors.items()}, torch.tensor([client]))
+    return update.replace({name: t.squeeze(0) for name, t in stacked.items()})
+
+
+def _positive(**values: float) -> None:
+    for name, value in values.items():
+        if not (value > 0 and math.isfinite(value)):
+            raise ValueError(f"{name} is a positive number, got {value}")
+
+
+class PureNoise:
+    """Add N(0, sigma^2) to every entry (LLG, Sec. 6.5.1, "pure noise").
+
+    Parameters
+    ----------
+    sigma
+        Standard deviation, positive.
+    seed
+        Seed of the noise; every call draws new noise.
+
+    Raises
+    ------
+    ValueError
+        If `sigma` is not a positive number.
+    """
+
+    def __init__(self, sigma: float, seed: int):
+        _positive(sigma=sigma)
+        self.sigma = sigma
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
+        """Return the noisy updates."""
+        return {
+            name: t + self.sigma * torch.randn(t.shape, generator=self.generator, dtype=t.dtype).to(t.device)
+            for name, t in updates.items()
+        }
+
+
+class ClippedNoise:
+    """Clip each tensor to the L2 norm `bound`, then add noise (LLG, Sec. 6.5.1, after Geyer et al. 2017).
+
+    The clipping is ``p / max(1, ||p|| / bound)``, per tensor as in the released code: a whole update of T tensors is
+    then bounded by ``bound * sqrt(T)`` only, and that is the sensitivity to account for.
+
+    Raises
+    ------
+    ValueError
+        If `bound` or `sigma` is not a positive number.
+    """
+
+    def __init__(self, bound: float, sigma: float, seed: int):
+        _positive(bound=bound)
+        self.bound = bound
+        self.noise = PureNoise(sigma, seed)
+
+    def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
+        """Return the clipped, noisy updates."""
+        return self.noise({name: self.clip(t) for name, t in updates.items()}, clients)
+
+    def clip(self, tensor: Tensor) -> Tensor:
+        """Clip each client's tensor of ``[K, ...]``."""
+        flat = tensor.flatten(1)
+        return (flat / (flat.norm(dim=1, keepdim=True) / self.bound).clamp(min=1)).view_as(tensor)
+
+
+class Sparsification:
+    """Gradient compression with memory (Lin et al., ICLR 2018): what is not sent now is added to later rounds.
+
+    Each client keeps the largest magnitudes of each tensor.
+
+    Parameters
+    ----------
+    discard
+        Share of the entries that are not sent in a round (LLG's compression ratio theta), in [0, 1).
+    clients
+        Number of clients whose rest is remembered.
+
+    Raises
+    ------
+    ValueError
+        If `discard` is outside that range, or there is no client.
+    """
+
+    def __init__(self, discard: float, clients: int = 1):
+        if not 0 <= discard < 1:
+            raise ValueError(f"discard is in [0, 1), got {discard}")
+        if clients < 1:
+            raise ValueError(f"clients is at least 1, got {clients}")
+        self.discard, self.clients = discard, clients
+        self.residual: Stacked = {}
+
+    def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
+        """Return the sparse updates of this round and remember the rest."""
+        sent = {}
+        for name, tensor in updates.items():
+            if name not in self.residual:
+                self.residual[name] = tensor.new_zeros(self.clients, *tensor.shape[1:])
+            whole = tensor + self.residual[name][clients]
+            flat = whole.flatten(1)
+            smallest = flat.abs().topk(round(self.discard * flat.shape[1]), dim=1, largest=False).indices
+            sent[name] = flat.scatter(1, smallest, 0).view_as(whole)
+            self.residual[name][clients] = whole - sent[name]
+        return sent
+
+
+class ReleasedCompression:
+    """What LLG's released code calls compression: no compression, kept to explain Fig. 7 (c, f).
+
+    It ranks the n class sums of the head's gradient, takes the share `discard` with the smallest magnitudes, and uses
+    those CLASS numbers as positions in the list of parameter tensors: these are set to zero as a whole.
+    """
+
+    def __init__(self, discard: float, head_weight: str):
+        if not 0 <= discard < 1:
+            raise ValueError(f"discard is in [0, 1), got {discard}")
+        self.discard, self.head_weight = discard, head_weight
+
+    def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
+        """Return the updates with whole tensors zeroed."""
+        sums = updates[self.head_weight].sum(dim=2)
+        zeroed = sums.abs().argsort(dim=1)[:, : round(self.discard * sums.shape[1])]
+        return {
+            name: t * (zeroed != position).all(dim=1).view(-1, *[1] * (t.dim() - 1))
+            for position, (name, t) in enumerate(updates.items())
+        }
+
+
+def privacy_budget(
+    noise_multiplier: float, sample_rate: float, rounds: int, delta: float = 1e-5, *, classic: bool = False
+) -> float:
+    """Return epsilon of the subsampled Gaussian mechanism, from Opacus' accountant.
+
+    Parameters
+    ----------
+    noise_multiplier
+        Standard deviation of the noise on the sum over the sensitivity of one client.
+    sample_rate
+        Share of the clients in a round, in (0, 1].
+    rounds
+        Number of rounds.
+    delta
+        Target delta.
+    classic
+        Convert with the tail bound of the original moments accountant (Abadi et al. 2016, Theorem 2), instead of the
+        tighter one that Opacus uses today.
+
+    Raises
+    ------
+    ValueError
+        For values outside the ranges above.
+    """
+    _positive(noise_multiplier=noise_multiplier, sample_rate=sample_rate, rounds=rounds, delta=delta)
+    if sample_rate > 1 or delta >= 1:
+        raise ValueError(f"sample_rate is at most 1 and delta below 1, got {sample_rate} and {delta}")
+    if not classic:
+        accountant = RDPAccountant()
+        accountant.history = [(noise_multiplier, sample_rate, rounds)]
+        return float(accountant.get_epsilon(delta))
+    orders = RDPAccountant.DEFAULT_ALPHAS
+    moments = rdp.compute_rdp(q=sample_rate, noise_multiplier=noise_multiplier, steps=rounds, orders=orders)
+    return float(min(m + math.log(1 / delta) / (a - 1) for m, a in zip(moments, orders, strict=True)))

@@ -1,0 +1,118 @@
+"""Federated training of one global model, with all clients of a round computed at once."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from fedleak.data import Images, compose, draw
+from fedleak.federated.defences import Defence, Stacked
+from fedleak.models import batch_dependent
+
+
+def stacked_updates(model: nn.Module, x: Tensor, y: Tensor, lr: float, chunk: int | None = None) -> Stacked:
+    """Return what `fedavg` shares for each of K clients (the gradients summed over the steps), in one computation.
+
+    Parameters
+    ----------
+    model
+        The global model, without batch norm in training mode.
+    x, y
+        The clients' batches: images ``[K, steps, B, C, H, W]``, labels ``[K, steps, B]``.
+    lr
+        Learning rate of the local steps.
+    chunk
+        Clients computed at a time, all by default.
+
+    Returns
+    -------
+    dict
+        Parameter name to ``[K, ...]``.
+
+    Raises
+    ------
+    ValueError
+        If batch norm in training mode makes a client's steps depend on each other's statistics.
+    """
+    if batch_dependent(model):
+        raise ValueError("batch norm in training mode cannot be stacked over clients: use fedavg, client by client")
+    start = {name: p.detach() for name, p in model.named_parameters()}
+
+    def loss(weights: dict[str, Tensor], images: Tensor, labels: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(functional_call(model, weights, (images,)), labels)
+
+    def client(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        weights = start
+        total: dict[str, Tensor] = {}
+        for step in range(images.shape[0]):
+            gradients = grad(loss)(weights, images[step], labels[step])
+            weights = {name: w - lr * gradients[name] for name, w in weights.items()}
+            total = {name: g + total.get(name, 0) for name, g in gradients.items()}
+        return total
+
+    return vmap(client, chunk_size=chunk)(x, y)
+
+
+@dataclass
+class Federation:
+    """A global model and its users, each with a fixed set of samples.
+
+    Parameters
+    ----------
+    model
+        The global model; trained in place.
+    images
+        The pool that the users' samples come from.
+    users
+        Which samples are whose, ``[users, samples]``.
+    generator
+        Chooses the users and batches of each round.
+    """
+
+    model: nn.Module
+    images: Images
+    users: Tensor
+    generator: Generator
+
+    @classmethod
+    def of(cls, model: nn.Module, images: Images, *, users: int, samples: int, scheme: str, seed: int) -> "Federation":
+        """Give every user `samples` samples composed by `scheme` (see `fedleak.data.compose`)."""
+        generator = torch.Generator().manual_seed(seed)
+        labels = compose(scheme, samples, images.n_classes, users, generator)
+        return cls(model, images, draw(images, labels, generator), generator)
+
+    def batches(self, clients: Tensor, steps: int, batch_size: int) -> Tensor:
+        """Draw local batches for these clients, ``[K, steps, B]``: epochs in random order, one after the other."""
+        held, needed = self.users.shape[1], steps * batch_size
+        epochs = -(-needed // held)
+        order = torch.rand(len(clients), epochs, held, generator=self.generator).argsort(dim=-1).flatten(1)
+        return self.users[clients].gather(1, order[:, :needed]).view(len(clients), steps, batch_size)
+
+    def choose(self, participants: int) -> Tensor:
+        """Choose the users of a round, without repetition."""
+        return torch.randperm(len(self.users), generator=self.generator)[:participants]
+
+    def updates(self, index: Tensor, lr: float) -> Stacked:
+        """Return the clients' updates for local batches `index` ``[K, steps, B]``."""
+        return stacked_updates(self.model, self.images.x[index], self.images.y[index], lr)
+
+    def round(self, participants: int, steps: int, batch_size: int, lr: float, defence: Defence | None = None) -> None:
+        """Train one round: every participant's update, averaged with equal weights, moves the model (LLG, Eq. 3)."""
+        clients = self.choose(participants)
+        updates = self.updates(self.batches(clients, steps, batch_size), lr)
+        if defence is not None:
+            updates = defence(updates, clients)
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                parameter.sub_(lr * updates[name].mean(dim=0))
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, images: Images, chunk: int = 1024) -> float:
+    """Return the share of images that the model classifies correctly."""
+    right = sum(
+        int((model(x).argmax(dim=1) == y).sum())
+        for x, y in zip(images.x.split(chunk), images.y.split(chunk), strict=True)
+    )
+    return right / len(images)

@@ -1,0 +1,36 @@
+"""How well an attack did. Counts are ``[..., n]``; each metric works on any number of updates at once."""
+
+import torch
+from torch import Tensor
+
+
+def _checked(recovered: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    if recovered.shape[-1] != truth.shape[-1]:
+        raise ValueError(f"counts over {recovered.shape[-1]} and {truth.shape[-1]} classes do not compare")
+    if bool((recovered < 0).any()) or bool((truth < 0).any()):
+        raise ValueError("counts are not negative")
+    if bool((recovered.sum(-1) == 0).any()) or bool((truth.sum(-1) == 0).any()):
+        raise ValueError("a label list is empty, so there is nothing to compare")
+    return recovered.double(), truth.double()
+
+
+def counts(labels: Tensor, n_classes: int) -> Tensor:
+    """Count labels ``[..., B]`` into ``[..., n_classes]``."""
+    zeros = torch.zeros(*labels.shape[:-1], n_classes, dtype=torch.long, device=labels.device)
+    return zeros.scatter_add_(-1, labels, torch.ones_like(labels))
+
+
+def attack_success_rate(recovered: Tensor, truth: Tensor) -> Tensor:
+    """Return the share of the extracted labels that are right, in [0, 1] (ASR; LLG, Sec. 6.1).
+
+    The size of the multiset intersection over the number of labels that were extracted.
+    """
+    found, true = _checked(recovered, truth)
+    return torch.minimum(found, true).sum(-1) / found.sum(-1)
+
+
+def hellinger(recovered: Tensor, truth: Tensor) -> Tensor:
+    """Return the Hellinger distance of the two label distributions, in [0, 1], 0 where they agree."""
+    found, true = _checked(recovered, truth)
+    overlap = (found / found.sum(-1, keepdim=True) * true / true.sum(-1, keepdim=True)).sqrt().sum(-1)
+    return (1 - overlap).clamp(min=0).sqrt()

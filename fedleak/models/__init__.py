@@ -1,0 +1,62 @@
+"""What the clients train: the papers' networks by name, and the head of any model."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from fedleak.models.head import Head, HeadPass, batch_dependent, head, head_pass, input_shape
+from fedleak.models.zoo import CNN, LeNet, ResNet20, uniform_
+
+__all__ = ["Head", "HeadPass", "batch_dependent", "build", "head", "head_pass", "input_shape", "names"]
+
+_BUILDERS: dict[str, Callable[..., nn.Module]] = {
+    "cnn": CNN,
+    "lenet": LeNet,
+    "resnet20": ResNet20,
+    "resnet20-relu": lambda shape, n: ResNet20(shape, n, activation=True),
+}
+_INITIALISATIONS = ("default", "uniform")
+
+
+def names() -> list[str]:
+    """Return the names that `build` knows."""
+    return sorted(_BUILDERS)
+
+
+def build(name: str, shape: tuple[int, int, int], n_classes: int, *, seed: int, init: str | None = None) -> nn.Module:
+    """Build a freshly initialised model.
+
+    Parameters
+    ----------
+    name
+        ``"cnn"``, ``"lenet"``, ``"resnet20"`` (LLG's, no activation before the head) or ``"resnet20-relu"``.
+    shape
+        Image shape ``(C, H, W)``.
+    n_classes
+        Number of outputs.
+    seed
+        Seed of the initialisation. The global random state is left as it was.
+    init
+        ``"default"`` (PyTorch's) or ``"uniform"`` (every parameter from U(-0.5, 0.5)); by default the one
+        that the paper's released code uses: uniform for the CNN, PyTorch's for the others.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name or initialisation, or fewer than two classes.
+    """
+    if name not in _BUILDERS:
+        raise ValueError(f"unknown model {name!r}; known: {', '.join(names())}")
+    if n_classes < 2:
+        raise ValueError(f"a classifier has at least two classes, got {n_classes}")
+    init = init or ("uniform" if name == "cnn" else "default")
+    if init not in _INITIALISATIONS:
+        raise ValueError(f"unknown initialisation {init!r}; known: {', '.join(_INITIALISATIONS)}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = _BUILDERS[name](tuple(shape), n_classes)
+    if init == "uniform":
+        uniform_(model, torch.Generator().manual_seed(seed))
+    model.input_shape = tuple(shape)  # type: ignore[assignment]
+    return model

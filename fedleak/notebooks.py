@@ -1,0 +1,244 @@
+"""Run the chapters through papermill, and build the book from what they leave behind."""
+
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import papermill
+import yaml
+
+from fedleak import paths
+
+
+class NotebookFailed(RuntimeError):
+    """A chapter stopped with an error; the message names the cell and where the partial notebook is kept."""
+
+
+class BookFailed(RuntimeError):
+    """The book did not build without warnings; Sphinx has printed what is wrong."""
+
+
+def available() -> list[str]:
+    """Return the names of all notebooks of the checkout."""
+    return sorted(path.stem for path in (paths.root() / "notebooks").glob("*.ipynb"))
+
+
+def chapters() -> list[str]:
+    """Return the names of the notebooks that `_toc.yml` lists, in the book's order."""
+
+    def files(node: Any) -> Iterator[str]:
+        if isinstance(node, dict):
+            if "file" in node:
+                yield node["file"]
+            for value in node.values():
+                yield from files(value)
+        elif isinstance(node, list):
+            for value in node:
+                yield from files(value)
+
+    toc = yaml.safe_load((paths.root() / "_toc.yml").read_text(encoding="utf-8"))
+    return [Path(file).stem for file in files(toc) if Path(file).parent == Path("notebooks")]
+
+
+def execute(
+    name: str,
+    *,
+    profile: str = "quick",
+    device: str = "auto",
+    parameters: Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    progress: bool = True,
+) -> Path:
+    """Execute a chapter from the project's root and return the executed copy.
+
+    Papermill writes to a temporary name beside `out`, which is renamed once every cell has run: an `out` that
+    exists is always complete.
+
+    Parameters
+    ----------
+    name
+        The notebook, as in `notebooks/<name>.ipynb`.
+    profile, device
+        The two parameters that every chapter has: `"quick"` or `"paper"`; `"auto"`, `"cpu"` or `"cuda"`.
+    parameters
+        Further values for the notebook's `parameters` cell.
+    out
+        Where to write; by default where the book looks for the chapter.
+    progress
+        Show papermill's progress bar on standard error.
+
+    Raises
+    ------
+    ValueError
+        For a notebook or a parameter that does not exist.
+    PermissionError
+        If `out` cannot be written; found out before anything runs.
+    NotebookFailed
+        If a cell raises. The partial notebook is kept as `_build/failed/<name>.ipynb`.
+    """
+    source = _source(name)
+    values = {"profile": profile, "device": device, **(parameters or {})}
+    _check_parameters(source, values)
+    out = Path(out or paths.executed_notebook(name)).resolve()
+    partial = _reserve(out)
+    stamp = fingerprint(name, values)
+    start = time.monotonic()
+    try:
+        papermill.execute_notebook(
+            str(source),
+            str(partial),
+            parameters=values,
+            kernel_name="python3",
+            cwd=str(paths.root()),
+            progress_bar=progress,
+        )
+        _annotate(
+            partial,
+            {"input_path": _relative(source), "output_path": _relative(out)},
+            {
+                "fingerprint": stamp,
+                "parameters": values,
+                "seconds": round(time.monotonic() - start, 1),
+                "command": papermill_command(name, values, out),
+                "comparison": _digest(paths.executed_comparison(name)),
+            },
+        )
+        os.replace(partial, out)
+    except Exception as error:  # papermill's own, a dead kernel, a time-out: all end the run at some cell
+        raise _failure(name, partial, error) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return out
+
+
+def papermill_command(name: str, parameters: Mapping[str, Any], out: Path | None = None) -> str:
+    """Return the papermill call that does the same, to be typed in the project's root."""
+    words = ["papermill", _relative(paths.source_notebook(name)), _relative(out or paths.executed_notebook(name))]
+    for key, value in parameters.items():
+        words += ["-p", key, str(value)]
+    return shlex.join(words)
+
+
+def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
+    """Hash all that a chapter's result follows from.
+
+    That is: its cells, its parameters, the package's source, the locked versions, and the paper's published and
+    recorded numbers. The data sets are not hashed: the chapters print their checksums.
+    """
+    cells = nbformat.read(_source(name), as_version=4).cells
+    content = [[(cell.cell_type, cell.source) for cell in cells], dict(parameters)]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode())
+    top = paths.root()
+    files = [top / "requirements.lock", paths.published(name)]
+    files += [*(top / "fedleak").rglob("*.py"), *paths.recorded(name).rglob("*")]
+    for path in sorted(path for path in files if path.is_file()):
+        digest.update(f"{path.relative_to(top)} {_digest(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def is_stale(name: str, parameters: Mapping[str, Any]) -> bool:
+    """Return whether the book's copy of a chapter is missing or follows from something else than what is here."""
+    executed = paths.executed_notebook(name)
+    if not executed.is_file():
+        return True
+    run = nbformat.read(executed, as_version=4).metadata.get("fedleak", {})
+    return (
+        run.get("fingerprint") != fingerprint(name, parameters)
+        # a run with other parameters may have replaced the numbers that the scoreboard reads
+        or run.get("comparison") != _digest(paths.executed_comparison(name))
+    )
+
+
+def build_book(*, profile: str = "quick", device: str = "auto", force: bool = False, progress: bool = True) -> Path:
+    """Execute the stale chapters (all of them with `force`), build the HTML, and return its front page.
+
+    Raises
+    ------
+    NotebookFailed
+        If a chapter stops with an error.
+    BookFailed
+        If Sphinx warns about anything: a broken link, a missing citation, a chapter without its executed copy.
+    """
+    for name in chapters():
+        if force or is_stale(name, {"profile": profile, "device": device}):
+            execute(name, profile=profile, device=device, progress=progress)
+    top = paths.root()
+    jupyter_book = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
+    command = [*jupyter_book, "build", ".", "-W", "-n", "--keep-going"]
+    if subprocess.run(command, cwd=top).returncode:
+        raise BookFailed("the book has errors or warnings; they are printed above")
+    return top / "_build" / "html" / "index.html"
+
+
+def _source(name: str) -> Path:
+    if name not in available():
+        raise ValueError(f"no notebook {name!r}; there are: {', '.join(available()) or 'none'}")
+    return paths.source_notebook(name)
+
+
+def _check_parameters(source: Path, values: Mapping[str, Any]) -> None:
+    known = papermill.inspect_notebook(str(source))
+    if unknown := sorted(set(values) - set(known)):
+        listed = ", ".join(f"{key} ({value['default']})" for key, value in known.items())
+        raise ValueError(f"{source.stem} has no parameter {', '.join(map(repr, unknown))}; it has: {listed or 'none'}")
+
+
+def _reserve(out: Path) -> Path:
+    """Create the folder of `out` and an empty temporary file in it, or say why that cannot be done."""
+    if out.is_dir():
+        raise ValueError(f"{out} is a folder; name the notebook to write, such as {out / 'run.ipynb'}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        handle, partial = tempfile.mkstemp(dir=out.parent, prefix=f".{out.stem}.", suffix=".ipynb")
+    except OSError as error:
+        raise PermissionError(
+            f"cannot write to {out.parent} ({error.strerror}): nothing was run; name another file with --out"
+        ) from error
+    os.close(handle)
+    os.chmod(partial, 0o644)  # mkstemp's 0600 would outlive the rename
+    return Path(partial)
+
+
+def _annotate(path: Path, papermill_says: dict[str, Any], fedleak_says: dict[str, Any]) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    notebook.metadata.papermill.update(papermill_says)
+    notebook.metadata["fedleak"] = fedleak_says
+    nbformat.write(notebook, path)
+
+
+def _failure(name: str, partial: Path, error: Exception) -> NotebookFailed:
+    """Set the partial notebook aside and name the cell that ended it."""
+    where, kept = "", ""
+    if partial.stat().st_size:
+        ended = ("running", "failed")
+        for cell in nbformat.read(partial, as_version=4).cells:
+            if cell.metadata.get("papermill", {}).get("status") in ended:
+                where = f" in cell {cell.id!r}"
+                break
+        keep = paths.root() / "_build" / "failed" / f"{name}.ipynb"
+        keep.parent.mkdir(parents=True, exist_ok=True)
+        keep.write_bytes(partial.read_bytes())
+        kept = f" (as far as it got: {_relative(keep)})"
+    if isinstance(error, papermill.PapermillExecutionError):
+        reason = f"{error.ename}: {error.evalue}"
+    else:
+        reason = f"{type(error).__name__}: {error}"
+    return NotebookFailed(f"{name} stopped{where} with {reason}{kept}")
+
+
+def _relative(path: Path) -> str:
+    path = Path(path)
+    return path.relative_to(paths.root()).as_posix() if path.is_relative_to(paths.root()) else str(path)
+
+
+def _digest(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

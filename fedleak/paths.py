@@ -1,0 +1,47 @@
+"""Where a checkout of the project keeps things: found from the working directory, never hard-wired."""
+
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def root() -> Path:
+    """Return the project's root: the nearest folder upwards that holds `_toc.yml`, `notebooks/` and `fedleak/`.
+
+    Looked for from the working directory and from this file, in that order.
+
+    Raises
+    ------
+    FileNotFoundError
+        If neither is inside a checkout: the notebooks and the recorded results are not part of the wheel.
+    """
+    for start in (Path.cwd(), Path(__file__).resolve().parent):
+        for folder in (start, *start.parents):
+            if (folder / "_toc.yml").is_file() and (folder / "notebooks").is_dir() and (folder / "fedleak").is_dir():
+                return folder
+    raise FileNotFoundError("no fedleak checkout found here or above: clone the repository and run this inside it")
+
+
+def source_notebook(name: str) -> Path:
+    """Return the path of a chapter's notebook, as committed (without outputs)."""
+    return root() / "notebooks" / f"{name}.ipynb"
+
+
+def executed_notebook(name: str) -> Path:
+    """Return where papermill leaves the executed copy that the book shows."""
+    return root() / "_build" / "executed" / "notebooks" / f"{name}.ipynb"
+
+
+def executed_comparison(name: str) -> Path:
+    """Return where a chapter's run leaves its comparison with the paper, for the scoreboard."""
+    return root() / "_build" / "executed" / "results" / f"{name}.json"
+
+
+def recorded(paper: str) -> Path:
+    """Return the folder with a paper's recorded runs."""
+    return root() / "data" / "results" / paper
+
+
+def published(paper: str) -> Path:
+    """Return the file with a paper's published numbers and claims."""
+    return root() / "data" / "published" / f"{paper}.toml"
