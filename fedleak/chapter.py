@@ -13,7 +13,7 @@ from IPython.display import HTML, display
 
 from fedleak import data, paths, report
 from fedleak.data import Images
-from fedleak.report import Measured
+from fedleak.report import Measured, Published
 from fedleak.sweep import Trial, sweep
 
 NOW, RECORDED = "this run", "recorded"
@@ -53,8 +53,8 @@ class Chapter:
     trials: int
     data_root: str
     record: bool
-    _used: dict[str, Images] = field(default_factory=dict)
-    _seconds: float = 0.0
+    _used: dict[str, Images] = field(default_factory=dict, repr=False)
+    _seconds: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
         if self.profile not in ("quick", "paper"):
@@ -65,6 +65,10 @@ class Chapter:
             self.device = "cuda" if torch.cuda.is_available() else "cpu"
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             raise ValueError("device='cuda', but torch sees no GPU here: use device='cpu' or 'auto'")
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError):
+            raise ValueError(f"PyTorch cannot use device={self.device!r} here: 'cpu', 'cuda' or 'auto'") from None
         if self.record and self.profile != "paper":
             raise ValueError("only the paper profile is recorded: add profile='paper', or leave record off")
 
@@ -129,13 +133,48 @@ class Chapter:
             pieces.append(old[0].assign(source=RECORDED))
         return pd.concat(pieces, ignore_index=True)
 
+    def published(self) -> dict[str, Published]:
+        """Return what the paper prints, by id."""
+        return report.load_published(self.paper)[1]
+
     def compare(self, measured: Iterable[Measured]) -> pd.DataFrame:
-        """Compare with the paper, leave the rows for the scoreboard, and return them."""
+        """Compare with the paper; leave the recorded rows, or else this run's, for the scoreboard."""
         head, published = report.load_published(self.paper)
         rows = report.compare(published, measured)
-        document = {"paper": self.paper, "title": head["title"], "profile": self.profile, "rows": rows}
+        recorded = {row["id"] for row in rows if row["source"] == RECORDED}
+        chosen = [row for row in rows if (row["source"] == RECORDED) == (row["id"] in recorded)]
+        document = {"paper": self.paper, "title": head["title"], "profile": self.profile, "rows": chosen}
         report.write_text(paths.executed_comparison(self.paper), json.dumps(document, indent=1, ensure_ascii=False))
         return pd.DataFrame(rows)
+
+    def show_comparison(self, comparison: pd.DataFrame) -> None:
+        """Show every item once: published, recorded and of this run, with tolerance and status."""
+
+        def cell(row: Any) -> str:
+            if row["ours"] is None or pd.isna(row["ours"]):
+                return f"– <br>{row['status']}"
+            bounds = "" if pd.isna(row["low"]) else f" [{row['low']:.3g}, {row['high']:.3g}]"
+            return f"{row['ours']:.3g}{bounds}, n = {row['n']:,}<br>{row['status']}"
+
+        rows = []
+        for _, group in comparison.groupby("id", sort=False):
+            first = group.iloc[0]
+            arrow = {"higher": " ↑", "lower": " ↓"}.get(first["direction"], "")
+            line = {
+                "item": first["item"],
+                "what the paper says": f"{first['claim']} <br><small>{first['where']}</small>",
+                "metric": first["metric"] + arrow,
+                "published": first["published"],
+                "tolerance": f"{first['tolerance']:g} <br><small>{first['why']}</small>",
+            }
+            for source in (RECORDED, NOW):
+                found = group[group["source"] == source]
+                if (comparison["source"] == source).any():
+                    line[source] = "–" if found.empty else cell(found.iloc[0])
+                    if source == RECORDED and not found.empty and found.iloc[0]["note"]:
+                        line[source] += f"<br><small>{found.iloc[0]['note']}</small>"
+            rows.append(line)
+        show(pd.DataFrame(rows), "The paper's claims and values beside ours.")
 
     def show_provenance(self, artefacts: Iterable[str]) -> None:
         """Show, for every recorded artefact, when, where and how it was made."""

@@ -122,7 +122,8 @@ def execute(
 
 def papermill_command(name: str, parameters: Mapping[str, Any], out: Path | None = None) -> str:
     """Return the papermill call that does the same, to be typed in the project's root."""
-    words = ["papermill", _relative(paths.source_notebook(name)), _relative(out or paths.executed_notebook(name))]
+    source, out = paths.source_notebook(name), out or paths.executed_notebook(name)
+    words = ["papermill", _relative(source), _relative(out), "--cwd", "."]
     for key, value in parameters.items():
         words += ["-p", key, str(value)]
     return shlex.join(words)
@@ -219,11 +220,17 @@ def _failure(name: str, partial: Path, error: Exception) -> NotebookFailed:
     """Set the partial notebook aside and name the cell that ended it."""
     where, kept = "", ""
     if partial.stat().st_size:
-        ended = ("running", "failed")
-        for cell in nbformat.read(partial, as_version=4).cells:
-            if cell.metadata.get("papermill", {}).get("status") in ended:
-                where = f" in cell {cell.id!r}"
-                break
+        # papermill marks a cell that raised as failed, but one that took the kernel with it as completed:
+        # that one is the last to have been started
+        status = {
+            cell.id: cell.metadata.get("papermill", {}).get("status", "pending")
+            for cell in nbformat.read(partial, as_version=4).cells
+            if cell.cell_type == "code"
+        }
+        failed = [cell for cell in status if status[cell] == "failed"]
+        started = [cell for cell in status if status[cell] != "pending"]
+        if failed or started:
+            where = f" in cell {(failed or started)[-1]!r}"
         keep = paths.root() / "_build" / "failed" / f"{name}.ipynb"
         keep.parent.mkdir(parents=True, exist_ok=True)
         keep.write_bytes(partial.read_bytes())

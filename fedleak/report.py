@@ -109,7 +109,7 @@ class Published:
     def status(self, ours: float, scaled: bool) -> str:
         """Say how a measured value stands to the published one."""
         difference = self.difference(ours)
-        agrees = abs(difference) <= self.tolerance
+        agrees = abs(difference) <= self.tolerance + 1e-9  # 0.98 - 0.97 is more than 0.01 in binary
         if scaled:
             return SCALED_AGREES if agrees else SCALED_DIFFERS
         if agrees:
@@ -207,8 +207,11 @@ def compare(published: dict[str, Published], measured: Iterable[Measured]) -> li
 
 def write_text(path: Path, text: str) -> None:
     """Write a file so that it is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    except OSError as error:
+        raise PermissionError(f"cannot write {path.name} to {path.parent}: {error.strerror or error}") from error
     with os.fdopen(handle, "w") as file:
         file.write(text)
     os.chmod(temporary, 0o644)

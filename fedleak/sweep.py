@@ -4,6 +4,7 @@ The unit of work is a chunk of trials of one setting. Each unit is written once 
 checksum, so a killed sweep loses what was in flight and nothing else, and more trials later cost only the new ones.
 """
 
+import dis
 import hashlib
 import inspect
 import itertools
@@ -15,12 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from tqdm.auto import tqdm
+import torch
+from tqdm import tqdm
 
 Trial = Callable[..., Any]
 """``trial(seeds, **setting)``: rows (a list of dicts or a DataFrame) for the trials with these seeds, each row
@@ -198,15 +200,15 @@ def _read(path: Path) -> dict | None:
 
 
 def _key(source: str, setting: dict[str, Any], seeds: list[int]) -> str:
-    text = json.dumps([source, setting, seeds], sort_keys=True, default=repr)
+    text = json.dumps([source, setting, seeds], sort_keys=True, default=_described)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def fingerprint(trial: Trial) -> str:
     """Hash what a trial's result depends on besides its arguments.
 
-    Its source, the sources of the functions of its own module that it calls (however far down), the values of
-    that module that they read, and the package's version and computing code.
+    Its source, the sources of the functions and classes of its own module that it uses (however far down), the
+    values of that module that they read, and the package's version and computing code.
     """
     pieces: dict[str, str] = {}
     _collect(trial, pieces)
@@ -216,19 +218,57 @@ def fingerprint(trial: Trial) -> str:
 
 def _collect(function: Any, pieces: dict[str, str]) -> None:
     while isinstance(function, partial):
-        pieces[f"partial {len(pieces)}"] = repr((function.args, sorted(function.keywords.items())))
+        pieces[f"partial {len(pieces)}"] = _described([function.args, function.keywords])
         function = function.func
+    function = inspect.unwrap(function)
     name = f"{function.__module__}.{function.__qualname__}"
     if name in pieces:
         return
-    pieces[name] = inspect.getsource(function)
-    scope = inspect.getclosurevars(function)
-    for key, value in {**scope.globals, **scope.nonlocals}.items():
-        if isinstance(value, FunctionType):
-            if value.__module__ == function.__module__:
-                _collect(value, pieces)
-        elif not inspect.ismodule(value) and not callable(value):
-            pieces[f"{name}:{key}"] = repr(value)
+    pieces[name] = inspect.getsource(function) + _described([function.__defaults__, function.__kwdefaults__])
+    for key, value in _read_by(function).items():
+        used = inspect.unwrap(value) if callable(value) else value
+        local = getattr(used, "__module__", None) == function.__module__
+        if isinstance(used, partial):
+            _collect(used, pieces)
+        elif isinstance(used, type):
+            for method in vars(used).values() if local else ():
+                if isinstance(inspect.unwrap(method), FunctionType):
+                    _collect(method, pieces)
+        elif isinstance(used, FunctionType):
+            if local:
+                _collect(used, pieces)
+        elif not inspect.ismodule(used) and not inspect.isbuiltin(used):
+            pieces[f"{name}:{key}"] = _described(used)
+
+
+def _read_by(function: FunctionType) -> dict[str, Any]:
+    """Return what a function reads of its module and of the functions around it, in its comprehensions too."""
+    names: set[str] = set()
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        names.update(i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+        codes.extend(constant for constant in code.co_consts if isinstance(constant, CodeType))
+    found = {name: function.__globals__[name] for name in sorted(names) if name in function.__globals__}
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return found | {name: cell.cell_contents for name, cell in cells}
+
+
+def _described(value: Any) -> str:
+    """Describe a value in full: `repr` leaves out the middle of a large tensor or table."""
+    if isinstance(value, torch.nn.Module):
+        return f"{value!r} {_described(value.state_dict())}"
+    if isinstance(value, Mapping):
+        return repr([(key, _described(item)) for key, item in value.items()])
+    if isinstance(value, list | tuple):
+        return repr([_described(item) for item in value])
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, pd.DataFrame | pd.Series):
+        return f"{type(value).__name__} {value.to_json()}"
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+    return repr(value)
 
 
 @cache

@@ -147,9 +147,12 @@ def draw(images: Images, labels: Tensor, generator: Generator) -> Tensor:
     crowded = ~repeatable & (multiplicity > 1) & (2 * multiplicity > available)
     for label in rows[crowded].unique().tolist():
         chosen = crowded & (rows == label)
-        keys = torch.rand((len(rows), int(counts[label])), generator=generator, device=generator.device)
-        turn = (chosen.cumsum(dim=-1) - 1).clamp(0, keys.shape[1] - 1)
-        places[chosen] = (first + keys.argsort(dim=-1).gather(1, turn))[chosen]
+        row, column = chosen.nonzero(as_tuple=True)
+        _, shuffle = row.unique_consecutive(return_inverse=True)
+        turn = chosen.cumsum(dim=-1)[row, column] - 1
+        size = (int(shuffle[-1]) + 1, int(counts[label]))
+        shuffled = torch.rand(size, generator=generator, device=generator.device).argsort(dim=-1)
+        places[row, column] = first[row, column] + shuffled[shuffle, turn]
 
     # Elsewhere redraw what repeats an earlier place of its row until nothing does: at least every second time
     # it works. By symmetry the outcome is uniform over all draws without repetition.

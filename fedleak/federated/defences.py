@@ -97,7 +97,7 @@ class ClippedNoise:
 class Sparsification:
     """Gradient compression with memory (Lin et al., ICLR 2018): what is not sent now is added to later rounds.
 
-    Each client keeps the largest magnitudes of each tensor.
+    Each client sends the largest magnitudes of each tensor, at least one.
 
     Parameters
     ----------
@@ -128,7 +128,8 @@ class Sparsification:
                 self.residual[name] = tensor.new_zeros(self.clients, *tensor.shape[1:])
             whole = tensor + self.residual[name][clients]
             flat = whole.flatten(1)
-            smallest = flat.abs().topk(round(self.discard * flat.shape[1]), dim=1, largest=False).indices
+            discarded = min(round(self.discard * flat.shape[1]), flat.shape[1] - 1)
+            smallest = flat.abs().topk(discarded, dim=1, largest=False).indices
             sent[name] = flat.scatter(1, smallest, 0).view_as(whole)
             self.residual[name][clients] = whole - sent[name]
         return sent

@@ -33,8 +33,15 @@ def stacked_updates(model: nn.Module, x: Tensor, y: Tensor, lr: float, chunk: in
     Raises
     ------
     ValueError
-        If batch norm in training mode makes a client's steps depend on each other's statistics.
+        If batch norm in training mode makes a client's steps depend on each other's statistics, for shapes that do not
+        fit together, or for a negative label.
     """
+    if x.dim() < 4 or y.dim() != 3 or x.shape[:3] != y.shape or y.numel() == 0:
+        raise ValueError(
+            f"expected x [K, steps, B, ...] and y [K, steps, B], not empty; got {tuple(x.shape)} and {tuple(y.shape)}"
+        )
+    if int(y.min()) < 0:
+        raise ValueError(f"labels are not negative, got {int(y.min())}")
     if batch_dependent(model):
         raise ValueError("batch norm in training mode cannot be stacked over clients: use fedavg, client by client")
     start = {name: p.detach() for name, p in model.named_parameters()}
@@ -91,6 +98,8 @@ class Federation:
 
     def choose(self, participants: int) -> Tensor:
         """Choose the users of a round, without repetition."""
+        if not 1 <= participants <= len(self.users):
+            raise ValueError(f"of {len(self.users)} users at least 1 and at most all take part, got {participants}")
         return torch.randperm(len(self.users), generator=self.generator)[:participants]
 
     def updates(self, index: Tensor, lr: float) -> Stacked:

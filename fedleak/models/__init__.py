@@ -54,7 +54,7 @@ def build(name: str, shape: tuple[int, int, int], n_classes: int, *, seed: int, 
     if init not in _INITIALISATIONS:
         raise ValueError(f"unknown initialisation {init!r}; known: {', '.join(_INITIALISATIONS)}")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = _BUILDERS[name](tuple(shape), n_classes)
     if init == "uniform":
         uniform_(model, torch.Generator().manual_seed(seed))

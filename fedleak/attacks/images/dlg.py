@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.federated import Update
@@ -59,12 +59,19 @@ def match(
     WithheldParameter
         If a layer's gradient is not shared.
     ValueError
-        If a gradient is NaN or infinite, or `iterations` is below 1.
+        If a gradient is NaN or infinite or not of its parameter's shape, or `iterations` is below 1.
     """
     if iterations < 1:
         raise ValueError(f"iterations is at least 1, got {iterations}")
     weights = {name: p.detach().requires_grad_() for name, p in model.named_parameters()}
+    buffers = {name: b.clone() for name, b in model.named_buffers()}
     target = [update.gradient(name) for name in weights]
+    for (name, weight), gradient in zip(weights.items(), target, strict=True):
+        if gradient.shape != weight.shape:
+            raise ValueError(
+                f"the update's {name!r} has shape {tuple(gradient.shape)}, "
+                f"the model's has {tuple(weight.shape)}: is it an update of this model?"
+            )
     if not all(torch.isfinite(t).all() for t in target):
         raise ValueError("the update holds NaN or infinite gradients, nothing can be matched to them")
     generator = torch.Generator().manual_seed(seed)
@@ -78,7 +85,7 @@ def match(
 
     def closure() -> Tensor:
         optimiser.zero_grad()
-        logits = functional_call(model, weights, (images,))
+        logits = functional_call(model, (weights, buffers), (images,))
         loss = -(label_logits.softmax(dim=1) * logits.log_softmax(dim=1)).sum(dim=1).mean()
         found = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
         distance = torch.stack([((f - t) ** 2).sum() for f, t in zip(found, target, strict=True)]).sum()
@@ -94,7 +101,8 @@ def match(
             best = Match(*before, distance)
         if not all(torch.isfinite(t).all() for t in draw) or distance < 1e-12:
             break
-    return best
+    distance = closure().item()
+    return Match(images.detach(), label_logits.detach(), distance) if distance < best.distance else best
 
 
 def reconstruct(updates: Update, model: nn.Module, **options: object) -> Tensor:

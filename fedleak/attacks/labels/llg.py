@@ -234,11 +234,19 @@ def recover(
     return extract(g, impact, offset, update.samples, stop_at_samples=isinstance(aux, Images))
 
 
+def _gradients_only(update: Update, model: nn.Module) -> Tensor:
+    return recover(update, model)
+
+
 def _dummy(update: Update, model: nn.Module, aux: Dummy = "zeros", **options: Any) -> Tensor:
+    if not isinstance(aux, str):
+        raise ValueError("LLG* takes 'zeros', 'ones' or 'random' dummy images; with auxiliary data it is LLG+")
     return recover(update, model, aux, **options)
 
 
 def _auxiliary(update: Update, model: nn.Module, aux: Images, **options: Any) -> Tensor:
+    if not isinstance(aux, Images):
+        raise ValueError("LLG+ takes auxiliary data, an Images; with dummy images it is LLG*")
     return recover(update, model, aux, **options)
 
 
@@ -250,7 +258,7 @@ register(
         equation="Alg. 1, Eq. 18",
         needs=_GRADIENTS,
         summary="Signs and sizes of the last layer's gradients, with the impact estimated from themselves.",
-        run=partial(recover, aux=None),
+        run=_gradients_only,
     )
 )
 register(

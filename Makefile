@@ -1,0 +1,44 @@
+# `make book` and `make test` do all the set-up themselves; see `make help`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+export OMP_NUM_THREADS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help book test lint lab paper bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+book: $(READY) ## Run every notebook in the quick profile and build the HTML, warnings being errors
+	$(BIN)/fedleak book
+
+test: lint ## Lint, then every test: units, properties, notebooks, the book and its internal links
+	$(BIN)/python -m pytest
+
+lint: $(READY) ## Check style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+lab: $(READY) ## Open the notebooks in JupyterLab
+	$(BIN)/jupyter lab notebooks/
+
+paper: $(READY) ## Run every notebook in the paper profile and record the results (hours; a GPU helps)
+	set -e; for notebook in notebooks/*.ipynb; do \
+		$(BIN)/fedleak run "$$(basename "$$notebook" .ipynb)" --profile paper --record; \
+	done
+
+bench: $(READY) ## Run every benchmark
+	set -e; for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark"; done
+
+clean: ## Remove the built book, the executed notebooks and the caches, but not the environment
+	rm -rf _build book/_generated .pytest_cache .hypothesis .mypy_cache .ruff_cache
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedleak needs Python 3.11 or later, and $(PYTHON) is " + sys.version.split()[0] + "; name another one: make PYTHON=python3.12 book")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements.lock
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --no-build-isolation -e .
+	@touch $@

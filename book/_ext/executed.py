@@ -1,0 +1,61 @@
+"""Show the executed copy of each notebook: the committed ones have no outputs.
+
+`fedleak book` has papermill leave the copies under `_build/executed/`. A copy that is missing, or that was made
+from other cells than the committed ones, is a warning, and the book is built with warnings as errors.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
+
+
+def executed_copy(app: Sphinx, docname: str) -> Path:
+    """Return where papermill leaves the executed copy of a document."""
+    return Path(app.srcdir) / "_build" / "executed" / f"{docname}.ipynb"
+
+
+def cells(notebook: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return type and source of every cell but the one that papermill injects."""
+    return [
+        (cell["cell_type"], "".join(cell["source"]))
+        for cell in notebook["cells"]
+        if "injected-parameters" not in cell["metadata"].get("tags", ())
+    ]
+
+
+def swap_in(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Replace a notebook's text by that of its executed copy."""
+    if not app.env.doc2path(docname).endswith(".ipynb"):
+        return
+    copy = executed_copy(app, docname)
+    app.env.note_dependency(str(copy))
+    if not copy.is_file():
+        logger.warning("%s has not been executed; run `fedleak book`", docname, type="fedleak")
+        return
+    text = copy.read_text(encoding="utf-8")
+    if cells(json.loads(text)) != cells(json.loads(source[0])):
+        logger.warning("%s has changed since it was executed; run `fedleak book`", docname, type="fedleak")
+    source[0] = text
+
+
+def offer_for_download(app: Sphinx, exception: Exception | None) -> None:
+    """Put the executed copies behind the download buttons."""
+    if exception or app.builder.format != "html":
+        return
+    for docname in app.env.found_docs:
+        offered = Path(app.outdir) / "_sources" / f"{docname}.ipynb"
+        if offered.is_file() and (copy := executed_copy(app, docname)).is_file():
+            shutil.copyfile(copy, offered)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect to Sphinx."""
+    app.connect("source-read", swap_in)
+    app.connect("build-finished", offer_for_download)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,143 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedleak.data import SCHEMES, Images, compose, draw
+
+SIZES = {
+    "batch_size": st.integers(1, 40),
+    "n_classes": st.integers(2, 12),
+    "trials": st.integers(1, 5),
+    "seed": st.integers(0, 1000),
+}
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def pool(counts):
+    y = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    y = y[torch.randperm(len(y), generator=seeded())]
+    names = tuple(map(str, range(len(counts))))
+    x = torch.zeros(len(y), 1, 1, 1)
+    return Images(x, y, names, name="toy", split="train", subset=False, source="", licence="")
+
+
+@pytest.mark.parametrize("scheme", list(SCHEMES))
+@given(**SIZES)
+def test_labels_are_in_range_shaped_and_reproducible(scheme, batch_size, n_classes, trials, seed):
+    labels = compose(scheme, batch_size, n_classes, trials, seeded(seed))
+    assert labels.shape == (trials, batch_size)
+    assert labels.dtype == torch.int64
+    assert 0 <= labels.min() <= labels.max() < n_classes
+    assert torch.equal(labels, compose(scheme, batch_size, n_classes, trials, seeded(seed)))
+    assert compose(scheme, batch_size, n_classes, trials, seeded(seed), steps=3).shape == (trials, 3, batch_size)
+
+
+@given(**SIZES, steps=st.integers(1, 4))
+def test_unbalanced_is_half_and_quarter_of_two_classes_fixed_over_steps(batch_size, n_classes, trials, seed, steps):
+    labels = compose("unbalanced", batch_size, n_classes, trials, seeded(seed), steps=steps)
+    half, quarter = batch_size // 2, batch_size // 4
+    major, minor = labels[..., :half], labels[..., half : half + quarter]
+    for trial in range(trials):
+        assert len(major[trial].unique()) <= 1
+        assert len(minor[trial].unique()) <= 1
+        assert not set(major[trial].unique().tolist()) & set(minor[trial].unique().tolist())
+
+
+def test_unbalanced_draws_both_classes_uniformly():
+    labels = compose("unbalanced", 4, 5, 20_000, seeded())
+    pairs = torch.bincount(labels[:, 0] * 5 + labels[:, 2], minlength=25).reshape(5, 5)
+    assert pairs.diagonal().sum() == 0
+    others = pairs[~torch.eye(5, dtype=torch.bool)]
+    assert (others - 1000).abs().max() < 150
+
+
+def test_unbalanced_needs_two_classes():
+    with pytest.raises(ValueError, match="two classes"):
+        compose("unbalanced", 4, 1, 1, seeded())
+
+
+def test_balanced_is_uniform_in_expectation_and_not_exactly():
+    labels = compose("balanced", 100, 10, 1000, seeded())
+    assert (torch.bincount(labels.flatten()) - 10_000).abs().max() < 500
+    assert not (torch.bincount(labels[0], minlength=10) == 10).all()
+
+
+def test_single_has_one_class_a_trial():
+    labels = compose("single", 8, 10, 50, seeded(), steps=3)
+    assert (labels == labels[:, :1, :1]).all()
+    assert len(labels.unique()) == 10
+
+
+@given(**SIZES)
+def test_permuted_is_as_even_as_can_be(batch_size, n_classes, trials, seed):
+    for row in compose("permuted", batch_size, n_classes, trials, seeded(seed)):
+        counts = torch.bincount(row, minlength=n_classes)
+        assert counts.max() - counts.min() <= 1
+
+
+def test_a_scheme_can_be_added(monkeypatch):
+    monkeypatch.setitem(SCHEMES, "zeros", lambda batch, n, trials, steps, g: torch.zeros(trials, steps, batch).long())
+    assert compose("zeros", 2, 3, 4, seeded()).tolist() == [[0, 0]] * 4
+
+
+@pytest.mark.parametrize("size", ["batch_size", "n_classes", "trials", "steps"])
+def test_sizes_below_one_are_refused(size):
+    sizes = {"batch_size": 2, "n_classes": 2, "trials": 2, "steps": 2} | {size: 0}
+    with pytest.raises(ValueError, match=f"{size} must be at least 1"):
+        compose("balanced", generator=seeded(), **sizes)
+
+
+def test_an_unknown_scheme_is_refused():
+    with pytest.raises(ValueError, match="balanced, unbalanced"):
+        compose("lopsided", 2, 2, 2, seeded())
+
+
+@given(st.lists(st.integers(1, 12), min_size=2, max_size=6), st.integers(1, 24), st.integers(0, 1000))
+def test_drawn_images_have_the_labels_and_repeat_only_where_a_class_is_too_small(counts, batch_size, seed):
+    images = pool(counts)
+    labels = compose("balanced", batch_size, len(counts), 4, seeded(seed), steps=2)
+    drawn = draw(images, labels, seeded(seed))
+    assert torch.equal(images.y[drawn], labels)
+    assert torch.equal(drawn, draw(images, labels, seeded(seed)))
+    for row, wanted in zip(drawn.flatten(0, 1), labels.flatten(0, 1), strict=True):
+        for label, count in enumerate(counts):
+            of_label = row[wanted == label]
+            if len(of_label) <= count:
+                assert len(of_label.unique()) == len(of_label)
+
+
+def test_an_exhausted_class_is_drawn_whole():
+    drawn = draw(pool([64, 3]), torch.zeros(50, 64, dtype=torch.int64), seeded())
+    assert all(len(row.unique()) == 64 for row in drawn)
+
+
+@pytest.mark.parametrize(("count", "taken"), [(4, 3), (6, 2)])
+def test_all_draws_without_repetition_are_equally_likely(count, taken):
+    # More than half of the class is drawn in one way, less in another.
+    possible = math.perm(count, taken)
+    drawn = draw(pool([count]), torch.zeros(1000 * possible, taken, dtype=torch.int64), seeded())
+    outcomes = torch.bincount(drawn @ count ** torch.arange(taken))
+    outcomes = outcomes[outcomes > 0]
+    assert len(outcomes) == possible
+    assert (outcomes - 1000).abs().max() < 150
+
+
+def test_a_class_without_images_is_named():
+    with pytest.raises(ValueError, match="no image of class '1'"):
+        draw(pool([2, 0, 2]), torch.tensor([[0, 1]]), seeded())
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+def test_a_label_out_of_range_is_refused(label):
+    with pytest.raises(ValueError, match="0 to 1"):
+        draw(pool([2, 2]), torch.tensor([[0, label]]), seeded())
+
+
+def test_no_labels_give_no_images():
+    assert draw(pool([2]), torch.empty(3, 0, dtype=torch.int64), seeded()).shape == (3, 0)

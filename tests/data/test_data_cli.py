@@ -1,0 +1,90 @@
+import pytest
+from torchvision.datasets.utils import calculate_md5
+from typer.testing import CliRunner
+
+from fedleak.data import catalogue, check, cli, folder, load, vision
+from fedleak.errors import DataNotFound
+
+
+def test_download_puts_the_whole_set_in_place(tmp_path, monkeypatch, write_mnist):
+    monkeypatch.setitem(vision.DOWNLOADS, "mnist", write_mnist)
+    root = tmp_path / "new"
+    assert len(load("mnist", root=root, download=True)) == 20
+    assert [path.name for path in root.iterdir()] == ["MNIST"]
+
+
+def test_a_download_that_breaks_off_leaves_nothing(tmp_path, monkeypatch, write_mnist):
+    def break_off(staging):
+        write_mnist(staging)
+        raise OSError("connection reset")
+
+    monkeypatch.setitem(vision.DOWNLOADS, "mnist", break_off)
+    with pytest.raises(DataNotFound, match="connection reset"):
+        load("mnist", root=tmp_path, download=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_tells_found_missing_and_corrupt(tmp_path, write_mnist):
+    write_mnist(tmp_path)
+    (tmp_path / "svhn.npz").write_bytes(b"")
+    findings = {finding.name: finding for finding in check(tmp_path)}
+    assert (findings["mnist"].state, findings["mnist"].counts) == ("found", {"train": 20, "test": 20})
+    assert findings["svhn"].state == "corrupt"
+    assert findings["imagenet"].state == "missing"
+    assert findings["photos"].whole
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def test_the_command_lists_all_sets(tmp_path, write_mnist):
+    write_mnist(tmp_path)
+    listed = run("list", "--root", tmp_path)
+    assert listed.exit_code == 0
+    rows = {line.split()[0]: line for line in listed.output.splitlines()}
+    assert "subset" in rows["mnist"]
+    assert " no " in rows["svhn"]
+    assert "embedded" in rows["photos"]
+    assert all(known.name in rows for known in catalogue())
+
+
+def test_the_command_checks(tmp_path):
+    assert run("check", "--root", tmp_path).exit_code == 0
+    (tmp_path / "svhn.npz").write_bytes(b"")
+    checked = run("check", "--root", tmp_path)
+    assert checked.exit_code == 1
+    assert "svhn.npz is damaged" in checked.output
+
+
+def test_the_command_downloads_once(tmp_path, monkeypatch, write_mnist):
+    model = tmp_path / "model"
+    official = {path.name: calculate_md5(path) for path in write_mnist(model).iterdir()}
+    monkeypatch.setattr(folder, "MNIST_MD5", official)
+    monkeypatch.setitem(vision.DOWNLOADS, "mnist", lambda staging: (model / "MNIST").rename(staging / "MNIST"))
+    here = tmp_path / "here"
+    (here / "MNIST").mkdir(parents=True)
+    (here / "MNIST" / "mine").touch()
+    fetched = run("download", "mnist", "--to", here)
+    assert fetched.exit_code == 0
+    assert "20 train, 20 test" in fetched.output
+    assert "already" in run("download", "mnist", "--to", here).output
+    # What had the same name is not lost.
+    assert len(list(here.glob("MNIST.replaced-*/MNIST/mine"))) == 1
+
+
+def test_the_command_says_why_it_cannot_download(tmp_path):
+    assert run("download", "imagenet", "--to", tmp_path).exit_code == 1
+    assert "image-net.org" in run("download", "imagenet", "--to", tmp_path).output
+    assert "--to FOLDER" in run("download", "mnist").output
+    assert "Did you mean 'mnist'" in run("download", "mnits", "--to", tmp_path).output
+    assert run("download", "photos").exit_code == 0
+
+
+def test_the_catalogue_agrees_with_what_is_loaded():
+    for known in catalogue():
+        if known.embedded:
+            images = load(known.name, limit=100)
+            assert (images.n_classes, images.shape) == (known.n_classes, known.shape)
+        else:
+            assert load(known.stand_in, limit=1)

@@ -1,0 +1,128 @@
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedleak.data import Images
+from fedleak.data.images import stratified_choice
+
+
+def some_images(labels=(0, 0, 1, 1, 1, 2), n_classes=3, **changes):
+    y = torch.tensor(labels)
+    x = torch.rand((len(y), 1, 2, 3), generator=torch.Generator().manual_seed(0))
+    fields = dict(
+        x=x,
+        y=y,
+        classes=tuple("abcdefgh"[:n_classes]),
+        name="toy",
+        split="train",
+        subset=False,
+        source="made up",
+        licence="none",
+    )
+    return Images(**(fields | changes))
+
+
+def test_it_knows_its_shape_and_classes():
+    images = some_images()
+    assert (len(images), images.shape, images.n_classes) == (6, (1, 2, 3), 3)
+    assert images.class_counts.tolist() == [2, 3, 1]
+    assert images.of_class(1).tolist() == [2, 3, 4]
+
+
+def test_of_class_of_unsorted_labels_and_of_none():
+    images = some_images((2, 0, 2, 0), n_classes=4)
+    assert images.of_class(2).tolist() == [0, 2]
+    assert images.of_class(1).tolist() == images.of_class(3).tolist() == []
+    with pytest.raises(ValueError, match="not 4"):
+        images.of_class(4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"x": torch.zeros(6, 2, 3)}, "float32"),
+        ({"x": torch.zeros(6, 1, 2, 3, dtype=torch.float64)}, "float32"),
+        ({"x": torch.full((6, 1, 2, 3), 1.5)}, r"\[0, 1\]"),
+        ({"x": torch.full((6, 1, 2, 3), -0.1)}, r"\[0, 1\]"),
+        ({"x": torch.full((6, 1, 2, 3), float("nan"))}, r"\[0, 1\]"),
+        ({"x": torch.zeros(5, 1, 2, 3)}, "5 images but 6 labels"),
+        ({"y": torch.zeros(6)}, "int64"),
+        ({"y": torch.zeros(6, 1, dtype=torch.int64)}, "int64"),
+        ({"y": torch.tensor([0, 1, 2, 3, 0, 0])}, r"\[0, 3\)"),
+        ({"y": torch.tensor([0, 1, 2, -1, 0, 0])}, r"\[0, 3\)"),
+        ({"classes": ()}, "no class names"),
+    ],
+)
+def test_bad_fields_are_refused(changes, said):
+    with pytest.raises(ValueError, match=said):
+        some_images(**changes)
+
+
+def test_digest_follows_pixels_labels_and_names_only():
+    images = some_images()
+    assert len(images.digest) == 12
+    assert images.digest == some_images(source="elsewhere").digest
+    assert images.digest != some_images(classes=("a", "b", "z")).digest
+    assert images.digest != some_images((0, 0, 1, 1, 2, 2)).digest
+    assert images.digest != dataclasses.replace(images, x=images.x.flip(0)).digest
+    assert images.digest != dataclasses.replace(images, x=images.x.reshape(6, 1, 3, 2)).digest
+
+
+def test_repr_carries_the_digest_and_pickling_keeps_it():
+    images = some_images(subset=True)
+    assert repr(images) == f"Images(toy/train, 6 of 1x2x3, 3 classes, subset, {images.digest})"
+    assert repr(pickle.loads(pickle.dumps(images))) == repr(images)
+
+
+def test_take_keeps_order_and_marks_a_subset():
+    images = some_images()
+    taken = images.take([5, 0])
+    assert taken.y.tolist() == [2, 0]
+    assert torch.equal(taken.x, images.x[[5, 0]])
+    assert taken.subset
+    assert not images.take(torch.arange(6).flip(0)).subset
+    assert images.take([0] * 6).subset
+
+
+def test_an_empty_choice_is_possible():
+    assert len(some_images().take([])) == 0
+
+
+@given(st.integers(0, 100), st.floats(0.1, 0.9))
+def test_halves_are_disjoint_stratified_and_reproducible(seed, fraction):
+    labels = torch.arange(60) % 3
+    x = torch.arange(60).reshape(60, 1, 1, 1) / 60
+    images = some_images(x=x, y=labels)
+    first, second = images.split_in_two(seed, fraction)
+    assert sorted([*first.x.flatten().tolist(), *second.x.flatten().tolist()]) == x.flatten().tolist()
+    assert len(first) == round(60 * fraction)
+    for count in first.class_counts.tolist():
+        assert abs(count - 20 * len(first) / 60) < 1
+    assert first.digest == images.split_in_two(seed, fraction)[0].digest
+
+
+@pytest.mark.parametrize("fraction", [0, 1, -1, 0.01])
+def test_empty_halves_are_refused(fraction):
+    with pytest.raises(ValueError, match="fraction"):
+        some_images().split_in_two(0, fraction)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=200), st.data())
+def test_stratified_choice_gives_every_class_its_share(labels, data):
+    labels = np.array(labels)
+    count = data.draw(st.integers(0, len(labels)))
+    chosen = stratified_choice(labels, count, seed=data.draw(st.integers(0, 99)))
+    assert len(set(chosen)) == len(chosen) == count
+    for label in range(10):
+        share = count * (labels == label).sum() / len(labels)
+        assert abs((labels[chosen] == label).sum() - share) < 1 + 1e-9
+
+
+def test_stratified_choice_refuses_too_many():
+    with pytest.raises(ValueError, match="4 of 3"):
+        stratified_choice(np.zeros(3), 4, 0)

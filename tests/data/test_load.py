@@ -1,0 +1,84 @@
+import pytest
+import torch
+
+from fedleak.data import catalogue, load
+from fedleak.errors import DataNotFound
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "n_classes", "train", "test"),
+    [
+        ("mnist5k", (1, 28, 28), 10, 4000, 1000),
+        ("photos", (3, 32, 32), 8, 800, 200),
+        ("synthetic", (3, 32, 32), 100, 4000, 4000),
+    ],
+)
+def test_embedded_sets_are_balanced_and_reproducible(name, shape, n_classes, train, test):
+    parts = {split: load(name, split) for split in ("train", "test")}
+    for split, count in (("train", train), ("test", test)):
+        images = parts[split]
+        assert (len(images), images.shape, images.n_classes) == (count, shape, n_classes)
+        assert set(images.class_counts.tolist()) == {count // n_classes}
+        assert images.digest == load(name, split).digest
+    seen = {image.numpy().tobytes() for image in parts["train"].x}
+    assert not any(image.numpy().tobytes() in seen for image in parts["test"].x)
+
+
+def test_all_is_train_and_test():
+    assert len(load("mnist5k", "all")) == 5000
+
+
+def test_photos_can_be_cut_larger_but_not_beyond_the_photographs():
+    assert load("photos", size=(48, 64)).shape == (3, 48, 64)
+    with pytest.raises(ValueError, match="too small"):
+        load("photos", size=200)
+
+
+def test_synthetic_takes_any_shape_and_count():
+    images = load("synthetic", shape=(1, 7, 5), n_classes=3, count=10, seed=1)
+    assert (len(images), images.shape, images.n_classes) == (10, (1, 7, 5), 3)
+    assert "synthetic" in images.source
+    assert images.digest != load("synthetic", shape=(1, 7, 5), n_classes=3, count=10, seed=2).digest
+    assert load("synthetic", n_classes=2, count=4, size=9).shape == (3, 9, 9)
+    with pytest.raises(ValueError, match="at least 1"):
+        load("synthetic", n_classes=0)
+
+
+def test_synthetic_classes_can_be_told_apart():
+    train, test = (load("synthetic", split, n_classes=5, count=50) for split in ("train", "test"))
+    means = torch.stack([train.x[train.of_class(label)].mean(0) for label in range(5)])
+    assert torch.equal(torch.cdist(test.x.flatten(1), means.flatten(1)).argmin(1), test.y)
+
+
+def test_limit_is_stratified_and_marks_a_subset():
+    images = load("synthetic", n_classes=4, count=100, limit=8)
+    assert images.class_counts.tolist() == [2, 2, 2, 2]
+    assert images.subset
+    assert len(load("mnist5k", "test", limit=10**6)) == 1000
+
+
+# What is refused
+
+
+def test_unknown_names_splits_and_options():
+    with pytest.raises(ValueError, match=r"Did you mean 'cifar10'.*mnist5k"):
+        load("cifar_10")
+    with pytest.raises(ValueError, match=r"Did you mean 'train'"):
+        load("mnist5k", "trian")
+    with pytest.raises(ValueError, match="takes no options of its own, not count"):
+        load("mnist5k", count=3)
+    with pytest.raises(ValueError, match="size"):
+        load("mnist5k", size=0)
+    with pytest.raises(ValueError, match="limit"):
+        load("mnist5k", limit=0)
+
+
+@pytest.mark.parametrize("name", [known.name for known in catalogue() if not known.embedded])
+def test_missing_data_says_what_to_do(name, tmp_path, monkeypatch):
+    with pytest.raises(DataNotFound, match="FEDLEAK_DATA is not set"):
+        load(name)
+    with pytest.raises(DataNotFound, match=r"does not exist.*stand-in"):
+        load(name, root=tmp_path / "nowhere")
+    monkeypatch.setenv("FEDLEAK_DATA", str(tmp_path))
+    with pytest.raises(DataNotFound, match="looked in"):
+        load(name)

@@ -1,0 +1,156 @@
+"""All clients of a round at once give what one client after the other gives."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fedleak.data import Images
+from fedleak.federated import fedavg
+from fedleak.federated.defences import PureNoise
+from fedleak.federated.training import Federation, accuracy, stacked_updates
+from fedleak.models import build
+
+SHAPE = (1, 8, 8)
+
+
+def images(count=60, classes=3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(count, *SHAPE, generator=generator)
+    names = tuple(f"class {i}" for i in range(classes))
+    return Images(x, torch.arange(count) % classes, names, "random", "train", False, "made here", "none")
+
+
+def federation(seed=0, **changes):
+    options = {"users": 5, "samples": 12, "scheme": "unbalanced", "seed": seed, **changes}
+    return Federation.of(build("cnn", SHAPE, 3, seed=1).double(), images(), **options)
+
+
+def tensors(seed, clients, steps, batch, classes=3):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(clients, steps, batch, *SHAPE, generator=generator, dtype=torch.float64)
+    return x, torch.randint(classes, (clients, steps, batch), generator=generator)
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 10**6),
+    clients=st.integers(1, 3),
+    steps=st.integers(1, 3),
+    batch=st.integers(1, 4),
+    chunk=st.sampled_from([None, 1, 2]),
+)
+def test_stacked_updates_are_fedavg_of_every_client(seed, clients, steps, batch, chunk):
+    model = build("cnn", SHAPE, 3, seed=seed).double()
+    x, y = tensors(seed, clients, steps, batch)
+    found = stacked_updates(model, x, y, lr=0.1, chunk=chunk)
+    for client in range(clients):
+        for name, tensor in fedavg(model, x[client], y[client], lr=0.1).tensors.items():
+            torch.testing.assert_close(found[name][client], tensor, rtol=1e-9, atol=1e-12)
+
+
+def test_batch_norm_in_training_mode_is_refused_and_in_evaluation_mode_is_right():
+    model = build("resnet20", SHAPE, 3, seed=0).double()
+    x, y = tensors(0, 2, 2, 3)
+    with pytest.raises(ValueError, match="batch norm in training mode cannot be stacked"):
+        stacked_updates(model, x, y, lr=0.1)
+    model.eval()
+    found = stacked_updates(model, x, y, lr=0.1)
+    for name, tensor in fedavg(model, x[1], y[1], lr=0.1).tensors.items():
+        torch.testing.assert_close(found[name][1], tensor, rtol=1e-8, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("shape", "labels", "message"),
+    [
+        ((2, 1, 3), (2, 1, 4), r"expected x \[K, steps, B, \.\.\.\] and y"),
+        ((2, 1, 3), (2, 3), r"expected x \[K, steps, B, \.\.\.\] and y"),
+        ((0, 1, 3), (0, 1, 3), "not empty"),
+    ],
+)
+def test_stacked_updates_refuses_shapes_that_do_not_fit(shape, labels, message):
+    with pytest.raises(ValueError, match=message):
+        stacked_updates(build("cnn", SHAPE, 3, seed=0), torch.rand(*shape, *SHAPE), torch.zeros(labels).long(), 0.1)
+
+
+def test_stacked_updates_refuses_labels_that_cross_entropy_would_silently_skip():
+    # -100 is cross_entropy's "ignore this sample".
+    y = torch.tensor([[[0, -100, 1]]])
+    with pytest.raises(ValueError, match="labels are not negative, got -100"):
+        stacked_updates(build("cnn", SHAPE, 3, seed=0), torch.rand(1, 1, 3, *SHAPE), y, 0.1)
+
+
+def test_a_round_moves_the_model_by_the_mean_of_the_clients_updates():
+    one, other = federation(), federation()
+    images64 = one.images.x.double()
+    before = copy.deepcopy(one.model)
+    clients = other.choose(3)
+    index = other.batches(clients, steps=2, batch_size=4)
+    updates = [fedavg(before, images64[i], one.images.y[i], lr=0.1).tensors for i in index]
+    # The pool is float32 by contract; a double model needs double images, so take the float32 model's word for it.
+    one.model.float()
+    one.round(3, steps=2, batch_size=4, lr=0.1)
+    for name, p in one.model.named_parameters():
+        expected = dict(before.named_parameters())[name] - 0.1 * torch.stack([u[name] for u in updates]).mean(dim=0)
+        torch.testing.assert_close(p.detach().double(), expected.detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_a_defence_stands_between_the_clients_and_the_server():
+    plain, noisy = federation(), federation()
+    plain.model.float(), noisy.model.float()
+    plain.round(2, 1, 4, 0.1)
+    noisy.round(2, 1, 4, 0.1, defence=PureNoise(0.5, seed=0))
+    shift = torch.cat(
+        [(a - b).detach().flatten() for a, b in zip(plain.model.parameters(), noisy.model.parameters(), strict=True)]
+    )
+    # Mean of two clients' noise of sigma 0.5, times the learning rate: 0.1 * 0.5 / sqrt(2) = 0.0354.
+    assert shift.std().item() == pytest.approx(0.0354, rel=0.05)
+
+
+def test_training_is_the_same_for_the_same_seed():
+    def run(seed):
+        found = federation(seed)
+        found.model.float()
+        for _ in range(2):
+            found.round(2, 2, 4, 0.1)
+        return torch.cat([p.detach().flatten() for p in found.model.parameters()])
+
+    assert torch.equal(run(0), run(0))
+    assert not torch.equal(run(0), run(1))
+
+
+def test_users_hold_their_composition_and_batches_are_epochs_of_it():
+    found = federation()
+    assert found.users.shape == (5, 12)
+    for user in found.users:
+        assert found.images.y[user].bincount(minlength=3).max() >= 6  # unbalanced: half of one class
+    clients = torch.tensor([3, 1])
+    index = found.batches(clients, steps=5, batch_size=4)  # 20 samples: one epoch of 12 and 8 of the next
+    assert index.shape == (2, 5, 4)
+    for client, drawn in zip(clients, index.flatten(1), strict=True):
+        assert sorted(drawn[:12].tolist()) == sorted(found.users[client].tolist())
+        # Of the second epoch's 8 samples each is the client's own, and none is taken twice.
+        assert len(drawn[12:].unique()) == 8
+        assert set(drawn[12:].tolist()) <= set(found.users[client].tolist())
+
+
+@pytest.mark.parametrize("participants", [0, -1, 6])
+def test_a_round_needs_some_of_the_users(participants):
+    with pytest.raises(ValueError, match=f"of 5 users at least 1 and at most all take part, got {participants}"):
+        federation().choose(participants)
+
+
+def test_choose_takes_no_user_twice():
+    assert sorted(federation().choose(5).tolist()) == [0, 1, 2, 3, 4]
+
+
+def test_accuracy_counts_what_is_right_over_all_chunks():
+    class Stump(nn.Module):
+        def forward(self, x):
+            return nn.functional.one_hot(torch.zeros(len(x), dtype=torch.long), 3).float()
+
+    # A model that always says 0 is right on every third image.
+    assert accuracy(Stump(), images(60), chunk=7) == pytest.approx(1 / 3)

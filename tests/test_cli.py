@@ -1,0 +1,146 @@
+"""The command line: what it passes on, what it prints, and how it fails."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import fedleak
+from fedleak import cli, notebooks
+
+
+def invoke(*words):
+    return CliRunner().invoke(cli.app, list(words))
+
+
+@pytest.fixture
+def executed(monkeypatch):
+    """Replace the execution of notebooks by a list of what would have been executed."""
+    calls = []
+
+    def execute(name, **options):
+        calls.append((name, options))
+        return Path("out.ipynb")
+
+    monkeypatch.setattr(notebooks, "execute", execute)
+    return calls
+
+
+def test_version():
+    result = invoke("--version")
+    assert result.exit_code == 0
+    assert result.output.strip() == f"fedleak {fedleak.__version__}"
+
+
+@pytest.mark.parametrize("words", [[], ["run"], ["book"], ["data"], ["data", "download"]])
+def test_every_command_explains_itself(words):
+    result = invoke(*words, "--help")
+    assert result.exit_code == 0
+    assert "Usage" in result.output
+    if words in (["run"], ["book"]):
+        assert "Examples" in result.output
+
+
+def test_run_passes_everything_on(executed):
+    settings = ["--profile", "paper", "--device", "cuda", "--record", "--out", "here.ipynb"]
+    first = ["-p", "trials", "100", "--parameter", "data_root", "None"]
+    result = invoke("run", *first, "llg", *settings, "-p", "lr", "1e-3", "-p", "name", "x")
+    assert result.exit_code == 0, result.output
+    values = {"trials": 100, "data_root": None, "lr": 1e-3, "name": "x", "record": True}
+    options = {"profile": "paper", "device": "cuda", "parameters": values, "out": Path("here.ipynb")}
+    assert executed == [("llg", options)]
+    assert "wrote out.ipynb" in result.output
+
+
+def test_run_defaults_to_the_quick_profile(executed):
+    assert invoke("run", "llg").exit_code == 0
+    assert executed == [("llg", {"profile": "quick", "device": "auto", "parameters": {}, "out": None})]
+
+
+def test_a_parameter_keeps_its_value_with_an_equals_sign(executed):
+    assert invoke("run", "llg", "-p", "trials=3").exit_code == 0
+    assert executed[0][1]["parameters"] == {"trials": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7", 7),
+        ("-1.5", -1.5),
+        ("True", True),
+        ("False", False),
+        ("None", None),
+        ("true", "true"),
+        ("a b", "a b"),
+        ("", ""),
+    ],
+)
+def test_values_are_read_as_papermill_reads_them(text, value):
+    from papermill.cli import _resolve_type
+
+    name, found = cli._parse(f"x={text}")
+    assert name == "x"
+    assert found == value == _resolve_type(text)
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "nonesuch"], "no notebook 'nonesuch'"),
+        (["run", "llg", "-p", "trials"], "-p takes a name and a value"),
+        (["run", "../llg"], "no notebook '../llg'"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(words, message):
+    result = invoke(*words)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words", [["nonesuch"], ["run"], ["run", "llg", "--profile", "slow"], ["run", "llg", "--device", "tpu"]]
+)
+def test_a_wrong_call_is_a_usage_error(words):
+    assert invoke(*words).exit_code == 2
+
+
+@pytest.mark.parametrize("error", [notebooks.NotebookFailed, PermissionError, FileNotFoundError, ValueError])
+def test_a_failure_of_a_chapter_is_the_commands(monkeypatch, error):
+    def execute(*_, **__):
+        raise error("cell 'x' broke")
+
+    monkeypatch.setattr(notebooks, "execute", execute)
+    result = invoke("run", "llg")
+    assert (result.exit_code, result.stderr) == (1, "fedleak: cell 'x' broke\n")
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch):
+    monkeypatch.setattr(notebooks, "execute", lambda *_, **__: 1 / 0)
+    assert isinstance(invoke("run", "llg").exception, ZeroDivisionError)
+
+
+def test_book_says_where_to_open_it(monkeypatch, tmp_path):
+    asked = {}
+
+    def build_book(**options):
+        asked.update(options)
+        return tmp_path / "index.html"
+
+    monkeypatch.setattr(notebooks, "build_book", build_book)
+    result = invoke("book", "--force")
+    assert result.exit_code == 0
+    assert asked == {"profile": "quick", "device": "auto", "force": True}
+    assert (tmp_path / "index.html").as_uri() in result.output
+
+
+def test_module_and_exit_code():
+    done = subprocess.run(
+        [sys.executable, "-m", "fedleak", "run", "nonesuch"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "no notebook 'nonesuch'" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,222 @@
+"""The papermill runner, on a miniature checkout with one tiny notebook."""
+
+import json
+import os
+import subprocess
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from fedleak import notebooks, paths
+
+PARAMETERS = """\
+profile = "quick"
+device = "auto"
+seed = 0
+trials = 0
+data_root = None
+record = False"""
+
+
+def write_notebook(path, body="print(trials)"):
+    cells = [
+        new_markdown_cell("# Tiny", id="title"),
+        new_code_cell(PARAMETERS, id="parameters", metadata={"tags": ["parameters"]}),
+        new_code_cell(body, id="body"),
+    ]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    for folder in ("notebooks", "fedleak", "data/results/tiny", "data/published"):
+        (tmp_path / folder).mkdir(parents=True)
+    toc = "root: book/index\nparts:\n- chapters:\n  - file: notebooks/tiny\n  - file: book/data\n"
+    (tmp_path / "_toc.yml").write_text(toc)
+    (tmp_path / "fedleak" / "code.py").write_text("x = 1\n")
+    (tmp_path / "requirements.lock").write_text("numpy==2\n")
+    write_notebook(tmp_path / "notebooks" / "tiny.ipynb")
+    monkeypatch.chdir(tmp_path)
+    paths.root.cache_clear()
+    yield tmp_path
+    paths.root.cache_clear()
+
+
+def run(**options):
+    return notebooks.execute("tiny", progress=False, **options)
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_complete_and_says_how_it_was_made(checkout):
+    out = run(parameters={"trials": 3})
+    assert out == paths.executed_notebook("tiny")
+    notebook = nbformat.read(out, as_version=4)
+    assert notebook.cells[-1].outputs[0].text == "3\n"
+    made = notebook.metadata.fedleak
+    assert made.parameters == {"profile": "quick", "device": "auto", "trials": 3}
+    assert made.seconds > 0
+    assert made.command == (
+        "papermill notebooks/tiny.ipynb _build/executed/notebooks/tiny.ipynb "
+        "--cwd . -p profile quick -p device auto -p trials 3"
+    )
+    assert str(checkout) not in json.dumps(notebook)
+    assert [path.name for path in out.parent.iterdir()] == ["tiny.ipynb"]
+
+
+@pytest.mark.slow
+def test_the_command_in_the_metadata_does_the_same(checkout):
+    out = run(parameters={"trials": 3})
+    command = nbformat.read(out, as_version=4).metadata.fedleak.command
+    out.unlink()
+    notebooks_bin = os.path.dirname(notebooks.sys.executable)
+    environment = {**os.environ, "PATH": notebooks_bin + os.pathsep + os.environ["PATH"]}
+    subprocess.run(command, shell=True, check=True, cwd=checkout, env=environment, capture_output=True)
+    assert nbformat.read(out, as_version=4).cells[-1].outputs[0].text == "3\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [("raise KeyError('label')", "KeyError: 'label'"), ("import os; os._exit(1)", "DeadKernelError")],
+)
+def test_a_failed_run_names_the_cell_and_leaves_the_last_good_one(checkout, body, reason):
+    good = paths.executed_notebook("tiny")
+    good.parent.mkdir(parents=True)
+    good.write_text("good")
+    write_notebook(checkout / "notebooks" / "tiny.ipynb", body)
+    with pytest.raises(notebooks.NotebookFailed, match=r"tiny stopped in cell 'body'") as caught:
+        run()
+    assert reason in str(caught.value)
+    assert "_build/failed/tiny.ipynb" in str(caught.value)
+    assert (checkout / "_build" / "failed" / "tiny.ipynb").is_file()
+    assert good.read_text() == "good"
+    assert [path.name for path in good.parent.iterdir()] == ["tiny.ipynb"]
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_in_the_projects_root(checkout, monkeypatch):
+    write_notebook(checkout / "notebooks" / "tiny.ipynb", "from pathlib import Path; print(Path.cwd())")
+    monkeypatch.chdir(checkout / "notebooks")
+    out = run(out="elsewhere.ipynb")
+    assert out == checkout / "notebooks" / "elsewhere.ipynb"
+    assert nbformat.read(out, as_version=4).cells[-1].outputs[0].text == f"{checkout}\n"
+
+
+def test_unknown_notebook(checkout):
+    with pytest.raises(ValueError, match="no notebook 'llg'; there are: tiny"):
+        notebooks.execute("llg")
+
+
+def test_unknown_parameter(checkout):
+    with pytest.raises(ValueError, match=r"tiny has no parameter 'trails'; it has: .*trials \(0\)"):
+        run(parameters={"trails": 3})
+
+
+@pytest.fixture
+def nothing_runs(monkeypatch):
+    def execute_notebook(*_, **__):
+        raise AssertionError("papermill was started")
+
+    monkeypatch.setattr(notebooks.papermill, "execute_notebook", execute_notebook)
+
+
+@pytest.mark.usefixtures("nothing_runs")
+def test_a_folder_that_cannot_be_written_is_found_out_first(checkout):
+    (checkout / "file").write_text("not a folder")
+    with pytest.raises(PermissionError, match=r"cannot write to .*nothing was run.*--out"):
+        run(out=checkout / "file" / "out.ipynb")
+
+
+@pytest.mark.usefixtures("nothing_runs")
+def test_a_read_only_folder_is_found_out_first(checkout, monkeypatch):
+    folder = checkout / "kept"
+    folder.mkdir()
+    folder.chmod(0o555)
+    if os.access(folder, os.W_OK):  # root writes anywhere: let the system call say what it says to others
+
+        def refuse(**_):
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(notebooks.tempfile, "mkstemp", refuse)
+    with pytest.raises(PermissionError, match=r"kept \(Permission denied\): nothing was run"):
+        run(out=folder / "out.ipynb")
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.usefixtures("nothing_runs")
+def test_a_folder_is_no_notebook(checkout):
+    with pytest.raises(ValueError, match="is a folder"):
+        run(out=checkout)
+
+
+def test_the_fingerprint_follows_what_the_result_follows_from(checkout):
+    def now(parameters=None):
+        return notebooks.fingerprint("tiny", parameters or {"trials": 1})
+
+    seen = [now()]
+    notebook = nbformat.read(paths.source_notebook("tiny"), as_version=4)
+    notebook.metadata["edited"] = "on a Monday"
+    nbformat.write(notebook, paths.source_notebook("tiny"))
+    (checkout / "data" / "results" / "other.csv").write_text("1\n")
+    assert now() == seen[0]
+
+    seen.append(now({"trials": 2}))
+    write_notebook(paths.source_notebook("tiny"), "print(1)")
+    seen.append(now())
+    for file in (
+        "fedleak/code.py",
+        "fedleak/more.py",
+        "data/published/tiny.toml",
+        "data/results/tiny/fig.csv",
+        "requirements.lock",
+    ):
+        (checkout / file).write_text("changed\n")
+        seen.append(now())
+    assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.slow
+def test_a_copy_is_stale_once_anything_that_it_follows_from_has_changed(checkout):
+    body = """
+from pathlib import Path
+Path("_build/executed/results").mkdir(exist_ok=True)
+Path("_build/executed/results/tiny.json").write_text(str(trials))"""
+    write_notebook(paths.source_notebook("tiny"), body)
+    quick = {"profile": "quick", "device": "auto"}
+    assert notebooks.is_stale("tiny", quick)
+    run()
+    assert not notebooks.is_stale("tiny", quick)
+    assert notebooks.is_stale("tiny", {**quick, "profile": "paper"})
+    comparison = paths.executed_comparison("tiny")
+    comparison.write_text("from another run")
+    assert notebooks.is_stale("tiny", quick)
+    comparison.write_text("0")
+    assert not notebooks.is_stale("tiny", quick)
+    (checkout / "fedleak" / "code.py").write_text("x = 2\n")
+    assert notebooks.is_stale("tiny", quick)
+
+
+def test_chapters_are_those_of_the_toc(checkout):
+    write_notebook(checkout / "notebooks" / "draft.ipynb")
+    assert notebooks.chapters() == ["tiny"]
+    assert notebooks.available() == ["draft", "tiny"]
+
+
+@pytest.mark.parametrize(("stale", "force", "runs"), [(False, False, 0), (True, False, 1), (False, True, 1)])
+def test_the_book_executes_stale_chapters_only(checkout, monkeypatch, stale, force, runs):
+    calls = []
+    monkeypatch.setattr(notebooks, "is_stale", lambda *_: stale)
+    monkeypatch.setattr(notebooks, "execute", lambda name, **_: calls.append(name))
+    monkeypatch.setattr(notebooks.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
+    assert notebooks.build_book(force=force) == checkout / "_build" / "html" / "index.html"
+    assert calls == ["tiny"] * runs
+
+
+def test_a_warning_fails_the_book(checkout, monkeypatch):
+    monkeypatch.setattr(notebooks, "execute", lambda *_, **__: None)
+    monkeypatch.setattr(notebooks.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1))
+    with pytest.raises(notebooks.BookFailed):
+        notebooks.build_book()
