@@ -80,7 +80,8 @@ def sweep(
     Raises
     ------
     ValueError
-        For counts below 1, an empty grid, or a trial function whose rows do not name their seeds.
+        For counts below 1, an empty grid, an axis named ``trial`` or ``seed``, or a trial function whose rows do not
+        name their seeds.
     PermissionError
         If `out` cannot be written; nothing has been computed then.
     """
@@ -89,6 +90,8 @@ def sweep(
     settings = list(_settings(grid))
     if not settings:
         raise ValueError("the grid is empty: an axis without values leaves nothing to run")
+    if taken := {"trial", "seed"} & {axis for setting in settings for axis in setting}:
+        raise ValueError(f"{sorted(taken)} are columns of the result and cannot be axes of the grid")
     folder = _writable(Path(out))
     seeds = seeds_of(seed, trials)
     chunk = chunk or trials
@@ -139,7 +142,7 @@ def _compute(trial: Trial, units: list[tuple], scheduler: str | None) -> Iterato
 
     with Client(scheduler, set_as_default=False) as client:
         futures = {client.submit(work, setting, part, pure=False): path for setting, _, part, path in units}
-        for future in as_completed(futures):
+        for future in as_completed(futures, loop=client.loop):
             yield futures[future], future.result()
 
 

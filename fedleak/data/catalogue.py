@@ -127,7 +127,7 @@ _ENTRIES = (
     Entry(
         "photos",
         "Photograph patches",
-        8,
+        7,
         (3, 32, 32),
         "public domain or free to use, each as scikit-image states",
         "vanderwalt2014scikit",

@@ -20,7 +20,6 @@ PHOTOGRAPHS = {
     "cat": "chelsea.png",
     "coffee": "coffee.png",
     "galaxies": "hubble_deep_field.jpg",
-    "motorcycle": "motorcycle_left.png",
     "retina": "retina.jpg",
     "rocket": "rocket.jpg",
     "tissue": "ihc.png",

@@ -9,7 +9,7 @@ from fedleak.errors import DataNotFound
     ("name", "shape", "n_classes", "train", "test"),
     [
         ("mnist5k", (1, 28, 28), 10, 4000, 1000),
-        ("photos", (3, 32, 32), 8, 800, 200),
+        ("photos", (3, 32, 32), 7, 700, 175),
         ("synthetic", (3, 32, 32), 100, 4000, 4000),
     ],
 )

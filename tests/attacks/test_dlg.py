@@ -1,0 +1,111 @@
+"""DLG inverts small models, says how far it got, and refuses what cannot be matched."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from fedleak import WithheldParameter
+from fedleak.attacks.images import dlg
+from fedleak.federated import fedavg, fedsgd
+from fedleak.models import build
+
+
+def small(seed=0):
+    """Twice differentiable and small enough for L-BFGS to get all the way."""
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.Sigmoid(), nn.Linear(12, 3)).double()
+
+
+def victim(seed=0, batch=1):
+    model = small(seed)
+    x = torch.rand(batch, 1, 4, 4, generator=torch.Generator().manual_seed(seed)).double()
+    y = torch.arange(batch) % 3
+    return model, x, y, fedsgd(model, x, y)
+
+
+def test_one_sample_is_reconstructed_with_its_label():
+    model, x, _, update = victim()
+    found = dlg.match(update, model, shape=(1, 4, 4), iterations=60)
+    # The label is one-hot: its logits only ever grow, so the distance falls slowly towards 0.
+    assert found.distance < 1e-5
+    assert found.images.shape == (1, 1, 4, 4)
+    torch.testing.assert_close(found.images, x, atol=0.02, rtol=0)
+    assert dlg.recover(update, model, shape=(1, 4, 4), iterations=60).tolist() == [1, 0, 0]
+    images = dlg.reconstruct(update, model, shape=(1, 4, 4), iterations=60)
+    torch.testing.assert_close(images, x, atol=0.02, rtol=0)
+    assert images.min() >= 0
+    assert images.max() <= 1
+
+
+def test_the_distance_is_that_of_the_images_and_labels_it_comes_with():
+    model, _, _, update = victim(batch=2)
+    for iterations in (1, 3):
+        found = dlg.match(update, model, shape=(1, 4, 4), iterations=iterations)
+        loss = nn.functional.cross_entropy(model(found.images), found.label_logits.softmax(dim=1))
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        pairs = zip(gradients, update.tensors.values(), strict=True)
+        assert found.distance == pytest.approx(sum(((g - t) ** 2).sum().item() for g, t in pairs), rel=1e-6)
+
+
+def test_more_iterations_are_never_further_away_and_one_is_nearer_than_none():
+    model, _, _, update = victim(batch=2)
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(2, 1, 4, 4, generator=generator).double()
+    found = [dlg.match(update, model, shape=(1, 4, 4), iterations=i) for i in (1, 2, 8)]
+    distances = [f.distance for f in found]
+    assert distances == sorted(distances, reverse=True)
+    assert not torch.equal(found[0].images, start)  # one iteration does move
+
+
+def test_under_fedavg_all_steps_are_matched_as_one_batch():
+    model = small()
+    update = fedavg(model, torch.rand(3, 2, 1, 4, 4).double(), torch.zeros(3, 2, dtype=torch.long), lr=0.1)
+    found = dlg.match(update, model, shape=(1, 4, 4), iterations=1)
+    assert found.images.shape == (6, 1, 4, 4)
+    assert found.label_logits.shape == (6, 3)
+    assert dlg.recover(update, model, shape=(1, 4, 4), iterations=1).sum() == 6
+
+
+def test_same_seed_same_result():
+    model, _, _, update = victim(batch=2)
+    one, two, other = (dlg.match(update, model, shape=(1, 4, 4), iterations=2, seed=s) for s in (5, 5, 6))
+    assert torch.equal(one.images, two.images)
+    assert not torch.equal(one.images, other.images)
+
+
+def test_the_models_shape_is_used_and_its_weights_and_statistics_stay():
+    model = build("resnet20", (1, 8, 8), 3, seed=0)
+    update = fedsgd(model, torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert dlg.match(update, model, iterations=1).images.shape == (2, 1, 8, 8)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_diverging_iterates_are_never_returned():
+    model = build("lenet", (1, 12, 12), 3, seed=0)
+    update = fedsgd(model, torch.rand(2, 1, 12, 12), torch.tensor([0, 1]))
+    huge = update.replace({name: t * 1e18 for name, t in update.tensors.items()})
+    found = dlg.match(huge, model, iterations=5)
+    assert torch.isfinite(found.images).all()
+    assert torch.isfinite(found.label_logits).all()
+
+
+def test_bad_input():
+    model, _, _, update = victim()
+    options = {"shape": (1, 4, 4), "iterations": 1}
+    with pytest.raises(WithheldParameter, match=r"withholds '1\.bias'"):
+        dlg.match(update.without("1.bias"), model, **options)
+    for bad in (math.nan, math.inf):
+        tensors = {name: t.clone() for name, t in update.tensors.items()}
+        tensors["1.weight"][0, 0] = bad
+        with pytest.raises(ValueError, match="NaN or infinite gradients, nothing can be matched"):
+            dlg.match(update.replace(tensors), model, **options)
+    broadcast = {**update.tensors, "3.bias": update.tensors["3.bias"][:1]}
+    with pytest.raises(ValueError, match=r"'3\.bias' has shape \(1,\), the model's has \(3,\)"):
+        dlg.match(update.replace(broadcast), model, **options)
+    for iterations in (0, -1):
+        with pytest.raises(ValueError, match=f"iterations is at least 1, got {iterations}"):
+            dlg.match(update, model, shape=(1, 4, 4), iterations=iterations)

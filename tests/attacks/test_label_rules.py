@@ -1,0 +1,100 @@
+"""The simple label rules: iDLG, GI and the random guess, and how all label attacks read an update."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fedleak import Update, WithheldParameter
+from fedleak.attacks.labels import gi, guess, idlg, llg
+from fedleak.attacks.labels.inputs import head_gradient, row_sums
+from fedleak.federated import fedsgd
+from fedleak.models import build
+
+MODEL = nn.Linear(2, 3)
+
+
+def update(gradient, samples=1, **options):
+    return Update({"weight": torch.tensor(gradient)}, "gradient", samples=samples, **options)
+
+
+def test_golden_row_sums_are_of_the_mean_gradient_of_one_step():
+    # Rows sum to 3, -1 and 0; two steps halve them.
+    two = update([[1.0, 2.0], [-2.0, 1.0], [4.0, -4.0]], samples=4, steps=2)
+    assert row_sums(two, MODEL).tolist() == [1.5, -0.5, 0.0]
+    assert row_sums(two, MODEL).dtype == torch.float64
+
+
+def test_golden_idlg():
+    assert idlg.recover(update([[1.0, 0.5], [-1.0, 0.5], [0.1, 0.1]]), MODEL).tolist() == [0, 1, 0]
+    # No negative row (a head with negative inputs): still one label, the smallest row sum.
+    assert idlg.recover(update([[1.0, 0.5], [1.0, 0.5], [0.1, 0.1]]), MODEL).tolist() == [0, 0, 1]
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6), label=st.integers(0, 6))
+def test_idlg_is_right_wherever_the_heads_inputs_are_positive(seed, label):
+    model = build("cnn", (1, 8, 8), 7, seed=seed)
+    x = torch.rand(1, 1, 8, 8, generator=torch.Generator().manual_seed(seed))
+    found = idlg.recover(fedsgd(model, x, torch.tensor([label])), model)
+    assert found.tolist() == [int(i == label) for i in range(7)]
+
+
+def test_golden_gi_takes_the_rows_with_the_smallest_entries():
+    # Smallest entries of the rows: -3, -1, 0.5. Two samples: the first two rows; row sums would say 1 and 2.
+    gradient = [[-3.0, 9.0], [-1.0, 0.0], [0.5, 0.5]]
+    assert gi.recover(update(gradient, samples=2), MODEL).tolist() == [1, 1, 0]
+    assert gi.recover(update(gradient, samples=1), MODEL).tolist() == [1, 0, 0]
+    assert gi.recover(update(gradient, samples=3), MODEL).tolist() == [1, 1, 1]
+
+
+def test_rules_for_few_samples_refuse_more():
+    with pytest.raises(ValueError, match="iDLG reads a single sample's gradient, this update holds 2 samples"):
+        idlg.recover(update([[0.0, 0.0]] * 3, samples=2), MODEL)
+    with pytest.raises(ValueError, match="at most 3 of them; this update holds 4 samples"):
+        gi.recover(update([[0.0, 0.0]] * 3, samples=4), MODEL)
+
+
+def test_guess_is_seeded_and_sums_to_the_samples():
+    four = update([[0.0, 0.0]] * 3, samples=50)
+    one, two, other = (guess.recover(four, MODEL, seed=s) for s in (0, 0, 1))
+    assert one.sum() == other.sum() == 50
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)
+
+
+def test_guess_is_uniform():
+    # 3,000 trials of 20 labels over 4 classes: the share of a class has the standard deviation
+    # sqrt(0.25 * 0.75 / 60,000) = 0.00177; 6 of them are 0.011.
+    counts = guess.uniform_counts(20, 4, 3000, torch.Generator().manual_seed(0))
+    assert counts.shape == (3000, 4)
+    assert (counts.sum(dim=1) == 20).all()
+    assert ((counts.double().mean(dim=0) / 20 - 0.25).abs() < 0.011).all()
+
+
+RULES = [idlg.recover, gi.recover, llg.recover]
+
+
+@pytest.mark.parametrize("recover", RULES)
+def test_withheld_head_gradient(recover):
+    with pytest.raises(WithheldParameter, match="withholds 'weight'; it shares: bias"):
+        recover(Update({"bias": torch.zeros(3)}, "gradient", samples=1), MODEL)
+
+
+@pytest.mark.parametrize("recover", RULES)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_gradient_that_is_not_finite_is_an_error_and_never_a_count(recover, bad):
+    with pytest.raises(ValueError, match="1 of 6 entries of the update's 'weight' are NaN or infinite"):
+        recover(update([[0.0, 1.0], [bad, 0.0], [0.0, 0.0]]), MODEL)
+
+
+@pytest.mark.parametrize("recover", RULES)
+def test_a_gradient_of_another_model(recover):
+    with pytest.raises(ValueError, match=r"'weight' has shape \(2, 2\), the model's has \(3, 2\): is it an update"):
+        recover(update([[0.0, 1.0], [0.0, 0.0]]), MODEL)
+
+
+def test_a_model_without_a_head():
+    with pytest.raises(ValueError, match="Sequential has no fully connected layer"):
+        head_gradient(update([[0.0]]), nn.Sequential(nn.Conv2d(1, 1, 1)))

@@ -1,0 +1,51 @@
+"""The chapters run through papermill with few trials, and find what their attacks must find."""
+
+import json
+
+import nbformat
+import pytest
+
+from fedleak import notebooks, paths
+from fedleak.report import load_published
+
+pytestmark = pytest.mark.slow
+TRIALS = 3
+
+
+@pytest.fixture(scope="module", params=notebooks.available())
+def run(request, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run") / f"{request.param}.ipynb"
+    book = paths.executed_comparison(request.param)
+    before = book.read_bytes() if book.exists() else None
+    notebooks.execute(request.param, device="cpu", parameters={"trials": TRIALS, "seed": 1}, out=out, progress=False)
+    assert (book.read_bytes() if book.exists() else None) == before, "a run with --out must leave the book's numbers alone"
+    rows = json.loads(out.with_suffix(".comparison.json").read_text(encoding="utf-8"))["this run"]
+    return request.param, nbformat.read(out, as_version=4), rows
+
+
+def test_every_published_item_has_a_row_with_a_status_and_a_reason_if_it_was_not_attempted(run):
+    name, _, rows = run
+    assert {row["id"] for row in rows} == set(load_published(name)[1])
+    for row in rows:
+        assert row["status"][0] in "✓▲✗◌—"
+        assert row["status"][0] != "—" or row["note"], row["id"]
+
+
+def test_every_figure_has_a_caption_an_alternative_text_and_an_image(run):
+    _, executed, _ = run
+    figures = [cell for cell in executed.cells if "mystnb" in cell.metadata]
+    assert figures
+    for cell in figures:
+        assert cell.metadata["mystnb"]["figure"]["caption"]
+        assert cell.metadata["mystnb"]["image"]["alt"]
+        assert any("image/svg+xml" in output.get("data", {}) for output in cell.outputs), cell.id
+
+
+def test_llg_finds_the_labels_of_untrained_networks(run):
+    name, _, rows = run
+    if name != "llg":
+        pytest.skip("LLG's own numbers")
+    now = {row["id"]: row for row in rows}
+    assert now["fig3a-negative"]["ours"] == 0  # Property 1
+    assert now["fig4a-llgplus"]["ours"] >= 0.9
+    assert now["budget"]["ours"] == pytest.approx(11.5, abs=0.1)
