@@ -154,7 +154,13 @@ class Chapter:
         recorded = {row["id"] for row in rows if row["source"] == RECORDED}
         chosen = [row for row in rows if (row["source"] == RECORDED) == (row["id"] in recorded)]
         now = [row for row in rows if row["source"] != RECORDED]
-        document = {"paper": self.paper, "title": head["title"], "profile": self.profile, "rows": chosen, "this run": now}
+        document = {
+            "paper": self.paper,
+            "title": head["title"],
+            "profile": self.profile,
+            "rows": chosen,
+            "this run": now,
+        }
         report.write_text(paths.executed_comparison(self.paper), json.dumps(document, indent=1, ensure_ascii=False))
         return pd.DataFrame(rows)
 

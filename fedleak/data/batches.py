@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
-from .images import Images
+from fedleak.data.images import Images
 
 Scheme = Callable[[int, int, int, int, Generator], Tensor]
 """From (batch_size, n_classes, trials, steps, generator) to int64 labels [trials, steps, batch_size]."""

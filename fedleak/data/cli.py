@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from ..errors import DataNotFound
-from .catalogue import catalogue, entry
-from .sources import ENVIRONMENT, Finding, check, examine
-from .vision import download as fetch
+from fedleak.data.catalogue import catalogue, entry
+from fedleak.data.sources import ENVIRONMENT, Finding, check, examine
+from fedleak.data.vision import download as fetch
+from fedleak.errors import DataNotFound
 
 Row = tuple[str, ...]
 

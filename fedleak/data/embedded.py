@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from torch.nn.functional import interpolate
 
-from .images import stratified_choice
-from .raw import Raw
+from fedleak.data.images import stratified_choice
+from fedleak.data.raw import Raw
 
 POOL_SEED = 0
 """Fixes which images of a pool without official splits are for training and which for testing."""

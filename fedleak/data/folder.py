@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from .catalogue import GENDER, HAIR
-from .embedded import split_pool
-from .raw import Raw, centre_square
+from fedleak.data.catalogue import GENDER, HAIR
+from fedleak.data.embedded import split_pool
+from fedleak.data.raw import Raw, centre_square
 
 MNIST_FOLDERS = ("MNIST/raw", "mnist", "mnist/raw")
 MNIST_MD5 = {

@@ -10,11 +10,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ..errors import DataNotFound
-from . import embedded, folder, vision
-from .catalogue import SPLITS, Entry, catalogue, checked_split, entry
-from .images import Images, stratified_choice
-from .raw import Raw, joined
+from fedleak.data import embedded, folder, vision
+from fedleak.data.catalogue import SPLITS, Entry, catalogue, checked_split, entry
+from fedleak.data.images import Images, stratified_choice
+from fedleak.data.raw import Raw, joined
+from fedleak.errors import DataNotFound
 
 ENVIRONMENT = "FEDLEAK_DATA"
 LIMIT_SEED = 0

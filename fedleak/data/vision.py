@@ -12,9 +12,9 @@ import numpy as np
 from torchvision import datasets
 from torchvision.datasets.utils import check_integrity, download_and_extract_archive
 
-from ..errors import DataNotFound
-from .catalogue import GENDER, HAIR
-from .raw import Files, Raw, centre_square, imagenet_crop
+from fedleak.data.catalogue import GENDER, HAIR
+from fedleak.data.raw import Files, Raw, centre_square, imagenet_crop
+from fedleak.errors import DataNotFound
 
 SOURCE = "torchvision's layout"
 TINY_URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
