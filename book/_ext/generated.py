@@ -90,24 +90,25 @@ def scoreboard(papers: list[dict[str, Any]]) -> str:
             ours = number(row["ours"])
             if row.get("low") is not None and row.get("high") is not None:
                 ours += f" [{number(row['low'])}, {number(row['high'])}]"
-            claim = " · ".join(filter(None, [row.get("claim"), row.get("where")]))
+            if row.get("n"):
+                ours += f", n = {number(row['n'])}"
+            claim = f"{row['claim']} ({row['where']}).<br>" if row.get("claim") else ""
+            arrow = ARROWS.get(row.get("direction"), "")
             rows.append(
                 [
                     item,
-                    claim or "–",
-                    " ".join(filter(None, [row["metric"], ARROWS.get(row.get("direction"), "")])),
+                    f"{claim}*{row['metric']}* {arrow}",
                     number(row.get("published")),
                     ours,
-                    number(row.get("n") or None),
                     number(row.get("difference")),
-                    " ".join(filter(None, [number(row.get("tolerance")), row.get("why")])),
+                    number(row.get("tolerance")),
                     row["status"],
                     row.get("source") or "–",
                 ]
             )
             if row.get("note"):
                 notes.append(f"- **{row['item']}** ({row['status']}): {' '.join(str(row['note']).split())}")
-        head = ["Item", "What the paper says", "Metric", "Published", "Ours [95 %]", "n", "Difference"]
+        head = ["Item", "What the paper says; *metric*", "Published", "Ours [95 % interval]", "Difference"]
         parts += [f"## {paper['title']}\n", table([*head, "Tolerance", "Status", "Source"], rows)]
         if notes:
             parts += [":::{dropdown} Remarks on single values", *notes, ":::\n"]
