@@ -10,6 +10,7 @@ import inspect
 import itertools
 import json
 import os
+import pickle
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -133,17 +134,26 @@ def _settings(grid: Mapping[str, Sequence[Any]] | Iterable[Mapping[str, Any]]) -
 
 def _compute(trial: Trial, units: list[tuple], scheduler: str | None) -> Iterator[tuple[Path, dict]]:
     """Yield each unit's rows, and the seconds they took, as soon as they are there."""
-    work = partial(_run_unit, trial)
     if scheduler is None:
         for setting, _, part, path in units:
-            yield path, work(setting, part)
+            yield path, _run_unit(trial, setting, part)
         return
+    import cloudpickle
     from dask.distributed import Client, as_completed
 
+    # Pickled here, because a worker that cannot import the trial's module would otherwise drop its connection and the
+    # sweep would wait for ever; like this it is the unit's error.
+    work = cloudpickle.dumps(trial)
     with Client(scheduler, set_as_default=False) as client:
-        futures = {client.submit(work, setting, part, pure=False): path for setting, _, part, path in units}
+        futures = {
+            client.submit(_run_pickled, work, setting, part, pure=False): path for setting, _, part, path in units
+        }
         for future in as_completed(futures, loop=client.loop):
             yield futures[future], future.result()
+
+
+def _run_pickled(trial: bytes, setting: dict[str, Any], seeds: list[int]) -> dict:
+    return _run_unit(pickle.loads(trial), setting, seeds)
 
 
 def _run_unit(trial: Trial, setting: dict[str, Any], seeds: list[int]) -> dict:

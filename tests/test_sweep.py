@@ -514,6 +514,15 @@ def test_a_worker_that_dies_is_replaced(tmp_path, log, cluster):
     pd.testing.assert_frame_equal(there, here)
 
 
+@pytest.mark.slow
+def test_a_trial_that_the_workers_cannot_import_is_an_error_and_no_endless_wait(tmp_path, log, cluster):
+    _, address = cluster
+    elsewhere = load(tmp_path, "def trial(seeds, a, b):\n    return []\n", "only_here")
+    with pytest.raises(ModuleNotFoundError, match="only_here"):
+        run(elsewhere, tmp_path / "out", scheduler=address)
+    del sys.modules["only_here"]
+
+
 def test_a_scheduler_that_is_not_there(tmp_path):
     import dask
 
