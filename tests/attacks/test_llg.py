@@ -306,6 +306,17 @@ def test_recovery_leaves_the_model_and_the_global_random_state_alone():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+def test_only_llg_with_auxiliary_data_stops_at_the_number_of_samples():
+    # Three negative rows, the head's inputs having been negative, but two samples: labels 1 and 2 are most negative.
+    model, pool = build("cnn", (1, 8, 8), 4, seed=0), images(4)
+    gradient = torch.zeros_like(model[-1].weight)
+    gradient[:, 0] = torch.tensor([-1.0, -3.0, -2.0, 5.0])
+    update = Update({"7.weight": gradient}, "gradient", samples=2)
+    assert llg.recover(update, model).tolist() == [1, 1, 1, 0]
+    assert llg.recover(update, model, "zeros").tolist() == [1, 1, 1, 0]
+    assert llg.recover(update, model, pool).tolist() == [0, 1, 1, 0]
+
+
 def test_auxiliary_data_of_other_classes():
     model = build("cnn", (1, 8, 8), 4, seed=0)
     update = fedsgd(model, torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
