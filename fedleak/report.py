@@ -238,7 +238,7 @@ def _commit() -> str:
         ).stdout.strip()
 
     try:
-        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("status", "--porcelain") else "")
+        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("status", "--porcelain", "--", ".", ":!data/results") else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 
