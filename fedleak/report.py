@@ -238,7 +238,8 @@ def _commit() -> str:
         ).stdout.strip()
 
     try:
-        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("status", "--porcelain", "--", ".", ":!data/results") else "")
+        changes = git("status", "--porcelain", "--", ".", ":!data/results")
+        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changes else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 
