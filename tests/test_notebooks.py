@@ -18,7 +18,7 @@ def run(request, tmp_path_factory):
     book = paths.executed_comparison(request.param)
     before = book.read_bytes() if book.exists() else None
     notebooks.execute(request.param, device="cpu", parameters={"trials": TRIALS, "seed": 1}, out=out, progress=False)
-    assert (book.read_bytes() if book.exists() else None) == before, "a run with --out must leave the book's numbers alone"
+    assert (book.read_bytes() if book.exists() else None) == before, "--out must leave the book's numbers alone"
     rows = json.loads(out.with_suffix(".comparison.json").read_text(encoding="utf-8"))["this run"]
     return request.param, nbformat.read(out, as_version=4), rows
 
