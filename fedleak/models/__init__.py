@@ -10,7 +10,17 @@ from fedleak.models.deep import FCN3, count_parameters, resnet, vgg_bn
 from fedleak.models.head import Head, HeadPass, batch_dependent, head, head_pass, input_shape
 from fedleak.models.zoo import CNN, LeNet, ResNet20, uniform_
 
-__all__ = ["Head", "HeadPass", "batch_dependent", "build", "count_parameters", "head", "head_pass", "input_shape", "names"]
+__all__ = [
+    "Head",
+    "HeadPass",
+    "batch_dependent",
+    "build",
+    "count_parameters",
+    "head",
+    "head_pass",
+    "input_shape",
+    "names",
+]
 
 _BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "cnn": CNN,

@@ -69,7 +69,7 @@ register(
         paper="ma2023ilrg",
         equation="Eqs. 6–11",
         needs=frozenset({Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL}),
-        summary="Mean embedding and probabilities of each class from the last layer's gradients; a linear system in the counts.",
+        summary="Each class's mean embedding and probabilities, and a linear system in the counts.",
         run=recover,
     )
 )

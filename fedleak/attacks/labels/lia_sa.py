@@ -2,7 +2,7 @@
 
 A malicious server sends each client a fishing model: one layer with its weights at 0, so that the layer's output, and
 with it the head's input e and logits y, depend on that layer's bias alone and no longer on the data. The sum of the
-clients' head gradients is then a linear system in the clients' bias gradients (Eq. 16), and these give the counts (Eq. 17).
+clients' head gradients is then a linear system in the clients' bias gradients (Eq. 16), which give the counts (Eq. 17).
 """
 
 import copy
@@ -20,7 +20,6 @@ from fedleak.federated import Update
 from fedleak.models import HeadPass, head, input_shape
 
 Recipe = Literal["literal", "log", "vector"]
-_NORMS = (nn.modules.batchnorm._BatchNorm,)
 
 
 def fished_layer(model: nn.Module) -> str:
@@ -31,7 +30,7 @@ def fished_layer(model: nn.Module) -> str:
     ValueError
         If the model has neither, or if the layer has no bias, or if it is the head itself.
     """
-    norms = [name for name, m in model.named_modules() if isinstance(m, _NORMS)]
+    norms = [name for name, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     linears = [name for name, m in model.named_modules() if isinstance(m, nn.Linear)]
     if not norms and not linears:
         raise ValueError(f"{type(model).__name__} has neither batch norm nor a fully connected layer to modify")
@@ -48,8 +47,8 @@ def constants(recipe: Recipe, client: int, clients: int, size: int, seed: int) -
     """Return what a client's fished layer puts out, ``[size]``: the bias of its fishing model.
 
     ``"literal"``: one constant ``C = 0.1 (client + 1)``, equal steps, different for every client (Sec. IV-C; the paper
-    gives no values). ``"log"``: one constant, log-spaced over the clients in [1e-4, 1e-1]. ``"vector"``: `size` independent
-    draws from U(0, 1) a client, which the paper's "every element has a constant value C" does not allow.
+    gives no values). ``"log"``: one constant, log-spaced over the clients in [1e-4, 1e-1]. ``"vector"``: `size`
+    independent draws from U(0, 1) a client, which the paper's "every element has a constant value C" does not allow.
 
     Raises
     ------
@@ -73,8 +72,8 @@ def fishing_model(model: nn.Module, recipe: Recipe, client: int, clients: int, s
     Parameters
     ----------
     model
-        The global model; left as it is. The copy shares all of its parameters but the fished layer's, so that the models
-        of a hundred clients fit in memory, and is in the same mode (training or evaluation).
+        The global model; left as it is. The copy shares all of its parameters but the fished layer's, so that the
+        models of a hundred clients fit in memory, and is in the same mode (training or evaluation).
     recipe, client, clients, seed
         See `constants`.
 
@@ -91,12 +90,14 @@ def fishing_model(model: nn.Module, recipe: Recipe, client: int, clients: int, s
     layer = fished.get_submodule(name)
     bias = constants(recipe, client, clients, len(layer.bias), seed)  # type: ignore[arg-type]
     with torch.no_grad():
-        layer.weight.zero_()  # type: ignore[operator, union-attr]
-        layer.bias.copy_(bias)  # type: ignore[operator, union-attr]
+        layer.weight.zero_()  # type: ignore[operator]
+        layer.bias.copy_(bias)  # type: ignore[operator]
     return fished
 
 
-def preset(models: Sequence[nn.Module], shape: tuple[int, ...], dtype: torch.dtype = torch.float64, seed: int = 0) -> HeadPass:
+def preset(
+    models: Sequence[nn.Module], shape: tuple[int, ...], dtype: torch.dtype = torch.float64, seed: int = 0
+) -> HeadPass:
     """Return what the server presets (step 1 of the attack): the head's inputs and softmax of every fishing model.
 
     Two random images go through each model. They have to give the same embedding, or the model does not fish.
@@ -147,8 +148,8 @@ def preset(models: Sequence[nn.Module], shape: tuple[int, ...], dtype: torch.dty
         spread = (seen[0][0] - seen[0][1]).abs().max().item() / max(seen[0].abs().max().item(), 1e-300)
         if spread > (1e-6 if dtype == torch.float64 else 1e-2):
             raise ValueError(
-                f"model {u} gives different images different embeddings (by {spread:.0e} of their size): it is no fishing "
-                "model, or something goes round its fished layer"
+                f"model {u} gives different images different embeddings (by {spread:.0e} of their size): it is no "
+                "fishing model, or something goes round its fished layer"
             )
         inputs.append(seen[0][0])
         probabilities.append(logits[0].softmax(0))
@@ -201,7 +202,9 @@ def disaggregate(embeddings: Tensor, weight_gradient: Tensor, bias_gradient: Ten
         Every client's bias gradient, ``[U, n]``; of least norm where the system is singular.
     """
     right = torch.cat([bias_gradient[None], weight_gradient.T])
-    return torch.linalg.lstsq(system(embeddings), right, driver="gelsd" if right.device.type == "cpu" else None).solution
+    return torch.linalg.lstsq(
+        system(embeddings), right, driver="gelsd" if right.device.type == "cpu" else None
+    ).solution
 
 
 def counts(probabilities: Tensor, bias_gradients: Tensor, batch_size: int) -> Tensor:
@@ -274,8 +277,8 @@ def recover(
     found = conditioning_of(server.inputs)
     if found.rank < found.clients and not force:
         raise ValueError(
-            f"the system is singular: rank {found.rank} for U = {found.clients} clients, so that their gradients cannot be "
-            "told apart; choose another recipe, or pass force=True for the solution of least norm"
+            f"the system is singular: rank {found.rank} for U = {found.clients} clients, so that their gradients "
+            "cannot be told apart; choose another recipe, or pass force=True for the solution of least norm"
         )
     solution = disaggregate(server.inputs, weight_gradient, bias_gradient)
     return counts(server.probabilities, solution, batch_size).round().clamp(min=0).long()
@@ -288,7 +291,7 @@ register(
         paper="wang2024liasa",
         equation="Eqs. 16, 17",
         needs=frozenset({Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL}),
-        summary="Each client gets a model whose head sees constants of its own; the sum of the gradients is then a linear system.",
+        summary="Every client's head sees constants of its own, which makes the sum a linear system.",
         run=recover,
         sees="aggregate",
         server="malicious",
