@@ -37,10 +37,12 @@ def vgg_bn(name: str, shape: tuple[int, int, int], n_classes: int) -> nn.Module:
         raise ValueError(f"{name} halves its input five times: images of at least 32 x 32, got {shape[1]} x {shape[2]}")
     model = getattr(vision, name)(num_classes=n_classes, dropout=0.0)
     if shape[0] != 3:
-        model.features[0] = nn.Conv2d(shape[0], 64, 3, padding=1)
+        model.features[0] = _convolution(nn.Conv2d(shape[0], 64, 3, padding=1))
     if max(shape[1:]) <= SMALL:
         model.avgpool = nn.AdaptiveAvgPool2d(1)
         model.classifier[0] = nn.Linear(512, 4096)
+        nn.init.normal_(model.classifier[0].weight, 0, 0.01)
+        nn.init.zeros_(model.classifier[0].bias)
     return model
 
 
@@ -51,11 +53,19 @@ def resnet(name: str, shape: tuple[int, int, int], n_classes: int, small: bool |
     """
     model = getattr(vision, name)(num_classes=n_classes)
     if small if small is not None else max(shape[1:]) <= SMALL:
-        model.conv1 = nn.Conv2d(shape[0], 64, 3, padding=1, bias=False)
+        model.conv1 = _convolution(nn.Conv2d(shape[0], 64, 3, padding=1, bias=False))
         model.maxpool = nn.Identity()
     elif shape[0] != 3:
-        model.conv1 = nn.Conv2d(shape[0], 64, 7, stride=2, padding=3, bias=False)
+        model.conv1 = _convolution(nn.Conv2d(shape[0], 64, 7, stride=2, padding=3, bias=False))
     return model
+
+
+def _convolution(layer: nn.Conv2d) -> nn.Conv2d:
+    """Initialise a first layer of our own as torchvision does its."""
+    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -127,7 +127,7 @@ register(
     Attack(
         name="MANDRAKE",
         goal="images",
-        paper="zhao2024loki",
+        paper="zhao2023mandrake",
         equation="Sec. 4",
         needs=frozenset({Need.ALL_GRADIENTS, Need.MODEL}),
         summary="A module in front keeps the clients apart in the sum and sorts their images by brightness.",

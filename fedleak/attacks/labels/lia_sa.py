@@ -60,7 +60,7 @@ def constants(recipe: Recipe, client: int, clients: int, size: int, seed: int) -
     if not 0 <= client < clients:
         raise ValueError(f"clients are numbered 0 to {clients - 1}, got {client}")
     if recipe == "vector":
-        mixed = torch.Generator().manual_seed(seed * 1_000_003 + client)
+        mixed = torch.Generator().manual_seed((seed * 1_000_003 + client) % 2**63)
         return torch.rand(size, generator=mixed, dtype=torch.float64)
     exponent = -4 + 3 * client / max(clients - 1, 1)
     return torch.full((size,), 0.1 * (client + 1) if recipe == "literal" else 10.0**exponent, dtype=torch.float64)
