@@ -20,6 +20,8 @@ from fedleak.federated import Update
 from fedleak.models import HeadPass, head, input_shape
 
 Recipe = Literal["literal", "log", "vector"]
+RANK_TOLERANCE = 1e-11
+"""Singular values below this share of the largest count as 0: a deep network's rounding errors in double precision."""
 
 
 def fished_layer(model: nn.Module) -> str:
@@ -176,7 +178,7 @@ def conditioning_of(embeddings: Tensor) -> Conditioning:
     """Return rank and condition number of the system with these embeddings ``[U, m]``, in float64."""
     matrix = system(embeddings.double())
     values = torch.linalg.svdvals(matrix)
-    rank = int((values > values[0] * max(matrix.shape) * torch.finfo(torch.float64).eps).sum())
+    rank = int((values > values[0] * RANK_TOLERANCE).sum())
     smallest = values[-1].item() if matrix.shape[1] <= matrix.shape[0] else 0.0
     return Conditioning(rank, values[0].item() / smallest if smallest > 0 else math.inf, len(embeddings))
 
