@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.images import dlg
-from fedleak.attacks.labels.lia_sa import fished_layer
+from fedleak.attacks.labels.fishing import fished_layer
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.federated import Update
 from fedleak.models import head
