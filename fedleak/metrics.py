@@ -34,3 +34,20 @@ def hellinger(recovered: Tensor, truth: Tensor) -> Tensor:
     found, true = _checked(recovered, truth)
     overlap = (found / found.sum(-1, keepdim=True) * true / true.sum(-1, keepdim=True)).sqrt().sum(-1)
     return (1 - overlap).clamp(min=0).sqrt()
+
+
+def label_number_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
+    """Return the share of the classes whose number of labels is exactly right, in [0, 1] (LnAcc; iLRG, Sec. 4.1).
+
+    Counts that are all zero are allowed: a rule that names nothing is right about the classes that do not occur.
+
+    Raises
+    ------
+    ValueError
+        If the counts are of different shapes, or one is negative.
+    """
+    if recovered.shape != truth.shape:
+        raise ValueError(f"counts of shapes {tuple(recovered.shape)} and {tuple(truth.shape)} do not compare")
+    if bool((recovered < 0).any()) or bool((truth < 0).any()):
+        raise ValueError("counts are not negative")
+    return (recovered == truth).double().mean(-1)

@@ -41,7 +41,8 @@ NOBODY = Adversary("no access", frozenset({Need.SAMPLE_COUNT}))
 EAVESDROPPER = Adversary("shared gradients", _SHARED)
 WHITE_BOX = Adversary("white-box model", _SHARED | {Need.MODEL})
 WITH_AUXILIARY = Adversary("auxiliary knowledge", WHITE_BOX.has | {Need.AUXILIARY_DATA})
-ADVERSARIES = (NOBODY, EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY)
+MALICIOUS_AGGREGATOR = Adversary("malicious server, secure aggregation", WHITE_BOX.has, "aggregate", "malicious")
+ADVERSARIES = (NOBODY, EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, MALICIOUS_AGGREGATOR)
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,36 @@
 """What the clients train: the papers' networks by name, and the head of any model."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
 
+from fedleak.models.deep import FCN3, count_parameters, resnet, vgg_bn
 from fedleak.models.head import Head, HeadPass, batch_dependent, head, head_pass, input_shape
 from fedleak.models.zoo import CNN, LeNet, ResNet20, uniform_
 
-__all__ = ["Head", "HeadPass", "batch_dependent", "build", "head", "head_pass", "input_shape", "names"]
+__all__ = [
+    "Head",
+    "HeadPass",
+    "batch_dependent",
+    "build",
+    "count_parameters",
+    "head",
+    "head_pass",
+    "input_shape",
+    "names",
+]
 
 _BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "cnn": CNN,
     "lenet": LeNet,
     "resnet20": ResNet20,
     "resnet20-relu": lambda shape, n: ResNet20(shape, n, activation=True),
+    "fcn3": FCN3,
+    **{f"vgg{d}_bn": partial(vgg_bn, f"vgg{d}_bn") for d in (11, 13, 16, 19)},
+    **{f"resnet{d}": partial(resnet, f"resnet{d}") for d in (18, 34, 50, 101, 152)},
+    "resnet18-imagenet": partial(resnet, "resnet18", small=False),
 }
 _INITIALISATIONS = ("default", "uniform")
 
@@ -30,7 +46,9 @@ def build(name: str, shape: tuple[int, int, int], n_classes: int, *, seed: int, 
     Parameters
     ----------
     name
-        ``"cnn"``, ``"lenet"``, ``"resnet20"`` (LLG's, no activation before the head) or ``"resnet20-relu"``.
+        ``"cnn"``, ``"lenet"``, ``"resnet20"`` (LLG's, no activation before the head), ``"resnet20-relu"``, ``"fcn3"``,
+        torchvision's ``"vgg11_bn"`` … ``"vgg19_bn"`` and ``"resnet18"`` … ``"resnet152"`` (see `fedleak.models.deep`),
+        or ``"resnet18-imagenet"``, which keeps ImageNet's stem whatever the size of the images.
     shape
         Image shape ``(C, H, W)``.
     n_classes

@@ -1,0 +1,112 @@
+"""EludingSA, by model inconsistency (Pasquini et al., CCS 2022): all clients but the target are made to send zeros.
+
+The target gets the normal model. The others get one with a layer whose outputs are all negative before its ReLU:
+nothing reaches the head and nothing flows back. The sum is then the target's own update, but for the head's bias.
+"""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.images import dlg
+from fedleak.attacks.labels.fishing import fished_layer
+from fedleak.attacks.registry import Attack, Need, register
+from fedleak.federated import Update
+from fedleak.models import head
+
+DEEP = -200.0
+"""Pre-activation of a muted layer: a ReLU gives 0, a sigmoid 1e-87, which is 0 in single precision."""
+
+
+def muted_model(model: nn.Module, layer: str | None = None) -> nn.Module:
+    """Return a copy of the model whose `layer` puts out one very negative constant.
+
+    By default it is the first batch norm (128 parameters in VGG and ResNet), or the first fully connected layer where
+    there is none. That silences everything behind it if biases behind it are 0, as they are in untrained VGGs and
+    ResNets. With biases (or sigmoids) name the last layer before the head.
+
+    Raises
+    ------
+    ValueError
+        If the layer is not there, or has no weight and bias.
+    """
+    name = fished_layer(model) if layer is None else layer
+    muted = copy.deepcopy(model)
+    found = dict(muted.named_modules()).get(name)
+    if getattr(found, "bias", None) is None or getattr(found, "weight", None) is None:
+        raise ValueError(f"there is no layer {name!r} with weight and bias to mute")
+    with torch.no_grad():
+        found.weight.zero_()  # type: ignore[union-attr]
+        found.bias.fill_(DEEP)  # type: ignore[union-attr]
+    return muted
+
+
+def target_update(aggregate: Update, model: nn.Module, samples: int) -> Update:
+    """Read the target's update off the sum: all of it but the head's bias, which the muted clients add to.
+
+    `samples` is the number of the target's samples.
+    """
+    last = head(model)
+    if last.layer.bias is not None:
+        aggregate = aggregate.without(last.bias)
+    return Update(dict(aggregate.tensors), "gradient", samples)
+
+
+def reconstruct(
+    aggregate: Update, model: nn.Module, *, samples: int = 1, iterations: int = dlg.ITERATIONS, seed: int = 0
+) -> Tensor:
+    """Reconstruct the target's images ``[samples, C, H, W]`` in [0, 1] from the sum of all clients' gradients.
+
+    Parameters
+    ----------
+    aggregate
+        The sum of the target's gradient and the muted clients'.
+    model
+        The normal model, which the target got.
+    samples
+        The target's batch size.
+    iterations, seed
+        As for `fedleak.attacks.images.dlg.match`.
+
+    Raises
+    ------
+    WithheldParameter
+        If a layer's gradient is not shared.
+    ValueError
+        For gradients that do not fit the model.
+    """
+    # The head's bias is a constant here, not a parameter: its gradient is the one that does not come through.
+    frozen = copy.deepcopy(model)
+    layer = head(frozen).layer
+    if layer.bias is not None:
+        bias = layer.bias.detach().clone()
+        del layer._parameters["bias"]
+        layer.register_buffer("bias", bias)
+    return dlg.match(target_update(aggregate, model, samples), frozen, iterations=iterations, seed=seed).images.clamp(
+        0, 1
+    )
+
+
+def clients_models(model: nn.Module, target: int, clients: int, layer: str | None = None) -> Sequence[nn.Module]:
+    """Return what the server sends to each client: the normal model to the target, one muted model to all others."""
+    if not 0 <= target < clients:
+        raise ValueError(f"clients are numbered 0 to {clients - 1}, got {target}")
+    muted = muted_model(model, layer)
+    return [model if u == target else muted for u in range(clients)]
+
+
+register(
+    Attack(
+        name="EludingSA",
+        goal="images",
+        paper="pasquini2022eluding",
+        equation="Sec. 4",
+        needs=frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}),
+        summary="All clients but one get a model whose ReLUs are dead, so that the sum is that one's update.",
+        run=reconstruct,
+        sees="aggregate",
+        server="malicious",
+    )
+)

@@ -1,0 +1,138 @@
+"""MANDRAKE, also LOKI (Zhao et al. 2023): images of all clients from the sum, by a module in front of the model.
+
+A convolution copies the image into channels of the client's own and leaves the others' at zero, so that the sum of the
+gradients of the next layer holds the clients side by side. That layer's units compare the mean brightness with
+thresholds: the difference of two neighbouring units' gradients is the images with a brightness between theirs.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.registry import Attack, Need, register
+from fedleak.federated import Update
+
+FRONT = ("front.conv.weight", "front.bins.weight", "front.back.weight")
+
+
+class Front(nn.Module):
+    """The module in front: convolution, bins, and a layer back to the image's size.
+
+    Parameters
+    ----------
+    shape
+        ``(C, H, W)`` of an image.
+    client, clients
+        Whose model this is, of how many.
+    thresholds
+        Increasing brightnesses ``[bins]``, the mean of the pixels in [0, 1].
+    seed
+        Seed of the last layer's weights, the same for all clients.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], client: int, clients: int, thresholds: Tensor, seed: int = 0):
+        super().__init__()
+        if not 0 <= client < clients:
+            raise ValueError(f"clients are numbered 0 to {clients - 1}, got {client}")
+        if len(thresholds) < 2 or bool((thresholds.diff() <= 0).any()):
+            raise ValueError("two or more thresholds, increasing, make bins")
+        channels, height, width = shape
+        pixels, n_bins = height * width, len(thresholds)
+        self.shape = shape
+        self.conv = nn.Conv2d(channels, channels * clients, 3, padding=1, bias=False)
+        self.bins = nn.Linear(channels * clients * pixels, n_bins)
+        self.back = nn.Linear(n_bins, channels * pixels, bias=False)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            self.conv.weight.zero_()
+            for c in range(channels):
+                self.conv.weight[client * channels + c, c, 1, 1] = 1
+            self.bins.weight.fill_(1 / (channels * pixels))
+            self.bins.bias.copy_(-thresholds)
+            # The same column for every unit: what flows back to an image's active units is the same for all of them.
+            self.back.weight.copy_(torch.randn(channels * pixels, 1, generator=generator).expand(-1, n_bins))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images to images of the same shape ``[B, C, H, W]``."""
+        return self.back(self.bins(self.conv(x).flatten(1)).relu()).view(-1, *self.shape)
+
+
+class Fronted(nn.Module):
+    """A model behind its front."""
+
+    def __init__(self, front: Front, model: nn.Module):
+        super().__init__()
+        self.front, self.model = front, model
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images ``[B, C, H, W]`` to logits ``[B, n]``."""
+        return self.model(self.front(x))
+
+
+def fronted_model(
+    model: nn.Module, shape: tuple[int, int, int], client: int, clients: int, thresholds: Tensor, seed: int = 0
+) -> Fronted:
+    """Return the model for one client; see `Front`. The original model is shared, not copied."""
+    return Fronted(Front(shape, client, clients, thresholds, seed), model)
+
+
+def thresholds(brightness: Tensor, bins: int = 256) -> Tensor:
+    """Return `bins` thresholds at the quantiles of the normal distribution fitted to some brightnesses ``[N]``."""
+    levels = torch.arange(1, bins + 1, dtype=torch.float64) / (bins + 1)
+    return (brightness.double().mean() + brightness.double().std() * torch.special.ndtri(levels)).float()
+
+
+def reconstruct(aggregate: Update, model: Fronted, *, client: int) -> Tensor:
+    """Return one client's images from the sum of all clients' gradients, ``[found, C, H, W]`` in [0, 1].
+
+    A bin with one image gives that image; a bin with several gives a weighted mean of them. The scale, which the bias
+    gradient would give for one client and does not for a sum, follows from the bin: its middle is the mean brightness.
+
+    Parameters
+    ----------
+    aggregate
+        Sum of the clients' gradients.
+    model
+        Any of the clients' models.
+    client
+        Whose images to read, 0 … U - 1.
+
+    Raises
+    ------
+    WithheldParameter
+        If the gradient of the bins is not shared.
+    ValueError
+        If there is no such client, or the gradient is not of the model's shape.
+    """
+    front = model.front
+    channels, height, width = front.shape
+    gradient = aggregate.gradient(FRONT[1]).detach().double()
+    if gradient.shape != front.bins.weight.shape:
+        raise ValueError(f"the bins' gradient has shape {tuple(gradient.shape)}, not {tuple(front.bins.weight.shape)}")
+    clients = gradient.shape[1] // (channels * height * width)
+    if not 0 <= client < clients:
+        raise ValueError(f"clients are numbered 0 to {clients - 1}, got {client}")
+    mine = gradient.view(len(gradient), clients, channels, height, width)[:, client]
+    # Unit k is active for every image brighter than its threshold; the last one has no neighbour above.
+    pieces = torch.cat([mine[:-1] - mine[1:], mine[-1:]])
+    size = pieces.abs().amax(dim=(1, 2, 3))
+    found = size > 1e-4 * size.max().clamp(min=1e-30)
+    edges = -front.bins.bias.detach().double()
+    middles = torch.cat([(edges[:-1] + edges[1:]) / 2, edges[-1:]])[found]
+    images = pieces[found]
+    mean = images.mean(dim=(1, 2, 3))
+    return (images * (middles / mean.where(mean != 0, 1.0)).view(-1, 1, 1, 1)).clamp(0, 1).float()
+
+
+register(
+    Attack(
+        name="MANDRAKE",
+        goal="images",
+        paper="zhao2023mandrake",
+        equation="Sec. 4",
+        needs=frozenset({Need.ALL_GRADIENTS, Need.MODEL}),
+        summary="A module in front keeps the clients apart in the sum and sorts their images by brightness.",
+        run=reconstruct,
+        sees="aggregate",
+        server="malicious",
+    )
+)

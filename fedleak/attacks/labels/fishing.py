@@ -1,0 +1,178 @@
+"""The fishing models of LIA-SA (Wang et al. 2024, Sec. IV-C), and what the server presets with them."""
+
+import copy
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from fedleak.models import HeadPass, head
+
+Recipe = Literal["literal", "log", "vector"]
+CHUNK = 20
+"""Models that the server runs at once."""
+
+
+def fished_layer(model: nn.Module) -> str:
+    """Name the layer to modify: the first batch norm, or the first fully connected layer where there is none.
+
+    Raises
+    ------
+    ValueError
+        If the model has neither, or if the layer has no bias, or if it is the head itself.
+    """
+    norms = [name for name, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    linears = [name for name, m in model.named_modules() if isinstance(m, nn.Linear)]
+    if not norms and not linears:
+        raise ValueError(f"{type(model).__name__} has neither batch norm nor a fully connected layer to modify")
+    name = (norms or linears)[0]
+    layer = model.get_submodule(name)
+    if getattr(layer, "bias", None) is None:
+        raise ValueError(f"the layer {name!r} has no bias, so that its output cannot be set")
+    if not norms and name == head(model).name:
+        raise ValueError("the only fully connected layer is the head: its input is the client's image")
+    return name
+
+
+def constants(recipe: Recipe, client: int, clients: int, size: int, seed: int) -> Tensor:
+    """Return what a client's fished layer puts out, ``[size]``: the bias of its fishing model.
+
+    ``"literal"``: one constant ``C = 0.1 (client + 1)``, equal steps, different for every client (Sec. IV-C; the paper
+    gives no values). ``"log"``: one constant, log-spaced over the clients in [1e-4, 1e-1]. ``"vector"``: `size`
+    independent draws from U(0, 1) a client, which the paper's "every element has a constant value C" does not allow.
+
+    Raises
+    ------
+    ValueError
+        For an unknown recipe, or a client that is not one of `clients`.
+    """
+    if recipe not in get_args(Recipe):
+        raise ValueError(f"unknown recipe {recipe!r}; there are: {', '.join(get_args(Recipe))}")
+    if not 0 <= client < clients:
+        raise ValueError(f"clients are numbered 0 to {clients - 1}, got {client}")
+    if recipe == "vector":
+        mixed = torch.Generator().manual_seed((seed * 1_000_003 + client) % 2**63)
+        return torch.rand(size, generator=mixed, dtype=torch.float64)
+    exponent = -4 + 3 * client / max(clients - 1, 1)
+    return torch.full((size,), 0.1 * (client + 1) if recipe == "literal" else 10.0**exponent, dtype=torch.float64)
+
+
+def fishing_model(model: nn.Module, recipe: Recipe, client: int, clients: int, seed: int) -> nn.Module:
+    """Return the model that the server sends to one client.
+
+    Parameters
+    ----------
+    model
+        The global model; left as it is. The copy shares all of its parameters but the fished layer's, so that the
+        models of a hundred clients fit in memory, and is in the same mode (training or evaluation).
+    recipe, client, clients, seed
+        See `constants`.
+
+    Raises
+    ------
+    ValueError
+        For what `constants` and `fished_layer` refuse.
+    """
+    name = fished_layer(model)
+    layer = model.get_submodule(name)
+    own = {id(p) for p in layer.parameters()}
+    shared = {id(t): t for t in (*model.parameters(), *model.buffers()) if id(t) not in own}
+    fished = copy.deepcopy(model, shared)
+    layer = fished.get_submodule(name)
+    bias = constants(recipe, client, clients, len(layer.bias), seed)  # type: ignore[arg-type]
+    with torch.no_grad():
+        layer.weight.zero_()  # type: ignore[operator]
+        layer.bias.copy_(bias)  # type: ignore[operator]
+    return fished
+
+
+def preset(
+    models: Sequence[nn.Module], shape: tuple[int, ...], dtype: torch.dtype = torch.float64, seed: int = 0
+) -> HeadPass:
+    """Return what the server presets (step 1 of the attack): the head's inputs and softmax of every fishing model.
+
+    Two random images go through each model. They have to give the same embedding, or the model does not fish.
+
+    Parameters
+    ----------
+    models
+        The U fishing models.
+    shape
+        ``(C, H, W)`` of the random images, U(0, 1).
+    dtype
+        float64, or float32 for what a client computes. float32 embeddings hide a singular system.
+
+    Returns
+    -------
+    HeadPass
+        ``inputs [U, m]`` and ``probabilities [U, n]``.
+
+    Raises
+    ------
+    ValueError
+        Without models, where dropout is active, or where an embedding depends on the image.
+    """
+    if not models:
+        raise ValueError("no fishing models")
+    images = torch.rand(2, *shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+    first = models[0]
+    flags = [[(type(m), m.training) for m in model.modules()] for model in models]
+    if any(f != flags[0] for f in flags):
+        raise ValueError("the fishing models are of different architectures or in different modes")
+    active = [n for n, m in first.named_modules() if isinstance(m, nn.Dropout) and m.training and m.p > 0]
+    if active:
+        raise ValueError(f"dropout is active ({', '.join(active)}): the clients' embeddings are random, not preset")
+    images = images.to(head(first).layer.weight.device)
+    cast: dict[int, Tensor] = {}
+    pieces = [_chunk(models[k : k + CHUNK], images, cast) for k in range(0, len(models), CHUNK)]
+    inputs, logits = (torch.cat(parts) for parts in zip(*pieces, strict=True))
+    size = inputs.abs().amax(dim=(1, 2)).clamp(min=1e-300)
+    spread = (inputs[:, 0] - inputs[:, 1]).abs().amax(dim=1) / size
+    if spread.max() > (1e-6 if dtype == torch.float64 else 1e-2):
+        raise ValueError(
+            f"model {int(spread.argmax())} gives different images different embeddings (by {spread.max():.0e} of their "
+            "size): it is no fishing model, or something goes round its fished layer"
+        )
+    return HeadPass(inputs[:, 0], logits[:, 0].softmax(1))
+
+
+def _chunk(models: Sequence[nn.Module], images: Tensor, cast: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
+    """Run the same images through some models at once: head inputs ``[U, 2, m]`` and logits ``[U, 2, n]``.
+
+    Parameters that the models share are used once; the others, and the statistics that batch norm writes, are stacked.
+    """
+    first, stacked, shared = models[0], {}, {}
+
+    def as_dtype(t: Tensor) -> Tensor:
+        if not t.is_floating_point():
+            return t
+        return cast.setdefault(id(t), t.detach().to(images.dtype))
+
+    for name, *rest in zip(
+        dict(first.named_parameters()), *([p for _, p in m.named_parameters()] for m in models), strict=True
+    ):
+        if all(p is rest[0] for p in rest):
+            shared[name] = as_dtype(rest[0])
+        else:
+            stacked[name] = torch.stack([p.detach().to(images.dtype) for p in rest])
+    for name, *rest in zip(
+        dict(first.named_buffers()), *([b for _, b in m.named_buffers()] for m in models), strict=True
+    ):
+        stacked[name] = torch.stack([as_dtype(b) for b in rest])
+
+    def one(own: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        seen: list[Tensor] = []
+        handle = head(first).layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+        try:
+            logits = functional_call(first, {**shared, **own}, (images,))
+        finally:
+            handle.remove()
+        return seen[0], logits
+
+    with torch.no_grad():
+        if not stacked:
+            inputs, logits = one({})
+            return inputs.expand(len(models), -1, -1), logits.expand(len(models), -1, -1)
+        return vmap(one)(stacked)

@@ -1,0 +1,75 @@
+"""iLRG, instance-wise batch label restoration (Ma et al., ICLR 2023): counts from a linear system of probabilities."""
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.labels.inputs import head_gradient
+from fedleak.attacks.registry import Attack, Need, register
+from fedleak.federated import Update
+from fedleak.models import head
+
+
+def solve(weight: Tensor, bias: Tensor, weight_gradient: Tensor, bias_gradient: Tensor, samples: int) -> Tensor:
+    """Solve for the counts of any number of updates at once.
+
+    Each class's mean embedding is ``e_i = grad W_i / grad b_i`` and its probabilities are ``p_i = softmax(W e_i + b)``;
+    the counts k solve ``sum_j k_j = K`` and ``sum_j p_j[i] k_j - k_i = K grad b_i`` in the least-squares sense.
+
+    Parameters
+    ----------
+    weight, bias
+        The head's parameters, ``[n, m]`` and ``[n]``.
+    weight_gradient, bias_gradient
+        Mean gradients over the K samples, ``[..., n, m]`` and ``[..., n]``.
+    samples
+        K.
+
+    Returns
+    -------
+    LongTensor
+        ``[..., n]``, rounded, negative ones and those above K set to 0; the sum need not be K.
+    """
+    n_classes = len(bias)
+    safe = bias_gradient.where(bias_gradient != 0, torch.finfo(bias_gradient.dtype).tiny ** 0.5)
+    embeddings = weight_gradient / safe.unsqueeze(-1)
+    probabilities = (embeddings @ weight.T + bias).softmax(-1)
+    system = probabilities.mT - torch.eye(n_classes, dtype=weight.dtype, device=weight.device)
+    system = torch.cat([torch.ones_like(system[..., :1, :]), system], dim=-2)
+    total = torch.full_like(bias_gradient[..., :1], samples)
+    right = torch.cat([total, samples * bias_gradient], dim=-1).unsqueeze(-1)
+    counts = (torch.linalg.pinv(system) @ right).squeeze(-1).round().clamp(min=0)
+    return counts.where(counts <= samples, 0).long()
+
+
+def recover(update: Update, model: nn.Module) -> Tensor:
+    """Recover the counts ``[n]``; they need not sum to ``update.samples``.
+
+    Raises
+    ------
+    WithheldParameter
+        If the gradient of the head's weights or bias is not shared.
+    ValueError
+        If the head has no bias, a gradient is NaN or infinite, or its shape is not the model's.
+    """
+    last = head(model)
+    if last.layer.bias is None:
+        raise ValueError("iLRG divides by the gradient of the last layer's bias, and this model has none")
+    gradient, bias_gradient = head_gradient(update, model), update.gradient(last.bias).detach().double()
+    if bias_gradient.shape != last.layer.bias.shape or not torch.isfinite(bias_gradient).all():
+        raise ValueError(f"the update's {last.bias!r} is not of the model's shape, or not finite")
+    return solve(
+        last.layer.weight.detach().double(), last.layer.bias.detach().double(), gradient, bias_gradient, update.samples
+    )
+
+
+register(
+    Attack(
+        name="iLRG",
+        goal="labels",
+        paper="ma2023ilrg",
+        equation="Eqs. 6–11",
+        needs=frozenset({Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL}),
+        summary="Each class's mean embedding and probabilities, and a linear system in the counts.",
+        run=recover,
+    )
+)

@@ -1,0 +1,179 @@
+"""LIA-SA (Wang et al. 2024): every client's label counts from the SUM of the clients' gradients.
+
+A malicious server sends each client a fishing model: one layer with its weights at 0, so that the layer's output, and
+with it the head's input e and logits y, depend on that layer's bias alone and no longer on the data. The sum of the
+clients' head gradients is then a linear system in the clients' bias gradients (Eq. 16), which give the counts (Eq. 17).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.labels.fishing import constants, fished_layer, fishing_model, preset
+from fedleak.attacks.labels.inputs import head_gradient
+from fedleak.attacks.registry import Attack, Need, register
+from fedleak.federated import Update
+from fedleak.models import head, input_shape
+
+__all__ = [
+    "Conditioning",
+    "conditioning",
+    "conditioning_of",
+    "constants",
+    "counts",
+    "disaggregate",
+    "fished_layer",
+    "fishing_model",
+    "preset",
+    "recover",
+    "system",
+]
+
+RANK_TOLERANCE = 1e-11
+"""Singular values below this share of the largest count as 0: a deep network's rounding errors in double precision."""
+
+
+class Conditioning(NamedTuple):
+    """How solvable the system of Eq. 16 is, in float64."""
+
+    rank: int
+    """Numerical rank of the (m + 1) x U matrix."""
+    condition: float
+    """Largest over smallest singular value; infinite where U > m + 1."""
+    clients: int
+    """U."""
+
+
+def system(embeddings: Tensor) -> Tensor:
+    """Return the matrix of Eq. 16, a row of ones above the embeddings: ``[m + 1, U]`` from ``[U, m]``."""
+    return torch.cat([torch.ones_like(embeddings[:, :1]), embeddings], dim=1).T
+
+
+def conditioning_of(embeddings: Tensor) -> Conditioning:
+    """Return rank and condition number of the system with these embeddings ``[U, m]``, in float64."""
+    matrix = system(embeddings.double())
+    values = torch.linalg.svdvals(matrix)
+    rank = int((values > values[0] * RANK_TOLERANCE).sum())
+    smallest = values[-1].item() if matrix.shape[1] <= matrix.shape[0] else 0.0
+    return Conditioning(rank, values[0].item() / smallest if smallest > 0 else math.inf, len(embeddings))
+
+
+def conditioning(models: Sequence[nn.Module], shape: tuple[int, ...] | None = None) -> Conditioning:
+    """Return rank and condition number of the system of these fishing models; `shape` where they do not tell theirs."""
+    return conditioning_of(preset(models, shape or input_shape(models[0])).inputs)
+
+
+def disaggregate(embeddings: Tensor, weight_gradient: Tensor, bias_gradient: Tensor) -> Tensor:
+    """Solve Eq. 16 for all classes with ONE factorisation (the paper solves n systems).
+
+    Parameters
+    ----------
+    embeddings
+        ``[U, m]``, float64.
+    weight_gradient, bias_gradient
+        Of the head, summed over the clients: ``[n, m]`` and ``[n]``.
+
+    Returns
+    -------
+    Tensor
+        Every client's bias gradient, ``[U, n]``; of least norm where the system is singular.
+    """
+    right = torch.cat([bias_gradient[None], weight_gradient.T])
+    return torch.linalg.lstsq(
+        system(embeddings), right, driver="gelsd" if right.device.type == "cpu" else None
+    ).solution
+
+
+def counts(probabilities: Tensor, bias_gradients: Tensor, batch_size: int) -> Tensor:
+    """Return Eq. 17's ``B (p - grad b)`` ``[U, n]``, not rounded; exact if it is within 0.5 of the integers."""
+    return batch_size * (probabilities - bias_gradients)
+
+
+def recover(
+    aggregate: Update,
+    models: Sequence[nn.Module],
+    batch_size: int,
+    input_shape: tuple[int, ...],
+    *,
+    force: bool = False,
+    seed: int = 0,
+) -> Tensor:
+    """Recover every client's label counts ``[U, n]`` from the sum of their mean gradients (Eqs. 16 and 17).
+
+    Parameters
+    ----------
+    aggregate
+        Of kind ``"gradient"``: the SUM of the U clients' mean gradients, ``samples`` = U B.
+    models
+        The fishing models in the order of the clients.
+    batch_size
+        B, which the server prescribes.
+    input_shape
+        ``(C, H, W)`` of the random images with which the server presets embeddings and logits.
+    force
+        Go on although the system is singular, with the solution of least norm.
+    seed
+        Seed of the random images.
+
+    Returns
+    -------
+    LongTensor
+        ``[U, n]``, not negative; a client's counts need not sum to B.
+
+    Raises
+    ------
+    WithheldParameter
+        If the gradient of the head's weights or bias is not there.
+    ValueError
+        If the aggregate is not what is said above, the head has no bias, dropout is active, there are more than m + 1
+        clients, or the system is singular and `force` is not set.
+    """
+    if batch_size < 1 or not models:
+        raise ValueError(f"one client and one sample at least, got {len(models)} and {batch_size}")
+    if aggregate.kind != "gradient" or aggregate.steps != 1:
+        raise ValueError("LIA-SA works under FedSGD: a gradient of one step, not a delta or several steps")
+    if aggregate.samples != len(models) * batch_size:
+        raise ValueError(
+            f"the aggregate is of {aggregate.samples} samples, but {len(models)} models with batches of {batch_size} "
+            f"make {len(models) * batch_size}"
+        )
+    last = head(models[0])
+    if last.layer.bias is None:
+        raise ValueError("the last layer has no bias: without its gradient there is nothing to disaggregate")
+    if any(head(m).layer.weight.shape != last.layer.weight.shape for m in models):
+        raise ValueError("the fishing models differ in more than one layer: their heads are of different shapes")
+    weight_gradient = head_gradient(aggregate, models[0])
+    bias_gradient = aggregate.gradient(last.bias).detach().double()
+    if bias_gradient.shape != last.layer.bias.shape or not torch.isfinite(bias_gradient).all():
+        raise ValueError(f"the aggregate's {last.bias!r} is not of the model's shape, or not finite")
+    if len(models) > last.layer.in_features + 1:
+        raise ValueError(
+            f"{len(models)} clients are more than the {last.layer.in_features} + 1 equations of a class can tell apart"
+        )
+    server = preset(models, input_shape, seed=seed)
+    found = conditioning_of(server.inputs)
+    if found.rank < found.clients and not force:
+        raise ValueError(
+            f"the system is singular: rank {found.rank} for U = {found.clients} clients, so that their gradients "
+            "cannot be told apart; choose another recipe, or pass force=True for the solution of least norm"
+        )
+    solution = disaggregate(server.inputs, weight_gradient, bias_gradient)
+    return counts(server.probabilities, solution, batch_size).round().clamp(min=0).long()
+
+
+register(
+    Attack(
+        name="LIA-SA",
+        goal="labels",
+        paper="wang2024liasa",
+        equation="Eqs. 16, 17",
+        needs=frozenset({Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL}),
+        summary="Every client's head sees constants of its own, which makes the sum a linear system.",
+        run=recover,
+        sees="aggregate",
+        server="malicious",
+    )
+)

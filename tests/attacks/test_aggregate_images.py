@@ -1,0 +1,88 @@
+"""EludingSA and MANDRAKE: images out of the sum."""
+
+import pytest
+import torch
+
+from fedleak.attacks.images import eluding_sa, mandrake
+from fedleak.federated import Update, fedsgd
+from fedleak.federated.aggregation import plain_sum
+from fedleak.models import build, head
+
+SHAPE = (1, 8, 8)
+BINS = torch.linspace(0.05, 0.95, 40)
+
+
+def images(count, seed=0):
+    """Images of well-separated brightness."""
+    noise = torch.rand(count, *SHAPE, generator=torch.Generator().manual_seed(seed)) * 0.1
+    return noise + torch.linspace(0.1, 0.8, count).view(-1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("net", ["vgg11_bn", "resnet18"])
+def test_muted_clients_send_nothing_but_the_heads_bias(net):
+    model = build(net, (3, 32, 32), 10, seed=0)
+    muted = eluding_sa.muted_model(model)
+    gradient = fedsgd(muted, torch.rand(2, 3, 32, 32), torch.tensor([1, 2])).tensors
+    assert [k for k, t in gradient.items() if t.any()] == [head(model).bias]
+    assert sum(int((a != b).sum()) for a, b in zip(muted.parameters(), model.parameters(), strict=True)) == 128
+
+
+def test_the_sum_is_the_targets_update():
+    model = build("cnn", (1, 28, 28), 10, seed=0)
+    models = eluding_sa.clients_models(model, 1, 3, "4")
+    x, y = torch.rand(3, 1, 28, 28), torch.tensor([3, 5, 7])
+    updates = [fedsgd(m, x[u : u + 1], y[u : u + 1]) for u, m in enumerate(models)]
+    found = eluding_sa.target_update(plain_sum(updates), model, 1)
+    assert set(found.tensors) == set(updates[1].tensors) - {"7.bias"}
+    assert all(torch.equal(t, updates[1].tensors[k]) for k, t in found.tensors.items())
+
+
+def test_eluding_reconstructs_the_targets_image():
+    model = build("cnn", (1, 28, 28), 10, seed=1)
+    blob = torch.zeros(2, 1, 28, 28)
+    blob[:, :, 8:20, 10:16] = torch.tensor([1.0, 0.5]).view(2, 1, 1, 1)
+    models = eluding_sa.clients_models(model, 0, 2, "4")
+    updates = [fedsgd(m, blob[u : u + 1], torch.tensor([4])) for u, m in enumerate(models)]
+    found = eluding_sa.reconstruct(plain_sum(updates), model, iterations=40)
+    assert ((found - blob[:1]) ** 2).mean() < 1e-3
+    assert head(model).layer.bias is not None  # the model was not touched
+
+
+def test_mandrake_reads_every_client_off_the_sum():
+    model = build("fcn3", SHAPE, 4, seed=0)
+    models = [mandrake.fronted_model(model, SHAPE, u, 3, BINS) for u in range(3)]
+    batches = [images(4, u) for u in range(3)]
+    updates = [fedsgd(m, x, torch.arange(4)) for m, x in zip(models, batches, strict=True)]
+    for u in range(3):
+        found = mandrake.reconstruct(plain_sum(updates), models[0], client=u)
+        assert found.shape == (4, *SHAPE)
+        assert ((found - batches[u]) ** 2).mean() < 2e-3
+
+
+def test_the_front_has_the_papers_number_of_weights():
+    front = mandrake.Front((3, 32, 32), 0, 10, torch.linspace(0, 1, 256))
+    assert sum(p.numel() for n, p in front.named_parameters() if n != "bins.bias") == 8_651_562
+
+
+def test_thresholds_are_quantiles():
+    found = mandrake.thresholds(torch.tensor([0.0, 1.0]), 3)
+    spread = 0.5**0.5 * 0.67449
+    torch.testing.assert_close(found, torch.tensor([0.5 - spread, 0.5, 0.5 + spread]), atol=1e-4, rtol=0)
+
+
+def test_bad_input():
+    model = build("cnn", (1, 28, 28), 10, seed=0)
+    with pytest.raises(ValueError, match="no layer 'nowhere'"):
+        eluding_sa.muted_model(model, "nowhere")
+    with pytest.raises(ValueError, match="numbered 0 to 2, got 3"):
+        eluding_sa.clients_models(model, 3, 3, "4")
+    with pytest.raises(ValueError, match="numbered 0 to 1, got 2"):
+        mandrake.Front(SHAPE, 2, 2, BINS)
+    with pytest.raises(ValueError, match="increasing"):
+        mandrake.Front(SHAPE, 0, 2, torch.zeros(4))
+    fronted = mandrake.fronted_model(build("fcn3", SHAPE, 4, seed=0), SHAPE, 0, 2, BINS)
+    good = Update({mandrake.FRONT[1]: torch.zeros(40, 128)}, "gradient", 2)
+    with pytest.raises(ValueError, match="numbered 0 to 1, got 2"):
+        mandrake.reconstruct(good, fronted, client=2)
+    with pytest.raises(ValueError, match="bins' gradient has shape"):
+        mandrake.reconstruct(Update({mandrake.FRONT[1]: torch.zeros(4, 128)}, "gradient", 2), fronted, client=0)

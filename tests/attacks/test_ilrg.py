@@ -1,0 +1,53 @@
+"""iLRG where its assumptions hold exactly, and on bad input."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedleak import WithheldParameter
+from fedleak.attacks.labels import ilrg
+from fedleak.federated import Update
+
+
+def even():
+    """A head whose outputs are the same for all inputs, and the gradients of labels 0, 0, 2: no approximation."""
+    layer = nn.Linear(3, 3).double()
+    embeddings = torch.eye(3, dtype=torch.float64)
+    with torch.no_grad():
+        layer.weight.zero_()
+        layer.bias.copy_(torch.tensor([0.5, -0.2, 0.1]))
+    y = torch.tensor([0, 0, 2])
+    x = embeddings[y]
+    delta = (layer(x).softmax(1) - nn.functional.one_hot(y, 3)).detach()
+    tensors = {"weight": delta.T @ x / 3, "bias": delta.mean(0)}
+    return layer, Update(tensors, "gradient", 3)
+
+
+def test_where_the_probabilities_are_known_the_counts_are_exact():
+    layer, update = even()
+    assert ilrg.recover(update, layer).tolist() == [2, 0, 1]
+
+
+def test_a_batch_of_updates_at_once():
+    layer, update = even()
+    w, b = (update.gradient(k).expand(4, *update.gradient(k).shape) for k in ("weight", "bias"))
+    counts = ilrg.solve(layer.weight.detach(), layer.bias.detach(), w, b, 3)
+    assert counts.tolist() == [[2, 0, 1]] * 4
+
+
+def test_a_class_without_gradient_is_no_division_by_zero():
+    layer = nn.Linear(2, 3).double()
+    zeros = Update({"weight": torch.zeros(3, 2), "bias": torch.zeros(3)}, "gradient", 4)
+    assert (ilrg.recover(zeros, layer) >= 0).all()
+
+
+def test_bad_input():
+    layer, update = even()
+    with pytest.raises(WithheldParameter, match="withholds 'bias'"):
+        ilrg.recover(update.without("bias"), layer)
+    with pytest.raises(ValueError, match="this model has none"):
+        ilrg.recover(update, nn.Linear(3, 3, bias=False))
+    with pytest.raises(ValueError, match="is it an update of this model"):
+        ilrg.recover(update, nn.Linear(5, 3))
+    with pytest.raises(ValueError, match="not of the model's shape, or not finite"):
+        ilrg.recover(update.replace({**update.tensors, "bias": torch.full((3,), float("nan"))}), layer)

@@ -1,0 +1,195 @@
+"""LIA-SA on systems solved by hand, on honest clients, and on bad input."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fedleak import WithheldParameter, metrics
+from fedleak.attacks import registry
+from fedleak.attacks.labels import lia_sa
+from fedleak.federated import Update, fedsgd
+from fedleak.federated.aggregation import FixedPoint, plain_sum, secure_sum
+from fedleak.models import build, head
+
+SHAPE = (1, 8, 8)
+
+
+def federation(net="fcn3", recipe="vector", clients=3, batch=6, shape=SHAPE, n=4, seed=0):
+    """Fishing models, honest updates and true counts."""
+    model = build(net, shape, n, seed=seed)
+    models = [lia_sa.fishing_model(model, recipe, u, clients, seed) for u in range(clients)]
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(n, (clients, batch), generator=generator)
+    updates = [
+        fedsgd(m, torch.rand(batch, *shape, generator=generator), labels) for m, labels in zip(models, y, strict=True)
+    ]
+    return models, updates, metrics.counts(y, n)
+
+
+def test_the_system_by_hand():
+    """Two clients with embeddings (1, 0) and (1, 2), one class with bias gradients 0.25 and -0.5."""
+    embeddings = torch.tensor([[1.0, 0.0], [1.0, 2.0]], dtype=torch.float64)
+    assert lia_sa.system(embeddings).tolist() == [[1, 1], [1, 1], [0, 2]]
+    weight = torch.tensor([[0.25 - 0.5, 2 * -0.5]], dtype=torch.float64)
+    solved = lia_sa.disaggregate(embeddings, weight, torch.tensor([-0.25], dtype=torch.float64))
+    torch.testing.assert_close(solved, torch.tensor([[0.25], [-0.5]], dtype=torch.float64))
+    counts = lia_sa.counts(torch.tensor([[0.5], [0.25]], dtype=torch.float64), solved, 4)
+    torch.testing.assert_close(counts, torch.tensor([[1.0], [3.0]], dtype=torch.float64))
+
+
+def test_conditions_by_hand():
+    orthogonal = lia_sa.conditioning_of(torch.tensor([[1.0, 0, 0], [0, 1, 0]]))  # G'G = I + 1: eigenvalues 3 and 1
+    assert orthogonal.rank == orthogonal.clients == 2
+    assert orthogonal.condition == pytest.approx(math.sqrt(3))
+    line = lia_sa.conditioning_of(torch.tensor([[1.0, 1], [2, 2], [3, 3]], dtype=torch.float64))
+    assert (line.rank, line.clients) == (2, 3)
+    assert line.condition > 1e15
+    assert lia_sa.conditioning_of(torch.rand(4, 2)).condition == math.inf
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 40), st.integers(0, 10**6))
+def test_counts_come_back_exactly(clients, batch, seed):
+    models, updates, truth = federation(clients=clients, batch=batch, seed=seed)
+    total = plain_sum(updates) if clients > 1 else updates[0]
+    assert lia_sa.recover(total, models, batch, SHAPE).equal(truth)
+
+
+@pytest.mark.parametrize(("net", "n"), [("vgg11_bn", 10), ("resnet18", 20)])
+def test_batch_norm_networks(net, n):
+    models, updates, truth = federation(net, clients=2, batch=4, shape=(3, 32, 32), n=n)
+    assert lia_sa.recover(plain_sum(updates), models, 4, (3, 32, 32)).equal(truth)
+    changed = sum(int((a != b).sum()) for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True))
+    assert changed == 64
+
+
+def test_through_the_masks():
+    models, updates, truth = federation()
+    total, _ = secure_sum(updates, FixedPoint(32, 4.0))
+    assert lia_sa.recover(total, models, 6, SHAPE).equal(truth)
+    attack = registry.get("LIA-SA")
+    found = attack(total, models, adversary=registry.MALICIOUS_AGGREGATOR, batch_size=6, input_shape=SHAPE)
+    assert found.equal(truth)
+    with pytest.raises(ValueError, match="the power to change the model"):
+        attack(total, models, adversary=registry.WHITE_BOX, batch_size=6, input_shape=SHAPE)
+
+
+def test_fishing_changes_one_layer_and_leaves_the_model():
+    model = build("resnet18", (3, 32, 32), 5, seed=0)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    fished = lia_sa.fishing_model(model, "literal", 2, 5, 0)
+    assert lia_sa.fished_layer(model) == "bn1"
+    assert fished.bn1.weight.tolist() == [0.0] * 64
+    assert fished.bn1.bias.tolist() == pytest.approx([0.3] * 64)
+    assert all(torch.equal(v, model.state_dict()[k]) for k, v in before.items())
+    shared = [n for n, p in fished.named_parameters() if p is dict(model.named_parameters())[n]]
+    assert len(shared) == len(list(model.parameters())) - 2
+    assert fished.training
+
+
+def test_recipes():
+    assert lia_sa.constants("literal", 4, 5, 3, 0).tolist() == pytest.approx([0.5] * 3)
+    log = [lia_sa.constants("log", u, 4, 1, 0).item() for u in range(4)]
+    assert log == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1])
+    a, b, again = (lia_sa.constants("vector", u, 2, 64, 7) for u in (0, 1, 0))
+    assert a.equal(again)
+    assert not a.equal(b)
+    assert a.min() >= 0
+    assert a.max() < 1
+
+
+def test_evaluation_mode_is_a_line_and_is_refused():
+    model = build("vgg11_bn", (3, 32, 32), 10, seed=0).eval()
+    models = [lia_sa.fishing_model(model, "literal", u, 3, 0) for u in range(3)]
+    assert lia_sa.conditioning(models).rank == 2
+    zeros = Update({n: torch.zeros_like(p) for n, p in model.named_parameters()}, "gradient", 3)
+    with pytest.raises(ValueError, match="singular: rank 2 for U = 3"):
+        lia_sa.recover(zeros, models, 1, (3, 32, 32))
+    assert lia_sa.recover(zeros, models, 1, (3, 32, 32), force=True).shape == (3, 10)
+
+
+def test_bad_input():
+    models, updates, _ = federation()
+    total = plain_sum(updates)
+    with pytest.raises(ValueError, match="3 models with batches of 5 make 15"):
+        lia_sa.recover(total, models, 5, SHAPE)
+    with pytest.raises(ValueError, match="at least, got 0 and 6"):
+        lia_sa.recover(total, [], 6, SHAPE)
+    with pytest.raises(ValueError, match="not a delta"):
+        lia_sa.recover(Update(total.tensors, "delta", 18, lr=0.1), models, 6, SHAPE)
+    with pytest.raises(WithheldParameter, match=r"withholds '5.bias'"):
+        lia_sa.recover(total.without("5.bias"), models, 6, SHAPE)
+    wrong = total.replace({**total.tensors, "5.weight": torch.zeros(3, 2)})
+    with pytest.raises(ValueError, match="is it an update of this model"):
+        lia_sa.recover(wrong, models, 6, SHAPE)
+    nan = total.replace({**total.tensors, "5.bias": torch.full((4,), math.nan)})
+    with pytest.raises(ValueError, match="not finite"):
+        lia_sa.recover(nan, models, 6, SHAPE)
+    other = [*models[:2], build("fcn3", SHAPE, 7, seed=0)]
+    with pytest.raises(ValueError, match="heads are of different shapes"):
+        lia_sa.recover(total, other, 6, SHAPE)
+    honest = [build("fcn3", SHAPE, 4, seed=s) for s in range(3)]
+    with pytest.raises(ValueError, match="no fishing model"):
+        lia_sa.recover(total, honest, 6, SHAPE)
+    with pytest.raises(ValueError, match="no fishing models"):
+        lia_sa.preset([], SHAPE)
+
+
+def test_more_clients_than_equations():
+    narrow = nn.Sequential(nn.Flatten(), nn.Linear(64, 2), nn.ReLU(), nn.Linear(2, 3))
+    models = [lia_sa.fishing_model(narrow, "vector", u, 4, 0) for u in range(4)]
+    zeros = Update({n: torch.zeros_like(p) for n, p in narrow.named_parameters()}, "gradient", 4)
+    with pytest.raises(ValueError, match=r"4 clients are more than the 2 \+ 1 equations"):
+        lia_sa.recover(zeros, models, 1, SHAPE)
+
+
+def test_no_bias_in_the_head():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.ReLU(), nn.Linear(5, 3, bias=False))
+    models = [lia_sa.fishing_model(model, "vector", u, 2, 0) for u in range(2)]
+    zeros = Update({n: torch.zeros_like(p) for n, p in model.named_parameters()}, "gradient", 2)
+    with pytest.raises(ValueError, match="last layer has no bias"):
+        lia_sa.recover(zeros, models, 1, SHAPE)
+
+
+def test_active_dropout_is_refused_and_idle_dropout_is_not():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+    models = [lia_sa.fishing_model(model, "vector", u, 2, 0) for u in range(2)]
+    with pytest.raises(ValueError, match="dropout is active"):
+        lia_sa.conditioning(models, SHAPE)
+    assert lia_sa.conditioning([m.eval() for m in models], SHAPE).rank == 2
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), "is the head"),
+        (nn.Sequential(nn.Conv2d(1, 2, 3)), "neither batch norm nor a fully connected layer"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 3, bias=False), nn.Linear(3, 2)), "has no bias"),
+        (nn.Sequential(nn.BatchNorm2d(1, affine=False), nn.Flatten(), nn.Linear(64, 2)), "has no bias"),
+    ],
+)
+def test_nothing_to_fish_with(model, message):
+    with pytest.raises(ValueError, match=message):
+        lia_sa.fishing_model(model, "vector", 0, 2, 0)
+
+
+def test_bad_recipes():
+    model = build("fcn3", SHAPE, 4, seed=0)
+    with pytest.raises(ValueError, match="unknown recipe 'linear'; there are: literal, log, vector"):
+        lia_sa.fishing_model(model, "linear", 0, 2, 0)
+    with pytest.raises(ValueError, match="numbered 0 to 1, got 2"):
+        lia_sa.fishing_model(model, "vector", 2, 2, 0)
+
+
+def test_the_server_runs_two_images_and_leaves_the_statistics():
+    model = build("resnet18", (3, 32, 32), 5, seed=0)
+    fished = lia_sa.fishing_model(model, "vector", 0, 1, 0)
+    before = model.bn1.running_mean.clone()
+    preset = lia_sa.preset([fished], (3, 32, 32))
+    assert preset.inputs.dtype == torch.float64
+    assert preset.inputs.shape == (1, head(model).layer.in_features)
+    assert torch.equal(model.bn1.running_mean, before)

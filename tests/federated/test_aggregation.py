@@ -1,0 +1,127 @@
+"""Secure aggregation against the plain sum; values by hand."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedleak.federated import Update
+from fedleak.federated.aggregation import Client, FixedPoint, mask, plain_sum, run_protocol, secure_sum
+from fedleak.federated.field import PRIME, add, subtract
+
+
+def update(seed, samples=4, **changes):
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {"w": torch.randn(3, 2, generator=generator), "b": torch.randn(3, generator=generator)}
+    return Update(**{"tensors": tensors, "kind": "gradient", "samples": samples} | changes)
+
+
+def entropy(seed):
+    """A reproducible source of bytes."""
+    state = [str(seed).encode()]
+
+    def draw(n):
+        state[0] = hashlib.sha512(state[0]).digest()
+        return state[0][:n]
+
+    return draw
+
+
+def test_the_encoding_by_hand():
+    code = FixedPoint(bits=3, bound=3.0)  # integers -3 … 3
+    assert code.step == 1.0
+    assert code.encode(np.array([0.0, 1.4, -1.4, 3.0, -3.0])).tolist() == [0, 1, PRIME - 1, 3, PRIME - 3]
+    assert code.decode(np.array([0, 2, PRIME - 2], dtype=np.uint64)).tolist() == [0.0, 2.0, -2.0]
+
+
+@given(st.lists(st.floats(-7, 7), min_size=1, max_size=20), st.integers(4, 53))
+def test_a_number_is_off_by_half_a_step_at_most(values, bits):
+    code, x = FixedPoint(bits, 7.0), np.array(values)
+    assert np.abs(code.decode(code.encode(x)) - x).max() <= code.step * (0.5 + 1e-6) + 1e-14
+
+
+@given(st.integers(0, PRIME - 1), st.integers(0, PRIME - 1))
+def test_the_field_adds_and_subtracts(a, b):
+    x, y = (np.array([v], dtype=np.uint64) for v in (a, b))
+    assert int(add(x, y)[0]) == (a + b) % PRIME
+    assert int(subtract(x, y)[0]) == (a - b) % PRIME
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(2, 5), st.integers(0, 1000), st.sampled_from([12, 24, 32, 48]), st.data())
+def test_secure_and_plain_sums_are_the_same_bits(clients, seed, bits, data):
+    code = FixedPoint(bits, 8.0)
+    updates = [update(seed + u) for u in range(clients)]
+    threshold = max(2, -(-2 * clients // 3))
+    dropped = data.draw(st.sets(st.integers(1, clients), max_size=clients - threshold))
+    left = [u for i, u in enumerate(updates, 1) if i not in dropped]
+    found, _ = secure_sum(updates, code, dropped=dropped)
+    if len(left) < 2:
+        return
+    wanted, clear = plain_sum(left, code), plain_sum(left)
+    for name, tensor in wanted.tensors.items():
+        assert torch.equal(found.tensors[name], tensor)
+        assert (tensor - clear.tensors[name].double()).abs().max() <= len(left) * code.step / 2 + 1e-5
+    assert found.samples == 4 * len(left)
+
+
+def test_the_sum_does_not_depend_on_the_secrets_but_what_is_sent_does():
+    updates = [update(u) for u in range(3)]
+    (a, one), (b, two) = (secure_sum(updates, FixedPoint(), entropy=entropy(s)) for s in (0, 1))
+    assert all(torch.equal(a.tensors[k], b.tensors[k]) for k in a.tensors)
+    assert (one.masked[1] != two.masked[1]).all()
+    _, again = secure_sum(updates, FixedPoint(), entropy=entropy(0))
+    assert (one.masked[1] == again.masked[1]).all()
+
+
+def test_what_a_client_sends_says_nothing_about_its_update():
+    flat = Update({"w": torch.linspace(-1, 1, 4000)}, "gradient", 1)
+    _, protocol = secure_sum([flat, flat, flat], FixedPoint(32, 2.0), entropy=entropy(0))
+    sent = protocol.masked[2].astype(float) / PRIME
+    assert abs(sent.mean() - 0.5) < 0.03
+    assert abs(sent.std() - 12**-0.5) < 0.02
+    assert abs(np.corrcoef(sent, np.linspace(-1, 1, 4000))[0, 1]) < 0.06
+    together = add(protocol.masked[1], protocol.masked[2])
+    assert (together != protocol.total).all()
+
+
+def test_shares_go_out_for_one_kind_of_seed_a_client_only():
+    clients = [Client(u, np.zeros(2, dtype=np.uint64), entropy(u)) for u in (1, 2, 3)]
+    run_protocol(clients, 2, dropped=[3])
+    revealed = clients[0].unmask([1, 2])
+    assert {u: len(share) for u, share in revealed.items()} == {1: 16, 2: 16, 3: 32}
+
+
+def test_masks_are_field_elements_and_reproducible():
+    one = mask(bytes(16), 1000)
+    assert one.dtype == np.uint64
+    assert int(one.max()) < PRIME
+    assert (one == mask(bytes(16), 1000)).all()
+    assert (one != mask(b"x" * 16, 1000)).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FixedPoint(bits=1), "bits is between 2 and 53"),
+        (lambda: FixedPoint(bits=54), "bits is between 2 and 53"),
+        (lambda: FixedPoint(bound=0.0), "bound is a positive number"),
+        (lambda: FixedPoint(bound=1.0).encode(np.array([2.0])), "exceeds the encoding's bound of 1"),
+        (lambda: FixedPoint().encode(np.array([np.nan])), "NaN or infinite"),
+        (lambda: FixedPoint(53).check(2**10), "does not fit in 61 bits"),
+        (lambda: plain_sum([update(0)]), "at least two, got 1"),
+        (lambda: plain_sum([update(0), update(1, kind="delta", lr=0.1)]), "gradients of one step"),
+        (lambda: plain_sum([update(0), update(1, samples=4, steps=2)]), "gradients of one step"),
+        (lambda: plain_sum([update(0), update(1).without("b")]), "different parameters or shapes"),
+        (lambda: secure_sum([update(0), update(1)], FixedPoint(), threshold=3), "threshold is between 2 and the 2"),
+        (lambda: secure_sum([update(0), update(1)], FixedPoint(), threshold=1), "threshold is between 2 and the 2"),
+        (lambda: secure_sum([update(0), update(1)], FixedPoint(), dropped=[1]), "only 1 of 2 clients are left"),
+        (lambda: secure_sum([update(0), update(1)], FixedPoint(), dropped=[7]), "there is no \\[7\\]"),
+    ],
+)
+def test_bad_input(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

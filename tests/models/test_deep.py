@@ -1,0 +1,40 @@
+"""The deeper networks: sizes that the papers print, shapes, bad input."""
+
+import pytest
+import torch
+
+from fedleak.models import build, count_parameters, head
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "parameters"), [("vgg11_bn", 10, 28_149_514), ("resnet18", 100, 11_220_132)]
+)
+def test_the_numbers_behind_table_ii(name, classes, parameters):
+    assert count_parameters(build(name, (3, 32, 32), classes, seed=0)) == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("vgg13_bn", (1, 32, 32)),
+        ("resnet34", (1, 28, 28)),
+        ("resnet18", (3, 128, 128)),
+        ("resnet18-imagenet", (1, 32, 32)),
+        ("fcn3", (1, 28, 28)),
+    ],
+)
+def test_shapes(name, shape):
+    model = build(name, shape, 7, seed=0).eval()
+    assert model(torch.rand(2, *shape)).shape == (2, 7)
+    assert head(model).layer.out_features == 7
+
+
+def test_small_images_get_the_small_stem():
+    assert build("resnet18", (3, 32, 32), 5, seed=0).conv1.stride == (1, 1)
+    assert build("resnet18", (3, 128, 128), 5, seed=0).conv1.stride == (2, 2)
+    assert build("resnet18-imagenet", (3, 32, 32), 5, seed=0).conv1.stride == (2, 2)
+
+
+def test_vgg_needs_32_pixels():
+    with pytest.raises(ValueError, match="at least 32 x 32, got 28 x 28"):
+        build("vgg11_bn", (1, 28, 28), 10, seed=0)
