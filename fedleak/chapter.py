@@ -1,6 +1,7 @@
 """What every notebook does the same way: its parameters, its cache, its recorded results, its comparison."""
 
 import hashlib
+import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 import pandas as pd
 import torch
 from IPython.display import HTML, display
+from matplotlib.figure import Figure
 
 from fedleak import data, paths, report
 from fedleak.data import Images
@@ -133,6 +135,14 @@ class Chapter:
             pieces.append(old[0].assign(source=RECORDED))
         return pd.concat(pieces, ignore_index=True)
 
+    def keep(self, artefact: str, figure: Figure) -> Figure:
+        """Return a figure for display; when this run is recorded, its picture is kept beside the table."""
+        if self.record:
+            picture = io.StringIO()
+            figure.savefig(picture, format="svg", metadata={"Date": None})
+            report.write_text(paths.recorded(self.paper) / f"{artefact}.svg", picture.getvalue())
+        return figure
+
     def published(self) -> dict[str, Published]:
         """Return what the paper prints, by id."""
         return report.load_published(self.paper)[1]
@@ -143,7 +153,14 @@ class Chapter:
         rows = report.compare(published, measured)
         recorded = {row["id"] for row in rows if row["source"] == RECORDED}
         chosen = [row for row in rows if (row["source"] == RECORDED) == (row["id"] in recorded)]
-        document = {"paper": self.paper, "title": head["title"], "profile": self.profile, "rows": chosen}
+        now = [row for row in rows if row["source"] != RECORDED]
+        document = {
+            "paper": self.paper,
+            "title": head["title"],
+            "profile": self.profile,
+            "rows": chosen,
+            "this run": now,
+        }
         report.write_text(paths.executed_comparison(self.paper), json.dumps(document, indent=1, ensure_ascii=False))
         return pd.DataFrame(rows)
 

@@ -72,7 +72,8 @@ def execute(
     parameters
         Further values for the notebook's `parameters` cell.
     out
-        Where to write; by default where the book looks for the chapter.
+        Where to write; by default where the book looks for the chapter. Elsewhere, the comparison with the paper
+        is left beside it, as ``<out>.comparison.json``.
     progress
         Show papermill's progress bar on standard error.
 
@@ -92,6 +93,8 @@ def execute(
     partial = _reserve(out)
     stamp = fingerprint(name, values)
     start = time.monotonic()
+    if out != paths.executed_notebook(name).resolve():
+        os.environ["FEDLEAK_COMPARISON"] = str(out.with_suffix(".comparison.json"))
     try:
         papermill.execute_notebook(
             str(source),
@@ -117,6 +120,7 @@ def execute(
         raise _failure(name, partial, error) from error
     finally:
         partial.unlink(missing_ok=True)
+        os.environ.pop("FEDLEAK_COMPARISON", None)
     return out
 
 

@@ -1,5 +1,6 @@
 """Where a checkout of the project keeps things: found from the working directory, never hard-wired."""
 
+import os
 from functools import cache
 from pathlib import Path
 
@@ -33,7 +34,12 @@ def executed_notebook(name: str) -> Path:
 
 
 def executed_comparison(name: str) -> Path:
-    """Return where a chapter's run leaves its comparison with the paper, for the scoreboard."""
+    """Return where a chapter's run leaves its comparison with the paper: for the scoreboard, or beside its own output.
+
+    The variable ``FEDLEAK_COMPARISON`` names the latter, so that a run for another purpose leaves the book alone.
+    """
+    if aside := os.environ.get("FEDLEAK_COMPARISON"):
+        return Path(aside)
     return root() / "_build" / "executed" / "results" / f"{name}.json"
 
 

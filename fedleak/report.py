@@ -238,7 +238,8 @@ def _commit() -> str:
         ).stdout.strip()
 
     try:
-        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("status", "--porcelain") else "")
+        changes = git("status", "--porcelain", "--", ".", ":!data/results")
+        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changes else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 
@@ -268,4 +269,4 @@ def recorded(paper: str, artefact: str) -> tuple[pd.DataFrame, dict[str, Any]] |
     facts = json.loads(path.with_suffix(".json").read_text())
     if hashlib.sha256(path.read_bytes()).hexdigest() != facts["sha256"]:
         raise ValueError(f"{path.name} is not the table that its provenance was written for: record it again")
-    return pd.read_csv(path, float_precision="round_trip", keep_default_na=False, na_values=["NaN", ""]), facts
+    return pd.read_csv(path, engine="python", keep_default_na=False, na_values=["NaN", ""]), facts
