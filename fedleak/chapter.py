@@ -187,7 +187,8 @@ class Chapter:
             for source in (RECORDED, NOW):
                 found = group[group["source"] == source]
                 if (comparison["source"] == source).any():
-                    line[source] = "–" if found.empty else cell(found.iloc[0])
+                    nothing = first["status"] if pd.isna(first["ours"]) else "–"
+                    line[source] = nothing if found.empty else cell(found.iloc[0])
                     if source == RECORDED and not found.empty and found.iloc[0]["note"]:
                         line[source] += f"<br><small>{found.iloc[0]['note']}</small>"
             rows.append(line)

@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 
 from fedleak.chapter import NOW, RECORDED
 
+_MARKERS = "osD^vPX*<>"
 _COLOURS = sns.color_palette("colorblind", 10)
 STYLE = {
     "LLG": (_COLOURS[0], "o"),
@@ -46,9 +47,9 @@ def use_theme() -> None:
 
 def style_of(names: Sequence[str]) -> dict[str, tuple]:
     """Return a colour and a marker for every name: an attack's own, or the next free ones."""
-    free = [(c, m) for c, m in zip(_COLOURS, "osD^vPX*<>", strict=True)]
     taken = {STYLE[n] for n in names if n in STYLE}
-    rest = iter([pair for pair in free if pair not in taken])
+    pairs = [(c, _MARKERS[(i + turn) % len(_MARKERS)]) for turn in range(len(_MARKERS)) for i, c in enumerate(_COLOURS)]
+    rest = iter([pair for pair in pairs if pair not in taken])
     return {name: STYLE.get(name) or next(rest) for name in names}
 
 
