@@ -178,11 +178,9 @@ class Chapter:
             first = group.iloc[0]
             arrow = {"higher": " ↑", "lower": " ↓"}.get(first["direction"], "")
             line = {
-                "item": first["item"],
-                "what the paper says": f"{first['claim']} <br><small>{first['where']}</small>",
-                "metric": first["metric"] + arrow,
-                "published": first["published"],
-                "tolerance": f"{first['tolerance']:g} <br><small>{first['why']}</small>",
+                "what the paper says": f"<b>{first['item']}</b> {first['claim']} "
+                f"<br><small>{first['where']}; {first['metric']}{arrow}</small>",
+                "published": f"{first['published']}<br><small>± {first['tolerance']:g}: {first['why']}</small>",
             }
             for source in (RECORDED, NOW):
                 found = group[group["source"] == source]
