@@ -111,8 +111,8 @@ def curves(
 def _curve(axes: Axes, line: pd.DataFrame, x: str, style: tuple, *, hollow: bool) -> None:
     colour, marker = style
     if hollow:
-        face = colour if marker in "x+" else "white"
-        axes.scatter(line[x], line["mean"], marker=marker, s=34, facecolor=face, edgecolor=colour, zorder=3)
+        colours = {"color": colour} if marker in "x+" else {"facecolor": "white", "edgecolor": colour}
+        axes.scatter(line[x], line["mean"], marker=marker, s=34, zorder=3, **colours)
         return
     axes.plot(line[x], line["mean"], color=colour, marker=marker, markersize=5)
     axes.fill_between(line[x], line["low"], line["high"], color=colour, alpha=0.18, linewidth=0)
