@@ -193,20 +193,20 @@ class Chapter:
         show(pd.DataFrame(rows), "The paper's claims and values beside ours.")
 
     def show_provenance(self, artefacts: Iterable[str]) -> None:
-        """Show, for every recorded artefact, when, where and how it was made."""
-        rows = []
-        for artefact in artefacts:
-            found = report.recorded(self.paper, artefact)
-            if found is not None:
-                facts = found[1]
-                keys = ("date", "commit", "device", "threads", "seconds", "seed", "torch", "python")
-                sets = ", ".join(
-                    f"{d['name']} ({'subset, ' if d['subset'] else ''}{d['images']:,}; {d['digest']})"
-                    for d in facts["datasets"]
-                )
-                rows.append({"artefact": artefact, **{k: facts.get(k) for k in keys}, "data sets": sets})
-        if rows:
-            show(pd.DataFrame(rows), "Where the recorded results come from.")
+        """Show, for every recorded artefact, when, where and how it was made, and on which data sets."""
+        found = {artefact: report.recorded(self.paper, artefact) for artefact in artefacts}
+        facts = {artefact: one[1] for artefact, one in found.items() if one is not None}
+        if not facts:
+            return
+        keys = ("date", "commit", "device", "threads", "seconds", "seed", "torch", "python")
+        rows = [{"artefact": artefact, **{k: fact.get(k) for k in keys}} for artefact, fact in facts.items()]
+        show(pd.DataFrame(rows), "Where the recorded results come from.")
+        sets = {(d["name"], d["digest"]): d for fact in facts.values() for d in fact["datasets"]}
+        columns = {"name": "data set", "images": "images", "subset": "subset", "source": "source", "digest": "digest"}
+        table = pd.DataFrame(sets.values(), columns=list(columns)).rename(columns=columns)
+        show(
+            table, "The data sets behind them.", {"images": "{:,}", "subset": lambda is_one: "yes" if is_one else "no"}
+        )
 
 
 def show(table: pd.DataFrame, caption: str, formats: dict[str, Any] | None = None) -> None:
