@@ -1,0 +1,340 @@
+"""RLU, recovering labels from local updates (Chen and Vikalo, ICML 2024): least squares on the head's bias.
+
+The expected update of the head's bias is linear in the label counts, with the "erroneous confidence" of the model as
+coefficients: the mean softmax of every other class. Labelled auxiliary data give these coefficients before and after
+the round; a simulation of the round gives those in between.
+"""
+
+import copy
+from typing import Literal, NamedTuple
+
+import torch
+from scipy.optimize import nnls
+from torch import Tensor, nn
+
+from fedleak.attacks.labels.rounding import whole_counts
+from fedleak.attacks.registry import Attack, Need, register
+from fedleak.data import Images
+from fedleak.federated import Scheme, Update
+from fedleak.models import HeadPass, head, head_pass
+
+Trajectory = Literal["midpoint", "search"]
+Confidence = Literal["average", "gaussian"]
+ROUNDS, ENOUGH = 5, 0.1
+"""The search stops after so many rounds (App. B.2.2), or when simulated and uploaded logits differ by less (Alg. 2)."""
+
+
+def by_class(values: Tensor, labels: Tensor, n_classes: int) -> Tensor:
+    """Return the mean of values ``[N, ...]`` over each class's samples, ``[n_classes, ...]``."""
+    counts = labels.bincount(minlength=n_classes).clamp(min=1)
+    sums = values.new_zeros(n_classes, *values.shape[1:]).index_add_(0, labels, values)
+    return sums / counts.view(-1, *[1] * (values.dim() - 1))
+
+
+def erroneous_confidence(
+    logits: Tensor, labels: Tensor, method: Confidence = "average", samples: int = 1000, seed: int = 0
+) -> Tensor:
+    """Estimate the expected softmax of each class, ``[class, output]``; off the diagonal it is epsilon (Eq. 6).
+
+    Parameters
+    ----------
+    logits
+        Of the auxiliary data, ``[N, n]``.
+    labels
+        Theirs, ``[N]``; every class occurs.
+    method
+        ``"gaussian"``: the mean softmax of draws from a normal with the logits' moments (Eqs. 7 and 8).
+        ``"average"``: the mean softmax of the data themselves.
+    samples
+        Draws a class.
+    seed
+        Seed of the draws.
+
+    Raises
+    ------
+    ValueError
+        For an unknown method.
+    """
+    n_classes = logits.shape[1]
+    if method == "average":
+        return by_class(logits.softmax(1), labels, n_classes)
+    if method != "gaussian":
+        raise ValueError(f"confidence is 'average' or 'gaussian', not {method!r}")
+    generator = torch.Generator(logits.device).manual_seed(seed)
+    rows = []
+    for c in range(n_classes):
+        own = logits[labels == c]
+        mean = own.mean(0)
+        # A random combination of the centred samples has exactly their covariance, also where it is singular.
+        root = (own - mean) / max(len(own) - 1, 1) ** 0.5
+        shape = (samples, len(own))
+        noise = torch.randn(shape, generator=generator, dtype=logits.dtype, device=logits.device)
+        rows.append((mean + noise @ root).softmax(1).mean(0))
+    return torch.stack(rows)
+
+
+def coefficients(confidence: Tensor) -> Tensor:
+    """Return A of Eq. 10 from the expected softmax ``[class, output]``: ``1 - own`` on the diagonal, ``-eps`` off it."""
+    return torch.eye(len(confidence), dtype=confidence.dtype, device=confidence.device) - confidence.mT
+
+
+def solve(system: Tensor, target: Tensor, samples: int) -> Tensor:
+    """Solve Eq. 10: least squares with no negative entry and the sum `samples`, exactly.
+
+    On the simplex ``A n - t`` is ``G n`` with ``G = A - t 1'/K``, so that the solution is the point of the columns'
+    convex hull that is nearest to 0. Lawson and Hanson's non-negative least squares find it: the minimiser of
+    ``|G x|^2 + (sum x - 1)^2`` over x >= 0 is a multiple of it.
+
+    Parameters
+    ----------
+    system
+        A, ``[rows, n]``.
+    target
+        t, ``[rows]``.
+    samples
+        K.
+
+    Returns
+    -------
+    Tensor
+        Real counts ``[n]``.
+    """
+    hull = system - target[:, None] / samples
+    hull = hull / hull.norm(dim=0).max().clamp(min=1e-300)
+    stacked = torch.cat([hull, torch.ones_like(hull[:1])]).cpu().numpy()
+    right = torch.cat([torch.zeros_like(target), torch.ones_like(target[:1])]).cpu().numpy()
+    found, _ = nnls(stacked, right, maxiter=50 * stacked.shape[1])
+    return torch.from_numpy(samples * found / found.sum()).to(system)
+
+
+def uploaded(update: Update, model: nn.Module) -> nn.Module:
+    """Return the client's model after the round.
+
+    Raises
+    ------
+    WithheldParameter
+        If a parameter is not shared.
+    ValueError
+        If gradients were shared without the learning rate.
+    """
+    if update.lr is None:
+        raise ValueError("the client's model after its local steps follows from the learning rate: it is missing")
+    after = copy.deepcopy(model)
+    with torch.no_grad():
+        for name, parameter in after.named_parameters():
+            parameter.sub_(update.lr * update.steps * update.gradient(name))
+    return after
+
+
+def require_classes(aux: Images, n_classes: int) -> None:
+    """Refuse auxiliary data of other classes, or without a sample of one.
+
+    Raises
+    ------
+    ValueError
+        If so.
+    """
+    if not isinstance(aux, Images):
+        raise ValueError(f"auxiliary data are labelled Images, got {type(aux).__name__}")
+    if aux.n_classes != n_classes:
+        raise ValueError(f"the auxiliary data have {aux.n_classes} classes, the model has {n_classes}")
+    if not aux.class_counts.all():
+        empty = aux.classes[int((aux.class_counts == 0).nonzero()[0])]
+        raise ValueError(f"the auxiliary data hold no sample of class {empty!r}: what the model does with it is unknown")
+
+
+class Observed(NamedTuple):
+    """What RLU reads off one update."""
+
+    bias: Tensor
+    """``-(lr times the weighted sum of gradients)`` of the bias, the update less h, ``[n]``; times B / lr it is A n."""
+    weight: Tensor
+    """The same of the head's weights, ``[n, d]``, h included."""
+    scheme: Scheme
+    batch_size: int
+
+    @property
+    def target(self) -> Tensor:
+        """The right-hand side of Eq. 10, ``[n]``."""
+        return self.bias * self.batch_size / self.scheme.lr
+
+
+def observe(update: Update, model: nn.Module, scheme: Scheme | None, history: Tensor | None) -> Observed:
+    """Read the head's update; see `recover`."""
+    last = head(model)
+    if last.layer.bias is None:
+        raise ValueError("RLU reads the update of the last layer's bias, and this model has none")
+    if scheme is None:
+        if update.steps > 1 and update.lr is None:
+            raise ValueError("of several local steps RLU needs the client's learning rate: pass an update with lr")
+        scheme = Scheme("fedavg", update.lr or 1.0, update.steps)
+    if scheme.steps != update.steps or (update.lr is not None and scheme.lr != update.lr):
+        raise ValueError(
+            f"the update is of {update.steps} steps at rate {update.lr}, the scheme of {scheme.steps} at {scheme.lr}"
+        )
+    moved = -scheme.lr * update.steps
+    bias, weight = (moved * update.gradient(name).detach().double() for name in (last.bias, last.weight))
+    for name, tensor, parameter in ((last.bias, bias, last.layer.bias), (last.weight, weight, last.layer.weight)):
+        if tensor.shape != parameter.shape or not torch.isfinite(tensor).all():
+            raise ValueError(f"the update's {name!r} is not of the model's shape, or not finite")
+    if history is not None:
+        if history.shape not in (torch.Size([]), bias.shape):
+            raise ValueError(f"history is h of the head's bias, {list(bias.shape)}, got {list(history.shape)}")
+        bias = bias - history.to(bias)
+    return Observed(bias, weight, scheme, update.batch_size)
+
+
+def logits_of(seen: HeadPass, model: nn.Module) -> Tensor:
+    """Return the outputs of a forward pass, float64 ``[N, n]``."""
+    layer = head(model).layer
+    return (seen.inputs @ layer.weight.T + layer.bias).detach().double()
+
+
+def average_embedding(weight: Tensor, bias: Tensor, ratios: bool = False) -> Tensor:
+    """Estimate the mean input of the head, ``[d]`` (Eq. 14).
+
+    As printed, the mean over classes of ``weight_j / bias_j``, which is at the mercy of one bias near zero; by
+    default the least-squares fit of ``weight_j = bias_j O``.
+    """
+    if ratios:
+        return (weight / bias[:, None]).mean(0)
+    return weight.T @ bias / (bias @ bias).clamp(min=1e-300)
+
+
+class Simulation(NamedTuple):
+    """The simulated round of Alg. 2."""
+
+    system: Tensor
+    """The coefficients, averaged over the steps with their weights rho, ``[n, n]``."""
+    mean: Tensor
+    """The mean logits that the round ends with, ``[n]``, over all classes alike."""
+
+
+def simulate(
+    counts: Tensor, logits: Tensor, labels: Tensor, observed: Observed, embedding: Tensor, confidence: Confidence
+) -> Simulation:
+    """Simulate a round with the given counts, the same share in every step (Eqs. 12 and 13).
+
+    The bias moves by Eq. 12, all logits by ``(1 + |O|^2)`` times that (Eq. 13), and the coefficients follow.
+    """
+    scheme = observed.scheme
+    share = counts / scheme.steps * scheme.lr / observed.batch_size
+    momentum, velocity = scheme.momentum, torch.zeros_like(counts)
+    system, moved = torch.zeros(len(counts), len(counts)).to(logits), torch.zeros_like(counts)
+    for rho in scheme.weights().tolist():
+        step = coefficients(erroneous_confidence(logits + moved, labels, confidence))
+        system += rho * step
+        velocity = momentum * velocity + step @ share * (1 + embedding @ embedding)
+        moved = moved * scheme.shrinkage + velocity
+    return Simulation(system / scheme.steps, by_class(logits, labels, len(counts)).mean(0) + moved)
+
+
+def search(
+    start: Tensor,
+    before: Tensor,
+    after: Tensor,
+    labels: Tensor,
+    observed: Observed,
+    confidence: Confidence = "average",
+    rounds: int = ROUNDS,
+    ratios: bool = False,
+) -> Tensor:
+    """Alg. 2: move counts until the simulated round ends where the client's did; returns the real counts ``[n]``.
+
+    Where the simulated mean logit is furthest above the uploaded model's, one sample a step is taken away, and given
+    to the class where it is furthest below. The last simulation's coefficients give the answer.
+    """
+    samples = int(start.sum().round())
+    embedding = average_embedding(observed.weight, observed.bias, ratios)
+    goal = by_class(after, labels, len(start)).mean(0)
+    counts = start.clone()
+    simulated = simulate(counts, before, labels, observed, embedding, confidence)
+    for _ in range(rounds):
+        off = simulated.mean - goal
+        if off.abs().max() < ENOUGH:
+            break
+        high, low = off.argmax(), off.argmin()
+        moved = counts[high].clamp(max=float(observed.scheme.steps))
+        counts[high] -= moved
+        counts[low] += moved
+        simulated = simulate(counts, before, labels, observed, embedding, confidence)
+    return solve(simulated.system, observed.target, samples)
+
+
+def recover(
+    update: Update,
+    model: nn.Module,
+    aux: Images,
+    *,
+    scheme: Scheme | None = None,
+    history: Tensor | None = None,
+    trajectory: Trajectory = "search",
+    confidence: Confidence = "gaussian",
+) -> Tensor:
+    """Recover the label counts ``[n]`` behind an update; they sum to ``update.samples``.
+
+    Parameters
+    ----------
+    update
+        One client's update; of one step the head's bias and weights are used, of several all parameters.
+    model
+        The model before the round; batch-norm layers are used in the mode they are in.
+    aux
+        Labelled images of every class.
+    scheme
+        How the client trained; plain SGD by default.
+    history
+        h of the head's bias, ``[n]``, for schemes that have one (`fedleak.federated.Server.history`).
+    trajectory
+        Of several steps: ``"midpoint"`` solves with the mean of the coefficients before and after the round
+        (Alg. 1), ``"search"`` goes on from there with Alg. 2.
+    confidence
+        How the coefficients are estimated, see `erroneous_confidence`.
+
+    Raises
+    ------
+    WithheldParameter
+        If a parameter that is needed is not shared.
+    ValueError
+        If the model's head has no bias, the learning rate is missing, scheme and update do not fit each other,
+        auxiliary data lack a class, or a gradient is NaN or infinite.
+    """
+    if trajectory not in ("midpoint", "search"):
+        raise ValueError(f"trajectory is 'midpoint' or 'search', not {trajectory!r}")
+    observed = observe(update, model, scheme, history)
+    require_classes(aux, len(observed.bias))
+    x, labels = aux.x.to(head(model).layer.weight), aux.y.to(observed.bias.device)
+    before = logits_of(head_pass(model, x), model)
+    rho = float(observed.scheme.weights().mean())
+    system = rho * coefficients(erroneous_confidence(before, labels, confidence))
+    if update.steps == 1:
+        return whole_counts(solve(system, observed.target, update.samples), update.samples)
+    client = uploaded(update, model)
+    after = logits_of(head_pass(client, x), client)
+    system = (system + rho * coefficients(erroneous_confidence(after, labels, confidence))) / 2
+    found = solve(system, observed.target, update.samples)
+    if trajectory == "search":
+        found = search(found, before, after, labels, observed, confidence)
+    return whole_counts(found, update.samples)
+
+
+register(
+    Attack(
+        name="RLU",
+        goal="labels",
+        paper="chen2024rlu",
+        equation="Alg. 1 and 2",
+        needs=frozenset(
+            {
+                Need.HEAD_GRADIENT,
+                Need.BIAS_GRADIENT,
+                Need.ALL_GRADIENTS,
+                Need.SAMPLE_COUNT,
+                Need.MODEL,
+                Need.AUXILIARY_DATA,
+            }
+        ),
+        summary="Least squares on the bias with the mean softmax of auxiliary data, over simulated local steps.",
+        run=recover,
+    )
+)

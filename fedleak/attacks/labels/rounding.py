@@ -1,0 +1,45 @@
+"""From estimated to whole counts with the right sum, the same way for every attack that needs it."""
+
+import torch
+from torch import Tensor
+
+
+def project(values: Tensor, total: int) -> Tensor:
+    """Return the nearest point with no negative entry and the sum `total`, for ``[..., n]`` at once (float64)."""
+    v = values.double()
+    ordered = v.sort(dim=-1, descending=True).values
+    rank = torch.arange(1, v.shape[-1] + 1, dtype=v.dtype, device=v.device)
+    excess = (ordered.cumsum(-1) - total) / rank
+    kept = (ordered > excess).sum(-1, keepdim=True).clamp(min=1)
+    return (v - excess.gather(-1, kept - 1)).clamp(min=0)
+
+
+def whole_counts(values: Tensor, total: int) -> Tensor:
+    """Round estimates to non-negative integers that sum to `total`: floors, then the largest remainders.
+
+    Parameters
+    ----------
+    values
+        Estimated counts, ``[..., n]``; they are first moved to the nearest ones of the right sum.
+    total
+        Number of samples.
+
+    Returns
+    -------
+    LongTensor
+        ``[..., n]``
+
+    Raises
+    ------
+    ValueError
+        If an estimate is NaN or infinite, or `total` is below 1.
+    """
+    if total < 1:
+        raise ValueError(f"the number of samples is at least 1, got {total}")
+    if not torch.isfinite(values).all():
+        raise ValueError("estimated counts are NaN or infinite")
+    v = project(values, total)
+    floors = (v + 1e-9).floor()
+    missing = (total - floors.sum(-1, keepdim=True)).round()
+    order = (v - floors).argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
+    return (floors + (order < missing)).long()
