@@ -1,11 +1,11 @@
-"""Federated algorithms with several local steps: real clients, real optimiser steps, and what their updates are made of.
+"""Federated algorithms with several local steps: real clients, and what updates are made of.
 
 Every scheme's update of one client in one round is ``delta = -lr * sum_tau rho(tau) * gradient(tau) + h``: a weighted
 sum of the steps' gradients and a term `h` that the server knows (RLU, Eq. 16 and Table 1). `Scheme.weights` is rho,
 `Scheme.history` is h.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -68,6 +68,11 @@ class Scheme:
     def shrinkage(self) -> float:
         """How much of the way from the global model a regularised step leaves, ``1 - lr * regularisation``."""
         return 1 - self.lr * self.regularisation
+
+    def optimiser(self, parameters: Iterable[Tensor]) -> torch.optim.SGD:
+        """Return the clients' optimiser for a round."""
+        nesterov = self.name == "nag" and self.momentum > 0
+        return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, nesterov=nesterov)
 
     def weights(self) -> Tensor:
         """Return rho(tau) for tau = 1 … m, ``[steps]``, float64 (RLU, Table 1)."""
@@ -162,9 +167,7 @@ class Client:
         own = self.linear_term(sent)
         buffers = {k: b.clone() for k, b in model.named_buffers()}
         weights = {k: p.clone().requires_grad_() for k, p in start.items()}
-        optimiser = torch.optim.SGD(
-            weights.values(), lr=scheme.lr, momentum=scheme.momentum, nesterov=scheme.name == "nag" and scheme.momentum > 0
-        )
+        optimiser = scheme.optimiser(weights.values())
         for images, labels in zip(x, y, strict=True):
             logits = functional_call(model, (weights, buffers), (images,))
             if int(labels.max()) >= logits.shape[1] or int(labels.min()) < 0:
@@ -246,7 +249,7 @@ class Server:
             raise ValueError(f"expected the batches of {self.clients} clients, got {len(x)} and {len(y)}")
         zeros = {k: torch.zeros_like(p) for k, p in self.model.named_parameters()}
         self.controls.append({**zeros, **self.sent} if self.scheme.name == "scaffold" else zeros)
-        updates = [c.train(self.model, *batch, self.sent) for c, *batch in zip(self.members, x, y, strict=True)]
+        updates = [c.train(self.model, a, b, self.sent) for c, a, b in zip(self.members, x, y, strict=True)]
         for record, update in zip(self.records, updates, strict=True):
             record.append(update)
         mean = {k: torch.stack([u.tensors[k] for u in updates]).mean(0) for k in zeros}

@@ -23,8 +23,8 @@ def test_every_sample_goes_to_one_client_and_nobody_has_too_few(clients, concent
 
 def test_the_seed_decides():
     again = [dirichlet(LABELS, 5, 0.5, s) for s in (1, 1, 2)]
-    assert all(a.equal(b) for a, b in zip(again[0], again[1]))
-    assert not all(a.equal(b) for a, b in zip(again[0], again[2]))
+    assert all(a.equal(b) for a, b in zip(again[0], again[1], strict=True))
+    assert not all(a.equal(b) for a, b in zip(again[0], again[2], strict=True))
 
 
 def test_a_small_concentration_leaves_few_classes_and_a_large_one_all_alike():
@@ -46,7 +46,7 @@ def test_empty_clients_only_if_asked():
 
 @pytest.mark.parametrize("bad", [(0, 0.5), (3, 0.0), (3, float("nan")), (501, 0.5)])
 def test_bad_partitions(bad):
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="clients"):
         dirichlet(LABELS, *bad, seed=0)
 
 

@@ -5,142 +5,29 @@ coefficients: the mean softmax of every other class. Labelled auxiliary data giv
 the round; a simulation of the round gives those in between.
 """
 
-import copy
 from typing import Literal, NamedTuple
 
 import torch
-from scipy.optimize import nnls
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.rounding import whole_counts
+from fedleak.attacks.labels.auxiliary import (
+    Confidence,
+    by_class,
+    coefficients,
+    erroneous_confidence,
+    logits_of,
+    require_classes,
+    uploaded,
+)
+from fedleak.attacks.labels.counts import solve, whole_counts
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.data import Images
 from fedleak.federated import Scheme, Update
-from fedleak.models import HeadPass, head, head_pass
+from fedleak.models import head, head_pass
 
 Trajectory = Literal["midpoint", "search"]
-Confidence = Literal["average", "gaussian"]
 ROUNDS, ENOUGH = 5, 0.1
 """The search stops after so many rounds (App. B.2.2), or when simulated and uploaded logits differ by less (Alg. 2)."""
-
-
-def by_class(values: Tensor, labels: Tensor, n_classes: int) -> Tensor:
-    """Return the mean of values ``[N, ...]`` over each class's samples, ``[n_classes, ...]``."""
-    counts = labels.bincount(minlength=n_classes).clamp(min=1)
-    sums = values.new_zeros(n_classes, *values.shape[1:]).index_add_(0, labels, values)
-    return sums / counts.view(-1, *[1] * (values.dim() - 1))
-
-
-def erroneous_confidence(
-    logits: Tensor, labels: Tensor, method: Confidence = "average", samples: int = 1000, seed: int = 0
-) -> Tensor:
-    """Estimate the expected softmax of each class, ``[class, output]``; off the diagonal it is epsilon (Eq. 6).
-
-    Parameters
-    ----------
-    logits
-        Of the auxiliary data, ``[N, n]``.
-    labels
-        Theirs, ``[N]``; every class occurs.
-    method
-        ``"gaussian"``: the mean softmax of draws from a normal with the logits' moments (Eqs. 7 and 8).
-        ``"average"``: the mean softmax of the data themselves.
-    samples
-        Draws a class.
-    seed
-        Seed of the draws.
-
-    Raises
-    ------
-    ValueError
-        For an unknown method.
-    """
-    n_classes = logits.shape[1]
-    if method == "average":
-        return by_class(logits.softmax(1), labels, n_classes)
-    if method != "gaussian":
-        raise ValueError(f"confidence is 'average' or 'gaussian', not {method!r}")
-    generator = torch.Generator(logits.device).manual_seed(seed)
-    rows = []
-    for c in range(n_classes):
-        own = logits[labels == c]
-        mean = own.mean(0)
-        # A random combination of the centred samples has exactly their covariance, also where it is singular.
-        root = (own - mean) / max(len(own) - 1, 1) ** 0.5
-        shape = (samples, len(own))
-        noise = torch.randn(shape, generator=generator, dtype=logits.dtype, device=logits.device)
-        rows.append((mean + noise @ root).softmax(1).mean(0))
-    return torch.stack(rows)
-
-
-def coefficients(confidence: Tensor) -> Tensor:
-    """Return A of Eq. 10 from the expected softmax ``[class, output]``: ``1 - own`` on the diagonal, ``-eps`` off it."""
-    return torch.eye(len(confidence), dtype=confidence.dtype, device=confidence.device) - confidence.mT
-
-
-def solve(system: Tensor, target: Tensor, samples: int) -> Tensor:
-    """Solve Eq. 10: least squares with no negative entry and the sum `samples`, exactly.
-
-    On the simplex ``A n - t`` is ``G n`` with ``G = A - t 1'/K``, so that the solution is the point of the columns'
-    convex hull that is nearest to 0. Lawson and Hanson's non-negative least squares find it: the minimiser of
-    ``|G x|^2 + (sum x - 1)^2`` over x >= 0 is a multiple of it.
-
-    Parameters
-    ----------
-    system
-        A, ``[rows, n]``.
-    target
-        t, ``[rows]``.
-    samples
-        K.
-
-    Returns
-    -------
-    Tensor
-        Real counts ``[n]``.
-    """
-    hull = system - target[:, None] / samples
-    hull = hull / hull.norm(dim=0).max().clamp(min=1e-300)
-    stacked = torch.cat([hull, torch.ones_like(hull[:1])]).cpu().numpy()
-    right = torch.cat([torch.zeros_like(target), torch.ones_like(target[:1])]).cpu().numpy()
-    found, _ = nnls(stacked, right, maxiter=50 * stacked.shape[1])
-    return torch.from_numpy(samples * found / found.sum()).to(system)
-
-
-def uploaded(update: Update, model: nn.Module) -> nn.Module:
-    """Return the client's model after the round.
-
-    Raises
-    ------
-    WithheldParameter
-        If a parameter is not shared.
-    ValueError
-        If gradients were shared without the learning rate.
-    """
-    if update.lr is None:
-        raise ValueError("the client's model after its local steps follows from the learning rate: it is missing")
-    after = copy.deepcopy(model)
-    with torch.no_grad():
-        for name, parameter in after.named_parameters():
-            parameter.sub_(update.lr * update.steps * update.gradient(name))
-    return after
-
-
-def require_classes(aux: Images, n_classes: int) -> None:
-    """Refuse auxiliary data of other classes, or without a sample of one.
-
-    Raises
-    ------
-    ValueError
-        If so.
-    """
-    if not isinstance(aux, Images):
-        raise ValueError(f"auxiliary data are labelled Images, got {type(aux).__name__}")
-    if aux.n_classes != n_classes:
-        raise ValueError(f"the auxiliary data have {aux.n_classes} classes, the model has {n_classes}")
-    if not aux.class_counts.all():
-        empty = aux.classes[int((aux.class_counts == 0).nonzero()[0])]
-        raise ValueError(f"the auxiliary data hold no sample of class {empty!r}: what the model does with it is unknown")
 
 
 class Observed(NamedTuple):
@@ -184,12 +71,6 @@ def observe(update: Update, model: nn.Module, scheme: Scheme | None, history: Te
     return Observed(bias, weight, scheme, update.batch_size)
 
 
-def logits_of(seen: HeadPass, model: nn.Module) -> Tensor:
-    """Return the outputs of a forward pass, float64 ``[N, n]``."""
-    layer = head(model).layer
-    return (seen.inputs @ layer.weight.T + layer.bias).detach().double()
-
-
 def average_embedding(weight: Tensor, bias: Tensor, ratios: bool = False) -> Tensor:
     """Estimate the mean input of the head, ``[d]`` (Eq. 14).
 
@@ -224,8 +105,9 @@ def simulate(
     for rho in scheme.weights().tolist():
         step = coefficients(erroneous_confidence(logits + moved, labels, confidence))
         system += rho * step
-        velocity = momentum * velocity + step @ share * (1 + embedding @ embedding)
-        moved = moved * scheme.shrinkage + velocity
+        push = step @ share * (1 + embedding @ embedding)
+        velocity = momentum * velocity + push
+        moved = moved * scheme.shrinkage + (push + momentum * velocity if scheme.name == "nag" else velocity)
     return Simulation(system / scheme.steps, by_class(logits, labels, len(counts)).mean(0) + moved)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedleak.attacks.labels.auxiliary import by_class, require_classes, uploaded
+from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.inputs import row_sums
-from fedleak.attacks.labels.rounding import whole_counts
-from fedleak.attacks.labels.rlu import by_class, require_classes, uploaded
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.data import Images
 from fedleak.federated import Update

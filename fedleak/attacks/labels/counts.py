@@ -1,6 +1,7 @@
-"""From estimated to whole counts with the right sum, the same way for every attack that needs it."""
+"""Counts of a given sum: from equations to estimates, and from estimates to integers, the same way for every attack."""
 
 import torch
+from scipy.optimize import nnls
 from torch import Tensor
 
 
@@ -43,3 +44,32 @@ def whole_counts(values: Tensor, total: int) -> Tensor:
     missing = (total - floors.sum(-1, keepdim=True)).round()
     order = (v - floors).argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
     return (floors + (order < missing)).long()
+
+
+def solve(system: Tensor, target: Tensor, samples: int) -> Tensor:
+    """Solve Eq. 10: least squares with no negative entry and the sum `samples`, exactly.
+
+    On the simplex ``A n - t`` is ``G n`` with ``G = A - t 1'/K``, so that the solution is the point of the columns'
+    convex hull that is nearest to 0. Lawson and Hanson's non-negative least squares find it: the minimiser of
+    ``|G x|^2 + (sum x - 1)^2`` over x >= 0 is a multiple of it.
+
+    Parameters
+    ----------
+    system
+        A, ``[rows, n]``.
+    target
+        t, ``[rows]``.
+    samples
+        K.
+
+    Returns
+    -------
+    Tensor
+        Real counts ``[n]``.
+    """
+    hull = system - target[:, None] / samples
+    hull = hull / hull.norm(dim=0).max().clamp(min=1e-300)
+    stacked = torch.cat([hull, torch.ones_like(hull[:1])]).cpu().numpy()
+    right = torch.cat([torch.zeros_like(target), torch.ones_like(target[:1])]).cpu().numpy()
+    found, _ = nnls(stacked, right, maxiter=50 * stacked.shape[1])
+    return torch.from_numpy(samples * found / found.sum()).to(system)
