@@ -20,10 +20,10 @@ def by_class(values: Tensor, labels: Tensor, n_classes: int) -> Tensor:
     return sums / counts.view(-1, *[1] * (values.dim() - 1))
 
 
-def erroneous_confidence(
-    logits: Tensor, labels: Tensor, method: Confidence = "average", samples: int = 1000, seed: int = 0
-) -> Tensor:
-    """Estimate the expected softmax of each class, ``[class, output]``; off the diagonal it is epsilon (Eq. 6).
+def drawn(
+    logits: Tensor, labels: Tensor, method: Confidence, samples: int = 300, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Return the logits whose mean softmax stands for a class, and their labels, ``[M, n]`` and ``[M]``.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ def erroneous_confidence(
     labels
         Theirs, ``[N]``; every class occurs.
     method
-        ``"gaussian"``: the mean softmax of draws from a normal with the logits' moments (Eqs. 7 and 8).
-        ``"average"``: the mean softmax of the data themselves.
+        ``"average"``: those of the data themselves. ``"gaussian"``: draws from a normal with their moments, class by
+        class (Eqs. 7 and 8).
     samples
         Draws a class.
     seed
@@ -44,22 +44,30 @@ def erroneous_confidence(
     ValueError
         For an unknown method.
     """
-    n_classes = logits.shape[1]
     if method == "average":
-        return by_class(logits.softmax(1), labels, n_classes)
+        return logits, labels
     if method != "gaussian":
         raise ValueError(f"confidence is 'average' or 'gaussian', not {method!r}")
     generator = torch.Generator(logits.device).manual_seed(seed)
     rows = []
-    for c in range(n_classes):
+    for c in range(logits.shape[1]):
         own = logits[labels == c]
         mean = own.mean(0)
         # A random combination of the centred samples has exactly their covariance, also where it is singular.
         root = (own - mean) / max(len(own) - 1, 1) ** 0.5
         shape = (samples, len(own))
         noise = torch.randn(shape, generator=generator, dtype=logits.dtype, device=logits.device)
-        rows.append((mean + noise @ root).softmax(1).mean(0))
-    return torch.stack(rows)
+        rows.append(mean + noise @ root)
+    return torch.cat(rows), torch.arange(len(rows), device=logits.device).repeat_interleave(samples)
+
+
+def erroneous_confidence(logits: Tensor, labels: Tensor, method: Confidence = "average") -> Tensor:
+    """Estimate the expected softmax of each class, ``[class, output]``; off the diagonal it is epsilon (Eq. 6).
+
+    Parameters as for `drawn`.
+    """
+    z, y = drawn(logits, labels, method)
+    return by_class(z.softmax(1), y, logits.shape[1])
 
 
 def coefficients(confidence: Tensor) -> Tensor:

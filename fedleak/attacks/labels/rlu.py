@@ -14,6 +14,7 @@ from fedleak.attacks.labels.auxiliary import (
     Confidence,
     by_class,
     coefficients,
+    drawn,
     erroneous_confidence,
     logits_of,
     require_classes,
@@ -87,13 +88,11 @@ class Simulation(NamedTuple):
 
     system: Tensor
     """The coefficients, averaged over the steps with their weights rho, ``[n, n]``."""
-    mean: Tensor
-    """The mean logits that the round ends with, ``[n]``, over all classes alike."""
+    shift: Tensor
+    """By how much the logits have moved at the end of the round, ``[n]``."""
 
 
-def simulate(
-    counts: Tensor, logits: Tensor, labels: Tensor, observed: Observed, embedding: Tensor, confidence: Confidence
-) -> Simulation:
+def simulate(counts: Tensor, logits: Tensor, labels: Tensor, observed: Observed, embedding: Tensor) -> Simulation:
     """Simulate a round with the given counts, the same share in every step (Eqs. 12 and 13).
 
     The bias moves by Eq. 12, all logits by ``(1 + |O|^2)`` times that (Eq. 13), and the coefficients follow.
@@ -102,13 +101,16 @@ def simulate(
     share = counts / scheme.steps * scheme.lr / observed.batch_size
     momentum, velocity = scheme.momentum, torch.zeros_like(counts)
     system, moved = torch.zeros(len(counts), len(counts)).to(logits), torch.zeros_like(counts)
+    odds = (logits - logits.max(dim=1, keepdim=True).values).exp()  # a shift of all logits scales these
     for rho in scheme.weights().tolist():
-        step = coefficients(erroneous_confidence(logits + moved, labels, confidence))
+        factors = (moved - moved.max()).exp()
+        inverse = 1 / (odds @ factors).clamp(min=1e-300)
+        step = coefficients(by_class(odds * inverse[:, None], labels, len(counts)) * factors)
         system += rho * step
         push = step @ share * (1 + embedding @ embedding)
         velocity = momentum * velocity + push
         moved = moved * scheme.shrinkage + (push + momentum * velocity if scheme.name == "nag" else velocity)
-    return Simulation(system / scheme.steps, by_class(logits, labels, len(counts)).mean(0) + moved)
+    return Simulation(system / scheme.steps, moved)
 
 
 def search(
@@ -128,18 +130,19 @@ def search(
     """
     samples = int(start.sum().round())
     embedding = average_embedding(observed.weight, observed.bias, ratios)
-    goal = by_class(after, labels, len(start)).mean(0)
+    shift = by_class(after - before, labels, len(start)).mean(0)
+    logits, classes = drawn(before, labels, confidence)
     counts = start.clone()
-    simulated = simulate(counts, before, labels, observed, embedding, confidence)
+    simulated = simulate(counts, logits, classes, observed, embedding)
     for _ in range(rounds):
-        off = simulated.mean - goal
+        off = simulated.shift - shift
         if off.abs().max() < ENOUGH:
             break
         high, low = off.argmax(), off.argmin()
         moved = counts[high].clamp(max=float(observed.scheme.steps))
         counts[high] -= moved
         counts[low] += moved
-        simulated = simulate(counts, before, labels, observed, embedding, confidence)
+        simulated = simulate(counts, logits, classes, observed, embedding)
     return solve(simulated.system, observed.target, samples)
 
 
