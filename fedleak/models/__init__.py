@@ -6,11 +6,12 @@ from functools import partial
 import torch
 from torch import nn
 
-from fedleak.models.deep import FCN3, count_parameters, resnet, vgg_bn
+from fedleak.models.deep import ACTIVATIONS, FCN3, count_parameters, replace_relu, resnet, vgg, vgg_bn
 from fedleak.models.head import Head, HeadPass, batch_dependent, head, head_pass, input_shape
 from fedleak.models.zoo import CNN, LeNet, ResNet20, uniform_
 
 __all__ = [
+    "ACTIVATIONS",
     "Head",
     "HeadPass",
     "batch_dependent",
@@ -29,8 +30,10 @@ _BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "resnet20-relu": lambda shape, n: ResNet20(shape, n, activation=True),
     "fcn3": FCN3,
     **{f"vgg{d}_bn": partial(vgg_bn, f"vgg{d}_bn") for d in (11, 13, 16, 19)},
+    "vgg16": vgg,
+    "vgg16-quarter": partial(vgg, width=0.25),
     **{f"resnet{d}": partial(resnet, f"resnet{d}") for d in (18, 34, 50, 101, 152)},
-    "resnet18-imagenet": partial(resnet, "resnet18", small=False),
+    **{f"resnet{d}-imagenet": partial(resnet, f"resnet{d}", small=False) for d in (18, 50)},
 }
 _INITIALISATIONS = ("default", "uniform")
 
@@ -40,7 +43,15 @@ def names() -> list[str]:
     return sorted(_BUILDERS)
 
 
-def build(name: str, shape: tuple[int, int, int], n_classes: int, *, seed: int, init: str | None = None) -> nn.Module:
+def build(
+    name: str,
+    shape: tuple[int, int, int],
+    n_classes: int,
+    *,
+    seed: int,
+    init: str | None = None,
+    activation: str | None = None,
+) -> nn.Module:
     """Build a freshly initialised model.
 
     Parameters
@@ -48,7 +59,8 @@ def build(name: str, shape: tuple[int, int, int], n_classes: int, *, seed: int, 
     name
         ``"cnn"``, ``"lenet"``, ``"resnet20"`` (LLG's, no activation before the head), ``"resnet20-relu"``, ``"fcn3"``,
         torchvision's ``"vgg11_bn"`` … ``"vgg19_bn"`` and ``"resnet18"`` … ``"resnet152"`` (see `fedleak.models.deep`),
-        or ``"resnet18-imagenet"``, which keeps ImageNet's stem whatever the size of the images.
+        or ``"resnet18-imagenet"`` and ``"resnet50-imagenet"``, which keep ImageNet's stem whatever the size of the
+        images; ``"vgg16"`` without batch norm, and ``"vgg16-quarter"`` with a quarter of its channels.
     shape
         Image shape ``(C, H, W)``.
     n_classes
@@ -58,11 +70,13 @@ def build(name: str, shape: tuple[int, int, int], n_classes: int, *, seed: int, 
     init
         ``"default"`` (PyTorch's) or ``"uniform"`` (every parameter from U(-0.5, 0.5)); by default the one
         that the paper's released code uses: uniform for the CNN, PyTorch's for the others.
+    activation
+        ``"relu"``, ``"tanh"``, ``"elu"``, ``"selu"`` or ``"silu"`` in place of every ReLU; the weights stay the same.
 
     Raises
     ------
     ValueError
-        For an unknown name or initialisation, or fewer than two classes.
+        For an unknown name, initialisation or activation, or fewer than two classes.
     """
     if name not in _BUILDERS:
         raise ValueError(f"unknown model {name!r}; known: {', '.join(names())}")
@@ -74,6 +88,8 @@ def build(name: str, shape: tuple[int, int, int], n_classes: int, *, seed: int, 
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         model = _BUILDERS[name](tuple(shape), n_classes)
+    if activation is not None:
+        replace_relu(model, activation)
     if init == "uniform":
         uniform_(model, torch.Generator().manual_seed(seed))
     model.input_shape = tuple(shape)  # type: ignore[assignment]

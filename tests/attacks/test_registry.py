@@ -61,7 +61,8 @@ def test_names_are_unique_and_every_field_is_filled():
 
 
 def test_every_label_attack_returns_counts():
-    extra = {"LLG+": {"aux": pool()}, "DLG (labels)": {"iterations": 1}}
+    with_data = {name: {"aux": pool()} for name in ("LLG+", "ZLG+", "RLU", "RLU, whole head")}
+    extra = with_data | {"DLG (labels)": {"iterations": 1}}
     update, model = situation()
     for attack in all_attacks():
         if attack.goal == "labels" and not attack.lacking(WITH_AUXILIARY):
