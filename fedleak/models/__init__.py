@@ -69,8 +69,8 @@ def build(name: str, shape: tuple[int, int, int], n_classes: int, *, seed: int, 
     seed
         Seed of the initialisation. The global random state is left as it was.
     init
-        ``"default"`` (PyTorch's), ``"uniform"`` (every parameter from U(-0.5, 0.5)) or ``"positive"`` (GDBR's: the fully
-        connected layers at the end from U(0.01, 0.2), without biases; see `positive_`); by default the one
+        ``"default"`` (PyTorch's), ``"uniform"`` (every parameter from U(-0.5, 0.5)) or ``"positive"`` (GDBR's: the
+        layers at the end from U(0.01, 0.2), without biases; see `positive_`); by default the one
         that the paper's released code uses: uniform for the CNN, PyTorch's for the others.
 
     Raises

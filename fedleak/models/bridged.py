@@ -1,11 +1,14 @@
 """GDBR's networks, which end in fully connected layers or in a convolution in the place of the pooling (Sec. V-A)."""
 
+import itertools
+
 import torch
 from torch import nn
 from torchvision import models as vision
 
 from fedleak.models.chain import chain
 from fedleak.models.deep import resnet
+from fedleak.models.head import head
 
 MLP_WIDTHS = (2048, 1024, 512, 256, 128, 64)
 
@@ -17,7 +20,7 @@ class MLP6(nn.Sequential):
         channels, height, width = shape
         layers: list[nn.Module] = [nn.Flatten()]
         sizes = (channels * height * width, *widths)
-        for below, above in zip(sizes[:-1], sizes[1:], strict=True):
+        for below, above in itertools.pairwise(sizes):
             layers += [nn.Linear(below, above), nn.ReLU()]
         super().__init__(*layers, nn.Linear(sizes[-1], n_classes))
 
@@ -79,8 +82,8 @@ def resnet_conv(name: str, shape: tuple[int, int, int], n_classes: int, small: b
     model = resnet(name, shape, n_classes, small)
     stem = 1 if isinstance(model.maxpool, nn.Identity) else 4
     sides = tuple(-(-side // (8 * stem)) for side in shape[1:])
-    width = model.fc.in_features
-    model.avgpool = nn.Sequential(nn.Conv2d(width, width, sides), nn.ReLU())
+    width = head(model).layer.in_features
+    model.avgpool = nn.Sequential(nn.Conv2d(width, width, (sides[0], sides[1])), nn.ReLU())
     return model
 
 

@@ -84,8 +84,7 @@ def chain(model: nn.Module, shape: tuple[int, ...] | None = None) -> Chain:
     modules = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
     outputs: dict[str, torch.Size] = {}
     handles = [
-        m.register_forward_hook(lambda _, __, y, n=n: outputs.__setitem__(n, y.shape))  # type: ignore[misc]
-        for n, m in modules.items()
+        m.register_forward_hook(lambda _, __, y, n=n: outputs.__setitem__(n, y.shape)) for n, m in modules.items()
     ]
     weights = {n: p.detach().requires_grad_() for n, p in model.named_parameters()}
     buffers = {n: b.clone() for n, b in model.named_buffers()}
@@ -111,7 +110,7 @@ def chain(model: nn.Module, shape: tuple[int, ...] | None = None) -> Chain:
             below, weight = (node.next_functions[place][0] for place in places)
             while weight is not None and not hasattr(weight, "variable"):
                 weight = weight.next_functions[0][0]
-            name = owner.get(id(getattr(weight, "variable", None)), None)
+            name = owner.get(id(getattr(weight, "variable", None)))
             layer = modules.get(name) if name is not None else None
             end = _unfit(name, layer, outputs, bool(links))
             if end or name is None or layer is None:

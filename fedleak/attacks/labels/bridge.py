@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import torch
@@ -23,7 +24,7 @@ class Features:
     inputs
         Inputs of the chain's first layer, ``[N, m]``.
     outputs
-        Mean output of its units, ``[k]``: of ``Wx`` where the unit is active, else 0, which is the paper's mean feature.
+        Mean output of its units, ``[k]``: of ``Wx`` where the unit is active, else 0, the paper's mean feature.
     rates
         Share of the images for which a unit is active, one tensor for each layer but the last.
     probabilities
@@ -34,6 +35,11 @@ class Features:
     outputs: Tensor
     rates: tuple[Tensor, ...]
     probabilities: Tensor
+
+    @cached_property
+    def constant_direction(self) -> Tensor:
+        """The ridge regression of 1 on the inputs, ``[m]``: where all samples look most alike."""
+        return _constant_direction(self.inputs)
 
     def vector(self, projection: Projection) -> Tensor:
         """Return the vector v that all rows of the gradient are projected on, scaled to ``mean(x . v) = 1``, ``[m]``.
@@ -51,7 +57,7 @@ class Features:
             raise ValueError(
                 f"unknown projection {projection!r}" if mean.any() else "the auxiliary images' features are all zero"
             )
-        v = mean if projection == "one vector" else _constant_direction(self.inputs)
+        v = mean if projection == "one vector" else self.constant_direction
         return v / (mean @ v)
 
 
@@ -115,7 +121,7 @@ def observe(model: nn.Module, links: Sequence[Link], images: Tensor, chunk: int 
             total[link.name] = total.get(link.name, 0) + (product * mask).sum(0)
 
     handles = [
-        link.layer.register_forward_hook(lambda _, args, y, i=i, link=link: keep(link, i == 0, args, y))  # type: ignore[misc]
+        link.layer.register_forward_hook(lambda _, args, y, i=i, link=link: keep(link, i == 0, args, y))
         for i, link in enumerate(links[:-1])
     ]
     buffers = {name: b.clone() for name, b in model.named_buffers()}
@@ -146,48 +152,64 @@ class Crossing(NamedTuple):
     """Layers whose weight lacks full row rank, so that its pseudo-inverse stands for Eq. 9."""
 
 
-def crossing(links: Sequence[Link], rates: Sequence[Tensor] | None = None) -> Crossing:
-    """Factorise the layers above the first once, for any number of recoveries.
+def crossing(links: Sequence[Link]) -> Crossing:
+    """Factorise the layers above the first once, for any number of recoveries: the paper's way, all units active.
+
+    Parameters
+    ----------
+    links
+        The chain from the layer whose gradient is used to the model's last.
+
+    Raises
+    ------
+    ValueError
+        If a weight is NaN, infinite or zero (rank 0).
+    """
+    across, deficient = None, []
+    for link in links[1:]:
+        step, full = _left_inverse(_weight(link), link.name)
+        if not full:
+            deficient.append(link.name)
+        across = step if across is None else step @ across
+    assert across is not None
+    return Crossing(across, tuple(deficient))
+
+
+def masked_crossing(links: Sequence[Link], rates: Sequence[Tensor]) -> Crossing:
+    """Cross all layers in one least-squares problem that knows how often each unit is active.
+
+    The logits' gradient reaches a unit through the units above it, each open for a share q of the samples:
+    ``grad a = W_2^T Q_2 W_3^T Q_3 … W_L^T grad z``. The equation of a unit weighs as much as its own rate: of a dead
+    one nothing is known.
 
     Parameters
     ----------
     links
         The chain from the layer whose gradient is used to the model's last.
     rates
-        Share of active samples of every unit, for each layer but the last. A mean gradient before a ReLU is divided by
-        the unit's rate, and the unit's equation weighs as much as its rate: of a dead unit nothing is known. None: the
-        paper's form, which takes all as active.
+        Share of active samples of every unit, for each layer but the last.
 
     Raises
     ------
     ValueError
-        If a weight is NaN, infinite or zero (rank 0), or if all units of a layer are dead.
+        If a weight is NaN, infinite or zero, or if all units of a layer are dead.
     """
-    across, deficient = None, []
-    for below, link in enumerate(links[1:]):
-        weight = link.matrix()
-        if not torch.isfinite(weight).all():
-            raise ValueError(f"the weight of {link.name!r} is NaN or infinite")
-        rate = rates[below] if rates is not None else weight.new_ones(weight.shape[1])
-        # A convolution's 1 x 1 map has one value a channel; what is flattened keeps its order.
-        live = rate > 0
-        if not live.any():
-            raise ValueError(
-                f"no unit of {links[below].name!r} is active for any auxiliary image: no bridge crosses it"
-            )
-        root = rate[live].sqrt()
-        inverse, full = _left_inverse(weight[:, live] * root, link.name)
-        if not full:
-            deficient.append(link.name)
-        step = weight.new_zeros(weight.shape)
-        step[:, live] = inverse * root
-        if below and rates is not None:
-            step = step / rate.clamp(min=1e-300).where(
-                live, 1
-            )  # the gradient before the ReLU is known, after it is wanted
-        across = step if across is None else step @ across
-    assert across is not None
-    return Crossing(across, tuple(deficient))
+    for link, rate in zip(links, rates, strict=False):
+        if not rate.any():
+            raise ValueError(f"no unit of {link.name!r} is active for any auxiliary image: no bridge crosses it")
+    back = _weight(links[-1])
+    for link, rate in zip(links[-2:0:-1], rates[:0:-1], strict=True):
+        back = (back * rate) @ _weight(link)
+    root = rates[0].sqrt()
+    inverse, full = _left_inverse(back * root, links[-1].name)
+    return Crossing(inverse * root, () if full else (links[-1].name,))
+
+
+def _weight(link: Link) -> Tensor:
+    weight = link.matrix()
+    if not torch.isfinite(weight).all():
+        raise ValueError(f"the weight of {link.name!r} is NaN or infinite")
+    return weight
 
 
 def _left_inverse(weight: Tensor, name: str) -> tuple[Tensor, bool]:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.bridge import Crossing, Features, Projection, crossing, observe
+from fedleak.attacks.labels.bridge import Crossing, Features, Projection, crossing, masked_crossing, observe
 from fedleak.attacks.labels.inputs import whole_counts
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.data import Images
 from fedleak.errors import WithheldParameter
 from fedleak.federated import Update
-from fedleak.models import chain, input_shape
+from fedleak.models import Link, chain, input_shape
 
 DUMMIES = 1000
 """Dummy images where there are no auxiliary ones: as many as the paper's auxiliary images."""
@@ -34,7 +34,7 @@ class Recovery:
     layer
         The layer whose gradient was used.
     deficient
-        Layers without full row rank, where the pseudo-inverse stands for Eq. 9 and the solution is the smallest of many.
+        Layers without full row rank: the pseudo-inverse stands for Eq. 9, and gives the smallest of many solutions.
     zero_features
         Units that are never active for the auxiliary images.
     """
@@ -68,6 +68,7 @@ class Bridge:
     model: nn.Module
     layer: str = ""
     shape: tuple[int, ...] | None = None
+    links: tuple[Link, ...] = field(default=(), init=False, repr=False)
     _crossing: Crossing | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -75,10 +76,12 @@ class Bridge:
         start = whole.start(self.layer) if self.layer else len(whole.links) - 2
         if not 0 <= start < len(whole.links) - 1:
             raise ValueError(
-                f"there is nothing to bridge from {self.layer or whole.links[-1].name!r}, the model's last layer: {whole.end}"
+                f"there is nothing to bridge from {self.layer or whole.links[-1].name!r}, the model's last layer: "
+                f"{whole.end}"
             )
         self.links = whole.links[start:]
         self.layer = self.links[0].name
+        self._first = self.links[0].matrix()
 
     def observe(self, images: Images | Tensor) -> Features:
         """Run auxiliary or dummy images through the model; see `fedleak.attacks.labels.bridge.observe`."""
@@ -88,7 +91,7 @@ class Bridge:
     def cross(self, features: Features, projection: Projection = "paper") -> Crossing:
         """Return the map across the layers above; the paper's is computed once."""
         if projection != "paper" and any((rate < 1).any() for rate in features.rates):
-            return crossing(self.links, features.rates)
+            return masked_crossing(self.links, features.rates)
         if self._crossing is None:
             self._crossing = crossing(self.links)
         return self._crossing
@@ -111,7 +114,7 @@ class Bridge:
         if projection == "paper":
             outputs = features.outputs
             outputs = outputs.where(outputs != 0, outputs[outputs != 0].mean())
-            return (rows * self.links[0].matrix()).sum(1) / outputs
+            return (rows * self._first).sum(1) / outputs
         return rows @ features.vector(projection) / features.rates[0].where(features.rates[0] > 0, 1)
 
     def recover(self, update: Update, features: Features, projection: Projection = "paper") -> Recovery:

@@ -18,7 +18,7 @@ def simulate(gradient: Tensor, mode: Mode, generator: torch.Generator) -> Tensor
     gradient
         True weight gradients of the last layer, ``[..., n, m]``: a row a class, a column a feature.
     mode
-        ``"stats"``: normal draws with the mean and deviation of all entries. ``"stats (col)"``: the same for each column.
+        ``"stats"``: normal draws with the mean and deviation of all entries. ``"stats (col)"``: the same by column.
         ``"shuffle (col)"``: each column's entries in random order. ``"mask"``: half of the entries, chosen at random,
         replaced by the mean of these.
     generator
@@ -29,7 +29,6 @@ def simulate(gradient: Tensor, mode: Mode, generator: torch.Generator) -> Tensor
     ValueError
         For an unknown mode.
     """
-
     normal, uniform = (partial(draw, gradient.shape, generator=generator, dtype=gradient.dtype) for draw in _DRAWS)
     if mode == "stats":
         return gradient.mean((-2, -1), keepdim=True) + gradient.std((-2, -1), keepdim=True) * normal()

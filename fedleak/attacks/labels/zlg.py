@@ -1,4 +1,4 @@
-"""ZLG, zero-shot label counts (Geng et al., 2021): the row sums of the last layer's gradient, unmixed by mean values."""
+"""ZLG, zero-shot label counts (Geng et al., 2021): row sums of the last layer's gradient, unmixed by means."""
 
 import torch
 from torch import Tensor, nn
