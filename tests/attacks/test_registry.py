@@ -33,8 +33,8 @@ def pool():
     return Images(x, torch.arange(40) % CLASSES, tuple("abcd"), "random", "train", False, "made here", "none")
 
 
-def situation(batch=1):
-    model, data = build("cnn", SHAPE, CLASSES, seed=0), pool()
+def situation(batch=1, net="cnn"):
+    model, data = build(net, SHAPE, CLASSES, seed=0), pool()
     return fedsgd(model, data.x[:batch], data.y[:batch]), model
 
 
@@ -60,9 +60,9 @@ def test_names_are_unique_and_every_field_is_filled():
 
 def test_every_label_attack_returns_counts():
     extra = {"LLG+": {"aux": pool()}, "DLG (labels)": {"iterations": 1}}
-    update, model = situation()
+    update, model = situation(net="fcn3")
     for attack in all_attacks():
-        if attack.goal == "labels":
+        if attack.goal == "labels" and not attack.lacking(WITH_AUXILIARY):
             counts = attack(update, model, adversary=WITH_AUXILIARY, **extra.get(attack.name, {}))
             assert counts.shape == (CLASSES,), attack.name
             assert counts.dtype == torch.long, attack.name
@@ -88,7 +88,7 @@ def test_an_adversary_that_lacks_something_is_refused(name, adversary, message):
 
 
 def test_more_access_never_takes_an_attack_away():
-    for weaker, stronger in itertools.pairwise(ADVERSARIES):
+    for weaker, stronger in itertools.pairwise(ADVERSARIES[:4]):
         assert weaker.has < stronger.has
         for attack in all_attacks():
             assert attack.lacking(weaker) or not attack.lacking(stronger)
