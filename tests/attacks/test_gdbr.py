@@ -188,8 +188,9 @@ def test_features_that_are_all_zero():
         gdbr.recover(update, model, x)
     with pytest.raises(ValueError, match="no unit of '0' is active"):
         masked_crossing(chain(model).links, [torch.zeros(10)])
+    black = observe(other := positive(20, 10, 5), chain(other).links, torch.zeros(3, 20).double())
     with pytest.raises(ValueError, match="features are all zero"):
-        observe(positive(20, 10, 5), chain(positive(20, 10, 5)).links, torch.zeros(3, 20).double()).vector("one vector")
+        black.vector("one vector")
 
 
 def test_some_zero_features_take_the_mean_of_the_others():
