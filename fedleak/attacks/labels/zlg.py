@@ -72,7 +72,7 @@ register(
         name="ZLG",
         goal="labels",
         paper="geng2021towards",
-        equation="Sec. 3.2",
+        equation="label counts from the last layer",
         needs=frozenset({Need.HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL}),
         summary="Row sums of the last layer's gradient, with the mean softmax and feature sum of dummy images.",
         run=recover,
