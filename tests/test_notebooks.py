@@ -50,3 +50,15 @@ def test_llg_finds_the_labels_of_untrained_networks(run):
     assert now["fig3a-negative"]["ours"] == 0  # Property 1
     assert now["fig4a-llgplus"]["ours"] >= 0.9
     assert now["budget"]["ours"] == pytest.approx(11.5, abs=0.1)
+
+
+def test_gdbr_finds_the_labels_without_the_last_layer(run):
+    name, _, rows = run
+    if name != "gdbr":
+        pytest.skip("GDBR's own numbers")
+    now = {row["id"]: row for row in rows}
+    for scheme in ("random", "uniform", "single", "subclassed", "imbalanced"):
+        assert now[f"tab1-mnist-{scheme}"]["ours"] >= 0.92
+    assert now["fig5a-wins"]["ours"] > 0.2
+    assert now["fig3-lenet-mnist-wins"]["ours"] == 1
+    assert now["tab1-imagenet-random"]["ours"] is None

@@ -6,21 +6,28 @@ from functools import partial
 import torch
 from torch import nn
 
+from fedleak.models.bridged import MLP6, AlexNet, positive_, resnet_conv, vgg11, without_biases
+from fedleak.models.chain import Chain, Link, chain
 from fedleak.models.deep import ACTIVATIONS, FCN3, count_parameters, replace_relu, resnet, vgg, vgg_bn
 from fedleak.models.head import Head, HeadPass, batch_dependent, head, head_pass, input_shape
 from fedleak.models.zoo import CNN, LeNet, ResNet20, uniform_
 
 __all__ = [
     "ACTIVATIONS",
+    "Chain",
     "Head",
     "HeadPass",
+    "Link",
     "batch_dependent",
     "build",
+    "chain",
     "count_parameters",
     "head",
     "head_pass",
     "input_shape",
     "names",
+    "positive_",
+    "without_biases",
 ]
 
 _BUILDERS: dict[str, Callable[..., nn.Module]] = {
@@ -34,8 +41,13 @@ _BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "vgg16-quarter": partial(vgg, width=0.25),
     **{f"resnet{d}": partial(resnet, f"resnet{d}") for d in (18, 34, 50, 101, 152)},
     **{f"resnet{d}-imagenet": partial(resnet, f"resnet{d}", small=False) for d in (18, 50)},
+    "mlp6": MLP6,
+    "alexnet": AlexNet,
+    "vgg11": vgg11,
+    **{f"resnet{d}-conv": partial(resnet_conv, f"resnet{d}") for d in (18, 50)},
+    "resnet50-conv-imagenet": partial(resnet_conv, "resnet50", small=False),
 }
-_INITIALISATIONS = ("default", "uniform")
+_INITIALISATIONS = ("default", "uniform", "positive")
 
 
 def names() -> list[str]:
@@ -60,7 +72,9 @@ def build(
         ``"cnn"``, ``"lenet"``, ``"resnet20"`` (LLG's, no activation before the head), ``"resnet20-relu"``, ``"fcn3"``,
         torchvision's ``"vgg11_bn"`` … ``"vgg19_bn"`` and ``"resnet18"`` … ``"resnet152"`` (see `fedleak.models.deep`),
         or ``"resnet18-imagenet"`` and ``"resnet50-imagenet"``, which keep ImageNet's stem whatever the size of the
-        images; ``"vgg16"`` without batch norm, and ``"vgg16-quarter"`` with a quarter of its channels.
+        images; ``"vgg16"`` without batch norm, and ``"vgg16-quarter"`` with a quarter of its channels; or
+        GDBR's ``"mlp6"``, ``"alexnet"``, ``"vgg11"`` and ``"resnet18-conv"``, ``"resnet50-conv"`` (see
+        `fedleak.models.bridged`).
     shape
         Image shape ``(C, H, W)``.
     n_classes
@@ -68,7 +82,8 @@ def build(
     seed
         Seed of the initialisation. The global random state is left as it was.
     init
-        ``"default"`` (PyTorch's) or ``"uniform"`` (every parameter from U(-0.5, 0.5)); by default the one
+        ``"default"`` (PyTorch's), ``"uniform"`` (every parameter from U(-0.5, 0.5)) or ``"positive"`` (GDBR's: the
+        layers at the end from U(0.01, 0.2), without biases; see `positive_`); by default the one
         that the paper's released code uses: uniform for the CNN, PyTorch's for the others.
     activation
         ``"relu"``, ``"tanh"``, ``"elu"``, ``"selu"`` or ``"silu"`` in place of every ReLU; the weights stay the same.
@@ -93,4 +108,6 @@ def build(
     if init == "uniform":
         uniform_(model, torch.Generator().manual_seed(seed))
     model.input_shape = tuple(shape)  # type: ignore[assignment]
+    if init == "positive":
+        positive_(model, torch.Generator().manual_seed(seed))
     return model

@@ -36,7 +36,14 @@ def estimate(row_sums: Tensor, probabilities: Tensor, mass: Tensor | float, samp
     -------
     LongTensor
         ``[..., n]``, with the sum K.
+
+    Raises
+    ------
+    ValueError
+        If O is 0.
     """
+    if mass == 0:
+        raise ValueError("the last layer's inputs sum to 0 on average: ZLG divides by this sum")
     return whole_counts(samples * (probabilities - row_sums / mass), samples)
 
 
