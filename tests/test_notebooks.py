@@ -53,10 +53,10 @@ def test_llg_finds_the_labels_of_untrained_networks(run):
 
 
 def test_gdbr_finds_the_labels_without_the_last_layer(run):
-    name, _, rows = run
+    name, _, comparison = run
     if name != "gdbr":
         pytest.skip("GDBR's own numbers")
-    now = {row["id"]: row for row in rows}
+    now = {row["id"]: row for row in comparison["this run"]}
     for scheme in ("random", "uniform", "single", "subclassed", "imbalanced"):
         assert now[f"tab1-mnist-{scheme}"]["ours"] >= 0.92
     assert now["fig5a-wins"]["ours"] > 0.2
