@@ -87,7 +87,7 @@ def test_initialisations():
 @pytest.mark.parametrize(
     ("name", "classes", "init", "message"),
     [
-        ("vgg", 10, None, "unknown model 'vgg'; known: .*cnn, .*lenet, .*resnet20, resnet20-relu"),
+        ("vgg", 10, None, "unknown model 'vgg'; known: .*cnn, .*lenet, .*resnet20, .*resnet20-relu"),
         ("cnn", 1, None, "at least two classes, got 1"),
         ("cnn", 0, None, "at least two classes, got 0"),
         ("cnn", -3, None, "at least two classes, got -3"),

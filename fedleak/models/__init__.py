@@ -10,6 +10,7 @@ from fedleak.models.bridged import MLP6, AlexNet, positive_, resnet_conv, vgg11,
 from fedleak.models.chain import Chain, Link, chain
 from fedleak.models.deep import ACTIVATIONS, FCN3, count_parameters, replace_relu, resnet, vgg, vgg_bn
 from fedleak.models.head import Head, HeadPass, batch_dependent, head, head_pass, input_shape
+from fedleak.models.wide import WideResNet
 from fedleak.models.zoo import CNN, LeNet, ResNet20, uniform_
 
 __all__ = [
@@ -36,6 +37,9 @@ _BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "resnet20": ResNet20,
     "resnet20-relu": lambda shape, n: ResNet20(shape, n, activation=True),
     "fcn3": FCN3,
+    **{f"resnet20-{k}": partial(WideResNet, width=16 * k) for k in (1, 2, 4)},
+    "resnet32": partial(WideResNet, width=16, each=5),
+    "resnet32-4": partial(WideResNet, width=64, each=5),
     **{f"vgg{d}_bn": partial(vgg_bn, f"vgg{d}_bn") for d in (11, 13, 16, 19)},
     "vgg16": vgg,
     "vgg16-quarter": partial(vgg, width=0.25),
@@ -71,6 +75,8 @@ def build(
     name
         ``"cnn"``, ``"lenet"``, ``"resnet20"`` (LLG's, no activation before the head), ``"resnet20-relu"``, ``"fcn3"``,
         torchvision's ``"vgg11_bn"`` … ``"vgg19_bn"`` and ``"resnet18"`` … ``"resnet152"`` (see `fedleak.models.deep`),
+        ``"resnet20-1"``, ``"resnet20-2"`` and ``"resnet20-4"`` (16, 32 and 64 channels), ``"resnet32"`` and
+        ``"resnet32-4"`` (see `fedleak.models.wide`),
         or ``"resnet18-imagenet"`` and ``"resnet50-imagenet"``, which keep ImageNet's stem whatever the size of the
         images; ``"vgg16"`` without batch norm, and ``"vgg16-quarter"`` with a quarter of its channels; or
         GDBR's ``"mlp6"``, ``"alexnet"``, ``"vgg11"`` and ``"resnet18-conv"``, ``"resnet50-conv"`` (see

@@ -1,0 +1,203 @@
+"""The one loop behind the inversions: DLG, DLG-Adam, InvG and AGIC are recipes for it.
+
+N independent reconstructions of the same shape run in one step. Each has P dummy images, which one or more rounds
+(views) share; the objective is the weighted sum of the views' distances, plus total variation.
+"""
+
+import hashlib
+import os
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from fedleak.attacks.images.objective import View
+from fedleak.attacks.images.problem import Inversion, Problem, Recipe
+from fedleak.models import input_shape
+
+LOOK_EVERY = 25
+"""Iterations between two looks for NaN, which a GPU has to be waited for."""
+
+
+def invert(
+    views: Sequence[View],
+    recipe: Recipe,
+    *,
+    iterations: int,
+    seed: int = 0,
+    shape: tuple[int, ...] | None = None,
+    snapshots: Sequence[int] = (),
+    progress: bool = False,
+    checkpoint: Path | str | None = None,
+) -> Inversion:
+    """Reconstruct N batches of images at once.
+
+    Parameters
+    ----------
+    views
+        The rounds; see `View`.
+    recipe
+        The attack.
+    iterations
+        Steps of the optimiser.
+    seed
+        The n-th reconstruction starts from seed + n, whatever stands beside it.
+    shape
+        Shape of one image, where the model does not tell it.
+    snapshots
+        Numbers of iterations after which the images are kept.
+    progress
+        Show a progress bar.
+    checkpoint
+        File in which the state is kept every hundred iterations; a run that finds its own there goes on from it. It is
+        removed at the end.
+
+    Raises
+    ------
+    ValueError
+        If `iterations` is below 1, or the views do not go together.
+    """
+    if iterations < 1:
+        raise ValueError(f"iterations is at least 1, got {iterations}")
+    problem = Problem(views, recipe, tuple(shape or input_shape(views[0].model)))
+    dummies = problem.start(seed)
+    if recipe.optimiser == "lbfgs":
+        return _lbfgs(problem, dummies, iterations, progress)
+    return _adam(problem, dummies, iterations, sorted(snapshots), progress, checkpoint, seed)
+
+
+def _adam(
+    problem: Problem,
+    dummies: list[Tensor],
+    iterations: int,
+    snapshots: Sequence[int],
+    progress: bool,
+    checkpoint: Path | str | None,
+    seed: int,
+) -> Inversion:
+    recipe = problem.recipe
+    optimiser = torch.optim.Adam(dummies, lr=recipe.lr)
+    falls = [int(iterations * share) for share in recipe.decay]
+    diverged = torch.full((problem.runs,), -1, device=dummies[0].device)
+    kept: dict[int, Tensor] = {}
+    first, path = 0, Path(checkpoint) if checkpoint else None
+    key = _key(problem, iterations, seed, snapshots) if path else ""
+    if path and path.exists() and (state := torch.load(path, weights_only=True))["key"] == key:
+        first, kept, diverged = state["iteration"], state["kept"], state["diverged"]
+        for dummy, saved in zip(dummies, state["dummies"], strict=True):
+            dummy.data.copy_(saved)
+        optimiser.load_state_dict(state["optimiser"])
+    said, good = False, [d.detach().clone() for d in dummies]
+    bar = tqdm(total=iterations, initial=first, desc=recipe.name, disable=not progress, leave=False)
+    for iteration in range(first, iterations):
+        values, grads = problem.evaluate(dummies)
+        running = values.isfinite() & (diverged < 0)
+        for grad in grads:
+            running = running & grad.flatten(1).isfinite().all(1)
+        diverged = torch.where(running | (diverged >= 0), diverged, iteration)
+        # What has met NaN goes back to where the gradient was last finite, and stays there.
+        good = [torch.where(_over(running, d), d.detach(), g) for d, g in zip(dummies, good, strict=True)]
+        for dummy, grad in zip(dummies, grads, strict=True):
+            dummy.grad = torch.where(
+                _over(running, grad), grad.sign() if recipe.signed and dummy is dummies[0] else grad, 0.0
+            )
+        for group in optimiser.param_groups:
+            group["lr"] = recipe.lr * 0.1 ** sum(iteration >= fall for fall in falls)
+        optimiser.step()
+        with torch.no_grad():
+            if recipe.box:
+                dummies[0].copy_(torch.minimum(torch.maximum(dummies[0], problem.low), problem.high))
+            for dummy, safe in zip(dummies, good, strict=True):
+                dummy.copy_(torch.where(_over(running, dummy), dummy, safe))
+        if iteration + 1 in snapshots:
+            kept[iteration + 1] = problem.pixels(dummies[0].detach()).clone()
+        bar.update()
+        if (iteration + 1) % LOOK_EVERY == 0 or iteration + 1 == iterations:
+            bar.set_postfix_str(f"distance {values.mean().item():.4g}", refresh=False)
+            if not said and bool((diverged >= 0).any()):
+                said = True
+                warnings.warn(_complaint(recipe, diverged), stacklevel=3)
+            if path and ((iteration + 1) % (4 * LOOK_EVERY) == 0):
+                state = {"key": key, "iteration": iteration + 1, "kept": kept, "diverged": diverged}
+                _save(path, {**state, "dummies": [d.detach() for d in dummies], "optimiser": optimiser.state_dict()})
+            if bool((diverged >= 0).all()):
+                break
+    bar.close()
+    if path:
+        path.unlink(missing_ok=True)
+    values = problem.evaluate(dummies)[0].detach()
+    images = problem.pixels(dummies[0].detach())
+    return Inversion(images, dummies[1].detach() if recipe.labels else None, values, diverged.cpu(), kept)
+
+
+def _over(runs: Tensor, like: Tensor) -> Tensor:
+    return runs.view(-1, *[1] * (like.dim() - 1))
+
+
+def _lbfgs(problem: Problem, dummies: list[Tensor], iterations: int, progress: bool) -> Inversion:
+    """Run L-BFGS, one reconstruction after the other; the best iterate is returned, NaN is never one."""
+    best = [d.detach().clone() for d in dummies]
+    values = torch.full((problem.runs,), torch.inf, dtype=dummies[0].dtype)
+    diverged = torch.full((problem.runs,), -1)
+    for run in range(problem.runs):
+        runs = slice(run, run + 1)
+        own = [d.detach()[runs].clone().requires_grad_() for d in dummies]
+        optimiser = torch.optim.LBFGS(own, lr=problem.recipe.lr)
+
+        def closure(own: list[Tensor] = own, runs: slice = runs) -> Tensor:
+            value, grads = problem.evaluate(own, runs)
+            for variable, grad in zip(own, grads, strict=True):
+                variable.grad = grad
+            return value[0]
+
+        def keep(value: float, where: list[Tensor], runs: slice = runs, run: int = run) -> None:
+            if value < values[run]:
+                values[run] = value
+                for held, found in zip(best, where, strict=True):
+                    held[runs] = found.detach()
+
+        for iteration in tqdm(range(iterations), desc=problem.recipe.name, disable=not progress, leave=False):
+            before = [d.detach().clone() for d in own]
+            value: Any = optimiser.step(closure)  # the distance at `before`
+            keep(value.item(), before)
+            if not all(torch.isfinite(t).all() for t in own):
+                diverged[run] = iteration
+                break
+            if value < 1e-12:
+                break
+        keep(closure().item(), own)
+    if bool((diverged >= 0).any()):
+        warnings.warn(_complaint(problem.recipe, diverged), stacklevel=3)
+    logits = best[1] if problem.recipe.labels else None
+    return Inversion(problem.pixels(best[0]), logits, values, diverged)
+
+
+def _complaint(recipe: Recipe, diverged: Tensor) -> str:
+    hit = (diverged >= 0).nonzero().flatten().tolist()
+    return (
+        f"{recipe.name}: {len(hit)} of {len(diverged)} reconstructions met NaN, the first after "
+        f"{int(diverged[hit].min())} iterations; they keep their last finite images. A smaller learning rate may help."
+    )
+
+
+def _key(problem: Problem, iterations: int, seed: int, snapshots: Sequence[int]) -> str:
+    digest = hashlib.sha256(repr((problem.recipe, iterations, seed, list(snapshots), problem.pool)).encode())
+    for view in problem.views:
+        digest.update(repr((view.index, view.epoch_weight, view.simulate)).encode())
+        for tensor in (*view.targets, *view.parameters.values(), view.alphas):
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        if view.labels is not None:
+            digest.update(view.labels.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _save(path: Path, state: dict[str, Any]) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    os.close(handle)
+    torch.save(state, temporary)
+    os.replace(temporary, path)
