@@ -143,6 +143,31 @@ def book(
     typer.echo(f"\nThe book is ready. Open {front.as_uri()}")
 
 
+@app.command(
+    epilog="Examples:\n\n`fedleak grade submissions --out grades.csv`\n\n"
+    "`fedleak grade submissions --assignment llg --timeout 60 --feedback feedback`"
+)
+def grade(
+    folder: Annotated[Path, typer.Argument(help="STUDENT/ASSIGNMENT.py, or STUDENT.py for a single assignment.")],
+    out: Annotated[Path, typer.Option(help="The CSV file, a row for each student and assignment.")] = Path(
+        "grades.csv"
+    ),
+    assignment: Annotated[
+        list[str] | None, typer.Option(help="Which one. May be repeated. [default: all found]")
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds that a submission may take.")] = 120.0,
+    seed: Annotated[int, typer.Option(help="Seed of the checks' random inputs.")] = 0,
+    feedback: Annotated[Path | None, typer.Option(help="Folder for the feedback, a text file each.")] = None,
+) -> None:
+    """Grade a folder of coursework, every submission in a process of its own with a time limit."""
+    from fedleak.coursework import grading
+
+    rows = grading.grade(folder, out, assignment or (), timeout, seed, feedback)
+    for row in rows:
+        typer.echo("{student:20s} {assignment:9s} {points:3d} of {max} {seconds:6.1f} s  {error}".format(**row)[:160])
+    typer.echo(f"wrote {out}")
+
+
 def _parse(pair: str) -> tuple[str, Any]:
     """Split NAME=VALUE and read the value as papermill's `-p` does."""
     name, separator, text = pair.partition("=")

@@ -1,0 +1,68 @@
+"""Coursework 6, defences: clipping, noise and sparsification."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+def clip(update: dict[str, Tensor], bound: float) -> dict[str, Tensor]:
+    """Scale an update down to the L2 norm `bound`, all tensors together; leave a smaller one as it is."""
+    norm = torch.cat([t.flatten() for t in update.values()]).norm()
+    factor = 1 / max(1.0, float(norm) / bound)
+    return {name: factor * t for name, t in update.items()}
+
+
+def add_noise(update: dict[str, Tensor], bound: float, noise_multiplier: float, seed: int) -> dict[str, Tensor]:
+    """Add independent Gaussian noise of standard deviation ``noise_multiplier * bound`` to every entry."""
+    generator = torch.Generator().manual_seed(seed)
+    sigma = noise_multiplier * bound
+    return {n: t + sigma * torch.randn(t.shape, generator=generator, dtype=t.dtype) for n, t in update.items()}
+
+
+def sparsify(gradient: Tensor, memory: Tensor, discard: float) -> tuple[Tensor, Tensor]:
+    """Return what a client sends in this round, and what it keeps for the next (both shaped like `gradient`).
+
+    `memory` is what it kept in the last round, `discard` the share of the entries that are not sent.
+    """
+    whole = gradient + memory
+    kept = whole.numel() - round(discard * whole.numel())
+    places = whole.flatten().abs().topk(kept).indices
+    sent = torch.zeros_like(whole).flatten().scatter(0, places, whole.flatten()[places]).view_as(whole)
+    return sent, whole - sent
+
+
+def exact_share(sigma: float, batch_size: int) -> float:
+    """Return the share of the counts B (p - gradient) that round to the truth if the gradient has noise sigma.
+
+    Counts are not clamped at 0.
+    """
+    return math.erf(1 / (2 * math.sqrt(2) * batch_size * sigma))
+
+
+def measure(seed: int) -> list[dict]:
+    """Measure the share of exact counts under noise of 0.003, 0.01, 0.03 and 0.1, and predict it.
+
+    The clients have B = 32 random labels of 10 classes, and a model whose softmax p the server knows and which is the
+    same for all samples (a fishing model, or an untrained network). Take logits from N(0, 1), the bias gradient by
+    autograd, add the noise, and round B (p - gradient). 200 clients or more a row:
+    ``{"sigma": 0.003, "predicted": …, "measured": …}``.
+    """
+    rows, batch, generator = [], 32, torch.Generator().manual_seed(seed)
+    for sigma in (0.003, 0.01, 0.03, 0.1):
+        right = []
+        for _ in range(400):
+            bias = torch.randn(10, generator=generator).requires_grad_()
+            labels = torch.randint(10, (batch,), generator=generator)
+            (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(bias.expand(batch, 10), labels), [bias])
+            noisy = gradient + sigma * torch.randn(10, generator=generator)
+            found = (batch * (bias.softmax(0) - noisy)).round()
+            right.append((found == torch.bincount(labels, minlength=10)).double().mean())
+        rows.append(
+            {
+                "sigma": sigma,
+                "predicted": exact_share(sigma, batch),
+                "measured": float(torch.stack(right).mean()),
+            }
+        )
+    return rows

@@ -1,0 +1,63 @@
+"""Coursework 1, LLG: labels from the signs and sizes of gradients."""
+
+import torch
+from torch import Tensor
+
+from fedleak import metrics
+from fedleak.data import compose, draw, load
+from fedleak.federated import fedsgd
+from fedleak.models import build, head
+
+
+def class_gradients(logits: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
+    """Return the row sums g ``[n]`` of the head's mean gradient.
+
+    `logits` are ``[B, n]``, `inputs` of the head ``[B, m]``, `labels` ``[B]``. Use no autograd.
+    """
+    errors = logits.softmax(1)
+    errors[torch.arange(len(labels)), labels] -= 1
+    return (errors * inputs.sum(1, keepdim=True)).mean(0)
+
+
+def impact(row_sums: Tensor, samples: int) -> float:
+    """Return the impact m of Eq. 18 from g ``[n]`` and the number of samples |D|."""
+    return float(row_sums.clamp(max=0).sum() / samples * (1 + 1 / len(row_sums)))
+
+
+def extract(row_sums: Tensor, impact: float, offset: Tensor, samples: int) -> Tensor:
+    """Return the label counts ``[n]``, integers, by Algorithm 1; leave the arguments as they are."""
+    g, counts = row_sums.clone(), torch.zeros(len(row_sums), dtype=torch.long)
+    for label in (row_sums < 0).nonzero().flatten():
+        counts[label] += 1
+        g[label] -= impact
+    g -= offset
+    while counts.sum() < samples:
+        label = g.argmin()
+        counts[label] += 1
+        g[label] -= impact
+    return counts
+
+
+def measure(seed: int) -> list[dict]:
+    """Measure LLG and the random guess on 20 fresh CNNs, for B = 2, 8, 32 and 128.
+
+    Return a row for each batch size: ``{"batch_size": 2, "LLG": …, "guess": …}``, both mean success rates (ASR). Use
+    the digits of `fedleak.data.load("mnist5k")` and unbalanced batches (`fedleak.data.compose`).
+    """
+    images, rows = load("mnist5k"), []
+    for size in (2, 8, 32, 128):
+        rates = []
+        for trial in range(20):
+            generator = torch.Generator().manual_seed(100 * seed + trial)
+            labels = compose("unbalanced", size, 10, 1, generator)[0]
+            model = build("cnn", images.shape, 10, seed=100 * seed + trial)
+            update = fedsgd(model, images.x[draw(images, labels[None], generator)[0]], labels)
+            g = update.gradient(head(model).weight).sum(1)
+            found = extract(g, impact(g, size), torch.zeros_like(g), size)
+            guess = torch.randint(10, (size,), generator=generator)
+            truth = metrics.counts(labels, 10)
+            both = torch.stack([found, metrics.counts(guess, 10)])
+            rates.append(metrics.attack_success_rate(both, truth.expand(2, 10)))
+        llg, random = torch.stack(rates).mean(0).tolist()
+        rows.append({"batch_size": size, "LLG": llg, "guess": random})
+    return rows

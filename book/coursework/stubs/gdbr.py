@@ -1,0 +1,46 @@
+"""Coursework 4, GDBR: labels from a layer below the last."""
+
+from torch import Tensor
+
+
+def output_gradient(weight_gradient: Tensor, weight: Tensor, mean_output: Tensor) -> Tensor:
+    """Return the mean gradient of a layer's outputs ``[k]`` from that of its weights (Eq. 17).
+
+    `weight_gradient` and `weight` are ``[k, m]``, `mean_output` ``[k]``; where it is zero, the mean of the
+    non-zero ones takes its place.
+    """
+    raise NotImplementedError
+
+
+def cross(weight: Tensor, gradient: Tensor) -> Tensor:
+    """Return the gradient of a layer's outputs ``[n]`` from that of its inputs ``[k]`` (Eq. 9).
+
+    `weight` is ``[n, k]`` and has full row rank.
+    """
+    raise NotImplementedError
+
+
+def label_counts(probabilities: Tensor, logit_gradient: Tensor, batch_size: int) -> Tensor:
+    """Return the counts ``[n]``, not rounded, from mean softmax and mean logit gradient, both ``[n]`` (Eq. 21)."""
+    raise NotImplementedError
+
+
+def recover(
+    weight_gradient: Tensor, weights: list[Tensor], mean_output: Tensor, probabilities: Tensor, batch_size: int
+) -> Tensor:
+    """Return the counts ``[n]``, not rounded, from the gradient of ``weights[0]``.
+
+    `weights` are those of the layers from there to the last, in this order.
+    """
+    raise NotImplementedError
+
+
+def measure(seed: int) -> list[dict]:
+    """Attack 10 LeNets without biases of either initialisation from the layer below the last; B = 64.
+
+    Use unbalanced batches of the digits (``load("mnist5k")``), 300 of the split "test" as auxiliary images, and
+    `build` with ``init="positive"`` or ``"default"``. The last two layers are ``model[9]``, followed by a ReLU, and
+    ``model[11]``. Clamp counts at 0, scale them to the sum B, and round. Return
+    ``[{"init": "positive", "InsAcc": …}, {"init": "default", "InsAcc": …}]``, means of the instance accuracy.
+    """
+    raise NotImplementedError

@@ -1,0 +1,36 @@
+"""Coursework 2, LIA-SA: labels through secure aggregation."""
+
+from torch import Tensor
+
+
+def system(embeddings: Tensor) -> Tensor:
+    """Return the matrix of Eq. 16, ``[m + 1, U]``, from the clients' embeddings ``[U, m]``."""
+    raise NotImplementedError
+
+
+def disaggregate(embeddings: Tensor, weight_sum: Tensor, bias_sum: Tensor) -> Tensor:
+    """Return every client's bias gradient ``[U, n]``.
+
+    `weight_sum` ``[n, m]`` and `bias_sum` ``[n]`` are the head's gradients, summed over the clients.
+    """
+    raise NotImplementedError
+
+
+def counts(bias_gradients: Tensor, logits: Tensor, batch_size: int) -> Tensor:
+    """Return every client's label counts ``[U, n]``, integers that are not negative (Eq. 17).
+
+    `bias_gradients` ``[U, n]`` have small errors; `logits` ``[U, n]`` are what each client's model puts out.
+    """
+    raise NotImplementedError
+
+
+def measure(seed: int) -> list[dict]:
+    """Measure the attack with one constant a client, and with a random vector a client.
+
+    The network, in float64, is 784 - 64 (ReLU) - 64 (ReLU) - 10, the same for all clients but for its first layer,
+    which puts out (before its ReLU) ``0.1 (u + 1)`` in every entry for client u = 0, 1, … ("constant"), or 64 draws
+    from U(0, 1) ("vector"), whatever the image is. Every client holds 32 random labels. Return a row for each recipe
+    with 2, 5 and 20 clients: ``{"recipe": "constant", "clients": 2, "condition": …, "exact": …}``: the condition number
+    of the system, and the share of the counts (of all clients and classes) that are right.
+    """
+    raise NotImplementedError

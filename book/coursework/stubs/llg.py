@@ -1,0 +1,30 @@
+"""Coursework 1, LLG: labels from the signs and sizes of gradients."""
+
+from torch import Tensor
+
+
+def class_gradients(logits: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
+    """Return the row sums g ``[n]`` of the head's mean gradient.
+
+    `logits` are ``[B, n]``, `inputs` of the head ``[B, m]``, `labels` ``[B]``. Use no autograd.
+    """
+    raise NotImplementedError
+
+
+def impact(row_sums: Tensor, samples: int) -> float:
+    """Return the impact m of Eq. 18 from g ``[n]`` and the number of samples |D|."""
+    raise NotImplementedError
+
+
+def extract(row_sums: Tensor, impact: float, offset: Tensor, samples: int) -> Tensor:
+    """Return the label counts ``[n]``, integers, by Algorithm 1; leave the arguments as they are."""
+    raise NotImplementedError
+
+
+def measure(seed: int) -> list[dict]:
+    """Measure LLG and the random guess on 20 fresh CNNs, for B = 2, 8, 32 and 128.
+
+    Return a row for each batch size: ``{"batch_size": 2, "LLG": …, "guess": …}``, both mean success rates (ASR). Use
+    the digits of `fedleak.data.load("mnist5k")` and unbalanced batches (`fedleak.data.compose`).
+    """
+    raise NotImplementedError

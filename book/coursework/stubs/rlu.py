@@ -1,0 +1,44 @@
+"""Coursework 3, RLU: labels from several local steps."""
+
+from torch import Tensor
+
+
+def mean_softmax(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return P ``[n, n]``: row c is the mean softmax of class c's samples. Every class occurs.
+
+    `logits` are ``[N, n]``, `labels` ``[N]``.
+    """
+    raise NotImplementedError
+
+
+def coefficients(confidence: Tensor) -> Tensor:
+    """Return A ``[n, n]`` of Eq. 10 from P ``[n, n]``."""
+    raise NotImplementedError
+
+
+def step_weights(momentum: float, steps: int) -> Tensor:
+    """Return rho(1) … rho(m) ``[steps]``: how much each step's gradient counts under SGD with momentum."""
+    raise NotImplementedError
+
+
+def solve(system: Tensor, target: Tensor, samples: int) -> Tensor:
+    """Return the counts ``[n]``, real numbers, that solve Eq. 10: not negative, with the sum `samples`."""
+    raise NotImplementedError
+
+
+def whole(values: Tensor, samples: int) -> Tensor:
+    """Round counts ``[n]`` to integers with the sum `samples`: floors, then the largest remainders.
+
+    The values are not negative and have that sum.
+    """
+    raise NotImplementedError
+
+
+def measure(seed: int) -> list[dict]:
+    """Recover the labels of 8 clients that train with momentum, with the right step weights and with ones.
+
+    Untrained LeNet, digits (`fedleak.data.load("mnist5k")`; the split "test" is the server's auxiliary data), ten steps
+    of B = 32, learning rate 0.01, momentum 0.9, unbalanced batches; coefficients at the model before the round only.
+    Return ``[{"weights": "momentum", "iAcc": …}, {"weights": "ones", "iAcc": …}]``, means over the clients.
+    """
+    raise NotImplementedError

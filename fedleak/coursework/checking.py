@@ -1,0 +1,97 @@
+"""Check one's own solution, in a notebook or a script."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fedleak.coursework import wire
+from fedleak.coursework.assignment import Assignment, Result, Trouble, run_check
+from fedleak.coursework.checks import ASSIGNMENTS
+from fedleak.coursework.worker import answer, load
+
+
+def assignment(name: str) -> Assignment:
+    """Return an assignment by its name.
+
+    Raises
+    ------
+    ValueError
+        If there is none of that name.
+    """
+    if name not in ASSIGNMENTS:
+        raise ValueError(f"unknown assignment {name!r}; there are: {', '.join(ASSIGNMENTS)}")
+    return ASSIGNMENTS[name]
+
+
+class Local:
+    """A student's functions in this process; they get copies of the arguments."""
+
+    def __init__(self, functions: Mapping[str, Any], path: Path = Path("submission.py")):
+        self.module = ModuleType("submission")
+        self.module.__dict__.update(functions)
+        self.path = path
+
+    def __call__(self, function: str, *arguments: Any) -> Any:
+        """Run a function, or raise `Trouble`."""
+        return value_of(answer(self.module, self.path, function, wire.plain(arguments)))
+
+
+def value_of(reply: Mapping[str, Any]) -> Any:
+    """Return what a function returned, or raise what it did instead as `Trouble`."""
+    if reply.get("status") == "returned":
+        return reply.get("value")
+    status = "not written" if reply.get("status") == "not written" else "error"
+    raise Trouble(str(reply.get("message", ""))[:300], status=status)
+
+
+def check(
+    name: str,
+    solution: ModuleType | Mapping[str, Any] | Callable[..., Any] | str | Path,
+    *,
+    seed: int = 0,
+    show: bool = True,
+) -> Result:
+    """Check a solution, print a line of feedback for every check, and return the result.
+
+    Parameters
+    ----------
+    name
+        The assignment: ``"llg"``, ``"lia_sa"``, ``"rlu"``, ``"gdbr"``, ``"agic"`` or ``"defences"``.
+    solution
+        A module, a file, a dictionary of functions (``globals()`` in a notebook), or a single function, of which
+        only its own checks are run.
+    seed
+        Seed of the random inputs.
+    show
+        Print the feedback.
+
+    Raises
+    ------
+    ValueError
+        For an unknown assignment, or a function that is none of its functions.
+    FileNotFoundError
+        If the file does not exist.
+    """
+    found = assignment(name)
+    checks = found.checks
+    path = Path("submission.py")
+    if isinstance(solution, str | Path):
+        path = Path(solution)
+        if not path.is_file():
+            raise FileNotFoundError(f"no file {str(path)!r}")
+        functions: Mapping[str, Any] = vars(load(path))
+    elif isinstance(solution, ModuleType):
+        functions, path = vars(solution), Path(solution.__file__ or path)
+    elif isinstance(solution, Mapping):
+        functions = solution
+    else:
+        functions = {solution.__name__: solution}
+        checks = [c for c in checks if set(c.needs) == {solution.__name__}]
+        if not checks:
+            raise ValueError(f"{name} has no function {solution.__name__!r}; it has: {', '.join(found.functions)}")
+    student = Local(functions, path)
+    result = Result(name, tuple(run_check(c, student, seed) for c in checks))
+    if show:
+        print(result)
+    return result

@@ -1,0 +1,135 @@
+"""Messages between the grader and a submission's process: tensors and plain values, never pickled objects."""
+
+import io
+import socket
+import struct
+import time
+from typing import Any
+
+import torch
+
+LIMIT = 64 * 2**20
+"""Largest message, in bytes."""
+ENTRIES = 5_000_000
+"""Most entries of a tensor, and of a nested list."""
+_SIZE = struct.Struct("!Q")
+
+
+class Closed(Exception):
+    """The other side is gone, or has sent something that is no message."""
+
+
+def encode(value: Any) -> bytes:
+    """Return a value as bytes that `decode` reads.
+
+    Raises
+    ------
+    TypeError
+        See `plain`.
+    """
+    buffer = io.BytesIO()
+    torch.save(plain(value), buffer)
+    return buffer.getvalue()
+
+
+def decode(data: bytes) -> Any:
+    """Read a value; nothing is executed, whatever the bytes are.
+
+    Raises
+    ------
+    Closed
+        If the bytes are not what `encode` writes.
+    """
+    try:
+        return plain(torch.load(io.BytesIO(data), weights_only=True))
+    except Exception as error:
+        raise Closed("no readable answer") from error
+
+
+def plain(value: Any, _left: list[int] | None = None) -> Any:
+    """Return a copy of a value, its tensors detached and on the CPU; numpy's numbers become Python's.
+
+    Raises
+    ------
+    TypeError
+        If it holds anything but tensors, numbers, text, lists, tuples and dictionaries, or too much of them.
+    """
+    left = [ENTRIES] if _left is None else _left
+    left[0] -= 1
+    if left[0] < 0 or (isinstance(value, torch.Tensor) and value.numel() > ENTRIES):
+        raise TypeError(f"a value with more than {ENTRIES:,} entries")
+    if isinstance(value, torch.Tensor):
+        if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided:
+            raise TypeError(f"expected a plain tensor, got a {type(value).__name__} of layout {value.layout}")
+        return value.detach().to("cpu", copy=True)
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, list | tuple):
+        made = [plain(entry, left) for entry in value]
+        return made if isinstance(value, list) else tuple(made)
+    if isinstance(value, dict) and all(type(key) is str for key in value):
+        return {key: plain(entry, left) for key, entry in value.items()}
+    if type(value).__module__ == "numpy":
+        return value.item() if getattr(value, "ndim", 1) == 0 else torch.from_numpy(value.copy())
+    raise TypeError(f"expected tensors, numbers, text, lists or dictionaries, got a {type(value).__name__}")
+
+
+def send(link: socket.socket, value: Any, deadline: float | None = None) -> None:
+    """Send a value.
+
+    Raises
+    ------
+    Closed
+        If the other side is gone.
+    TimeoutError
+        After the deadline (on the clock of `time.monotonic`).
+    """
+    data = encode(value)
+    link.settimeout(_left(deadline))
+    try:
+        link.sendall(_SIZE.pack(len(data)) + data)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise Closed("the process is gone") from error
+
+
+def receive(link: socket.socket, deadline: float | None = None) -> Any:
+    """Receive a value.
+
+    Raises
+    ------
+    Closed
+        If the other side is gone, or has sent something else.
+    TimeoutError
+        After the deadline, also if the message has begun by then.
+    """
+    (size,) = _SIZE.unpack(_exactly(link, _SIZE.size, deadline))
+    if size > LIMIT:
+        raise Closed(f"an answer of more than {LIMIT >> 20} MiB")
+    return decode(_exactly(link, size, deadline))
+
+
+def _exactly(link: socket.socket, size: int, deadline: float | None) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        link.settimeout(_left(deadline))
+        try:
+            piece = link.recv(min(size - len(data), 2**20))
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise Closed("the process is gone") from error
+        if not piece:
+            raise Closed("the process is gone")
+        data += piece
+    return bytes(data)
+
+
+def _left(deadline: float | None) -> float | None:
+    if deadline is None:
+        return None
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
