@@ -53,7 +53,7 @@ def clip(student: Student, generator: Generator) -> None:
 def add_noise(student: Student, generator: Generator) -> None:
     """Independent Gaussian noise of deviation multiplier times bound, from the seed."""
     update = {"weight": torch.ones(300, 100, dtype=torch.float64), "bias": torch.zeros(5000, dtype=torch.float64)}
-    seed, bound, multiplier = seed_of(generator), 2.0, 1.7
+    seed, bound, multiplier = seed_of(generator), 3.0, 1.7
     first = _tensors(student("add_noise", update, bound, multiplier, seed), update, "add_noise")
     again = _tensors(student("add_noise", update, bound, multiplier, seed), update, "add_noise")
     other = _tensors(student("add_noise", update, bound, multiplier, seed + 1), update, "add_noise")
@@ -66,10 +66,10 @@ def add_noise(student: Student, generator: Generator) -> None:
         clue = "`randn` is multiplied by the standard deviation, not by the variance"
     elif abs(deviation - multiplier) < 0.05 * multiplier:
         clue = "the multiplier is relative to the bound: multiply by it"
-    near(deviation, right, 0.05 * right, "deviation of the noise", clue)
-    near(noise.mean().item(), 0, 0.1, "mean of the noise", "the noise is added to the update")
-    if noise.std(0).min() < 0.5 * right or noise.std(1).min() < 0.5 * right:
+    if min(noise.std(0).min().item(), noise.std(1).min().item()) < 0.5 * deviation:
         raise Trouble("add_noise: entries share their noise", "draw a tensor of the parameter's shape")
+    near(deviation, right, 0.05 * right, "deviation of the noise", clue)
+    near(noise.mean().item(), 0, 0.15, "mean of the noise", "the noise is added to the update")
     if torch.equal(first["weight"].flatten()[:5000] - 1, first["bias"]):
         raise Trouble("add_noise: two tensors got the same noise", "one generator for all tensors, seeded once")
     if not torch.equal(first["weight"], again["weight"]):
@@ -127,7 +127,7 @@ def _by_value(tensor: Tensor, count: int) -> Tensor:
 def exact_share(student: Student, generator: Generator) -> None:
     """The share of exact counts under noise of deviation sigma is that of the normal distribution."""
     batch = 32
-    for spread in (0.2, 0.7, 2.0):  # B sigma
+    for spread in (0.7, 0.2, 2.0):  # B sigma
         sigma = spread / batch
         x = 1 / (2 * spread)
         same(
@@ -160,5 +160,5 @@ def measure(student: Student, generator: Generator) -> None:
             right,
             0.05,
             f"the measurement at sigma = {row['sigma']}",
-            "2,000 counts or more; clamping negative counts at 0 makes zeros look better, leave it out",
+            "add the noise to the gradient, multiply by B, round; 2,000 counts or more",
         )
