@@ -98,7 +98,8 @@ class Remote:
         self.folder = Path(tempfile.mkdtemp(prefix="fedleak-"))
         shutil.copyfile(self.path, self.folder / self.path.name)
         home = {"HOME": str(self.folder), "TMPDIR": str(self.folder), "MPLCONFIGDIR": str(self.folder)}
-        package = {"PYTHONPATH": str(Path(fedleak.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+        package = {"PYTHONPATH": str(Path(fedleak.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
+        package["OMP_NUM_THREADS"] = "1"
         command = [sys.executable, "-P", "-m", "fedleak.coursework.worker", str(theirs.fileno()), self.path.name]
         self.process = subprocess.Popen(
             command,

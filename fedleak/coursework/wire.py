@@ -10,8 +10,8 @@ import torch
 
 LIMIT = 64 * 2**20
 """Largest message, in bytes."""
-ENTRIES = 5_000_000
-"""Most entries of a tensor, and of a nested list."""
+LARGEST, ENTRIES = 5_000_000, 100_000
+"""Most entries of a tensor, and of lists and dictionaries in all."""
 _SIZE = struct.Struct("!Q")
 
 
@@ -56,9 +56,11 @@ def plain(value: Any, _left: list[int] | None = None) -> Any:
     """
     left = [ENTRIES] if _left is None else _left
     left[0] -= 1
-    if left[0] < 0 or (isinstance(value, torch.Tensor) and value.numel() > ENTRIES):
-        raise TypeError(f"a value with more than {ENTRIES:,} entries")
+    if left[0] < 0:
+        raise TypeError(f"a value with more than {ENTRIES:,} entries: return a tensor")
     if isinstance(value, torch.Tensor):
+        if value.numel() > LARGEST:
+            raise TypeError(f"a tensor with more than {LARGEST:,} entries")
         if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided:
             raise TypeError(f"expected a plain tensor, got a {type(value).__name__} of layout {value.layout}")
         return value.detach().to("cpu", copy=True)

@@ -116,7 +116,7 @@ MUTANTS = [
      "torch.linalg.lstsq(stacked, right).solution", "bound"),
     ("rlu", "solve", "torch.from_numpy(nnls(stacked.numpy(), right.numpy())[0])",
      "torch.linalg.lstsq(stacked, right).solution.clamp(min=0)", "clamping"),
-    ("rlu", "whole", "    floors[(values", "    return values.round().long()\n    [(values", "largest remainders"),
+    ("rlu", "whole", "    missing =", "    return values.round().long()\n    missing =", "largest remainders"),
     ("rlu", "whole", "[:missing]] += 1", "[:1]] += missing", "one each"),
     ("gdbr", "output_gradient", ".sum(1) / filled", ".sum(1) * filled", "DIVISION"),
     ("gdbr", "output_gradient", ".sum(1) / filled", ".sum(1)", "divide"),

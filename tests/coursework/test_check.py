@@ -1,0 +1,119 @@
+"""`check`: what it takes, what it prints, and how it refuses bad input."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedleak import coursework, paths
+from fedleak.coursework import check, wire
+from fedleak.coursework.worker import load
+
+SOLUTION = paths.root() / "book" / "coursework" / "solutions" / "lia_sa.py"
+
+
+def test_a_module_a_file_a_dictionary_and_a_function_are_checked(capsys):
+    module = load(SOLUTION)
+    assert check("lia_sa", module).passed
+    assert check("lia_sa", str(SOLUTION)).passed
+    assert check("lia_sa", vars(module)).passed
+    alone = check("lia_sa", module.counts, show=False)
+    assert [outcome.check.name for outcome in alone.outcomes] == ["counts"]
+    assert alone.passed
+    assert capsys.readouterr().out.count("lia_sa: 10 of 10 points") == 3
+
+
+def test_feedback_says_what_was_expected_what_came_and_where_to_look(capsys):
+    def counts(bias_gradients, logits, batch_size):
+        return (batch_size * (logits.softmax(1) - bias_gradients)).long()
+
+    check("lia_sa", counts)
+    shown = capsys.readouterr().out
+    assert "✗ 0/3  counts" in shown
+    assert "expected [" in shown
+    assert "got [" in shown
+    assert "hint: round to the NEAREST integer" in shown
+    assert "lia_sa: 0 of 3 points" in shown
+
+
+def test_an_exception_is_named_with_its_line(tmp_path):
+    file = tmp_path / "lia_sa.py"
+    file.write_text("def system(e):\n    x = 1\n    return e + missing\n")
+    first, *others = check("lia_sa", file, show=False).outcomes
+    assert first.status == "error"
+    assert "NameError (line 3): name 'missing' is not defined" in first.message
+    assert {o.status for o in others} == {"not written"}
+    assert "no function `disaggregate`" in others[0].message
+
+
+def test_a_function_cannot_change_the_checks_inputs():
+    module = load(SOLUTION)
+
+    def disaggregate(embeddings, weight_sum, bias_sum):
+        found = module.disaggregate(embeddings, weight_sum, bias_sum)
+        embeddings.zero_(), weight_sum.zero_(), bias_sum.zero_()
+        return found
+
+    assert check("lia_sa", disaggregate, show=False).passed
+
+
+def test_sys_exit_is_an_error_and_an_interruption_is_not_swallowed():
+    def stop(e):
+        raise SystemExit(0)
+
+    def interrupt(e):
+        raise KeyboardInterrupt
+
+    assert check("lia_sa", {"system": stop}, show=False).outcomes[0].status == "error"
+    with pytest.raises(KeyboardInterrupt):
+        check("lia_sa", {"system": interrupt}, show=False)
+
+
+def test_bad_input_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"unknown assignment 'lgl'; there are: llg, lia_sa"):
+        check("lgl", {})
+    with pytest.raises(FileNotFoundError, match=r"no file"):
+        check("llg", tmp_path / "llg.py")
+    with pytest.raises(ValueError, match=r"llg has no function 'sorted'; it has: class_gradients"):
+        check("llg", sorted)
+    with pytest.raises(AttributeError):
+        _ = coursework.nothing
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_same_seed_gives_the_same_inputs(seed):
+    seen = []
+    for _ in range(2):
+        check("lia_sa", {"system": lambda e: seen.append(e)}, seed=seed, show=False)
+    assert seen[0].equal(seen[1])
+    check("lia_sa", {"system": lambda e: seen.append(e)}, seed=seed + 1, show=False)
+    assert not seen[0].equal(seen[2])
+
+
+VALUES = [1, 0.5, "a", None, True, [1, (2, 3.0)], {"a": torch.arange(3)}, torch.zeros(2, dtype=torch.complex64)]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_values_survive_the_wire(value):
+    assert str(wire.decode(wire.encode(value))) == str(value)
+
+
+def test_numpy_becomes_torch_and_the_rest_is_refused():
+    assert wire.plain({"x": np.float64(2.0), "y": np.arange(2)})["y"].equal(torch.arange(2))
+    nested = [0] * 10
+    for _ in range(8):
+        nested = [nested] * 10  # a billion entries behind eighty references
+    for bad in (object(), print, torch.zeros(3).to_sparse(), {1: 2}, torch.zeros(()).expand(10**7), nested):
+        with pytest.raises(TypeError):
+            wire.plain(bad)
+
+
+def test_bytes_that_are_no_message_are_refused():
+    import pickle
+
+    class Evil:
+        def __reduce__(self):
+            return (pytest.fail, ("executed",))
+
+    for data in (b"", b"abc", pickle.dumps(Evil())):
+        with pytest.raises(wire.Closed):
+            wire.decode(data)
