@@ -34,12 +34,12 @@ def test_version():
     assert result.output.strip() == f"fedleak {fedleak.__version__}"
 
 
-@pytest.mark.parametrize("words", [[], ["run"], ["book"], ["data"], ["data", "download"]])
+@pytest.mark.parametrize("words", [[], ["run"], ["book"], ["grade"], ["data"], ["data", "download"]])
 def test_every_command_explains_itself(words):
     result = invoke(*words, "--help")
     assert result.exit_code == 0
     assert "Usage" in result.output
-    if words in (["run"], ["book"]):
+    if words in (["run"], ["book"], ["grade"]):
         assert "Examples" in result.output
 
 

@@ -76,7 +76,11 @@ class Remote:
         """Do something with the process on the submission's time; stop the process if that fails."""
         begun, allowed = time.monotonic(), min(self.left, self.share)
         try:
-            return action(begun + allowed)
+            try:
+                return action(begun + allowed)
+            finally:
+                spent = time.monotonic() - begun
+                self.left, self.share = self.left - spent, self.share - spent
         except TimeoutError:
             self.stop()
             raise Trouble(
@@ -85,9 +89,6 @@ class Remote:
         except wire.Closed as closed:
             code = self.stop()
             raise Trouble(f"{what} ended the process ({closed}, exit code {code})", status="stopped") from None
-        finally:
-            spent = time.monotonic() - begun
-            self.left, self.share = self.left - spent, self.share - spent
 
     def start(self) -> None:
         """Start the process and import the submission; what goes wrong here goes wrong in every check."""
