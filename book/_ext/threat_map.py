@@ -122,8 +122,9 @@ def threat_map() -> str:
         for title, _, steps in PLACES
     )
     drawing = (
-        f'<svg class="threat-map" viewBox="0 0 {WIDTH} {y:g}" role="img" aria-labelledby="threat-map-title threat-map-text" '
-        f'xmlns="http://www.w3.org/2000/svg"><title id="threat-map-title">Where each attack stands in a round</title>'
+        f'<svg class="threat-map" viewBox="0 0 {WIDTH} {y:g}" role="img" '
+        f'aria-labelledby="threat-map-title threat-map-text" xmlns="http://www.w3.org/2000/svg">'
+        '<title id="threat-map-title">Where each attack stands in a round</title>'
         f'<desc id="threat-map-text">{escape(summary)}.</desc>{"".join(parts)}</svg>'
     )
     return f"{drawing}\n"
