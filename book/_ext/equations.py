@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
+from docutils import nodes
 from generated import keep, table
 from overview import link, read
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
 from fedleak import notebooks
@@ -135,6 +137,23 @@ def derived_in(app: Sphinx, what: str, name: str, thing: Any, options: Any, line
         lines += ["", f"**Derived in** {', '.join(found.values())}.", ""]
 
 
+def entries(paper: str) -> list[tuple[str, str, str, str, None]]:
+    """Return a chapter's index entries: each numbered equation of its paper, with and without the paper's name."""
+    (title,) = (name for name, chapter in PAPERS.items() if chapter == paper)
+    found = []
+    for number, anchor in places(paper).items():
+        target = f"equation-{anchor}" if anchor.startswith("eq-") else anchor
+        found += [("single", words, target, "main", None) for words in (f"Eq. {number}", f"{title}, Eq. {number}")]
+    return found
+
+
+def index_equations(app: Sphinx, doctree: nodes.document) -> None:
+    """Add the index entries to a chapter: the search finds "Eq. 4" by them, since it leaves out short words."""
+    folder, _, chapter = app.env.docname.rpartition("/")
+    if folder == "notebooks" and chapter in read("equations"):
+        next(doctree.findall(nodes.section)).append(addnodes.index(entries=entries(chapter)))
+
+
 def write(app: Sphinx) -> None:
     """Write the fragments."""
     keep(app, {"equations": equations(), "attack_modules": attacks()})
@@ -143,5 +162,6 @@ def write(app: Sphinx) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect to Sphinx."""
     app.connect("builder-inited", write)
+    app.connect("doctree-read", index_equations, priority=100)  # before the domains collect their entries
     app.connect("autodoc-process-docstring", derived_in, priority=400)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
