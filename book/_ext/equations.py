@@ -8,6 +8,8 @@ import inspect
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from docutils import nodes
@@ -56,7 +58,8 @@ def cited(docstring: str, module: str) -> list[tuple[str, int]]:
 
 
 def documented(module: str) -> Iterator[tuple[str, str]]:
-    """Yield the public functions, classes and methods of a module with their docstrings."""
+    """Yield a module's docstring (under no name) and those of its public functions, classes and methods."""
+    yield "", import_module(module).__doc__ or ""
     for name, thing in vars(import_module(module)).items():
         if name.startswith("_") or getattr(thing, "__module__", None) != module or not callable(thing):
             continue
@@ -79,7 +82,7 @@ def functions() -> dict[tuple[str, int], list[str]]:
     for module in modules():
         for name, docstring in documented(module):
             for equation in cited(docstring, module):
-                found.setdefault(equation, []).append(f"{module}.{name}")
+                found.setdefault(equation, []).append(f"{module}.{name}".rstrip("."))
     return found
 
 
@@ -90,10 +93,12 @@ def equations() -> str:
         if chapter not in read("equations"):
             continue
         rows = []
-        for number, anchor in places(chapter).items():
-            found = by_equation.get((chapter, number), [])
+        for anchor, run in groupby(places(chapter).items(), key=itemgetter(1)):
+            mine = [number for number, _ in run]
+            found = dict.fromkeys(name for number in mine for name in by_equation.get((chapter, number), []))
             names = ", ".join(f"{{py:obj}}`{name.split('.', 2)[-1]} <{name}>`" for name in found)
-            rows.append([f"Eq. {number}", link("chapter", anchor), names or "–"])
+            words = f"Eqs. {mine[0]}–{mine[-1]}" if len(mine) > 1 else f"Eq. {mine[0]}"
+            rows.append([words, link("chapter", anchor), names or "–"])
         parts += [
             f"### {load_published(chapter)[0]['title']}\n",
             table(["In the paper", "Derived in", "Functions"], rows),
