@@ -75,7 +75,7 @@ class Chromium:
             port = wait_for(lambda: note.is_file() and note.read_text().split("\n")[0], 60, "Chromium did not start")
             with urlopen(Request(f"http://127.0.0.1:{port}/json/new", method="PUT")) as answer:
                 address = json.load(answer)["webSocketDebuggerUrl"]
-            self._socket = create_connection(address, timeout=300)
+            self._socket = create_connection(address, timeout=900)
         except BaseException:
             self._stop()
             raise
@@ -111,6 +111,11 @@ class Chromium:
         if "exceptionDetails" in found:
             raise RuntimeError(found["exceptionDetails"].get("exception", {}).get("description", "script failed"))
         return found["result"].get("value")
+
+    def block(self, *addresses: str) -> None:
+        """Load nothing whose address fits one of these patterns."""
+        self.send("Network.enable")
+        self.send("Network.setBlockedURLs", urls=list(addresses))
 
     def open(self, page: Path) -> None:
         """Open a built page and wait until its equations are set."""
