@@ -6,13 +6,19 @@ READY  := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lint lab paper bench clean
+.PHONY: help book pdf axe test lint lab paper bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 book: $(READY) ## Run every notebook in the quick profile and build the HTML, warnings being errors
 	$(BIN)/fedleak book
+
+pdf: book ## The book as one PDF, _build/fedleak.pdf (needs Chromium)
+	$(BIN)/python book/_tools/pdf.py
+
+axe: book ## Check the pages for accessibility with axe-core (needs Chromium)
+	$(BIN)/python book/_tools/axe.py
 
 test: lint ## Lint, then every test: units, properties, notebooks, the book and its internal links
 	$(BIN)/python -m pytest

@@ -4,6 +4,8 @@ import html.parser
 import importlib.util
 import json
 import logging
+import subprocess
+import sys
 from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
@@ -292,3 +294,27 @@ def test_a_second_build_executes_nothing(pages):
     assert pages
     for name in notebooks.chapters():
         assert not notebooks.is_stale(name, {"profile": "quick", "device": "auto"})
+
+
+@pytest.mark.slow
+def test_the_search_finds_attacks_and_equations(pages):
+    assert pages
+    text = (paths.root() / "_build" / "html" / "searchindex.js").read_text(encoding="utf-8")
+    index = json.loads(text[text.index("(") + 1 : text.rindex(")")])
+    for word in ("llg", "idlg", "ilrg", "zlg", "rlu", "gdbr", "agic", "eludingsa"):
+        assert word in index["terms"], word
+    chapters = {number for number, name in enumerate(index["docnames"]) if name.startswith("notebooks/")}
+    assert {page for page, _, _ in index["indexentries"]["eq. 4"]} <= chapters
+    ((page, target, _),) = index["indexentries"]["llg, eq. 18"]
+    assert (index["docnames"][page], target) == ("notebooks/llg", "equation-eq-llg-18")
+
+
+@pytest.mark.slow
+def test_axe_finds_no_serious_violation(pages):
+    pytest.importorskip("axe_core_python", reason="axe-core is not installed: pip install axe-core-python")
+    assert pages
+    check = paths.root() / "book" / "_tools" / "axe.py"
+    done = subprocess.run([sys.executable, check], cwd=paths.root(), capture_output=True, text=True, check=False)
+    if "no Chromium found" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stdout + done.stderr

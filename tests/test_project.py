@@ -113,9 +113,22 @@ def test_notebooks_are_committed_clean(path):
     assert not [name for name in ids if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f-]+)?", name)], "unreadable cell ids"
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_figures_have_captions_and_alternative_texts(path):
+    notebook = nbformat.read(path, as_version=4)
+    figures = [cell.metadata["mystnb"] for cell in notebook.cells if "figure" in cell.metadata.get("mystnb", {})]
+    assert figures
+    for figure in figures:
+        caption, alt = figure["figure"]["caption"], figure["image"]["alt"]
+        assert len(alt) >= 30, figure["figure"].get("name")
+        assert alt != caption  # the one says what it is, the other what is to be seen
+    pictures = [alt for cell in notebook.cells for alt in re.findall(r"!\[([^\]]*)\]\(", cell.source)]
+    assert all(pictures)
+
+
 def test_make_lists_its_targets():
     shown = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for target in ("book", "test", "lint", "lab", "paper", "bench", "help"):
+    for target in ("book", "test", "lint", "lab", "paper", "bench", "pdf", "axe", "help"):
         assert re.search(rf"^make {target}\b", shown, re.M), target
 
 

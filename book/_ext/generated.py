@@ -5,6 +5,7 @@ and does not find is a warning, and the book is built with warnings as errors.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -47,6 +48,11 @@ def number(value: Any) -> str:
     if isinstance(value, int) or (1000 <= abs(value) < 1e15 and value == round(value)):
         return f"{value:,.0f}"
     return f"{value:.3g}".replace("-", "−")
+
+
+def plain(text: Any) -> str:
+    """Return words as Markdown that shows them as they are: LLG* is a name and no emphasis."""
+    return re.sub(r"([*_$`\\])", r"\\\1", " ".join(str(text).split()))
 
 
 def comparisons(folder: Path) -> list[dict[str, Any]]:
@@ -92,12 +98,12 @@ def scoreboard(papers: list[dict[str, Any]]) -> str:
                 ours += f" [{number(row['low'])}, {number(row['high'])}]"
             if row.get("n"):
                 ours += f", n = {number(row['n'])}"
-            claim = f"{row['claim']} ({row['where']}).<br>" if row.get("claim") else ""
+            claim = f"{plain(row['claim'])} ({row['where']}).<br>" if row.get("claim") else ""
             arrow = ARROWS.get(row.get("direction"), "")
             rows.append(
                 [
                     item,
-                    f"{claim}*{row['metric']}* {arrow}",
+                    f"{claim}*{plain(row['metric'])}* {arrow}",
                     number(row.get("published")),
                     ours,
                     number(row.get("difference")),
@@ -107,9 +113,9 @@ def scoreboard(papers: list[dict[str, Any]]) -> str:
                 ]
             )
             if row.get("note"):
-                notes.append(f"- **{row['item']}** ({row['status']}): {' '.join(str(row['note']).split())}")
+                notes.append(f"- **{row['item']}** ({row['status']}): {plain(row['note'])}")
         head = ["Item", "What the paper says; *metric*", "Published", "Ours [95 % interval]", "Difference"]
-        parts += [f"## {paper['title']}\n", table([*head, "Tolerance", "Status", "Source"], rows)]
+        parts += [f"### {paper['title']}\n", table([*head, "Tolerance", "Status", "Source"], rows)]
         if notes:
             parts += [":::{dropdown} Remarks on single values", *notes, ":::\n"]
     return "\n".join(parts) or "No chapter has been run.\n"
@@ -184,21 +190,28 @@ def data_sets() -> str:
     )
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragments; one that says what it said before keeps its date, so that its page is not read again."""
-    papers = comparisons(Path(app.srcdir) / "_build" / "executed" / "results")
-    fragments = {
-        "scoreboard_in_short": scoreboard_in_short(papers),
-        "scoreboard": scoreboard(papers),
-        "threat_models": threat_models(),
-        "data_sets": data_sets(),
-    }
+def keep(app: Sphinx, fragments: dict[str, str]) -> None:
+    """Write fragments; one that says what it said before keeps its date, so that its page is not read again."""
     folder = Path(app.srcdir) / "book" / "_generated"
     folder.mkdir(exist_ok=True)
     for name, text in fragments.items():
         path = folder / f"{name}.md"
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
+
+
+def write(app: Sphinx) -> None:
+    """Write the fragments."""
+    papers = comparisons(Path(app.srcdir) / "_build" / "executed" / "results")
+    keep(
+        app,
+        {
+            "scoreboard_in_short": scoreboard_in_short(papers),
+            "scoreboard": scoreboard(papers),
+            "threat_models": threat_models(),
+            "data_sets": data_sets(),
+        },
+    )
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -22,7 +22,7 @@ def distance(kind: Distance, found: Sequence[Tensor], target: Sequence[Tensor], 
     Parameters
     ----------
     kind
-        ``"l2"``: the sum over layers of alpha_i |g_i - t_i|^2. ``"cosine"``: one minus the cosine of Eq. 6, which
+        ``"l2"``: the sum over layers of ``alpha_i |g_i - t_i|^2``. ``"cosine"``: one minus the cosine of Eq. 6, which
         is Eq. 3 where all weights are equal.
     found, target
         A tensor ``[N, ...]`` a layer, for N reconstructions.

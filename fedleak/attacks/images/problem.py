@@ -20,7 +20,7 @@ class Recipe:
     distance
         ``"l2"`` (squared) or ``"cosine"``.
     total_variation
-        Weight of mean |dx| + mean |dy| of the normalised images.
+        Weight of ``mean |dx| + mean |dy|`` of the normalised images.
     box
         Keep pixels in [0, 1] after every step.
     optimiser
@@ -134,7 +134,7 @@ class Problem:
 
 
 def total_variation_slope(x: Tensor) -> Tensor:
-    """Return the derivative of mean |dx| + mean |dy| of every reconstruction's images ``[N, P, C, H, W]``."""
+    """Return the derivative of ``mean |dx| + mean |dy|`` of every reconstruction's images ``[N, P, C, H, W]``."""
     slope = torch.zeros_like(x)
     for dim in (-1, -2):
         sign = x.diff(dim=dim).sign() / x[0].narrow(dim, 0, x.shape[dim] - 1).numel()

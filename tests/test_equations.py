@@ -1,0 +1,95 @@
+"""From function to equation and back: what docstrings cite is derived in a chapter, and the search finds it."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+from test_overview import NOTEBOOKS, anchors
+
+from fedleak import paths
+from fedleak.attacks import registry
+
+sys.path.insert(0, str(paths.root() / "book" / "_ext"))
+import equations
+import launch
+
+MAPPED = equations.read("equations")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("18", [18]), ("19 and 20", [19, 20]), ("17-21", [17, 18, 19, 20, 21]), ("6–8", [6, 7, 8]), ("16, 17", [16, 17])],
+)
+def test_numbers_of_equations(words, found):
+    assert equations.numbers(words) == found
+
+
+@pytest.mark.parametrize("paper", sorted(NOTEBOOKS.keys() & MAPPED.keys()))
+def test_equations_are_derived_where_the_list_says(paper):
+    assert set(equations.places(paper).values()) <= anchors(NOTEBOOKS[paper])
+
+
+def test_every_equation_that_a_docstring_cites_is_derived():
+    found = equations.functions()
+    assert len(found) > 20
+    missing = {(paper, n): names for (paper, n), names in found.items() if n not in equations.places(paper)}
+    assert missing.keys() <= {("llg", 3)}  # the server's average: federated averaging itself
+
+
+def test_papers_are_told_apart():
+    assert equations.cited("Sums (LLG, Eqs. 9 and 13).", "fedleak.models.head") == [("llg", 9), ("llg", 13)]
+    assert equations.cited("gamma of AGIC's Eq. 5; see Eq. 6", "fedleak.attacks.images.agic") == [
+        ("agic", 5),
+        ("agic", 6),
+    ]
+    assert equations.cited("Follows Eq. 5.", "fedleak.attacks.labels.idlg") == []
+
+
+def test_a_docstring_leads_to_its_derivation():
+    from fedleak.attacks.labels import llg
+
+    lines = llg.gradient_impact.__doc__.splitlines()
+    equations.derived_in(
+        None, "function", "fedleak.attacks.labels.llg.gradient_impact", llg.gradient_impact, None, lines
+    )
+    assert lines[-2] == "**Derived in** Eq. :eq:`eq-llg-18`."
+    plain = ["No equation."]
+    equations.derived_in(None, "function", "x", llg.gradient_impact, None, plain)
+    assert plain == ["No equation."]
+
+
+def test_tables_name_every_attack_and_link_functions():
+    text = equations.attacks()
+    assert all(f"| **{attack.name}** |" in text for attack in registry.all_attacks())
+    assert "{py:obj}`labels.llg.gradient_impact <fedleak.attacks.labels.llg.gradient_impact>`" in equations.equations()
+
+
+def test_chapters_get_index_entries_that_the_search_finds():
+    from docutils import nodes, utils
+
+    document = utils.new_document("x")
+    document += nodes.section()
+    equations.index_equations(SimpleNamespace(env=SimpleNamespace(docname="notebooks/llg")), document)
+    found = {words: target for _, words, target, _, _ in document[0][0]["entries"]}
+    assert found["Eq. 18"] == found["LLG, Eq. 18"] == "equation-eq-llg-18"
+    other = utils.new_document("x")
+    other += nodes.section()
+    equations.index_equations(SimpleNamespace(env=SimpleNamespace(docname="book/index")), other)
+    assert not other[0].children
+
+
+def test_the_reference_lists_every_module_of_an_attack():
+    listed = "".join(path.read_text() for path in (paths.root() / "book" / "api").glob("*.md"))
+    for attack in registry.all_attacks():
+        assert f".. automodule:: {attack.run.__module__}\n" in listed
+    for module in equations.modules():
+        assert f".. automodule:: {module}\n" in listed
+
+
+def test_launch_buttons_want_an_address():
+    assert launch.buttons("") == {}
+    assert launch.buttons("https://github.com/o/r").keys() >= {"binderhub_url", "colab_url"}
+    assert "colab_url" not in launch.buttons("https://git.example.org/o/r")
+    config = SimpleNamespace(html_theme_options={"repository_url": "https://github.com/o/r"})
+    launch.turn_on(None, config)
+    assert config.html_theme_options["launch_buttons"]["binderhub_url"] == "https://mybinder.org"

@@ -1,0 +1,147 @@
+"""The scoreboard's overview and the page on what does not reproduce: every value has its place, every link a target."""
+
+import json
+import re
+import sys
+import tomllib
+
+import pytest
+
+from fedleak import paths
+
+sys.path.insert(0, str(paths.root() / "book" / "_ext"))
+import overview
+
+PUBLISHED = {path.stem: tomllib.loads(path.read_text()) for path in (paths.root() / "data/published").glob("*.toml")}
+NOTEBOOKS = {path.stem: json.loads(path.read_text()) for path in (paths.root() / "notebooks").glob("*.ipynb")}
+ARTEFACTS, ERRATA = overview.read("artefacts"), overview.read("errata")
+
+
+def anchors(notebook):
+    found = set()
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"])
+        for pattern in (r"^\(([\w-]+)\)=", r"\$\$\s*\(([\w-]+)\)", r":label: ([\w-]+)"):
+            found.update(re.findall(pattern, text, re.M))
+        found.add(cell["metadata"].get("mystnb", {}).get("figure", {}).get("name"))
+    return found
+
+
+def row(**changes):
+    return {
+        "item": "Table I, MNIST",
+        "anchor": "tab-x",
+        "claim": "LLG* wins",
+        "where": "Sec. 1",
+        "metric": "ASR",
+        "direction": "higher",
+        "published": "0.9",
+        "ours": 0.8,
+        "difference": -0.1,
+        "tolerance": 0.05,
+        "status": "✗ differs",
+        "source": "recorded",
+        "note": "",
+        **changes,
+    }
+
+
+@pytest.mark.parametrize("paper", sorted(PUBLISHED.keys() & ARTEFACTS.keys()))
+def test_every_published_value_belongs_to_one_table_or_figure(paper):
+    assert not overview.unlisted({"rows": PUBLISHED[paper]["item"]}, ARTEFACTS[paper])
+    for artefact in ARTEFACTS[paper]:
+        assert any(overview.belongs(item, artefact) for item in PUBLISHED[paper]["item"]), artefact["name"]
+
+
+@pytest.mark.parametrize("paper", sorted(NOTEBOOKS.keys() & ARTEFACTS.keys()))
+def test_records_are_tables_of_the_chapter(paper):
+    code = "".join("".join(cell["source"]) for cell in NOTEBOOKS[paper]["cells"])
+    tables = set(re.findall(r'chapter\.table\(\s*"(\w+)"', code))
+    assert {name for artefact in ARTEFACTS[paper] for name in artefact.get("records", ())} <= tables
+
+
+@pytest.mark.parametrize("paper", sorted(NOTEBOOKS.keys() & ERRATA.keys()))
+def test_every_erratum_leads_to_its_chapter(paper):
+    there = anchors(NOTEBOOKS[paper])
+    for erratum in ERRATA[paper]:
+        assert erratum["see"], erratum["where"]
+        assert {anchor for _, anchor in erratum["see"]} <= there, erratum["where"]
+        assert all(erratum[key].strip().endswith(".") for key in ("wrong", "shown"))
+
+
+def test_names_that_begin_alike_are_told_apart():
+    one = {"name": "Table I"}
+    assert overview.belongs(row(item="Table I"), one)
+    assert overview.belongs(row(item="Table I, MNIST"), one)
+    assert not overview.belongs(row(item="Table II"), one)
+    assert not overview.belongs(row(item="Fig. 10"), {"name": "Fig. 1"})
+    assert overview.belongs(row(item="Fig. 8a"), {"name": "Fig. 8"})
+
+
+@pytest.mark.parametrize(
+    ("statuses", "verdict"),
+    [
+        ([], "— not attempted"),
+        (["— not attempted"], "— not attempted"),
+        (["✓ match", "— not attempted"], "✓ match"),
+        (["✓ match", "▲ better"], "▲ better"),
+        (["✓ match", "◌ scaled down, agrees"], "◌ scaled down, agrees"),
+        (["▲ better", "◌ scaled down, differs"], "◌ scaled down, differs in 1 of 2"),
+        (["✗ differs", "◌ scaled down, differs", "✓ match"], "✗ differs in 2 of 3"),
+    ],
+)
+def test_a_table_is_as_good_as_its_worst_value(statuses, verdict):
+    assert overview.verdict([row(status=status) for status in statuses]) == verdict
+
+
+def test_the_largest_difference_is_measured_in_tolerances():
+    rows = [row(difference=5.0, tolerance=10.0, metric="s"), row(difference=-0.1, tolerance=0.01, metric="LLG*")]
+    assert overview.widest(rows) == r"−0.1<br>*LLG\**"
+    assert overview.widest([*rows, row(difference=0.001, tolerance=0.0)]).startswith("0.001")
+    assert overview.widest([row(difference=0.0)]) == "0"
+    assert overview.widest([row(status="— not attempted", difference=None)]) == "–"
+
+
+def test_hardware_and_cost_come_from_the_provenance():
+    cpu = {"device": "cpu", "threads": 2, "seconds": 90.0}
+    gpu = {"device": "NVIDIA H100", "threads": 8, "seconds": 7200.0}
+    assert overview.hardware([cpu, gpu]) == "CPU, 2 threads; NVIDIA H100"
+    assert [overview.duration(facts) for facts in ([], [cpu], [cpu, gpu])] == ["–", "2 min", "2.0 h"]
+
+
+def test_the_overview_lists_a_paper_without_a_chapter():
+    (title,) = [part["title"] for name, part in PUBLISHED.items() if name == "llg"]
+    text = overview.overview([{"chapter": "llg", "title": title, "rows": []}])
+    assert f"### {title}" in text
+    assert text.count("— not attempted |") == sum(map(len, ARTEFACTS.values()))
+    assert "### GDBR (its chapter is not in this book)" in text
+
+
+def test_deviations_are_listed_with_their_way():
+    rows = [
+        row(note="because | of this"),
+        row(status="◌ scaled down, differs", difference=0.3),
+        row(status="◌ scaled down, differs", direction="neither"),
+        row(status="✓ match", item="Fig. 9"),
+        row(status="— not attempted", difference=None, item="Fig. 7"),
+    ]
+    text = overview.deviations([{"title": "LLG", "rows": rows}])
+    assert "✗ differs, 1 of 5 values" in text
+    assert "2 values, 1 of them better than printed" in text
+    assert r"| no | because \| of this |" in text
+    assert r"LLG\* wins (Sec. 1)" in text
+    assert "Fig. 9" not in text
+    assert "Fig. 7" not in text
+
+
+def test_links_to_equations_and_theorems_are_numbered():
+    assert overview.link("Fig. 3", "fig-llg-3") == "[Fig. 3](#fig-llg-3)"
+    assert overview.link("", "eq-llg-g") == "Eq. {eq}`eq-llg-g`"
+    assert overview.link("", "prop-llg-1") == "{prf:ref}`prop-llg-1`"
+    assert overview.link("Fig. 3", None) == "Fig. 3"
+
+
+def test_errata_are_shown_for_the_chapters_of_the_book_only():
+    text = overview.errata(["llg"])
+    assert text.count("\n| ") == len(ERRATA["llg"]) + 2
+    assert "eq-agic" not in text
