@@ -37,6 +37,7 @@ class _Commands(TyperGroup):
             ValueError,
             FileNotFoundError,
             PermissionError,
+            ConnectionError,
             notebooks.NotebookFailed,
             notebooks.BookFailed,
         ) as error:
@@ -97,7 +98,8 @@ _DeviceOption = Annotated[Device, typer.Option(help="auto: the GPU where there i
     epilog="Examples:\n\n"
     "`fedleak run llg`\n\n"
     "`fedleak run llg --profile paper --device cuda -p trials 100`\n\n"
-    "`fedleak run llg -p seed 7 --out /tmp/seed7.ipynb`",
+    "`fedleak run llg -p seed 7 --out /tmp/seed7.ipynb`\n\n"
+    "`fedleak run llg --profile paper --scheduler tcp://node7:8786`",
 )
 def run(
     name: Annotated[str, typer.Argument(help="The chapter: the name of a notebook in notebooks/.")],
@@ -119,6 +121,9 @@ def run(
     record: Annotated[
         bool, typer.Option("--record", help="Keep the results under data/results/, with their provenance.")
     ] = False,
+    scheduler: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Run the sweeps on the workers of this Dask scheduler.")
+    ] = "",
 ) -> None:
     """Execute a chapter with papermill.
 
@@ -128,6 +133,11 @@ def run(
     values = dict(_parse(pair) for pair in parameter or [])
     if record:
         values["record"] = True
+    if scheduler:
+        from fedleak import cluster
+
+        cluster.connect(scheduler).close()  # before anything runs
+        values["scheduler"] = scheduler
     written = notebooks.execute(name, profile=profile.value, device=device.value, parameters=values, out=out)
     typer.echo(f"wrote {written}")
 

@@ -1,0 +1,276 @@
+"""The units of a sweep on the workers of a Dask cluster: what is sent, and what happens when workers go.
+
+A trial function of a notebook lives in no module that a worker could import. It is sent by value, with the values of
+the notebook that it reads, with its cached functions (empty at first), and with its source, which
+`fedleak.checkpoints` asks for. Data sets that the notebook has loaded are not sent: the worker loads them by name,
+once, and compares checksums. What a notebook has made of a data set, say a part of it, is sent as it is.
+"""
+
+import functools
+import hashlib
+import io
+import linecache
+import pickle
+import platform
+import socket
+import sys
+import time
+from asyncio import CancelledError
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from importlib.metadata import version
+from threading import Lock
+from types import FunctionType
+from typing import Any, TypeVar
+
+import cloudpickle
+from dask.distributed import Client, Future, as_completed, get_worker
+from distributed.comm.addressing import get_address_host_port
+from distributed.scheduler import KilledWorker
+from tqdm import tqdm
+
+from fedleak import data
+from fedleak.data import Images
+from fedleak.errors import DataNotFound
+from fedleak.sweep import package_digest
+
+Key = TypeVar("Key")
+CONNECT = 10.0
+"""Seconds after which a scheduler that does not answer is an error."""
+PATIENCE = 3600.0
+"""Seconds without a single worker after which a sweep gives up; it says that it waits after the first five."""
+LOOK = 1.0
+"""Seconds between two looks at the workers while no result comes in."""
+
+
+_loaded: dict[str, tuple[Hashable, ...]] = {}
+"""How each data set was loaded that a worker can load by itself, by its checksum."""
+
+
+def loadable(images: Images, name: str, split: str, root: str, options: Mapping[str, Any]) -> None:
+    """Note that ``data.load(name, split, root=root or None, **options)`` gave these images: workers do the same.
+
+    An empty `root` is what ``FEDLEAK_DATA`` names on the worker.
+    """
+    _loaded[images.digest] = (name, split, root, tuple(sorted(options.items())))
+
+
+def connect(scheduler: str) -> Client:
+    """Connect to a Dask scheduler.
+
+    Raises
+    ------
+    ValueError
+        If `scheduler` is not an address such as ``tcp://host:8786``.
+    ConnectionError
+        If no Dask scheduler answers there within seconds.
+    """
+    advice = "Start one with `dask scheduler`, workers with `dask worker`, and give the address that it prints."
+    try:
+        host, port = get_address_host_port(scheduler)
+    except (ValueError, NotImplementedError) as error:
+        raise ValueError(f"{scheduler!r} is no scheduler's address, such as tcp://host:8786: {error}") from None
+    try:
+        socket.create_connection((host, port), timeout=CONNECT).close()
+    except OSError as error:
+        reason = error.strerror or error
+        raise ConnectionError(f"nothing answers at {scheduler} ({reason}). {advice}") from None
+    try:
+        return Client(scheduler, timeout=CONNECT, set_as_default=False)
+    except Exception as error:  # what is not Dask answers anything, and then Dask raises anything
+        reason = f"{type(error).__name__}: {error}"
+        raise ConnectionError(f"what answers at {scheduler} is no Dask scheduler ({reason}). {advice}") from None
+
+
+def description(scheduler: str) -> str:
+    """Return how many workers a cluster has now, for the provenance of what they have computed."""
+    with connect(scheduler) as client:
+        workers = client.scheduler_info()["workers"].values()
+    threads, hosts = sum(w["nthreads"] for w in workers), {w["host"] for w in workers}
+    return f"Dask: {len(workers)} worker processes, {threads} threads, {len(hosts)} hosts"
+
+
+def compute(
+    function: Callable[..., Any], calls: Mapping[Key, tuple[Any, ...]], scheduler: str
+) -> Iterator[tuple[Key, Any]]:
+    """Yield ``(key, function(*calls[key]))`` as the workers get done, in whatever order.
+
+    A unit whose worker dies runs again on another one; a worker that joins gets its share. One process runs one unit at
+    a time, however many threads it has: trials draw from PyTorch's global generator.
+
+    Raises
+    ------
+    ValueError, ConnectionError
+        See `connect`. Also a ConnectionError if the scheduler goes away, or all workers do for longer than `PATIENCE`.
+    RuntimeError
+        If a worker runs other versions than this process, or a unit has killed every worker that tried it.
+    DataNotFound
+        If a worker does not have a data set.
+    Exception
+        Whatever a unit raises.
+    """
+    work, wanted = packed(function), _versions()
+    with connect(scheduler) as client:
+        # A task of its own, so that it travels once to a worker, not with every unit, and comes back if that one dies.
+        sent = client.submit(_unchanged, work, key=f"fedleak-{hashlib.sha256(work).hexdigest()}")
+        futures = {client.submit(run_unit, sent, wanted, c, pure=False): key for key, c in calls.items()}
+        for future in _finished(client, futures, scheduler):
+            yield futures[future], _result(future, calls[futures[future]], scheduler)
+
+
+def _unchanged(work: bytes) -> bytes:
+    return work
+
+
+def _finished(client: Client, futures: Mapping[Future, Any], scheduler: str) -> Iterator[Future]:
+    done = as_completed(futures, loop=client.loop)
+    told, deserted, next_look = False, 0.0, 0.0
+    while not done.is_empty():
+        if ready := done.next_batch(block=False):
+            yield from ready
+            continue
+        time.sleep(0.02)
+        if time.monotonic() < next_look:
+            continue
+        next_look = time.monotonic() + LOOK
+        if _has_workers(client, scheduler):
+            told, deserted = False, 0.0
+            continue
+        deserted = deserted or time.monotonic()
+        alone = time.monotonic() - deserted
+        if alone > PATIENCE:
+            raise ConnectionError(
+                f"{scheduler} has had no worker for {PATIENCE:g} s. What is finished is kept: "
+                "start workers, and run this again with the same parameters"
+            )
+        if alone > min(5.0, PATIENCE / 2) and not told:
+            tqdm.write(f"{scheduler} has no worker; waiting for one, up to {PATIENCE:g} s")
+            told = True
+
+
+def _has_workers(client: Client, scheduler: str) -> bool:
+    try:
+        return bool(client.scheduler_info()["workers"])
+    except (OSError, TimeoutError) as error:
+        raise _gone(scheduler) from error
+
+
+def _gone(scheduler: str) -> ConnectionError:
+    return ConnectionError(
+        f"the scheduler at {scheduler} has gone away. What is finished is kept: "
+        "start the cluster, and run this again with the same parameters"
+    )
+
+
+def _result(future: Future, call: tuple[Any, ...], scheduler: str) -> Any:
+    if future.status in ("cancelled", "lost"):
+        raise _gone(scheduler)
+    try:
+        return future.result()
+    except CancelledError:
+        raise _gone(scheduler) from None
+    except KilledWorker as error:
+        raise RuntimeError(
+            f"the unit {call} has ended {error.allowed_failures + 1} workers, the last one at "
+            f"{error.last_worker.address}: out of memory, as a rule; the worker's log says more"
+        ) from None
+
+
+# --- what is sent ------------------------------------------------------------------------------------------------
+
+
+def packed(function: Callable[..., Any]) -> bytes:
+    """Pickle a function of a notebook so that `unpacked` gives it back in another process, or on another machine."""
+    file = io.BytesIO()
+    pickler = _Pickler(file)
+    pickler.dump(function)
+    sources = {name: "".join(linecache.getlines(name)) for name in sorted(pickler.files)}
+    return pickle.dumps((sources, file.getvalue()))
+
+
+@functools.lru_cache(maxsize=2)
+def unpacked(work: bytes) -> Callable[..., Any]:
+    """Return the function; the same one for the same bytes, so that what it has cached is there for the next unit."""
+    sources, function = pickle.loads(work)
+    for name, text in sources.items():
+        if text and not linecache.getlines(name):
+            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    return pickle.loads(function)
+
+
+class _Pickler(cloudpickle.Pickler):
+    """cloudpickle that sends cached functions as functions, and data sets as the call that loads them."""
+
+    def __init__(self, file: io.BytesIO):
+        super().__init__(file)
+        self.files: set[str] = set()
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Images) and value.digest in _loaded:
+            return _load, (*_loaded[value.digest], value.digest, str(value.x.device))
+        if isinstance(value, functools._lru_cache_wrapper) and not _importable(value):
+            return _cached, (value.__wrapped__, value.cache_parameters())
+        reduced = super().reducer_override(value)
+        if isinstance(value, FunctionType) and reduced is not NotImplemented:
+            self.files.add(value.__code__.co_filename)
+        return reduced
+
+
+def _importable(function: Any) -> bool:
+    """Whether a worker finds this function in a module of its own."""
+    module = function.__module__
+    by_value = module == "__main__" or module in cloudpickle.list_registry_pickle_by_value()
+    return not by_value and getattr(sys.modules.get(module), function.__qualname__, None) is function
+
+
+def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:
+    return functools.lru_cache(**parameters)(function)
+
+
+def _load(name: str, split: str, root: str, options: tuple[tuple[str, Any], ...], digest: str, device: str) -> Images:
+    found = _load_once(name, split, root, options)
+    if found.digest != digest:
+        raise RuntimeError(
+            f"{name}/{split} on worker {_here()} is {found}; where the sweep was started, its checksum is {digest}"
+        )
+    return found.to(device)
+
+
+@functools.cache
+def _load_once(name: str, split: str, root: str, options: tuple[tuple[str, Any], ...]) -> Images:
+    try:
+        return data.load(name, split, root=root or None, **dict(options))
+    except DataNotFound as error:
+        raise DataNotFound(f"on worker {_here()}: {error}") from None
+
+
+# --- on the worker -----------------------------------------------------------------------------------------------
+
+_one_at_a_time = Lock()
+
+
+def run_unit(work: bytes, wanted: dict[str, str], call: tuple[Any, ...]) -> Any:
+    """Run a unit on a worker, if the worker is what the sweep was started with."""
+    found = _versions()
+    if differ := [f"{name} {found[name]} instead of {wanted[name]}" for name in wanted if found[name] != wanted[name]]:
+        raise RuntimeError(
+            f"worker {_here()} runs {', '.join(differ)}: start it in the environment and the checkout of the sweep"
+        )
+    with _one_at_a_time:
+        return unpacked(work)(*call)
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+        "PyTorch": version("torch"),
+        "NumPy": version("numpy"),
+        "fedleak": version("fedleak"),
+        "code of fedleak": package_digest()[:12],
+    }
+
+
+def _here() -> str:
+    try:
+        return f"{get_worker().address} ({socket.gethostname()})"
+    except ValueError:
+        return socket.gethostname()
