@@ -6,6 +6,7 @@ the notebook that it reads, with its cached functions (empty at first), and with
 once, and compares checksums. What a notebook has made of a data set, say a part of it, is sent as it is.
 """
 
+import asyncio
 import functools
 import hashlib
 import io
@@ -15,8 +16,8 @@ import platform
 import socket
 import sys
 import time
-from asyncio import CancelledError
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from threading import Lock
 from types import FunctionType
@@ -24,6 +25,8 @@ from typing import Any, TypeVar
 
 import cloudpickle
 from dask.distributed import Client, Future, as_completed, get_worker
+from distributed import Security
+from distributed.comm import connect as comm_connect
 from distributed.comm.addressing import get_address_host_port
 from distributed.scheduler import KilledWorker
 from tqdm import tqdm
@@ -74,11 +77,28 @@ def connect(scheduler: str) -> Client:
     except OSError as error:
         reason = error.strerror or error
         raise ConnectionError(f"nothing answers at {scheduler} ({reason}). {advice}") from None
-    try:
-        return Client(scheduler, timeout=CONNECT, set_as_default=False)
-    except Exception as error:  # what is not Dask answers anything, and then Dask raises anything
-        reason = f"{type(error).__name__}: {error}"
-        raise ConnectionError(f"what answers at {scheduler} is no Dask scheduler ({reason}). {advice}") from None
+    with ThreadPoolExecutor(1) as thread:  # a notebook's own thread has a running loop
+        try:
+            kind = thread.submit(asyncio.run, _greeted(scheduler)).result()
+        except Exception as error:  # what is not Dask answers anything or nothing, and then Dask raises anything
+            kind = f"it answers with {type(error).__name__}: {error}"
+    if kind != "Scheduler":
+        raise ConnectionError(f"what listens at {scheduler} is no Dask scheduler ({kind}). {advice}")
+    return Client(scheduler, timeout=CONNECT, set_as_default=False)
+
+
+async def _greeted(scheduler: str) -> str:
+    """Return what a Dask server says it is; `Client` by itself waits for ever for one that says nothing."""
+
+    async def identity() -> str:
+        comm = await comm_connect(scheduler, timeout=CONNECT, **Security().get_connection_args("client"))
+        try:
+            await comm.write({"op": "identity", "reply": True})
+            return (await comm.read())["type"]
+        finally:
+            comm.abort()
+
+    return await asyncio.wait_for(identity(), CONNECT)
 
 
 def description(scheduler: str) -> str:
@@ -166,7 +186,7 @@ def _result(future: Future, call: tuple[Any, ...], scheduler: str) -> Any:
         raise _gone(scheduler)
     try:
         return future.result()
-    except CancelledError:
+    except asyncio.CancelledError:
         raise _gone(scheduler) from None
     except KilledWorker as error:
         raise RuntimeError(
