@@ -79,7 +79,7 @@ class Chapter:
         except (RuntimeError, AssertionError):
             raise ValueError(f"PyTorch cannot use device={self.device!r} here: 'cpu', 'cuda' or 'auto'") from None
         if self.scheduler:
-            _cluster().connect(self.scheduler).close()
+            _cluster().reach(self.scheduler)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the data sets: a trial that reads the chapter's settings is not sent all that was loaded."""

@@ -1,5 +1,6 @@
 """The `fedleak` command: run a chapter, build the book, look after the data."""
 
+from datetime import date
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -136,7 +137,7 @@ def run(
     if scheduler:
         from fedleak import cluster
 
-        cluster.connect(scheduler).close()  # before anything runs
+        cluster.reach(scheduler)  # before anything runs
         values["scheduler"] = scheduler
     written = notebooks.execute(name, profile=profile.value, device=device.value, parameters=values, out=out)
     typer.echo(f"wrote {written}")
@@ -151,6 +152,27 @@ def book(
     """Execute the chapters that are out of date and build the book, warnings being errors."""
     front = notebooks.build_book(profile=profile.value, device=device.value, force=force)
     typer.echo(f"\nThe book is ready. Open {front.as_uri()}")
+
+
+@app.command(epilog="Examples:\n\n`fedleak recheck`\n\n`fedleak recheck gdbr --seed 7 --budget 600`")
+def recheck(
+    name: Annotated[str | None, typer.Argument(help="The chapter; by default tables of all are drawn.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides what is drawn. [default: the day]")] = None,
+    budget: Annotated[float, typer.Option(help="Seconds that the drawn tables took when they were recorded.")] = 60,
+) -> None:
+    """Compute randomly drawn recorded results again, and compare."""
+    from fedleak import recheck as again
+
+    chosen = again.records(name)
+    if not chosen:
+        raise ValueError(f"no recorded results of {name!r}" if name else "there are no recorded results")
+    seed = date.today().toordinal() if seed is None else seed
+    typer.echo(f"drawn with --seed {seed}")
+    outcomes = again.spot_check(chosen, seed, budget, typer.echo)
+    if not outcomes:
+        raise ValueError(f"nothing could be checked: no table took less than --budget {budget:g} s, on data at hand")
+    if differing := [str(one.record) for one in outcomes if again.DIFFERS in one.verdicts]:
+        raise ValueError(f"what is recorded does not come out again: {', '.join(differing)}")
 
 
 def _parse(pair: str) -> tuple[str, Any]:

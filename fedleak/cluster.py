@@ -16,7 +16,7 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from threading import Lock
@@ -39,6 +39,8 @@ from fedleak.sweep import package_digest
 Key = TypeVar("Key")
 CONNECT = 10.0
 """Seconds after which a scheduler that does not answer is an error."""
+LOSSES = 100
+"""Results that may be lost with their workers before that is an error."""
 PATIENCE = 3600.0
 """Seconds without a single worker after which a sweep gives up; it says that it waits after the first five."""
 LOOK = 1.0
@@ -57,8 +59,8 @@ def loadable(images: Images, name: str, split: str, root: str, options: Mapping[
     _loaded[images.digest] = (name, split, root, tuple(sorted(options.items())))
 
 
-def connect(scheduler: str) -> Client:
-    """Connect to a Dask scheduler.
+def reach(scheduler: str) -> None:
+    """Make sure that a Dask scheduler answers.
 
     Raises
     ------
@@ -84,6 +86,11 @@ def connect(scheduler: str) -> Client:
             kind = f"it answers with {type(error).__name__}: {error}"
     if kind != "Scheduler":
         raise ConnectionError(f"what listens at {scheduler} is no Dask scheduler ({kind}). {advice}")
+
+
+def connect(scheduler: str) -> Client:
+    """Connect to a Dask scheduler; raises what `reach` does."""
+    reach(scheduler)
     return Client(scheduler, timeout=CONNECT, set_as_default=False)
 
 
@@ -120,7 +127,7 @@ def compute(
     Raises
     ------
     ValueError, ConnectionError
-        See `connect`. Also a ConnectionError if the scheduler goes away, or all workers do for longer than `PATIENCE`.
+        See `reach`. Also a ConnectionError if the scheduler goes away, or all workers do for longer than `PATIENCE`.
     RuntimeError
         If a worker runs other versions than this process, or a unit has killed every worker that tried it.
     DataNotFound
@@ -130,19 +137,45 @@ def compute(
     """
     work, wanted = packed(function), _versions()
     with connect(scheduler) as client:
-        # A task of its own, so that it travels once to a worker, not with every unit, and comes back if that one dies.
-        sent = client.submit(_unchanged, work, key=f"fedleak-{hashlib.sha256(work).hexdigest()}")
-        futures = {client.submit(run_unit, sent, wanted, c, pure=False): key for key, c in calls.items()}
-        for future in _finished(client, futures, scheduler):
-            yield futures[future], _result(future, calls[futures[future]], scheduler)
+
+        def submitted(keys: Iterable[Key]) -> dict[Future, Key]:
+            # A task of its own: it travels once to a worker, not with every unit, and comes back if that one dies.
+            sent = client.submit(_unchanged, work, key=f"fedleak-{hashlib.sha256(work).hexdigest()}")
+            return {client.submit(run_unit, sent, wanted, calls[key], pure=False): key for key in keys}
+
+        futures, lost = submitted(calls), 0
+        done = as_completed(futures, loop=client.loop)
+        for future in _finished(client, done, scheduler):
+            key = futures[future]
+            try:
+                result = future.result(timeout=60)
+            except TimeoutError:
+                if future.status == "error":  # the unit's own
+                    raise
+                done.add(future)  # lost with its worker on the way here, and being computed again
+                continue
+            except asyncio.CancelledError:
+                # With the scheduler gone, all are cancelled; now and then it is one, whose worker died with the result.
+                lost += 1
+                if lost > LOSSES or not _answers(scheduler):
+                    raise _gone(scheduler) from None
+                again = submitted([key])
+                futures |= again
+                done.update(again)
+                continue
+            except KilledWorker as error:
+                raise RuntimeError(
+                    f"{error.allowed_failures + 1} workers have died with the unit {calls[key]} on them, the last one "
+                    f"at {error.last_worker.address}: out of memory, as a rule; the workers' logs say more"
+                ) from None
+            yield key, result
 
 
 def _unchanged(work: bytes) -> bytes:
     return work
 
 
-def _finished(client: Client, futures: Mapping[Future, Any], scheduler: str) -> Iterator[Future]:
-    done = as_completed(futures, loop=client.loop)
+def _finished(client: Client, done: as_completed, scheduler: str) -> Iterator[Future]:
     told, deserted, next_look = False, 0.0, 0.0
     while not done.is_empty():
         if ready := done.next_batch(block=False):
@@ -181,18 +214,12 @@ def _gone(scheduler: str) -> ConnectionError:
     )
 
 
-def _result(future: Future, call: tuple[Any, ...], scheduler: str) -> Any:
-    if future.status in ("cancelled", "lost"):
-        raise _gone(scheduler)
+def _answers(scheduler: str) -> bool:
     try:
-        return future.result()
-    except asyncio.CancelledError:
-        raise _gone(scheduler) from None
-    except KilledWorker as error:
-        raise RuntimeError(
-            f"the unit {call} has ended {error.allowed_failures + 1} workers, the last one at "
-            f"{error.last_worker.address}: out of memory, as a rule; the worker's log says more"
-        ) from None
+        reach(scheduler)
+    except ConnectionError:
+        return False
+    return True
 
 
 # --- what is sent ------------------------------------------------------------------------------------------------

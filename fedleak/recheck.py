@@ -10,6 +10,7 @@ import dis
 import io
 import linecache
 import random
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -225,7 +226,8 @@ def excerpt(name: str, artefact: str, parameters: Mapping[str, Any], draw: rando
 def needed(name: str, artefact: str) -> list[Any]:
     """Return the code cells that one table of a notebook needs, in order: a backward slice, by the names they bind."""
     cells = [c for c in nbformat.read(paths.source_notebook(name), as_version=4).cells if c.cell_type == "code"]
-    calls = [i for i, cell in enumerate(cells) if f'chapter.table("{artefact}"' in "".join(cell.source.split())]
+    call = re.compile(rf"""chapter\.table\(\s*["']{re.escape(artefact)}["']""")
+    calls = [i for i, cell in enumerate(cells) if call.search(cell.source)]
     if not calls:
         raise ValueError(f"{name} has no table {artefact!r}")
     target = calls[0]

@@ -25,7 +25,7 @@ from fedleak.errors import DataNotFound
 LOG = ""
 PAUSE = 0.0
 DEADLY = -1
-AXIS = {"a": [1, 2, 3, 4, 5, 6]}
+AXIS = {"a": [1, 2, 3, 4, 5, 6, 7, 8]}
 
 
 def trial(seeds, a):
@@ -181,7 +181,7 @@ def test_something_else_that_listens(monkeypatch):
 
 def test_the_command_hands_the_scheduler_to_the_notebook(monkeypatch):
     given = {}
-    monkeypatch.setattr(cluster, "connect", lambda address: socket.socket())
+    monkeypatch.setattr(cluster, "reach", lambda address: None)
     monkeypatch.setattr(notebooks, "execute", lambda name, **options: given.update(options))
     done = CliRunner().invoke(app, ["run", "llg", "--scheduler", "tcp://node7:8786"])
     assert done.exit_code == 0, done.output
@@ -192,21 +192,28 @@ def test_the_command_hands_the_scheduler_to_the_notebook(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def workers():
+def two_processes():
     """A Dask cluster of two worker processes on this machine; a unit may kill one worker, not two."""
-    config = {"distributed.scheduler.allowed-failures": 1, "distributed.worker.daemon": False}
     with (
-        dask.config.set(config),
-        dask.distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as found,
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        dask.distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as found,
     ):
         yield found
+
+
+@pytest.fixture
+def workers(two_processes):
+    """The cluster, with both workers there, whatever an earlier test has done to them."""
+    with cluster.connect(two_processes.scheduler_address) as client:
+        client.wait_for_workers(2, timeout=120)
+    return two_processes
 
 
 def when(condition, act):
     """Do something in a thread as soon as a condition holds."""
 
     def watch():
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -243,20 +250,23 @@ def test_workers_killed_in_the_middle_of_a_trial_change_nothing(tmp_path, log, w
         for process in killed:
             os.kill(process, signal.SIGKILL)
 
-    thread = when(lambda: len(log()) >= first + 4, kill)
+    thread = when(lambda: len(log()) >= first + 4 and len({process for process, _ in log()[first:]}) == 2, kill)
     there = rows(tmp_path / "there", workers.scheduler_address)
     thread.join()
     assert len(killed) == victims
     pd.testing.assert_frame_equal(there, here)
     runs = Counter(a for _, a in log()[first:])
     assert set(runs) == set(AXIS["a"])
-    assert 1 <= runs.total() - len(runs) <= victims  # what was in flight ran twice, and nothing else
+    # what was in flight ran twice, and perhaps what was done and not fetched yet, but nothing else
+    assert 1 <= runs.total() - len(runs) <= 2 * victims
 
 
 @pytest.mark.slow
 def test_a_trial_that_kills_every_worker_is_named(tmp_path, log, workers, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "DEADLY", 3)
-    with pytest.raises(RuntimeError, match=r"the unit \(\{'a': 3\}, .*\) has ended 2 workers, the last one at tcp://"):
+    with pytest.raises(
+        RuntimeError, match=r"2 workers have died with the unit \(\{'a': \d\}, .*, the last one at tcp://"
+    ):
         rows(tmp_path / "out", workers.scheduler_address)
 
 
@@ -309,17 +319,18 @@ def test_without_any_worker_the_sweep_waits_says_so_and_gives_up_with_what_is_do
     thread.join()
     assert f"{address} has no worker; waiting for one, up to 2 s" in capsys.readouterr().out
     kept = list(out.glob("*.json"))
-    assert 1 <= len(kept) < 6
+    assert 1 <= len(kept) < 8
     before = len(log())
+    monkeypatch.setattr(cluster, "PATIENCE", 200.0)
     workers.scale(2)
     pd.testing.assert_frame_equal(rows(out, address), here)
-    assert len(log()) == before + 6 - len(kept)
+    assert len(log()) == before + 8 - len(kept)
 
 
 @pytest.mark.slow
 def test_a_scheduler_that_goes_away_is_an_error(tmp_path, log, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "PAUSE", 0.4)
-    with dask.distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as short:
+    with dask.distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as short:
         thread = when(lambda: list((tmp_path / "out").glob("*.json")), short.close)
         with pytest.raises(ConnectionError, match=r"the scheduler at tcp://.* has gone away. What is finished is kept"):
             rows(tmp_path / "out", short.scheduler_address)
