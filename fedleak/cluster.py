@@ -1,39 +1,24 @@
-"""The units of a sweep on the workers of a Dask cluster: what is sent, and what happens when workers go.
-
-A trial function of a notebook lives in no module that a worker could import. It is sent by value, with the values of
-the notebook that it reads, with its cached functions (empty at first), and with its source, which
-`fedleak.checkpoints` asks for. Data sets that the notebook has loaded are not sent: the worker loads them by name,
-once, and compares checksums. What a notebook has made of a data set, say a part of it, is sent as it is.
-"""
+"""The units of a sweep on the workers of a Dask cluster, and what happens when workers go."""
 
 import asyncio
-import functools
 import hashlib
-import io
-import linecache
-import pickle
 import platform
 import socket
-import sys
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from threading import Lock
-from types import FunctionType
 from typing import Any, TypeVar
 
-import cloudpickle
-from dask.distributed import Client, Future, as_completed, get_worker
+from dask.distributed import Client, Future, as_completed
 from distributed import Security
 from distributed.comm import connect as comm_connect
 from distributed.comm.addressing import get_address_host_port
 from distributed.scheduler import KilledWorker
 from tqdm import tqdm
 
-from fedleak import data
-from fedleak.data import Images
-from fedleak.errors import DataNotFound
+from fedleak.parcel import here, packed, unpacked
 from fedleak.sweep import package_digest
 
 Key = TypeVar("Key")
@@ -45,18 +30,6 @@ PATIENCE = 3600.0
 """Seconds without a single worker after which a sweep gives up; it says that it waits after the first five."""
 LOOK = 1.0
 """Seconds between two looks at the workers while no result comes in."""
-
-
-_loaded: dict[str, tuple[Hashable, ...]] = {}
-"""How each data set was loaded that a worker can load by itself, by its checksum."""
-
-
-def loadable(images: Images, name: str, split: str, root: str, options: Mapping[str, Any]) -> None:
-    """Note that ``data.load(name, split, root=root or None, **options)`` gave these images: workers do the same.
-
-    An empty `root` is what ``FEDLEAK_DATA`` names on the worker.
-    """
-    _loaded[images.digest] = (name, split, root, tuple(sorted(options.items())))
 
 
 def reach(scheduler: str) -> None:
@@ -222,74 +195,6 @@ def _answers(scheduler: str) -> bool:
     return True
 
 
-# --- what is sent ------------------------------------------------------------------------------------------------
-
-
-def packed(function: Callable[..., Any]) -> bytes:
-    """Pickle a function of a notebook so that `unpacked` gives it back in another process, or on another machine."""
-    file = io.BytesIO()
-    pickler = _Pickler(file)
-    pickler.dump(function)
-    sources = {name: "".join(linecache.getlines(name)) for name in sorted(pickler.files)}
-    return pickle.dumps((sources, file.getvalue()))
-
-
-@functools.lru_cache(maxsize=2)
-def unpacked(work: bytes) -> Callable[..., Any]:
-    """Return the function; the same one for the same bytes, so that what it has cached is there for the next unit."""
-    sources, function = pickle.loads(work)
-    for name, text in sources.items():
-        if text and not linecache.getlines(name):
-            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    return pickle.loads(function)
-
-
-class _Pickler(cloudpickle.Pickler):
-    """cloudpickle that sends cached functions as functions, and data sets as the call that loads them."""
-
-    def __init__(self, file: io.BytesIO):
-        super().__init__(file)
-        self.files: set[str] = set()
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, Images) and value.digest in _loaded:
-            return _load, (*_loaded[value.digest], value.digest, str(value.x.device))
-        if isinstance(value, functools._lru_cache_wrapper) and not _importable(value):
-            return _cached, (value.__wrapped__, value.cache_parameters())
-        reduced = super().reducer_override(value)
-        if isinstance(value, FunctionType) and reduced is not NotImplemented:
-            self.files.add(value.__code__.co_filename)
-        return reduced
-
-
-def _importable(function: Any) -> bool:
-    """Whether a worker finds this function in a module of its own."""
-    module = function.__module__
-    by_value = module == "__main__" or module in cloudpickle.list_registry_pickle_by_value()
-    return not by_value and getattr(sys.modules.get(module), function.__qualname__, None) is function
-
-
-def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:
-    return functools.lru_cache(**parameters)(function)
-
-
-def _load(name: str, split: str, root: str, options: tuple[tuple[str, Any], ...], digest: str, device: str) -> Images:
-    found = _load_once(name, split, root, options)
-    if found.digest != digest:
-        raise RuntimeError(
-            f"{name}/{split} on worker {_here()} is {found}; where the sweep was started, its checksum is {digest}"
-        )
-    return found.to(device)
-
-
-@functools.cache
-def _load_once(name: str, split: str, root: str, options: tuple[tuple[str, Any], ...]) -> Images:
-    try:
-        return data.load(name, split, root=root or None, **dict(options))
-    except DataNotFound as error:
-        raise DataNotFound(f"on worker {_here()}: {error}") from None
-
-
 # --- on the worker -----------------------------------------------------------------------------------------------
 
 _one_at_a_time = Lock()
@@ -300,7 +205,7 @@ def run_unit(work: bytes, wanted: dict[str, str], call: tuple[Any, ...]) -> Any:
     found = _versions()
     if differ := [f"{name} {found[name]} instead of {wanted[name]}" for name in wanted if found[name] != wanted[name]]:
         raise RuntimeError(
-            f"worker {_here()} runs {', '.join(differ)}: start it in the environment and the checkout of the sweep"
+            f"worker {here()} runs {', '.join(differ)}: start it in the environment and the checkout of the sweep"
         )
     with _one_at_a_time:
         return unpacked(work)(*call)
@@ -314,10 +219,3 @@ def _versions() -> dict[str, str]:
         "fedleak": version("fedleak"),
         "code of fedleak": package_digest()[:12],
     }
-
-
-def _here() -> str:
-    try:
-        return f"{get_worker().address} ({socket.gethostname()})"
-    except ValueError:
-        return socket.gethostname()

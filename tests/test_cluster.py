@@ -17,7 +17,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from fedleak import cluster, data, notebooks, recheck, sweep
+from fedleak import cluster, data, notebooks, parcel, recheck, sweep
 from fedleak.chapter import Chapter
 from fedleak.cli import app
 from fedleak.errors import DataNotFound
@@ -91,15 +91,15 @@ def notebook(**values):
 def test_a_notebooks_function_works_in_another_process_with_its_caches_its_source_and_its_data(tmp_path, monkeypatch):
     images = data.load("synthetic", count=4000)
     cells = notebook(IMAGES=images)
-    assert len(cluster.packed(cells["trial"])) > images.x.nbytes  # not known to be loadable: sent as it is
-    monkeypatch.setattr(cluster, "_loaded", {})
-    cluster.loadable(images, "synthetic", "train", "", {"count": 4000})
-    work = cluster.packed(cells["trial"])
+    assert len(parcel.packed(cells["trial"])) > images.x.nbytes  # not known to be loadable: sent as it is
+    monkeypatch.setattr(parcel, "_loaded", {})
+    parcel.loadable(images, "synthetic", "train", "", {"count": 4000})
+    work = parcel.packed(cells["trial"])
     assert len(work) < 10_000
     (tmp_path / "work").write_bytes(work)
     code = (
-        "import inspect, pathlib; from fedleak import cluster\n"
-        f"trial = cluster.unpacked(pathlib.Path({str(tmp_path / 'work')!r}).read_bytes())\n"
+        "import inspect, pathlib; from fedleak import parcel\n"
+        f"trial = parcel.unpacked(pathlib.Path({str(tmp_path / 'work')!r}).read_bytes())\n"
         "print(trial([1, 2])); tower = trial.__globals__['tower']\n"
         "print(trial.__globals__['CALLS'], tower.cache_info().hits, inspect.getsource(tower.__wrapped__)[:20])"
     )
@@ -111,38 +111,38 @@ def test_a_notebooks_function_works_in_another_process_with_its_caches_its_sourc
 
 
 def test_cached_functions_of_modules_are_not_copied():
-    for function in (cluster._load_once, cluster.unpacked):
-        assert cluster.unpacked(cluster.packed(function)) is function
+    for function in (parcel._load_once, parcel.unpacked):
+        assert parcel.unpacked(parcel.packed(function)) is function
 
 
 def test_the_same_work_is_unpacked_once():
-    work = cluster.packed(functools.partial(rows, "somewhere"))
-    assert cluster.unpacked(work) is cluster.unpacked(bytes(bytearray(work)))
+    work = parcel.packed(functools.partial(rows, "somewhere"))
+    assert parcel.unpacked(work) is parcel.unpacked(bytes(bytearray(work)))
 
 
 def test_a_chapter_is_sent_without_what_it_has_loaded():
     chapter = Chapter("llg", "quick", "cpu", 0, 0, "", False)
     chapter.load("synthetic")
-    copy = cluster.unpacked(cluster.packed(functools.partial(rows, chapter))).args[0]
+    copy = parcel.unpacked(parcel.packed(functools.partial(rows, chapter))).args[0]
     assert repr(copy) == repr(chapter)
     assert (copy._used, list(chapter._used)) == ({}, ["synthetic/train"])
 
 
 def test_a_worker_whose_data_are_others_or_missing(monkeypatch):
     images = data.load("synthetic", count=100)
-    monkeypatch.setattr(cluster, "_loaded", {})
-    cluster.loadable(images, "synthetic", "train", "", {"count": 200})
+    monkeypatch.setattr(parcel, "_loaded", {})
+    parcel.loadable(images, "synthetic", "train", "", {"count": 200})
     with pytest.raises(RuntimeError, match=rf"synthetic/train on worker .* is Images.*its checksum is {images.digest}"):
-        cluster.unpacked(cluster.packed(functools.partial(rows, images)))
+        parcel.unpacked(parcel.packed(functools.partial(rows, images)))
     monkeypatch.delenv("FEDLEAK_DATA", raising=False)
-    cluster.loadable(images, "mnist", "train", "", {})
+    parcel.loadable(images, "mnist", "train", "", {})
     with pytest.raises(DataNotFound, match=r"on worker .*: mnist.*FEDLEAK_DATA"):
-        cluster.unpacked(cluster.packed(functools.partial(rows, (images, images))))
+        parcel.unpacked(parcel.packed(functools.partial(rows, (images, images))))
 
 
 def test_a_worker_with_other_versions():
     here = cluster._versions()
-    assert cluster.run_unit(cluster.packed(len), here, ("four",)) == 4
+    assert cluster.run_unit(parcel.packed(len), here, ("four",)) == 4
     with pytest.raises(RuntimeError, match=r"worker .* runs PyTorch 2\.\S+ instead of 1\.0: start it in the envir"):
         cluster.run_unit(b"", here | {"PyTorch": "1.0"}, ())
 
