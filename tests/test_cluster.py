@@ -205,7 +205,7 @@ def two_processes():
 def workers(two_processes):
     """The cluster, with both workers there, whatever an earlier test has done to them."""
     with cluster.connect(two_processes.scheduler_address) as client:
-        client.wait_for_workers(2, timeout=120)
+        client.wait_for_workers(2, timeout=300)
     return two_processes
 
 
@@ -213,7 +213,7 @@ def when(condition, act):
     """Do something in a thread as soon as a condition holds."""
 
     def watch():
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + 300
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.01)

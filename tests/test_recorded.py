@@ -14,7 +14,7 @@ from fedleak.errors import DataNotFound
 from fedleak.recheck import CLOSE, DIFFERS, SAME
 
 SEED = int(os.environ.get("FEDLEAK_RECHECK_SEED", date.today().toordinal()))
-BUDGET = float(os.environ.get("FEDLEAK_RECHECK_BUDGET", "20"))
+BUDGET = float(os.environ.get("FEDLEAK_RECHECK_BUDGET", "60"))
 
 
 @pytest.mark.slow
