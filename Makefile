@@ -33,7 +33,7 @@ lab: $(READY) ## Open the notebooks in JupyterLab
 
 paper: $(READY) ## Run every notebook in the paper profile and record the results (hours; a GPU helps)
 	set -e; for notebook in notebooks/*.ipynb; do \
-		$(BIN)/fedleak run "$$(basename "$$notebook" .ipynb)" --profile paper --record; \
+		$(BIN)/fedleak run "$$(basename "$$notebook" .ipynb)" --profile paper --record$(if $(SCHEDULER), --scheduler $(SCHEDULER)); \
 	done
 
 bench: $(READY) ## Run every benchmark

@@ -3,9 +3,10 @@
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
@@ -16,7 +17,7 @@ from matplotlib.figure import Figure
 from fedleak import data, paths, report
 from fedleak.data import Images
 from fedleak.report import Measured, Published
-from fedleak.sweep import Trial, sweep
+from fedleak.sweep import Grid, Trial, sweep
 
 NOW, RECORDED = "this run", "recorded"
 
@@ -40,12 +41,17 @@ class Chapter:
     data_root
         Folder of the data sets; "" is ``FEDLEAK_DATA``.
     record
-        Whether the tables of this run are written to ``data/results/``.
+        Whether the tables of this run are written to ``data/results/``; those of a quick run are kept apart, to be
+        compared with (`fedleak.recheck`), and are not shown.
+    scheduler
+        Address of the Dask scheduler whose workers run the sweeps; "" runs them here.
 
     Raises
     ------
     ValueError
-        For an unknown profile, a negative number of trials, a device that is not there, or a quick run to be recorded.
+        For an unknown profile, a negative number of trials, or a device that is not there.
+    ConnectionError
+        If no scheduler answers at that address.
     """
 
     paper: str
@@ -55,6 +61,7 @@ class Chapter:
     trials: int
     data_root: str
     record: bool
+    scheduler: str = field(default="", repr=False)  # the rows, and so the cache's keys, do not depend on it
     _used: dict[str, Images] = field(default_factory=dict, repr=False)
     _seconds: float = field(default=0.0, repr=False)
 
@@ -71,8 +78,12 @@ class Chapter:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError):
             raise ValueError(f"PyTorch cannot use device={self.device!r} here: 'cpu', 'cuda' or 'auto'") from None
-        if self.record and self.profile != "paper":
-            raise ValueError("only the paper profile is recorded: add profile='paper', or leave record off")
+        if self.scheduler:
+            _cluster().reach(self.scheduler)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the data sets: a trial that reads the chapter's settings is not sent all that was loaded."""
+        return vars(self) | {"_used": {}, "scheduler": ""}
 
     @property
     def full(self) -> bool:
@@ -91,6 +102,8 @@ class Chapter:
         """Load a data set and note it for the provenance."""
         images = data.load(name, split, root=self.data_root or None, **options)
         self._used[f"{name}/{split}"] = images
+        if self.scheduler:
+            _cluster().parcel.loadable(images, name, split, self.data_root, options)
         return images
 
     @property
@@ -101,12 +114,13 @@ class Chapter:
     def sweep(
         self,
         trial: Trial,
-        grid: Mapping[str, Sequence[Any]] | Iterable[Mapping[str, Any]],
+        grid: Grid,
         trials: int,
         chunk: int = 25,
     ) -> pd.DataFrame:
         """Run a sweep with this chapter's seed and cache; see `fedleak.sweep`."""
-        table = sweep(trial, grid, trials, self.seed, self.cache / trial.__name__, chunk=min(chunk, trials))
+        out = self.cache / trial.__name__
+        table = sweep(trial, grid, trials, self.seed, out, self.scheduler, chunk=min(chunk, trials))
         self._seconds += table.attrs["seconds"]
         return table
 
@@ -125,11 +139,12 @@ class Chapter:
                 {"name": key, "images": len(d), "digest": d.digest, "subset": d.subset, "source": d.source}
                 for key, d in self._used.items()
             ],
+            **({"cluster": _cluster().description(self.scheduler)} if self.scheduler else {}),
             **facts,
         )
         if self.record:
             report.record(self.paper, artefact, table, facts)
-        old = None if self.record else report.recorded(self.paper, artefact)
+        old = None if self.record and self.full else report.recorded(self.paper, artefact)
         pieces = [table.assign(source=NOW)]
         if old is not None:
             pieces.append(old[0].assign(source=RECORDED))
@@ -137,7 +152,7 @@ class Chapter:
 
     def keep(self, artefact: str, figure: Figure) -> Figure:
         """Return a figure for display; when this run is recorded, its picture is kept beside the table."""
-        if self.record:
+        if self.record and self.full:
             picture = io.StringIO()
             figure.savefig(picture, format="svg", metadata={"Date": None})
             report.write_text(paths.recorded(self.paper) / f"{artefact}.svg", picture.getvalue())
@@ -207,6 +222,12 @@ class Chapter:
         show(
             table, "The data sets behind them.", {"images": "{:,}", "subset": lambda is_one: "yes" if is_one else "no"}
         )
+
+
+def _cluster() -> ModuleType:
+    from fedleak import cluster  # takes a second to import, and most runs need none
+
+    return cluster
 
 
 def show(table: pd.DataFrame, caption: str, formats: dict[str, Any] | None = None) -> None:

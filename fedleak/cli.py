@@ -1,5 +1,6 @@
 """The `fedleak` command: run a chapter, build the book, look after the data."""
 
+from datetime import date
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -37,6 +38,7 @@ class _Commands(TyperGroup):
             ValueError,
             FileNotFoundError,
             PermissionError,
+            ConnectionError,
             notebooks.NotebookFailed,
             notebooks.BookFailed,
         ) as error:
@@ -97,7 +99,8 @@ _DeviceOption = Annotated[Device, typer.Option(help="auto: the GPU where there i
     epilog="Examples:\n\n"
     "`fedleak run llg`\n\n"
     "`fedleak run llg --profile paper --device cuda -p trials 100`\n\n"
-    "`fedleak run llg -p seed 7 --out /tmp/seed7.ipynb`",
+    "`fedleak run llg -p seed 7 --out /tmp/seed7.ipynb`\n\n"
+    "`fedleak run llg --profile paper --scheduler tcp://node7:8786`",
 )
 def run(
     name: Annotated[str, typer.Argument(help="The chapter: the name of a notebook in notebooks/.")],
@@ -119,6 +122,9 @@ def run(
     record: Annotated[
         bool, typer.Option("--record", help="Keep the results under data/results/, with their provenance.")
     ] = False,
+    scheduler: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Run the sweeps on the workers of this Dask scheduler.")
+    ] = "",
 ) -> None:
     """Execute a chapter with papermill.
 
@@ -128,6 +134,11 @@ def run(
     values = dict(_parse(pair) for pair in parameter or [])
     if record:
         values["record"] = True
+    if scheduler:
+        from fedleak import cluster
+
+        cluster.reach(scheduler)  # before anything runs
+        values["scheduler"] = scheduler
     written = notebooks.execute(name, profile=profile.value, device=device.value, parameters=values, out=out)
     typer.echo(f"wrote {written}")
 
@@ -166,6 +177,27 @@ def grade(
     for row in rows:
         typer.echo("{student:20s} {assignment:9s} {points:3d} of {max} {seconds:6.1f} s  {error}".format(**row)[:160])
     typer.echo(f"wrote {out}")
+
+
+@app.command(epilog="Examples:\n\n`fedleak recheck`\n\n`fedleak recheck gdbr --seed 7 --budget 600`")
+def recheck(
+    name: Annotated[str | None, typer.Argument(help="The chapter; by default tables of all are drawn.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides what is drawn. [default: the day]")] = None,
+    budget: Annotated[float, typer.Option(help="Seconds that the drawn tables took when they were recorded.")] = 60,
+) -> None:
+    """Compute randomly drawn recorded results again, and compare."""
+    from fedleak import recheck as again
+
+    chosen = again.records(name)
+    if not chosen:
+        raise ValueError(f"no recorded results of {name!r}" if name else "there are no recorded results")
+    seed = date.today().toordinal() if seed is None else seed
+    typer.echo(f"drawn with --seed {seed}")
+    outcomes = again.spot_check(chosen, seed, budget, typer.echo)
+    if not outcomes:
+        raise ValueError(f"nothing could be checked: no table took less than --budget {budget:g} s, on data at hand")
+    if differing := [str(one.record) for one in outcomes if again.DIFFERS in one.verdicts]:
+        raise ValueError(f"what is recorded does not come out again: {', '.join(differing)}")
 
 
 def _parse(pair: str) -> tuple[str, Any]:

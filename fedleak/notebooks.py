@@ -91,7 +91,7 @@ def execute(
     _check_parameters(source, values)
     out = Path(out or paths.executed_notebook(name)).resolve()
     partial = _reserve(out)
-    stamp = fingerprint(name, values)
+    stamp = fingerprint(name, {key: value for key, value in values.items() if key != "scheduler"})  # same rows
     start = time.monotonic()
     if out != paths.executed_notebook(name).resolve():
         os.environ["FEDLEAK_COMPARISON"] = str(out.with_suffix(".comparison.json"))
@@ -144,7 +144,7 @@ def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode())
     top = paths.root()
     files = [top / "requirements.lock", paths.published(name)]
-    files += [*(top / "fedleak").rglob("*.py"), *paths.recorded(name).rglob("*")]
+    files += [*(top / "fedleak").rglob("*.py"), *paths.recorded(name).glob("*")]
     for path in sorted(path for path in files if path.is_file()):
         digest.update(f"{path.relative_to(top)} {_digest(path)}\n".encode())
     return digest.hexdigest()

@@ -43,9 +43,10 @@ def executed_comparison(name: str) -> Path:
     return root() / "_build" / "executed" / "results" / f"{name}.json"
 
 
-def recorded(paper: str) -> Path:
-    """Return the folder with a paper's recorded runs."""
-    return root() / "data" / "results" / paper
+def recorded(paper: str, profile: str = "paper") -> Path:
+    """Return the folder with a paper's recorded runs; those of the quick profile are for `fedleak.recheck` only."""
+    folder = root() / "data" / "results" / paper
+    return folder if profile == "paper" else folder / profile
 
 
 def published(paper: str) -> Path:

@@ -248,15 +248,15 @@ def _commit() -> str:
 
 
 def record(paper: str, artefact: str, table: pd.DataFrame, facts: dict[str, Any]) -> None:
-    """Write a table and its provenance under ``data/results/<paper>/``."""
+    """Write a table and its provenance under ``data/results/<paper>/``; a quick run's, below that in ``quick/``."""
     body = table.to_csv(index=False)
-    folder = paths.recorded(paper)
+    folder = paths.recorded(paper, facts.get("profile", "paper"))
     write_text(folder / f"{artefact}.csv", body)
     facts = {**facts, "sha256": hashlib.sha256(body.encode()).hexdigest()}
     write_text(folder / f"{artefact}.json", json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
 
 
-def recorded(paper: str, artefact: str) -> tuple[pd.DataFrame, dict[str, Any]] | None:
+def recorded(paper: str, artefact: str, profile: str = "paper") -> tuple[pd.DataFrame, dict[str, Any]] | None:
     """Read a recorded table and its provenance; None if there is none.
 
     Raises
@@ -264,7 +264,7 @@ def recorded(paper: str, artefact: str) -> tuple[pd.DataFrame, dict[str, Any]] |
     ValueError
         If the table is not the one that its provenance was written for, or has none.
     """
-    path = paths.recorded(paper) / f"{artefact}.csv"
+    path = paths.recorded(paper, profile) / f"{artefact}.csv"
     if not path.exists():
         return None
     if not path.with_suffix(".json").exists():

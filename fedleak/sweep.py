@@ -10,7 +10,6 @@ import inspect
 import itertools
 import json
 import os
-import pickle
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +27,8 @@ from tqdm import tqdm
 Trial = Callable[..., Any]
 """``trial(seeds, **setting)``: rows (a list of dicts or a DataFrame) for the trials with these seeds, each row
 naming its seed in the column ``seed``; a function that is vectorised over trials takes them all at once."""
+Grid = Mapping[str, Sequence[Any]] | Iterable[Mapping[str, Any]]
+"""Axis name to values, of which the product is run; or the settings themselves."""
 
 
 def seeds_of(seed: int, trials: int) -> list[int]:
@@ -40,7 +41,7 @@ def seeds_of(seed: int, trials: int) -> list[int]:
 
 def sweep(
     trial: Trial,
-    grid: Mapping[str, Sequence[Any]] | Iterable[Mapping[str, Any]],
+    grid: Grid,
     trials: int,
     seed: int,
     out: Path | str,
@@ -65,7 +66,8 @@ def sweep(
     out
         Folder of the cache.
     scheduler
-        Address of a Dask scheduler; by default the trials run in this process.
+        Address of a Dask scheduler; by default (None or "") the trials run in this process. What happens when
+        workers or the scheduler go away is said in `fedleak.cluster.compute`.
     chunk
         Trials per unit of work, by default all of a setting.
     progress
@@ -88,7 +90,7 @@ def sweep(
     """
     if trials < 1 or (chunk is not None and chunk < 1):
         raise ValueError(f"trials and chunk are at least 1, got {trials} and {chunk}")
-    settings = list(_settings(grid))
+    settings = list(settings_of(grid))
     if not settings:
         raise ValueError("the grid is empty: an axis without values leaves nothing to run")
     if taken := {"trial", "seed"} & {axis for setting in settings for axis in setting}:
@@ -125,7 +127,8 @@ def sweep(
     return table
 
 
-def _settings(grid: Mapping[str, Sequence[Any]] | Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def settings_of(grid: Grid) -> Iterator[dict[str, Any]]:
+    """Yield the settings of a grid: of axes, their product."""
     if isinstance(grid, Mapping):
         yield from (dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values()))
     else:
@@ -134,26 +137,14 @@ def _settings(grid: Mapping[str, Sequence[Any]] | Iterable[Mapping[str, Any]]) -
 
 def _compute(trial: Trial, units: list[tuple], scheduler: str | None) -> Iterator[tuple[Path, dict]]:
     """Yield each unit's rows, and the seconds they took, as soon as they are there."""
-    if scheduler is None:
+    if not scheduler or not units:
         for setting, _, part, path in units:
             yield path, _run_unit(trial, setting, part)
         return
-    import cloudpickle
-    from dask.distributed import Client, as_completed
+    from fedleak import cluster  # takes a second to import, and most sweeps need none
 
-    # Pickled here, because a worker that cannot import the trial's module would otherwise drop its connection and the
-    # sweep would wait for ever; like this it is the unit's error.
-    work = cloudpickle.dumps(trial)
-    with Client(scheduler, set_as_default=False) as client:
-        futures = {
-            client.submit(_run_pickled, work, setting, part, pure=False): path for setting, _, part, path in units
-        }
-        for future in as_completed(futures, loop=client.loop):
-            yield futures[future], future.result()
-
-
-def _run_pickled(trial: bytes, setting: dict[str, Any], seeds: list[int]) -> dict:
-    return _run_unit(pickle.loads(trial), setting, seeds)
+    calls = {path: (setting, part) for setting, _, part, path in units}
+    yield from cluster.compute(partial(_run_unit, trial), calls, scheduler)
 
 
 def _run_unit(trial: Trial, setting: dict[str, Any], seeds: list[int]) -> dict:
@@ -225,7 +216,7 @@ def fingerprint(trial: Trial) -> str:
     """
     pieces: dict[str, str] = {}
     _collect(trial, pieces)
-    text = json.dumps([sorted(pieces.items()), version("fedleak"), _package_digest()])
+    text = json.dumps([sorted(pieces.items()), version("fedleak"), package_digest()])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -285,7 +276,8 @@ def described(value: Any) -> str:
 
 
 @cache
-def _package_digest() -> str:
+def package_digest() -> str:
+    """Hash the package's computing code: what a trial's result depends on, notebooks and presentation aside."""
     package = Path(__file__).parent
     digest = hashlib.sha256()
     for folder in ("data", "models", "federated", "attacks"):

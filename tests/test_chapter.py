@@ -6,6 +6,7 @@ import math
 import pandas as pd
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from fedleak import chapter as module
 from fedleak import paths, report
@@ -37,7 +38,6 @@ def chapter(**changes):
     [
         ({"profile": "fast"}, "profile is 'quick' or 'paper', not 'fast'"),
         ({"trials": -1}, "trials is 0 .* or more, got -1"),
-        ({"record": True}, "only the paper profile is recorded"),
         ({"device": "tpu"}, "PyTorch cannot use device='tpu' here: 'cpu', 'cuda' or 'auto'"),
     ],
 )
@@ -87,6 +87,18 @@ def test_a_table_stands_beside_the_recorded_one(checkout):
     assert {"profile": "paper", "seed": 9, "device": "cpu", "note": "x", "datasets": []}.items() <= facts.items()
     quick.table("fig1", lambda: new)
     assert report.recorded("paper", "fig1")[0]["mean"].tolist() == [0.5, 0.6]  # only recording writes
+
+
+def test_a_quick_run_is_recorded_apart_and_not_shown_as_recorded(checkout):
+    table = pd.DataFrame({"mean": [0.4]})
+    quick = chapter(record=True)
+    assert quick.table("fig1", lambda: table)["source"].tolist() == [NOW]
+    quick.keep("fig1", Figure())
+    assert report.recorded("paper", "fig1") is None
+    assert report.recorded("paper", "fig1", "quick")[0]["mean"].tolist() == [0.4]
+    chapter(profile="paper", record=True).table("fig1", lambda: table * 2)
+    assert quick.table("fig1", lambda: table)["source"].tolist() == [NOW, RECORDED]
+    assert not list(paths.recorded("paper").rglob("*.svg"))
 
 
 def test_loaded_data_are_noted_with_their_digest(checkout, monkeypatch):

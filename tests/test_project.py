@@ -1,15 +1,18 @@
 """The checkout itself: its files agree with each other, and hold nothing that they should not."""
 
+import json
 import re
 import subprocess
 import tomllib
+from datetime import date
 from itertools import chain
 
 import nbformat
+import pandas as pd
 import pytest
 import yaml
 
-from fedleak import notebooks, paths
+from fedleak import notebooks, paths, report
 
 ROOT = paths.root()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -18,7 +21,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 FOLDERS = {"book", "notebooks", "fedleak", "data", "tests", "benchmarks", ".ci"}
 CONFIGURATION = {"environment.yml", "_config.yml", "_toc.yml", "pyproject.toml", "requirements.lock", "Makefile"}
 ABOUT = {"README.md", "LICENSE", "CITATION.cff"}
-CHAPTER_PARAMETERS = {"profile", "device", "seed", "trials", "data_root", "record"}
+CHAPTER_PARAMETERS = {"profile", "device", "seed", "trials", "data_root", "record", "scheduler"}
 
 
 def name_of(requirement):
@@ -107,6 +110,9 @@ def test_notebooks_are_committed_clean(path):
     assert values.keys() >= CHAPTER_PARAMETERS
     assert values["profile"] == "quick"
     assert values["record"] is False
+    assert values["scheduler"] == ""
+    (made,) = [cell.source for cell in code if re.search(r"^chapter = Chapter\(", cell.source, re.M)]
+    assert re.search(r"record,\s*scheduler,?\s*\)", made), "the parameter must reach the Chapter"
     assert not any(re.search(r"pip install|!pip|%pip", cell.source) for cell in code)
     ids = [cell.id for cell in notebook.cells]
     assert len(set(ids)) == len(ids)
@@ -124,6 +130,96 @@ def test_figures_have_captions_and_alternative_texts(path):
         assert alt != caption  # the one says what it is, the other what is to be seen
     pictures = [alt for cell in notebook.cells for alt in re.findall(r"!\[([^\]]*)\]\(", cell.source)]
     assert all(pictures)
+
+
+PROVENANCE = {"date", "commit", "fedleak", "torch", "python", "processor", "profile", "seed", "trials", "device"}
+PROVENANCE |= {"threads", "seconds", "datasets", "sha256"}
+RESULTS = ROOT / "data" / "results"
+PLACE = re.compile(r"\b(Abstract|Sec|App|Figs?|Tables?|Eqs?|Alg|Prop|Theorem|Assumption)\b")
+OURS = re.compile(r"pre-registered here|not in the paper")
+
+
+def provenance_faults(path):
+    """What is wrong with a recorded table's provenance."""
+    try:
+        facts = report.recorded(path.relative_to(RESULTS).parts[0], path.stem, folder_profile(path))[1]
+    except ValueError as error:
+        return [str(error)]
+    faults = [f"{path.stem} does not say its {key}" for key in sorted(PROVENANCE - facts.keys())]
+    if not faults:
+        date.fromisoformat(facts["date"])
+        if facts["profile"] != folder_profile(path):
+            faults.append(f"{path.stem} is of the {facts['profile']} profile, and lies among those of another")
+        if not re.fullmatch(r"[0-9a-f]{12}", facts["commit"]):
+            faults.append(f"{path.stem} comes from {facts['commit']!r}, which is no committed state")
+        for used in facts["datasets"]:
+            if missing := {"name", "images", "digest", "subset", "source"} - used.keys():
+                faults.append(f"{path.stem}: a data set without {missing}")
+    return faults
+
+
+def folder_profile(path):
+    return "quick" if path.parent.name == "quick" else "paper"
+
+
+def recorded_tables():
+    return sorted(RESULTS.rglob("*.csv"))
+
+
+def test_every_recorded_result_says_where_it_comes_from():
+    assert len(recorded_tables()) > 40
+    assert [fault for path in recorded_tables() for fault in provenance_faults(path)] == []
+    alone = [p for p in RESULTS.rglob("*.json") if not p.with_suffix(".csv").exists()]
+    assert alone == [], "provenance without its table"
+    for path in RESULTS.rglob("*"):
+        assert path.is_dir() or path.suffix in (".csv", ".json", ".svg"), path
+
+
+def git(*arguments):
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_every_recorded_result_comes_from_a_commit_of_this_history():
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("not a git checkout, or a shallow one: the commits are not here")
+    history = set(git("log", "--format=%H").stdout.split())
+    commits = {json.loads(path.with_suffix(".json").read_text())["commit"] for path in recorded_tables()}
+    assert sorted(c for c in commits if not any(known.startswith(c) for known in history)) == []
+
+
+@pytest.mark.parametrize("fault", ["table", "provenance", "key", "commit", "profile"])
+def test_a_faulty_provenance_is_found(tmp_path, monkeypatch, fault):
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.setitem(globals(), "RESULTS", tmp_path / "data" / "results")
+    facts = dict.fromkeys(PROVENANCE - {"sha256"}, 0)
+    facts |= {"date": "2026-01-01", "commit": "0123456789ab", "datasets": [], "profile": "paper"}
+    report.record("llg", "fig3", pd.DataFrame({"mean": [1.0]}), facts)
+    path = tmp_path / "data" / "results" / "llg" / "fig3.csv"
+    assert provenance_faults(path) == []
+    told = json.loads(path.with_suffix(".json").read_text())
+    if fault == "table":
+        path.write_text("mean\n2.0\n")
+    elif fault == "provenance":
+        path.with_suffix(".json").unlink()
+    elif fault == "key":
+        del told["seed"]
+    else:
+        told[fault] = {"commit": "0123456789ab+changes", "profile": "quick"}[fault]
+    if fault != "provenance":
+        path.with_suffix(".json").write_text(json.dumps(told))
+    assert len(provenance_faults(path)) == 1
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "data" / "published").glob("*.toml")), ids=lambda file: file.stem)
+def test_every_published_number_names_its_place_in_the_paper(file):
+    head, items = report.load_published(file.stem)  # refuses two items of one id, and missing or unknown fields
+    assert head["title"]
+    assert f"{{{head['key']}," in (ROOT / "book" / "references.bib").read_text()
+    assert items
+    for item in items.values():
+        assert PLACE.search(item.where) or OURS.search(item.where), f"{item.id}: {item.where!r} is no place"
+        assert item.why, f"{item.id}: no reason for its tolerance"
+    assert any(PLACE.search(item.where) for item in items.values())
 
 
 def test_make_lists_its_targets():

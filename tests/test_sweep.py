@@ -21,14 +21,13 @@ from fedleak import sweep
 from fedleak.sweep import fingerprint, seeds_of
 
 MODULE = """
-import os, signal, time
+import os, time
 from functools import cache, partial
 import torch
 
 SCALE = 2
 LOG = os.environ.get("SWEEP_LOG")
 PAUSE = float(os.environ.get("SWEEP_PAUSE", "0"))
-DEADLY = os.environ.get("SWEEP_DEADLY")
 
 
 def noise(seed):
@@ -39,9 +38,6 @@ def trial(seeds, a, b):
     if LOG:
         with open(LOG, "a") as log:
             log.write("".join(f"{a} {b} {s}\\n" for s in seeds))
-    if DEADLY and not os.path.exists(DEADLY):
-        open(DEADLY, "w").close()
-        os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(PAUSE)
     return [{"seed": s, "value": SCALE * noise(s) + a, "name": b * 2} for s in seeds]
 """
@@ -431,7 +427,7 @@ def test_a_read_only_output_folder(tmp_path, log):
     assert log() == []
 
 
-# --- killed, and on several machines -----------------------------------------------------------------------------
+# --- killed (on several machines: tests/test_cluster.py) ---------------------------------------------------------
 
 CHILD = """
 import sys
@@ -477,57 +473,6 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path, log):
     assert sum(counts.values()) <= 24 + 2  # at most the one unit that was in flight ran twice
     for path, content in there.items():
         assert path.read_bytes() == content
-
-
-@pytest.fixture
-def cluster(tmp_path, monkeypatch, log):
-    """A Dask cluster of two worker processes on this machine; the trial module is sent to them by value."""
-    import cloudpickle
-    from dask.distributed import LocalCluster
-
-    monkeypatch.setenv("SWEEP_DEADLY", "")
-    module = load(tmp_path)
-    cloudpickle.register_pickle_by_value(module)
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as found:
-        yield module, found.scheduler_address
-    cloudpickle.unregister_pickle_by_value(module)
-
-
-@pytest.mark.slow
-def test_a_dask_cluster_gives_the_same_rows(tmp_path, log, cluster):
-    module, address = cluster
-    here = run(module, tmp_path / "here")
-    there = run(module, tmp_path / "there", scheduler=address)
-    pd.testing.assert_frame_equal(there, here)
-    assert len(log()) == 48
-    pd.testing.assert_frame_equal(run(module, tmp_path / "there", scheduler=address), here)
-    assert len(log()) == 48  # all from the cache
-
-
-@pytest.mark.slow
-def test_a_worker_that_dies_is_replaced(tmp_path, log, cluster):
-    module, address = cluster
-    here = run(module, tmp_path / "here")
-    module.DEADLY = str(tmp_path / "somebody died")  # the first worker to run a trial kills itself
-    there = run(module, tmp_path / "there", scheduler=address)
-    assert (tmp_path / "somebody died").exists()
-    pd.testing.assert_frame_equal(there, here)
-
-
-@pytest.mark.slow
-def test_a_trial_that_the_workers_cannot_import_is_an_error_and_no_endless_wait(tmp_path, log, cluster):
-    _, address = cluster
-    elsewhere = load(tmp_path, "def trial(seeds, a, b):\n    return []\n", "only_here")
-    with pytest.raises(ModuleNotFoundError, match="only_here"):
-        run(elsewhere, tmp_path / "out", scheduler=address)
-    del sys.modules["only_here"]
-
-
-def test_a_scheduler_that_is_not_there(tmp_path):
-    import dask
-
-    with dask.config.set({"distributed.comm.timeouts.connect": "100ms"}), pytest.raises(OSError, match="Timed out"):
-        sweep(nothing, {"a": [1]}, 1, 0, tmp_path, "tcp://127.0.0.1:9", progress=False)
 
 
 def test_progress_is_shown_on_demand(tmp_path, capsys):
