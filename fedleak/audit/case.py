@@ -70,18 +70,19 @@ class Case:
             return self.clients.class_counts.double() / len(self.clients)
         return torch.full((self.n_classes,), 1 / self.n_classes, dtype=torch.float64)
 
-    def sent(self) -> list[nn.Module]:
-        """Return the models that the server sends, one a client: of a malicious one fishing models (LIA-SA).
+    def sent(self) -> tuple[list[nn.Module], str]:
+        """Return the models that the server sends, one a client, and why a cheating one sends no fishing models.
 
-        Raises
-        ------
-        ValueError
-            If the model has no layer that can be fished with.
+        A malicious server sends LIA-SA's fishing models if the model has a layer to fish with.
         """
-        number = self.setup.clients
-        if number == 1:
-            return [self.model]
-        return [fishing_model(self.model, "vector", u, number, self.setup.seed) for u in range(number)]
+        setup = self.setup
+        honest: list[nn.Module] = [self.model] * setup.clients
+        if setup.attacker.server == "passive":
+            return honest, ""
+        try:
+            return [fishing_model(self.model, "vector", u, setup.clients, setup.seed) for u in range(len(honest))], ""
+        except ValueError as error:
+            return honest, str(error)
 
     def round(self, trial: int, models: list[nn.Module]) -> Round:
         """Draw every client's batches and let it train.
@@ -92,7 +93,7 @@ class Case:
             If an update is NaN or infinite.
         """
         setup = self.setup
-        seed = setup.seed * 1_000_003 + trial
+        seed = (setup.seed + 1) * 1_000_003 + trial
         generator = torch.Generator().manual_seed(seed)
         size = (len(models), setup.steps, setup.batch_size)
         if setup.composition == AS_DATA:
@@ -126,7 +127,7 @@ class Case:
                 update = protect(update, fresh(defence, self.setup.seed + 7919 * client + place))
             except WithheldParameter as error:
                 raise ValueError(
-                    f"the defence {type(defence).__name__} names the parameter {error.name!r}; what is left to share is: "
+                    f"the defence {type(defence).__name__} names the parameter {error.name!r}; what is left is: "
                     f"{', '.join(error.args[1])}"
                 ) from error
         return update

@@ -13,7 +13,7 @@ import typer
 
 from fedleak.audit.run import audit
 from fedleak.audit.setup import Setup
-from fedleak.audit.writing import check_ending
+from fedleak.audit.writing import WORDS, check_ending
 
 EXAMPLE = Path(__file__).with_name("example.py")
 EPILOG = (
@@ -47,13 +47,13 @@ def command(
         raise ValueError("say which file to audit; `fedleak audit --example` prints one to start from")
     if out is not None:
         check_ending(out)
-    asked = {name: value for name, value in (("trials", trials), ("seed", seed)) if value is not None}
-    setup = replace(load(file), **asked)
+    setup = load(file)
+    setup = replace(setup, trials=setup.trials if trials is None else trials, seed=setup.seed if seed is None else seed)
     report = audit(setup, progress=True)
     if out is None:
         typer.echo(report.to_markdown())
         return
-    for title, text in zip(("What leaks", "To whom", "What would reduce it"), report.headline(), strict=True):
+    for title, text in zip(WORDS, report.headline(), strict=True):
         typer.echo(f"{title}. {text}\n")
     for path in report.save(out):
         typer.echo(f"wrote {path}")
@@ -79,9 +79,7 @@ def load(path: Path) -> Setup:
             found = found()
     if not isinstance(found, Setup):
         is_what = "defines no `setup`" if found is None else f"gives a setup of type {type(found).__name__}"
-        raise ValueError(
-            f"{path.name} {is_what}: it needs `setup = fedleak.audit.Setup(...)`, or a function that makes one"
-        )
+        raise ValueError(f"{path.name} {is_what}: write `setup = fedleak.audit.Setup(...)`, or a function for it")
     return found
 
 

@@ -2,7 +2,7 @@
 
 import io
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import pandas as pd
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from fedleak.audit.report import Report
 
-LOOK = {
+LOOK: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "fedleak",
     "font.sans-serif": ["DejaVu Sans"],

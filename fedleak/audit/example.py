@@ -1,5 +1,6 @@
 """A set-up to start from: change what differs from yours, and run `fedleak audit` on this file."""
 
+from torch import nn
 from torchvision.models import resnet18
 
 from fedleak.audit import Setup
@@ -8,7 +9,7 @@ from fedleak.audit import Setup
 # from fedleak.federated.restricted import Withhold
 
 
-def model():
+def model() -> nn.Module:
     """Make your model; load your weights here, with `torch.load(..., weights_only=True)`."""
     return resnet18(num_classes=10)
 

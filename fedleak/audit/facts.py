@@ -78,7 +78,7 @@ def facts(case: Case, seen: Update, done: Round) -> dict[str, Any]:
         "auxiliary": len(case.aux),
         "accuracy": None if measured is None else measured[0],
         "chance": commonest,
-        "trained": None if measured is None else measured[1] > commonest,
+        "trained": None if measured is None else bool(measured[1] > commonest),
         "trials": setup.trials,
         "limit": setup.seconds,
         "seed": setup.seed,

@@ -7,14 +7,16 @@ PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
 <style>
-:root { color-scheme: light dark; --text: #1d2125; --back: #ffffff; --line: #c9ced3; --band: #f3f5f7; --strong: #0b5394 }
+:root { color-scheme: light dark;
+  --text: #1d2125; --back: #ffffff; --line: #c9ced3; --band: #f3f5f7; --strong: #0b5394 }
 @media (prefers-color-scheme: dark) {
   :root { --text: #e6e8ea; --back: #15181b; --line: #454b52; --band: #1f2428; --strong: #8ab8f0 }
 }
 body { background: var(--back); color: var(--text); font: 1rem/1.55 system-ui, sans-serif; margin: 0 auto;
   max-width: 56rem; padding: 1rem 1.2rem 3rem; overflow-wrap: break-word }
 h1 { font-size: 1.6rem; line-height: 1.25 } h2 { font-size: 1.2rem; margin-top: 2rem }
-h1 + ul { background: var(--band); border-left: .3rem solid var(--strong); list-style: none; margin: 0; padding: .4rem 1rem }
+h1 + ul { background: var(--band); border-left: .3rem solid var(--strong); list-style: none; margin: 0;
+  padding: .4rem 1rem }
 h1 + ul > li { margin: .6rem 0 }
 .wide, figure { margin: 1rem 0; overflow-x: auto }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; min-width: 44rem; width: 100% }

@@ -5,23 +5,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from fedleak.attacks.registry import ADVERSARIES
-from fedleak.audit import drawing, writing
+from fedleak.audit import writing
 from fedleak.audit.images import ImageResult
 from fedleak.report import interval, write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 AS_IT_IS = "as it is"
 GUESS, PRIOR = "random guess", "prior-only guess"
 
 
-def _rank(rows: list[dict[str, Any]]) -> Callable[[dict[str, Any]], tuple]:
-    """Return the order of attacks: enough trials first, then instance accuracy, and the other metrics where that ties."""
+def _rank(rows: list[dict[str, Any]]) -> Callable[[Any], tuple]:
+    """Return the order of attacks: enough trials first, then instance accuracy, then the other metrics."""
     most = max((row["n"] for row in rows), default=0)
     return lambda row: (2 * row["n"] < most, -round(row["iacc"], 6), -row["exact"], -row["cacc"])
 
@@ -62,9 +64,9 @@ class Report:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """One row an attack, best first by the mean (but those with fewer than half of the trials last), then the untried.
+        """One row an attack, best first by the mean (those with few of the trials last), then the untried.
 
-        Columns: ``attack``, ``adversary`` (the weakest that can run it), ``applies``, ``why`` (not, or remarks), the means
+        Columns: ``attack``, ``adversary`` (the weakest that can run it), ``applies``, ``why`` (not, or remarks), means
         ``iacc``, ``cacc``, ``exact`` with 95 % intervals (``iacc_low`` …), ``n`` updates, ``seconds`` a recovery
         (median) and ``first_seconds`` (with what is computed once for a model), ``random_guess`` and ``prior_guess``
         (instance accuracy on the same updates), and ``leaks``: better than both guesses, by the interval of the
@@ -124,8 +126,10 @@ class Report:
         """Return three sentences: what leaks, to whom, and what would reduce it."""
         return writing.what(self), writing.whom(self), writing.remedy(self)
 
-    def figure(self) -> Figure:
+    def figure(self) -> "Figure":
         """Draw every attack's instance accuracy beside the guesses, and what each remedy leaves."""
+        from fedleak.audit import drawing
+
         return drawing.figure(self)
 
     def to_markdown(self, figure: str = "", level: int = 1) -> str:
@@ -159,6 +163,8 @@ class Report:
         if path.suffix == ".html":
             write_text(path, self.to_html())
             return [path]
+        from fedleak.audit import drawing
+
         picture = path.with_suffix(".svg")
         write_text(picture, drawing.svg(self.figure()))
         write_text(path, self.to_markdown(figure=picture.name))

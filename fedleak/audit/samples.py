@@ -43,7 +43,7 @@ def samples(data: Images | tuple[Tensor, Tensor] | None, shape: tuple[int, ...],
         picture = (
             shape if len(shape) == 3 else (1, *shape) if len(shape) == 2 else (1, 1, int(torch.Size(shape).numel()))
         )
-        x, y, names = synthetic("train", picture, n_classes, count, seed)  # type: ignore[arg-type]
+        x, y, names = synthetic("train", picture, n_classes, count, seed)
         return Samples(x.view(count, *shape), y, names, "synthetic", "train", False, "made by fedleak", "none")
     if isinstance(data, Images):
         names = (*data.classes, *(f"class {c}" for c in range(data.n_classes, n_classes)))[:n_classes]

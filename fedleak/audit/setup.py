@@ -48,7 +48,7 @@ class Setup:
     adversary
         Who attacks: one of `fedleak.attacks.registry.ADVERSARIES` or its name; by default whoever can do most.
     clients
-        Two or more: secure aggregation over so many clients, so that the server sees their sum. 1: it sees every update.
+        Two or more: secure aggregation over so many clients; the server sees their sum. 1: it sees every update.
     auxiliary
         Labelled samples a class that an adversary with auxiliary data has.
     trials
@@ -89,7 +89,7 @@ class Setup:
     name: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, nn.Module) and (isinstance(self.model, type) or not callable(self.model)):
+        if not callable(self.model):
             raise ValueError(f"model is an nn.Module or a function that makes one, not {self.model!r}")
         for what in ("batch_size", "clients", "auxiliary", "trials"):
             value = getattr(self, what)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from markdown_it import MarkdownIt
 
-from fedleak.audit import drawing
 from fedleak.audit.page import PAGE
 
 if TYPE_CHECKING:
@@ -22,7 +21,11 @@ WHO = {
     "malicious server, secure aggregation": "a server that cheats with the models that it sends",
     "white-box model, last layer withheld": "whoever has the model and some data",
 }
+ENOUGH = 3
+"""Updates below which there is no interval of a difference."""
 ENDINGS = (".html", ".md")
+TIMES = "Seconds: first, then"
+WORDS = ("What leaks", "To whom", "What would reduce it")
 
 
 def check_ending(path: Path) -> None:
@@ -61,21 +64,24 @@ def what(report: "Report") -> str:
     """Say what leaks."""
     (guess, floor), known, names = _floor(report), report.facts, report.ranking()
     leaking = report.table[report.table["leaks"]]
+    few = report.table["n"].max() < ENOUGH
     if not names:
         text = f"No label attack applies; the reasons are below. Without an update, the {guess} names {percent(floor)}."
     elif leaking.empty:
         best = report.table.set_index("attack").loc[names[0]]
+        begin = "Too few updates to tell" if few else "No label attack that was tried does reliably better than a guess"
         text = (
-            f"No label attack that was tried does reliably better than a guess: the best, {names[0]}, names "
-            f"{_with_interval(best)} of the labels right, the {guess} {percent(floor)}."
+            f"{begin}: the best, {names[0]}, names {_with_interval(best)} of the labels right (n = {best['n']}), the "
+            f"{guess} {percent(floor)}."
         )
     else:
         best = leaking.iloc[0]
+        unit = "updates" if known["clients"] == 1 else "sums"
         whose = "a client's" if known["clients"] == 1 else f"each of {known['clients']} clients'"
         text = (
-            f"The labels: {best['attack']} names {_with_interval(best)} of {whose} {known['samples']} labels right, and "
-            f"all of them in {percent(best['exact'])} of {best['n']} updates. Without an update, the {guess} names "
-            f"{percent(floor)}."
+            f"The labels: {best['attack']} names {_with_interval(best)} of {whose} {known['samples']} labels right, "
+            f"and all of them in {percent(best['exact'])} of {best['n']} {unit}. Without an update, the {guess} "
+            f"names {percent(floor)}."
         )
     return text + " " + _images(report)
 
@@ -99,7 +105,8 @@ def whom(report: "Report") -> str:
         for name, row in report.by_adversary()
     ]
     if not steps:
-        return "To nobody, as far as these attacks go."
+        few = report.table["n"].max() < ENOUGH
+        return "Too few updates to tell." if few else "To nobody, as far as these attacks go."
     text = "; ".join(steps) + "."
     return text[0].upper() + text[1:]
 
@@ -107,6 +114,8 @@ def whom(report: "Report") -> str:
 def remedy(report: "Report") -> str:
     """Say what was measured to reduce it, the most effective first."""
     guess, floor = _floor(report)
+    if report.table["n"].max() < ENOUGH:
+        return "Too few updates to tell."
     if not report.table["leaks"].any():
         return "Nothing that was measured needs reducing. Stronger attacks may exist: see below what was not tried."
     after = report.remedies.iloc[1:].sort_values("iacc", na_position="first")
@@ -149,12 +158,11 @@ def markdown(report: "Report", figure: str, level: int) -> str:
     """Return the report as Markdown; see `Report.to_markdown`."""
     facts, mark = report.facts, "#" * (level + 1)
     lines = [f"{'#' * level} What the updates of {_escaped(facts['name'])} give away", ""]
-    words = ("What leaks", "To whom", "What would reduce it")
-    lines += [f"- **{word}.** {_escaped(text)}" for word, text in zip(words, report.headline(), strict=True)]
+    lines += [f"- **{word}.** {_escaped(text)}" for word, text in zip(WORDS, report.headline(), strict=True)]
     lines += ["", f"{mark} What was audited", "", *_facts(report), ""]
     lines += [f"{mark} What each attack recovers", ""]
     if figure:
-        lines += [f"![{alt(report)}]({figure})", ""]
+        lines += [f"![{_escaped(alt(report))}]({figure})", ""]
     tried = report.table[report.table["applies"]]
     lines += [
         _table(
@@ -165,7 +173,7 @@ def markdown(report: "Report", figure: str, level: int) -> str:
                 "Classes right (cAcc)",
                 "All exact",
                 "n",
-                "Seconds: first, then",
+                TIMES,
             ],
             (
                 [
@@ -181,9 +189,9 @@ def markdown(report: "Report", figure: str, level: int) -> str:
             ),
         ),
         "",
-        "Means with 95 % intervals over n updates. Bold: better than both guesses on the same updates. The prior-only guess "
-        "knows how often each label occurs, and nothing of the update. All updates meet the same probes and auxiliary data; "
-        "what they give is computed once, in the first recovery.",
+        "Means with 95 % intervals over n updates. Bold: better than both guesses on the same updates. The prior-only "
+        "guess knows how often each label occurs, and nothing of the update. The probes and auxiliary data are "
+        "the same for all updates; what they give is computed once, in the first recovery.",
         "",
         *(f"- {_escaped(row['attack'])}: {_escaped(row['why'])}." for _, row in tried.iterrows() if row["why"]),
         "",
@@ -204,7 +212,7 @@ def markdown(report: "Report", figure: str, level: int) -> str:
             ),
         ),
         "",
-        "Each remedy was put on the same updates. The best of many attacks is shown, so the value leans a little upwards.",
+        "Each remedy was put on the same updates. The best of many attacks is shown, so it leans a little upwards.",
         "",
         f"{mark} What was not tried",
         "",
@@ -227,36 +235,30 @@ def _grouped(reasons: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 def _facts(report: "Report") -> list[str]:
     f = report.facts
     shape = " × ".join(map(str, f["shape"]))
-    local = (
-        "the gradient of one batch"
-        if f["lr"] is None
-        else f"the change of the weights after {f['steps']} steps, rate {f['lr']:g}"
-    )
+    local = "the gradient of one batch"
+    if f["lr"] is not None:
+        local = f"the change of the weights after {f['steps']} steps, rate {f['lr']:g}"
+    sees = "every update" if f["clients"] == 1 else f"the sum over {f['clients']} clients (secure aggregation)"
     trained = "Whether it is trained is not known: no data were given to measure it on."
     if f["accuracy"] is not None:
-        word = (
-            "it is trained"
-            if f["trained"]
-            else "no better than always naming the commonest class: as good as untrained"
-        )
+        word = "it is trained" if f["trained"] else "not better than that, so as good as untrained"
         trained = f"Accuracy on the given data {f['accuracy']:.2f} (commonest class {f['chance']:.2f}): {word}."
     data = f"{f['data']}, {f['auxiliary']} others for the adversary, batches composed as '{f['composition']}'."
     if f["synthetic"]:
         data += " **No data were given, so synthetic ones stand in: real ones may leak more or less.**"
     short = report.table[report.table["applies"] & (report.table["n"] < f["trials"])]
     lines = [
-        f"- Model: {f['parameters']:,} parameters, inputs {shape}, {f['classes']} classes, {f['mode']} mode, last layer "
-        f"`{f['head']}`. {trained}",
+        f"- Model: {f['parameters']:,} parameters, inputs {shape}, {f['classes']} classes, {f['mode']} mode, last "
+        f"layer `{f['head']}`. {trained}",
         f"- A client shares {local} ({_escaped(f['algorithm'])}), {f['batch_size']} samples a step.",
         f"- Defences: {_escaped('; '.join(f['defences'])) or 'none'}."
         + (f" Not shared: {_escaped(', '.join(f['withheld']))}." if f["withheld"] else ""),
-        f"- The server sees {'every update' if f['clients'] == 1 else 'the sum over ' + str(f['clients']) + ' clients (secure aggregation)'}"
-        f". Adversary: {f['adversary']}; the server is {f['server']}.",
+        f"- The server sees {sees} and is {f['server']}. Adversary: {f['adversary']}.",
         f"- Data: {data}",
     ]
     if len(short):
         lines.append(
-            f"- Of {f['trials']} trials some were not run: the limit is {f['limit']:g} s, each row says its n."
+            f"- Some of the {f['trials']} trials were not run: the limit is {f['limit']:g} s. Each row says its n."
         )
     return lines
 
@@ -266,15 +268,13 @@ def alt(report: "Report") -> str:
     guess, floor = _floor(report)
     names = report.table.set_index("attack")
     values = [f"{name} {names.loc[name, 'iacc']:.2f}" for name in report.ranking()]
-    return (
-        f"Share of the labels named right by each attack: {', '.join(values) or 'none'}; {guess} {floor:.2f}.".replace(
-            "*", "\\*"
-        )
-    )
+    return f"Share of the labels named right: {', '.join(values) or 'none'}; {guess} {floor:.2f}."
 
 
 def html(report: "Report") -> str:
     """Return the report as one page; its text is the Markdown's, its figure inline."""
+    from fedleak.audit import drawing
+
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(report, "FIGURE", 1))
     image = re.search(r'<p><img src="FIGURE" alt="([^"]*)" ?/?></p>', body)
     assert image is not None
