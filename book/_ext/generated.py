@@ -184,6 +184,21 @@ def data_sets() -> str:
     )
 
 
+def audit(example: Path, figure: Path) -> str:
+    """Return the report on the page's example set-up, and draw its figure."""
+    from fedleak.audit import audit, drawing
+    from fedleak.audit.cli import load
+
+    report = audit(load(example))
+    figure.write_text(drawing.svg(report.figure()), encoding="utf-8")
+    return report.to_markdown(figure=f"/book/_generated/{figure.name}", level=3)
+
+
+def up_to_date(path: Path, *sources: Path) -> bool:
+    """Say whether a file is newer than all files that it is made from."""
+    return path.is_file() and path.stat().st_mtime > max(source.stat().st_mtime for source in sources)
+
+
 def write(app: Sphinx) -> None:
     """Write the fragments; one that says what it said before keeps its date, so that its page is not read again."""
     papers = comparisons(Path(app.srcdir) / "_build" / "executed" / "results")
@@ -195,6 +210,9 @@ def write(app: Sphinx) -> None:
     }
     folder = Path(app.srcdir) / "book" / "_generated"
     folder.mkdir(exist_ok=True)
+    example, package = Path(app.srcdir) / "book" / "audit_example.py", Path(notebooks.__file__).parent
+    if not up_to_date(folder / "audit.md", example, *package.rglob("*.py")):
+        fragments["audit"] = audit(example, folder / "audit.svg")
     for name, text in fragments.items():
         path = folder / f"{name}.md"
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
