@@ -77,7 +77,7 @@ class Case:
         """
         setup = self.setup
         honest: list[nn.Module] = [self.model] * setup.clients
-        if setup.attacker.server == "passive":
+        if setup.clients == 1 or setup.attacker.server == "passive":
             return honest, ""
         try:
             return [fishing_model(self.model, "vector", u, setup.clients, setup.seed) for u in range(len(honest))], ""

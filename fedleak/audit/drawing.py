@@ -38,16 +38,17 @@ def figure(report: "Report") -> Figure:
     """Draw two panels of dots with 95 % intervals over the instance accuracy; the guesses are lines."""
     attacks = report.table[report.table["attack"].isin(report.ranking())]
     remedies = report.remedies.iloc[1:]
+    count = int(attacks["n"].max()) if len(attacks) else 0
     rows = [max(len(attacks), 1), max(len(remedies), 1)]
     with mpl.rc_context(LOOK):
-        drawn = Figure(figsize=(5.4, 2.4 + 0.32 * rows[0] + 0.66 * rows[1]), layout="constrained")
+        drawn = Figure(figsize=(5.4, 2.6 + 0.32 * rows[0] + 0.66 * rows[1]), layout="constrained")
         top, bottom = drawn.subplots(2, 1, height_ratios=[rows[0] + 0.6, 2 * rows[1] + 0.6], sharex=True)
         _dots(top, attacks, list(attacks["attack"]))
         top.set_title("Attacks, on the updates as they are shared", loc="left", fontsize="medium")
         names = [f"{textwrap.fill(row['remedy'], 22)}\n({row['attack']})" for _, row in remedies.iterrows()]
         _dots(bottom, remedies, names)
         bottom.set_title("With one remedy on top: the best attack left", loc="left", fontsize="medium")
-        bottom.set_xlabel("labels named right (instance accuracy)")
+        bottom.set_xlabel(f"labels named right (instance accuracy)\nn = {count} updates; bars: 95 % intervals")
         for axes in (top, bottom):
             _guesses(axes, report)
             axes.set_xlim(-0.02, 1.02)

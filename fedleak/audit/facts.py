@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
+from fedleak.attacks.registry import get
 from fedleak.audit.case import Case, Round
+from fedleak.audit.untried import image_attack
 from fedleak.federated import Update
 from fedleak.models import count_parameters, head, head_pass
 from fedleak.report import interval
@@ -72,6 +74,7 @@ def facts(case: Case, seen: Update, done: Round) -> dict[str, Any]:
         "server": setup.attacker.server,
         "composition": setup.composition,
         "synthetic": synthetic,
+        "inversions_lack": get(image_attack(setup)).lacking(case.view(seen)),
         "data": "synthetic data of the right shape"
         if synthetic
         else f"{case.clients.name}: {len(case.clients)} samples",

@@ -94,7 +94,7 @@ class Run:
         self.over: set[tuple[str, str]] = set()
         self.untried: list[tuple[str, str]] = []
         self.adversaries: dict[str, str] = {}
-        labels = [a for a in all_attacks() if a.goal == "labels" and a.name != GUESS]
+        labels = [a for a in all_attacks() if a.goal == "labels" and a.name not in (GUESS, PRIOR)]
         self.scenarios: dict[str, tuple[Defence, ...]] = {AS_IT_IS: ()}
         self.attacks = [a for a in labels if not excluded(a, case.setup)]
         self.probes = 10
@@ -153,12 +153,10 @@ class Run:
         """Say of every attack who could run it, and of those that are not run why."""
         view = self.case.view(seen)
         for attack in all_attacks():
-            if attack.name == GUESS:
-                continue
-            if attack.name in dict(self.untried):
+            if attack.name in (GUESS, PRIOR, *dict(self.untried)):
                 continue
             why = excluded(attack, self.case.setup)
-            if not why and (lacks := attack.lacking(view)):
+            if (not why or attack.goal == "images") and (lacks := attack.lacking(view)):
                 why = f"the adversary '{view.name}' lacks: {'; '.join(lacks)}"
             if why:
                 self.untried.append((attack.name, why))

@@ -37,7 +37,7 @@ def excluded(attack: Attack, setup: Setup) -> str:
     if attack.name == "DLG (labels)":
         return "it optimises images for every update, which takes minutes each"
     if attack.goal == "images" and not setup.images:
-        return "an inversion takes minutes an update; ask for a short one with images=SECONDS"
+        return "it applies, but an inversion takes minutes an update; ask for a short one with images=SECONDS"
     if attack.goal == "images" and attack.name != image_attack(setup):
         return f"one image attack is run, {image_attack(setup)}"
     return ""

@@ -89,7 +89,10 @@ def what(report: "Report") -> str:
 def _images(report: "Report") -> str:
     found = report.images
     if found is None:
-        return "Images: no inversion was tried."
+        lacks = report.facts["inversions_lack"]
+        if lacks:
+            return f"Images: no inversion applies, as the adversary lacks: {'; '.join(lacks)}."
+        return "Images: inversions apply, as all gradients are shared, but none was tried."
     if found.why:
         return f"Images: {found.attack} was not run ({found.why})."
     return (
@@ -241,7 +244,7 @@ def _facts(report: "Report") -> list[str]:
     sees = "every update" if f["clients"] == 1 else f"the sum over {f['clients']} clients (secure aggregation)"
     trained = "Whether it is trained is not known: no data were given to measure it on."
     if f["accuracy"] is not None:
-        word = "it is trained" if f["trained"] else "not better than that, so as good as untrained"
+        word = "it is trained, at least in part" if f["trained"] else "not better than that, so as good as untrained"
         trained = f"Accuracy on the given data {f['accuracy']:.2f} (commonest class {f['chance']:.2f}): {word}."
     data = f"{f['data']}, {f['auxiliary']} others for the adversary, batches composed as '{f['composition']}'."
     if f["synthetic"]:

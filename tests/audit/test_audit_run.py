@@ -97,6 +97,8 @@ def test_gdbr_remains_where_the_last_layer_is_withheld():
 def test_what_needs_all_gradients_is_left_out_where_one_is_withheld():
     report = audit(quick(defences=[Withhold(["a.weight"])]))
     assert "gradients of all layers" in dict(report.untried)["RLU"]
+    assert "gradients of all layers" in dict(report.untried)["InvG"]
+    assert "no inversion applies" in report.headline()[0]
     assert "iLRG" in report.ranking()
 
 

@@ -149,9 +149,7 @@ def test_inputs_of_any_range_are_taken(coloured):
 
 
 def test_a_defence_that_names_what_is_not_there_is_refused():
-    with pytest.raises(
-        ValueError, match="the parameter .fc.weight.; what is left is: 1.bias, 1.weight"
-    ):
+    with pytest.raises(ValueError, match=r"the parameter .fc.weight.; what is left is: 1.bias, 1.weight"):
         audit(Setup(model=mlp(), shape=(3, 8, 8), trials=1, defences=[Withhold(["fc.weight"])]))
 
 
