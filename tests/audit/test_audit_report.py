@@ -15,7 +15,7 @@ def report():
     import torch
 
     torch.manual_seed(0)
-    return audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=5, name="my_net *v2*"))
+    return audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=5, seconds=1e9, name="my_net *v2*"))
 
 
 def test_the_first_three_lines_say_what_to_whom_and_what_helps(report):

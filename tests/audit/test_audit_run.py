@@ -1,5 +1,7 @@
 """What an audit measures, with whose knowledge, and what is left of it under defences."""
 
+import math
+
 import pandas as pd
 import pytest
 import torch
@@ -17,7 +19,17 @@ from fedleak.metrics import counts, instance_accuracy
 
 
 def quick(**changes):
-    return Setup(**{"model": Residual(), "shape": (20,), "batch_size": 8, "trials": 3, "auxiliary": 10, **changes})
+    return Setup(
+        **{
+            "model": Residual(),
+            "shape": (20,),
+            "batch_size": 8,
+            "trials": 3,
+            "auxiliary": 10,
+            "seconds": 1e9,
+            **changes,
+        }
+    )
 
 
 def test_the_numbers_are_those_of_the_attack_itself():
@@ -103,7 +115,7 @@ def test_what_needs_all_gradients_is_left_out_where_one_is_withheld():
 
 
 def test_remedies_are_measured_on_the_same_updates():
-    report = audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=4))
+    report = audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=4, seconds=1e9))
     remedies = report.remedies.set_index("remedy")
     assert list(remedies.index)[:3] == ["as it is", "last layer not shared", "largest 1 % of each tensor sent"]
     assert remedies.loc["last layer not shared", "attack"] == "GDBR"
@@ -213,8 +225,8 @@ def test_one_image_inversion_if_it_is_asked_for():
     options = {"model": model, "shape": (3, 16, 16), "batch_size": 1, "trials": 1}
     found = audit(Setup(**options, images=1.0)).images
     assert (found.attack, found.why) == ("InvG", "")
-    assert found.iterations > 1
-    assert found.psnr == pytest.approx(found.psnr)
+    assert found.iterations >= 1  # how many depends on the machine
+    assert all(math.isfinite(value) for value in (found.psnr, found.guess))
     several = {"images": 0.1, "algorithm": "fedavg", "steps": 2, "lr": 0.01}
     assert audit(Setup(**options, **several)).images.attack == "AGIC"
     assert audit(Setup(**options)).images is None
