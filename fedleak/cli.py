@@ -1,4 +1,4 @@
-"""The `fedleak` command: run a chapter, build the book, look after the data."""
+"""The `fedleak` command: run a chapter, build the book, audit a set-up, look after the data."""
 
 from datetime import date
 from enum import StrEnum
@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from fedleak import notebooks
+from fedleak.audit import cli as audit_cli
 from fedleak.data.cli import app as data_app
 
 
@@ -68,7 +69,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="What a federated-learning update gives away: run the chapters, build the book, look after the data.",
+    help="What a federated-learning update gives away: run the chapters, build the book, "
+    "audit your own set-up, look after the data.",
     epilog="`fedleak COMMAND --help` explains a command and gives examples.",
 )
 
@@ -216,4 +218,5 @@ def _parse(pair: str) -> tuple[str, Any]:
     return name, text
 
 
+app.command("audit", epilog=audit_cli.EPILOG)(audit_cli.command)
 app.add_typer(data_app, name="data")

@@ -190,6 +190,21 @@ def data_sets() -> str:
     )
 
 
+def audit(example: Path, figure: Path) -> str:
+    """Return the report on the page's example set-up, and draw its figure."""
+    from fedleak.audit import audit, drawing
+    from fedleak.audit.cli import load
+
+    report = audit(load(example))
+    figure.write_text(drawing.svg(report.figure()), encoding="utf-8")
+    return report.to_markdown(figure=f"/book/_generated/{figure.name}", level=3)
+
+
+def up_to_date(path: Path, *sources: Path) -> bool:
+    """Say whether a file is newer than all files that it is made from."""
+    return path.is_file() and path.stat().st_mtime > max(source.stat().st_mtime for source in sources)
+
+
 def keep(app: Sphinx, fragments: dict[str, str]) -> None:
     """Write fragments; one that says what it said before keeps its date, so that its page is not read again."""
     folder = Path(app.srcdir) / "book" / "_generated"
@@ -201,17 +216,19 @@ def keep(app: Sphinx, fragments: dict[str, str]) -> None:
 
 
 def write(app: Sphinx) -> None:
-    """Write the fragments."""
+    """Write the fragments; the example of an audit, which takes seconds, only when something it is made from changed."""
     papers = comparisons(Path(app.srcdir) / "_build" / "executed" / "results")
-    keep(
-        app,
-        {
-            "scoreboard_in_short": scoreboard_in_short(papers),
-            "scoreboard": scoreboard(papers),
-            "threat_models": threat_models(),
-            "data_sets": data_sets(),
-        },
-    )
+    fragments = {
+        "scoreboard_in_short": scoreboard_in_short(papers),
+        "scoreboard": scoreboard(papers),
+        "threat_models": threat_models(),
+        "data_sets": data_sets(),
+    }
+    folder, example = Path(app.srcdir) / "book" / "_generated", Path(app.srcdir) / "book" / "audit_example.py"
+    folder.mkdir(exist_ok=True)
+    if not up_to_date(folder / "audit.md", example, *Path(notebooks.__file__).parent.rglob("*.py")):
+        fragments["audit"] = audit(example, folder / "audit.svg")
+    keep(app, fragments)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -9,7 +9,7 @@ from torch import nn
 from fedleak.models.bridged import MLP6, AlexNet, positive_, resnet_conv, vgg11, without_biases
 from fedleak.models.chain import Chain, Link, chain
 from fedleak.models.deep import ACTIVATIONS, FCN3, count_parameters, replace_relu, resnet, vgg, vgg_bn
-from fedleak.models.head import Head, HeadPass, batch_dependent, head, head_pass, input_shape
+from fedleak.models.head import Head, HeadPass, batch_dependent, head, head_pass, input_shape, remember_passes
 from fedleak.models.wide import WideResNet
 from fedleak.models.zoo import CNN, LeNet, ResNet20, uniform_
 
@@ -28,6 +28,7 @@ __all__ = [
     "input_shape",
     "names",
     "positive_",
+    "remember_passes",
     "without_biases",
 ]
 

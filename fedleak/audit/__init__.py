@@ -1,0 +1,7 @@
+"""What your own set-up gives away: every attack that applies to it, measured, and a report."""
+
+from fedleak.audit.report import Report
+from fedleak.audit.run import audit
+from fedleak.audit.setup import Setup
+
+__all__ = ["Report", "Setup", "audit"]

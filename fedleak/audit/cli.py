@@ -1,0 +1,105 @@
+"""`fedleak audit`: from a file that describes a set-up to a report."""
+
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedleak.audit.run import audit
+from fedleak.audit.setup import Setup
+from fedleak.audit.writing import WORDS, check_ending
+
+EXAMPLE = Path(__file__).with_name("example.py")
+EPILOG = (
+    "Examples:\n\n`fedleak audit --example > my_setup.py`\n\n`fedleak audit my_setup.py`\n\n"
+    "`fedleak audit my_setup.py --out report.html --trials 50 --seed 1`"
+)
+
+
+def command(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="A Python file that defines `setup`: a Setup, or a function.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write the report: .html, or .md (with its figure beside it).")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Attack so many updates, instead of what the file says.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random, instead of what the file says.")] = None,
+    example: Annotated[
+        bool, typer.Option("--example", help="Print a file to start from, and do nothing else.")
+    ] = False,
+) -> None:
+    """Measure what the updates of your own model give away, to whom, and what would reduce it.
+
+    Runs FILE, which is your own code, and every attack that applies to what it describes. Without --out the report is
+    printed as Markdown. Under 2 minutes for a ResNet-18 at 32 x 32 on a CPU.
+    """
+    if example:
+        typer.echo(EXAMPLE.read_text(encoding="utf-8"), nl=False)
+        return
+    if file is None:
+        raise ValueError("say which file to audit; `fedleak audit --example` prints one to start from")
+    if out is not None:
+        check_ending(out)
+    setup = load(file)
+    setup = replace(setup, trials=setup.trials if trials is None else trials, seed=setup.seed if seed is None else seed)
+    report = audit(setup, progress=True)
+    if out is None:
+        typer.echo(report.to_markdown())
+        return
+    for title, text in zip(WORDS, report.headline(), strict=True):
+        typer.echo(f"{title}. {text}\n")
+    for path in report.save(out):
+        typer.echo(f"wrote {path}")
+
+
+def load(path: Path) -> Setup:
+    """Run a file and return the set-up that it defines; files beside it can be imported.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it fails (the message names the line), or defines no `setup`, or one of another type.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}; `fedleak audit --example` prints one to start from")
+    where = str(path.resolve())
+    with _beside(path.resolve().parent), _told(where):
+        found: Any = runpy.run_path(where, run_name="fedleak_audit").get("setup")
+    if not isinstance(found, Setup) and callable(found):
+        with _beside(path.resolve().parent), _told(where):
+            found = found()
+    if not isinstance(found, Setup):
+        is_what = "defines no `setup`" if found is None else f"gives a setup of type {type(found).__name__}"
+        raise ValueError(f"{path.name} {is_what}: write `setup = fedleak.audit.Setup(...)`, or a function for it")
+    return found
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+
+
+@contextmanager
+def _told(where: str) -> Iterator[None]:
+    """Turn what goes wrong in the user's file into one line that says where."""
+    try:
+        yield
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == where]
+        line = error.lineno if isinstance(error, SyntaxError) and error.filename == where else (lines or [None])[-1]
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ValueError(f"{Path(where).name}, line {line}: {kind}{text}") from error

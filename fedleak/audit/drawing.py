@@ -1,0 +1,88 @@
+"""The figure of an audit: every attack beside the guesses, and what each remedy leaves."""
+
+import io
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from fedleak.audit.report import Report
+
+LOOK: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedleak",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+}
+_COLOURS = sns.color_palette("colorblind", 10)
+ADVERSARY = {
+    "shared gradients": (_COLOURS[3], "o"),
+    "white-box model": (_COLOURS[1], "s"),
+    "auxiliary knowledge": (_COLOURS[0], "D"),
+    "white-box model, last layer withheld": (_COLOURS[4], "^"),
+    "malicious server, secure aggregation": (_COLOURS[2], "P"),
+}
+OTHER = (_COLOURS[7], "v")
+
+
+def figure(report: "Report") -> Figure:
+    """Draw two panels of dots with 95 % intervals over the instance accuracy; the guesses are lines."""
+    attacks = report.table[report.table["attack"].isin(report.ranking())]
+    remedies = report.remedies.iloc[1:]
+    count = int(attacks["n"].max()) if len(attacks) else 0
+    rows = [max(len(attacks), 1), max(len(remedies), 1)]
+    with mpl.rc_context(LOOK):
+        drawn = Figure(figsize=(5.4, 2.6 + 0.32 * rows[0] + 0.66 * rows[1]), layout="constrained")
+        top, bottom = drawn.subplots(2, 1, height_ratios=[rows[0] + 0.6, 2 * rows[1] + 0.6], sharex=True)
+        _dots(top, attacks, list(attacks["attack"]))
+        top.set_title("Attacks, on the updates as they are shared", loc="left", fontsize="medium")
+        names = [f"{textwrap.fill(row['remedy'], 22)}\n({row['attack']})" for _, row in remedies.iterrows()]
+        _dots(bottom, remedies, names)
+        bottom.set_title("With one remedy on top: the best attack left", loc="left", fontsize="medium")
+        bottom.set_xlabel(f"labels named right (instance accuracy)\nn = {count} updates; bars: 95 % intervals")
+        for axes in (top, bottom):
+            _guesses(axes, report)
+            axes.set_xlim(-0.02, 1.02)
+        handles = {
+            label: h for axes in (top, bottom) for h, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
+        drawn.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=2, frameon=False, fontsize="small"
+        )
+    return drawn
+
+
+def _dots(axes: Axes, table: pd.DataFrame, names: list[str]) -> None:
+    for place, (_, row) in enumerate(table.iterrows()):
+        colour, marker = ADVERSARY.get(row["adversary"], OTHER)
+        if not row["n"]:
+            continue
+        axes.plot([row["iacc_low"], row["iacc_high"]], [place, place], color=colour, linewidth=2.2)
+        axes.plot(row["iacc"], place, color=colour, marker=marker, markersize=7, linestyle="", label=row["adversary"])
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
+    if not names:
+        axes.text(0.5, 0.0, "none", ha="center", va="center")
+
+
+def _guesses(axes: Axes, report: "Report") -> None:
+    for name, line in (("random guess", ":"), ("prior-only guess", "--")):
+        mean = report.table.set_index("attack").loc[name, "iacc"]
+        axes.axvline(mean, color="#444444", linestyle=line, linewidth=1.4, label=f"{name} ({mean:.2f})")
+
+
+def svg(drawn: Figure) -> str:
+    """Return a figure as SVG with real text, the same for the same figure."""
+    stream = io.StringIO()
+    with mpl.rc_context(LOOK):
+        drawn.savefig(stream, format="svg", metadata={"Date": None})
+    return stream.getvalue()

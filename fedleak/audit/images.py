@@ -1,0 +1,98 @@
+"""One short image inversion, where it is asked for: how near it comes in the time that it is given."""
+
+import time
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fedleak.attacks.registry import get
+from fedleak.audit.case import Case, Round
+from fedleak.audit.untried import image_attack
+from fedleak.errors import WithheldParameter
+from fedleak.federated import Update
+from fedleak.metrics import paired, psnr
+
+if TYPE_CHECKING:
+    from fedleak.audit.report import Report
+
+FIRST, MOST = 5, 10_000
+"""Iterations that the speed is measured with (after one to warm up), and those after which no more are made."""
+
+
+@dataclass(frozen=True)
+class ImageResult:
+    """How near one inversion of one update came.
+
+    Parameters
+    ----------
+    attack
+        Its name.
+    iterations, seconds
+        How long it ran.
+    psnr, guess
+        Mean peak signal-to-noise ratio in dB, of the reconstructions and of as many other samples of the same data,
+        each set brought into the best order.
+    why
+        Why there is no result, if there is none.
+    """
+
+    attack: str
+    iterations: int = 0
+    seconds: float = 0.0
+    psnr: float = float("nan")
+    guess: float = float("nan")
+    why: str = ""
+
+
+def invert_once(case: Case, done: Round, seen: Update, report: "Report") -> ImageResult:
+    """Invert the first trial's update for about as long as the set-up allows; labels are those that are recovered.
+
+    The number of iterations follows from the time that the first few take, so it depends on the machine.
+    """
+    attack, view = get(image_attack(case.setup)), case.view(seen)
+    truth = done.x[0].flatten(0, 1)
+    why = f"the adversary lacks: {'; '.join(lacks)}" if (lacks := attack.lacking(view)) else ""
+    if truth.dim() != 4 or min(truth.shape[2:]) < 11:
+        why = f"it is for images of at least 11 x 11 pixels, and the inputs are of shape {case.shape}"
+    elif truth.min() < 0 or truth.max() > 1:
+        why = "it looks for pixels in [0, 1]; the data are not, so put the normalisation into the model"
+    if why:
+        return ImageResult(attack.name, why=why)
+    started = time.perf_counter()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            options = {"labels": _labels(case, seen, report), "seed": case.setup.seed}
+            for iterations in (1, FIRST):
+                begun = time.perf_counter()
+                attack(seen, case.attacked, adversary=view, iterations=iterations, **options)
+            each = (time.perf_counter() - begun) / FIRST
+            left = case.setup.images - (time.perf_counter() - started)
+            iterations = int(min(max(left / each, 1), MOST))
+            found = attack(seen, case.attacked, adversary=view, iterations=iterations, **options)
+    except (ValueError, RuntimeError, WithheldParameter) as error:
+        return ImageResult(attack.name, why=str(error).strip().split("\n")[0])
+    generator = torch.Generator().manual_seed(case.setup.seed)
+    others = case.aux.x[torch.randint(len(case.aux), (len(truth),), generator=generator)].to(truth)
+    near, guess = (float(psnr(paired(images.to(truth), truth), truth).mean()) for images in (found, others))
+    return ImageResult(attack.name, iterations, time.perf_counter() - started, near, guess)
+
+
+def _labels(case: Case, seen: Update, report: "Report") -> Tensor:
+    """Return the labels that the best label attack of the audit reads off the update, ``[samples]``.
+
+    Raises
+    ------
+    ValueError
+        If no label attack names as many labels as there are samples.
+    """
+    view = case.view(seen)
+    for name in report.ranking():
+        attack = get(name)
+        counts = attack(seen, case.attacked, adversary=view, **case.options(attack, view, 1))
+        if int(counts.sum()) == seen.samples:
+            return torch.arange(len(counts)).repeat_interleave(counts.cpu())
+    raise ValueError("it needs the labels first, and no label attack names as many as there are samples")

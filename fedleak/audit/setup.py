@@ -1,0 +1,141 @@
+"""What is audited: `Setup`, written down by the user and checked before anything runs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor, nn
+
+from fedleak.attacks.registry import ADVERSARIES, WITH_AUXILIARY, Adversary
+from fedleak.data import SCHEMES as COMPOSITIONS
+from fedleak.data import Images
+from fedleak.federated import Scheme
+from fedleak.federated.algorithms import SCHEMES
+from fedleak.federated.defences import Defence
+
+FEDSGD = "fedsgd"
+AS_DATA = "data"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Setup:
+    """Somebody's federated learning, as far as its updates depend on it.
+
+    Parameters
+    ----------
+    model
+        A classifier whose outputs are those of its last `nn.Linear`, or a function without arguments that makes one. It
+        is copied, and used with its weights and in its mode (training or evaluation); frozen parameters
+        (``requires_grad=False``) are neither trained nor shared.
+    shape
+        Shape of one input, say ``(3, 32, 32)``; by default that of the data, or what the model tells.
+    batch_size
+        Samples of a local step, B.
+    algorithm
+        ``"fedsgd"`` (a client shares the gradient of one batch), or one of `fedleak.federated.algorithms.SCHEMES`
+        (it shares the change of its weights). The client's first round is audited, in which no scheme has a history.
+    steps, lr, momentum, regularisation
+        Local steps and their learning rate, and what some algorithms need; see `fedleak.federated.Scheme`.
+    defences
+        Instances of the classes of `fedleak.federated.defences` and `.restricted`, applied one after the other to what
+        a client shares; or functions with the same signature.
+    data
+        Labelled samples: `fedleak.data.Images`, or a pair of tensors ``(x [N, ...], y [N])``. Half of them are the
+        clients', of the other half the adversary may have some. By default synthetic ones of the right shape.
+    composition
+        Labels of a batch: one of `fedleak.data.SCHEMES`, or ``"data"``: drawn as often as they are in the data. The
+        default is a client whose data are skewed: half of one class, a quarter of another, the rest of any.
+    adversary
+        Who attacks: one of `fedleak.attacks.registry.ADVERSARIES` or its name; by default whoever can do most.
+    clients
+        Two or more: secure aggregation over so many clients; the server sees their sum. 1: it sees every update.
+    auxiliary
+        Labelled samples a class that an adversary with auxiliary data has.
+    trials
+        Updates that are attacked.
+    seconds
+        Time after which no further trial is started; the report says how many there were.
+    images
+        Seconds to spend on ONE image inversion; 0: none is tried.
+    seed
+        Of everything that is random.
+    name
+        What the report calls the set-up; by default the model's class.
+
+    Raises
+    ------
+    ValueError
+        For values out of their range, or unknown names, with what there is.
+    """
+
+    model: nn.Module | Callable[[], nn.Module]
+    shape: Sequence[int] | None = None
+    batch_size: int = 32
+    algorithm: str = FEDSGD
+    steps: int = 1
+    lr: float = 0.1
+    momentum: float = 0.0
+    regularisation: float = 0.0
+    defences: Sequence[Defence] = ()
+    data: Images | tuple[Tensor, Tensor] | None = None
+    composition: str = "unbalanced"
+    adversary: Adversary | str | None = None
+    clients: int = 1
+    auxiliary: int = 20
+    trials: int = 20
+    seconds: float = 90.0
+    images: float = 0.0
+    seed: int = 0
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not callable(self.model):
+            raise ValueError(f"model is an nn.Module or a function that makes one, not {self.model!r}")
+        for what in ("batch_size", "clients", "auxiliary", "trials"):
+            value = getattr(self, what)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{what} is a whole number, at least 1; got {value!r}")
+        if not self.seconds > 0 or not self.images >= 0:
+            raise ValueError(f"seconds is positive and images not negative, got {self.seconds} and {self.images}")
+        if self.algorithm == FEDSGD and self.steps != 1:
+            raise ValueError(f"FedSGD has one local step, got steps={self.steps}: choose algorithm='fedavg'")
+        if self.algorithm not in (FEDSGD, *SCHEMES):
+            raise ValueError(f"unknown algorithm {self.algorithm!r}; there are: {', '.join((FEDSGD, *SCHEMES))}")
+        if self.composition not in (*COMPOSITIONS, AS_DATA):
+            raise ValueError(
+                f"unknown batch composition {self.composition!r}; there are: {', '.join((*COMPOSITIONS, AS_DATA))}"
+            )
+        object.__setattr__(self, "defences", tuple(self.defences))
+        for defence in self.defences:
+            if isinstance(defence, type) or not callable(defence):
+                raise ValueError(
+                    f"unknown defence {defence!r}: give instances, say PureNoise(sigma=0.01, seed=0), Sparsification("
+                    "discard=0.9) or Withhold(['fc.weight', 'fc.bias'])"
+                )
+        _ = self.scheme, self.attacker  # both refuse what does not fit
+
+    @cached_property
+    def scheme(self) -> Scheme | None:
+        """How a client trains; None for FedSGD."""
+        if self.algorithm == FEDSGD:
+            return None
+        return Scheme(self.algorithm, self.lr, self.steps, self.momentum, self.regularisation)  # type: ignore[arg-type]
+
+    @cached_property
+    def attacker(self) -> Adversary:
+        """Who attacks, with the place to look from that secure aggregation leaves."""
+        chosen = self.adversary
+        if chosen is None:
+            if self.clients == 1:
+                return WITH_AUXILIARY
+            return Adversary("malicious server with auxiliary data", WITH_AUXILIARY.has, "aggregate", "malicious")
+        if isinstance(chosen, str):
+            named = {adversary.name: adversary for adversary in ADVERSARIES}
+            if chosen not in named:
+                raise ValueError(f"unknown adversary {chosen!r}; there are: {', '.join(map(repr, named))}")
+            chosen = named[chosen]
+        if not isinstance(chosen, Adversary):
+            raise ValueError(f"adversary is an Adversary of fedleak.attacks.registry or its name, not {chosen!r}")
+        if chosen.sees == "aggregate" and self.clients == 1:
+            raise ValueError(f"the adversary {chosen.name!r} sees an aggregate: say of how many clients, clients=10")
+        return chosen if self.clients == 1 else Adversary(chosen.name, chosen.has, "aggregate", chosen.server)

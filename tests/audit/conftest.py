@@ -1,0 +1,18 @@
+"""Seeded tests, and data that can be told apart."""
+
+import pytest
+import torch
+
+from fedleak.data.embedded import synthetic
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def coloured():
+    """Return 400 images 3 x 8 x 8 of five classes, and their labels."""
+    x, y, _ = synthetic("train", (3, 8, 8), 5, 400)
+    return x, y

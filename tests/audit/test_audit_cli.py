@@ -1,0 +1,98 @@
+"""`fedleak audit`: from a file to a report, and one clear line for every mistake."""
+
+import pytest
+from typer.testing import CliRunner
+
+from fedleak import cli
+from fedleak.audit import Setup
+from fedleak.audit.case import prepare
+from fedleak.audit.cli import EXAMPLE, load
+
+GOOD = """
+from torch import nn
+from fedleak.audit import Setup
+setup = Setup(model=nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), shape=(6,), batch_size=4, trials=5)
+"""
+
+
+def invoke(*words):
+    return CliRunner().invoke(cli.app, ["audit", *map(str, words)])
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text, name="my_setup.py"):
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+def test_help_has_examples():
+    result = invoke("--help")
+    assert result.exit_code == 0
+    assert "fedleak audit my_setup.py" in result.output
+
+
+def test_a_report_is_printed(written):
+    result = invoke(written(GOOD), "--trials", 3)
+    assert result.exit_code == 0, result.output
+    assert "**What leaks.**" in result.stdout
+    assert "| 3 |" in result.stdout
+
+
+@pytest.mark.parametrize("ending", ["html", "md"])
+def test_a_report_is_written(written, tmp_path, ending):
+    out = tmp_path / f"report.{ending}"
+    result = invoke(written(GOOD), "--out", out, "--trials", 3, "--seed", 7)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("What leaks. ")
+    assert f"wrote {out}" in result.stdout.replace("\n", "")
+    assert "seed 7" in out.read_text()
+
+
+def test_a_function_and_a_file_beside_it_will_do(written):
+    written("from torch import nn\ndef net():\n    return nn.Linear(6, 3)\n", "own_net_beside.py")
+    text = "def setup():\n    from own_net_beside import net\n    return Setup(model=net)\n"
+    text = "from fedleak.audit import Setup\n" + text
+    assert load(written(text)).batch_size == 32
+
+
+def test_the_example_is_a_file_that_works(written):
+    result = invoke("--example")
+    assert result.exit_code == 0
+    assert result.stdout == EXAMPLE.read_text()
+    setup = load(written(result.stdout))
+    assert isinstance(setup, Setup)
+    assert prepare(setup).n_classes == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\n", "my_setup.py defines no `setup`"),
+        ("setup = 3\n", "gives a setup of type int"),
+        ("def setup():\n    pass\n", "defines no `setup`"),
+        ("\n\nimport nothing_like_this\n", "my_setup.py, line 3: ModuleNotFoundError: No module named"),
+        ("x = 1\nsetup = 1 / 0\n", "my_setup.py, line 2: ZeroDivisionError: division by zero"),
+        ("def setup():\n    x = 1\n    return x.y\n", "my_setup.py, line 3: AttributeError"),
+        ("x = (\n", "my_setup.py, line 1: SyntaxError"),
+        (GOOD.replace("batch_size=4", "batch_size=0"), "my_setup.py, line 4: batch_size is a whole number"),
+        (GOOD.replace("shape=(6,)", "shape=(7,)"), "does not take 2 inputs of shape"),
+        (GOOD.replace("nn.Linear(8, 3))", "nn.Linear(8, 3), nn.Softmax(1))"), "the last layer has to be linear"),
+        (GOOD.replace("trials=5", "algorithm='fedfoo'"), "unknown algorithm 'fedfoo'"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_clear_line(written, text, message):
+    result = invoke(written(text))
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_mistake_in_the_call_is_one_clear_line(written, tmp_path):
+    assert "say which file" in invoke().stderr
+    assert "no file" in invoke(tmp_path / "none.py").stderr
+    result = invoke(written(GOOD), "--out", tmp_path / "r.pdf")
+    assert "ends in .html or .md" in result.stderr
+    assert "trials is a whole number" in invoke(written(GOOD), "--trials", 0).stderr

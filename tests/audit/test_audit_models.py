@@ -1,0 +1,101 @@
+"""Any classifier whose last layer is linear: torchvision's, and some that are in no zoo."""
+
+import copy
+
+import pytest
+import torch
+from audit_networks import Patches, Residual, mlp
+from torch import nn
+from torchvision import models as vision
+
+from fedleak.audit import Setup, audit
+from fedleak.data.embedded import synthetic
+
+
+def vit(**options):
+    sizes = {"image_size": 16, "patch_size": 4, "num_layers": 2, "num_heads": 2, "hidden_dim": 16, "mlp_dim": 32}
+    return vision.VisionTransformer(**sizes, num_classes=5, **options)
+
+
+def convnext():
+    block = vision.convnext.CNBlockConfig
+    return vision.ConvNeXt([block(8, 16, 1), block(16, None, 1)], stochastic_depth_prob=0.2, num_classes=5)
+
+
+MODELS = {
+    "resnet18, training": (lambda: vision.resnet18(num_classes=10), (3, 32, 32)),
+    "mobilenet_v3_small": (lambda: vision.mobilenet_v3_small(num_classes=10), (3, 32, 32)),
+    "vit with dropout": (lambda: vit(dropout=0.1), (3, 16, 16)),
+    "vit": (vit, (3, 16, 16)),
+    "convnext with stochastic depth": (convnext, (3, 16, 16)),
+    "patches": (Patches, (3, 16, 16)),
+    "residual": (Residual, (20,)),
+    "mlp": (mlp, (3, 8, 8)),
+    "on a series": (lambda: nn.Sequential(nn.Conv1d(2, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(112, 3)), (2, 16)),
+    "linear": (lambda: nn.Linear(7, 3), (7,)),
+    "double precision": (lambda: mlp().double(), (3, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_is_audited_and_left_as_it_was(name):
+    make, shape = MODELS[name]
+    model = make()
+    before = copy.deepcopy(model.state_dict())
+    report = audit(Setup(model=model, shape=shape, batch_size=4, trials=1, auxiliary=4))
+    assert len(report.ranking()) >= 5
+    assert "LLG" in report.ranking()
+    assert report.table.set_index("attack").loc["LLG", "iacc"] >= 0.25
+    for key, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[key]), key
+    assert not hasattr(model, "input_shape")
+
+
+@pytest.mark.parametrize("make", [mlp, lambda: vit(dropout=0.3), Patches])
+def test_dropout_does_not_blind_the_server(make):
+    model = make()
+    shape = (3, 8, 8) if isinstance(model, nn.Sequential) else (3, 16, 16)
+    report = audit(Setup(model=model, shape=shape, batch_size=16, trials=4, auxiliary=10))
+    best = report.table.iloc[0]
+    assert best["leaks"]
+    assert best["iacc"] > 0.8
+
+
+def test_a_head_without_bias_leaves_out_what_reads_the_bias():
+    report = audit(Setup(model=Patches(), shape=(3, 16, 16), batch_size=8, trials=2))
+    why = dict(report.untried)
+    assert "lacks: gradient of the last layer's bias" in why["iLRG"]
+    assert "lacks: gradient of the last layer's bias" in why["RLU"]
+    assert "LLG+" in report.ranking()
+
+
+def test_frozen_layers_are_neither_trained_nor_shared():
+    model = Residual()
+    for parameter in [*model.a.parameters(), *model.b.parameters()]:
+        parameter.requires_grad_(False)
+    setup = Setup(model=model, shape=(20,), batch_size=8, trials=2, algorithm="fedavg", steps=2, lr=0.1)
+    report = audit(setup)
+    assert "8 samples a step" in report.to_markdown()
+    assert report.facts["parameters"] == 4 * 33
+    assert report.facts["withheld"] == []
+    assert {"iLRG", "RLU"} <= set(report.ranking())
+
+
+def test_a_trained_model_is_recognised_and_an_untrained_one_too():
+    x, y, _ = synthetic("train", (3, 8, 8), 5, 400)
+    model = mlp()
+    options = {"shape": (3, 8, 8), "data": (x, y), "batch_size": 8, "trials": 1}
+    fresh = audit(Setup(model=model, **options))
+    assert fresh.facts["trained"] is False
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(60):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+    trained = audit(Setup(model=model, **options))
+    assert trained.facts["trained"] is True
+    assert trained.facts["accuracy"] > 0.9
+    assert "it is trained" in trained.to_markdown()
+    unknown = audit(Setup(model=model, **{**options, "data": None}))
+    assert unknown.facts["trained"] is None
+    assert "No data were given" in unknown.to_markdown()

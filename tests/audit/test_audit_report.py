@@ -1,0 +1,141 @@
+"""The report: what its first three lines say, and that Markdown, HTML and figure agree with the table."""
+
+import html.parser
+import re
+
+import pytest
+from audit_networks import Residual, mlp
+
+from fedleak.audit import Setup, audit
+from fedleak.audit.writing import percent
+
+
+@pytest.fixture(scope="module")
+def report():
+    import torch
+
+    torch.manual_seed(0)
+    return audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=5, seconds=1e9, name="my_net *v2*"))
+
+
+def test_the_first_three_lines_say_what_to_whom_and_what_helps(report):
+    what, whom, helps = report.headline()
+    best = report.table.iloc[0]
+    assert what.startswith(f"The labels: {best['attack']} names {percent(best['iacc'])} [")
+    assert "Images: inversions apply" in what
+    assert whom.startswith("Whoever")
+    assert "last layer not shared" in helps
+    assert "not measured here" in helps
+    order = [float(value) for value in re.findall(r": (?:under |over )?(\d+) %", helps)][:-1]
+    assert order == sorted(order)
+
+
+def test_who_gets_further_is_named_from_the_weakest_up(report):
+    steps = report.by_adversary()
+    values = [row["iacc"] for _, row in steps]
+    assert values == sorted(values)
+    assert values[-1] == report.table["iacc"].max()
+
+
+def test_every_attack_of_the_registry_is_in_the_table_once(report):
+    from fedleak.attacks.registry import all_attacks
+
+    assert report.table["attack"].is_unique
+    assert set(report.table["attack"]) == {*(a.name for a in all_attacks()), "prior-only guess"}
+    assert report.table[~report.table["applies"]]["why"].str.len().gt(10).all()
+
+
+def test_intervals_hold_the_means(report):
+    tried = report.table[report.table["applies"]]
+    for metric in ("iacc", "cacc", "exact"):
+        assert (tried[f"{metric}_low"] <= tried[metric] + 1e-9).all()
+        assert (tried[metric] <= tried[f"{metric}_high"] + 1e-9).all()
+
+
+def test_markdown_holds_every_attack_and_escapes_what_it_is_told(report):
+    text = report.to_markdown("x.svg", level=2)
+    assert text.startswith("## What the updates of my\\_net \\*v2\\* give away\n")
+    for title in ("What was audited", "What each attack recovers", "What a remedy leaves", "What was not tried"):
+        assert f"\n### {title}\n" in text
+    for name in report.table["attack"]:
+        assert name.replace("*", "\\*") in text
+    assert re.search(r"!\[Share of the labels named right: [^\]]+\]\(x.svg\)", text)
+    assert "several rounds" in text
+    assert "![" not in report.to_markdown()
+
+
+class Page(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.text, self.tags = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "br", "img", "use", "path", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in self.open:
+            while self.open.pop() != tag:
+                pass
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_html_is_one_page_that_needs_nothing_else(report):
+    text = report.to_html()
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    names = [tag for tag, _ in page.tags]
+    assert names.count("h1") == names.count("svg") == names.count("main") == 1
+    assert not {"script", "link", "img", "iframe"} & set(names)
+    assert not re.search(r'(src|href)="(?!#)', re.sub(r'xlink:href="#', "", text))
+    (figure,) = [attrs for tag, attrs in page.tags if tag == "svg"]
+    assert figure["role"] == "img"
+    assert figure["aria-label"].startswith("Share of the labels named right: ")
+    assert "my_net *v2*" in "".join(page.text)
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_a_name_cannot_bring_html_in():
+    found = audit(Setup(model=Residual(), shape=(20,), trials=1, batch_size=4, name="<script>alert(1)</script>"))
+    assert "<script" not in found.to_html()
+
+
+def test_the_figure_shows_every_attack_that_was_run(report):
+    axes = report.figure().axes
+    assert [label.get_text() for label in axes[0].get_yticklabels()] == report.ranking()
+    assert len(axes[1].get_yticklabels()) == len(report.remedies) - 1
+    assert "instance accuracy" in axes[1].get_xlabel()
+
+
+def test_reports_are_written_whole(report, tmp_path):
+    assert report.save(tmp_path / "r.html") == [tmp_path / "r.html"]
+    assert (tmp_path / "r.html").read_text() == report.to_html()
+    files = report.save(tmp_path / "r.md")
+    assert [f.name for f in files] == ["r.md", "r.svg"]
+    assert "](r.svg)" in files[0].read_text()
+    with pytest.raises(ValueError, match=r"\.html or \.md"):
+        report.save(tmp_path / "r.pdf")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1, "100 %"), (0.997, "over 99 %"), (0.5, "50 %"), (0.002, "under 1 %"), (0, "0 %")]
+)
+def test_nearly_all_is_not_all(value, text):
+    assert percent(value) == text
+
+
+def test_too_few_updates_are_called_that():
+    few = audit(Setup(model=Residual(), shape=(20,), trials=2, batch_size=8))
+    assert all("Too few updates" in text for text in few.headline())
+
+
+def test_nothing_that_applies_is_said_without_an_alarm():
+    none = audit(Setup(model=Residual(), shape=(20,), trials=3, batch_size=8, adversary="no access"))
+    what, whom, _ = none.headline()
+    assert what.startswith("No label attack applies")
+    assert whom.startswith("To nobody")
+    assert none.to_html()

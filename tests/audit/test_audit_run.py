@@ -1,0 +1,235 @@
+"""What an audit measures, with whose knowledge, and what is left of it under defences."""
+
+import math
+
+import pandas as pd
+import pytest
+import torch
+from audit_networks import Residual, mlp
+from torch import nn
+
+from fedleak.attacks.labels.guess import uniform_counts
+from fedleak.attacks.registry import EAVESDROPPER, Adversary, Need, get
+from fedleak.audit import Setup, audit
+from fedleak.audit.case import fresh, prepare
+from fedleak.audit.run import Run, score
+from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
+from fedleak.federated.restricted import FedVF, Withhold
+from fedleak.metrics import counts, instance_accuracy
+
+
+def quick(**changes):
+    return Setup(
+        **{
+            "model": Residual(),
+            "shape": (20,),
+            "batch_size": 8,
+            "trials": 3,
+            "auxiliary": 10,
+            "seconds": 1e9,
+            **changes,
+        }
+    )
+
+
+def test_the_numbers_are_those_of_the_attack_itself():
+    setup = quick()
+    report = audit(setup)
+    case = prepare(setup)
+    done = case.round(1, case.sent()[0])
+    (update,) = done.updates
+    found = get("iLRG").run(update, case.attacked)
+    row = report.rows.query("attack == 'iLRG' and trial == 1 and scenario == 'as it is'").iloc[0]
+    assert row["iacc"] == instance_accuracy(found, done.truth[0]).item()
+    assert done.truth.equal(counts(done.y.flatten(1), 4))
+    assert update.samples == 8
+
+
+def test_the_same_seed_gives_the_same_rows_and_another_seed_others():
+    setup = quick(defences=[PureNoise(0.05, 0)])
+    rows = [audit(s).rows.drop(columns="seconds") for s in (setup, setup, quick(defences=setup.defences, seed=1))]
+    pd.testing.assert_frame_equal(rows[0], rows[1])
+    assert not rows[0].equals(rows[2])
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_random_guess_knows_nothing_of_the_labels(seed):
+    """Its mean is that of guesses drawn elsewhere: labels and guess are not drawn from the same stream."""
+    run = Run(prepare(quick(composition="balanced", seed=seed)), progress=False)
+    for trial in range(200):
+        run.guess(trial, run.case.round(trial, run.case.sent()[0]))
+    generator = torch.Generator().manual_seed(5)
+    one, other = (uniform_counts(8, 4, 4000, generator) for _ in range(2))
+    guess = pd.DataFrame(run.rows).query("attack == 'random guess'")
+    assert guess["iacc"].mean() == pytest.approx(instance_accuracy(one, other).mean().item(), abs=0.04)
+    assert guess["exact"].mean() < 0.1
+
+
+def test_the_prior_only_guess_follows_the_data(coloured):
+    x, y = coloured
+    y = torch.where(torch.rand(len(y), generator=torch.Generator().manual_seed(0)) < 0.9, 0, y)
+    report = audit(Setup(model=mlp(), data=(x, y), composition="data", batch_size=16, trials=10))
+    guesses = report.table.set_index("attack")["iacc"]
+    assert guesses["prior-only guess"] > 0.8 > guesses["random guess"]
+
+
+def test_an_attack_that_names_nothing_has_found_nothing():
+    truth = torch.tensor([[2, 0, 1], [1, 1, 1]])
+    assert score(torch.zeros_like(truth), truth) == {"iacc": 0.0, "cacc": pytest.approx(1 / 6), "exact": 0.0}
+    assert score(truth, truth) == {"iacc": 1.0, "cacc": 1.0, "exact": 1.0}
+
+
+def test_each_adversary_gets_no_more_than_it_has():
+    report = audit(quick(adversary="shared gradients"))
+    assert set(report.ranking()) <= {"LLG", "GI", "iDLG"}
+    assert "the model's architecture and weights" in dict(report.untried)["iLRG"]
+    white = audit(quick(adversary="white-box model"))
+    assert "labelled auxiliary data" in dict(white.untried)["RLU"]
+    assert "iLRG" in white.ranking()
+    nobody = Adversary("a logger of sizes", frozenset({Need.SAMPLE_COUNT}))
+    assert audit(quick(adversary=nobody)).ranking() == []
+
+
+def test_the_weakest_adversary_of_an_attack_is_named():
+    named = audit(quick()).adversaries
+    assert named["LLG"] == EAVESDROPPER.name
+    assert named["iLRG"] == "white-box model"
+    assert named["RLU"] == "auxiliary knowledge"
+
+
+def test_gdbr_remains_where_the_last_layer_is_withheld():
+    setup = Setup(model=mlp(), shape=(3, 8, 8), batch_size=8, trials=3, defences=[Withhold(["3.weight", "3.bias"])])
+    report = audit(setup)
+    assert report.ranking() == ["GDBR"]
+    assert report.facts["withheld"] == ["3.weight", "3.bias"]
+    assert "gradient of the last layer's weights" in dict(report.untried)["LLG"]
+    assert "last layer not shared" not in report.scenarios
+
+
+def test_what_needs_all_gradients_is_left_out_where_one_is_withheld():
+    report = audit(quick(defences=[Withhold(["a.weight"])]))
+    assert "gradients of all layers" in dict(report.untried)["RLU"]
+    assert "gradients of all layers" in dict(report.untried)["InvG"]
+    assert "no inversion applies" in report.headline()[0]
+    assert "iLRG" in report.ranking()
+
+
+def test_remedies_are_measured_on_the_same_updates():
+    report = audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=4, seconds=1e9))
+    remedies = report.remedies.set_index("remedy")
+    assert list(remedies.index)[:3] == ["as it is", "last layer not shared", "largest 1 % of each tensor sent"]
+    assert remedies.loc["last layer not shared", "attack"] == "GDBR"
+    assert remedies.loc["as it is", "iacc"] == report.table["iacc"].max()
+    strong, weak = (next(name for name in remedies.index if f"({k} ×" in name) for k in (10, 1))
+    assert remedies.loc[strong, "iacc"] < remedies.loc[weak, "iacc"]
+    assert (remedies["n"] == 4).all()
+
+
+def test_a_model_with_nothing_below_the_head_has_no_head_to_withhold():
+    report = audit(quick(model=nn.Linear(20, 4)))
+    assert "last layer not shared" not in report.scenarios
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"algorithm": "fedavg"},
+        {"algorithm": "sgdm", "momentum": 0.5},
+        {"algorithm": "nag", "momentum": 0.5},
+        {"algorithm": "scaffold"},
+        {"algorithm": "fedprox", "regularisation": 0.1},
+        {"algorithm": "feddyn", "regularisation": 0.1},
+        {"algorithm": "feddc", "regularisation": 0.1},
+    ],
+    ids=lambda fields: fields["algorithm"],
+)
+def test_every_algorithm_is_audited(algorithm):
+    report = audit(quick(steps=3, lr=0.05, **algorithm))
+    rlu = report.table.set_index("attack").loc["RLU"]
+    assert rlu["applies"]
+    assert rlu["iacc"] > rlu["prior_guess"]
+    assert report.facts["samples"] == 24
+
+
+def test_secure_aggregation_leaves_the_cheating_server():
+    setup = Setup(model=mlp(), shape=(3, 8, 8), batch_size=8, trials=3, clients=4)
+    report = audit(setup)
+    assert report.ranking() == ["LIA-SA"]
+    assert report.table.iloc[0]["exact"] == 1
+    assert "one client's own update" in dict(report.untried)["LLG"]
+    assert "cheats" in report.headline()[1]
+    assert audit(Setup(model=mlp(), shape=(3, 8, 8), clients=4, trials=2, adversary="white-box model")).ranking() == []
+
+
+def test_secure_aggregation_that_cannot_be_fished_says_why():
+    report = audit(quick(model=nn.Linear(20, 4), clients=3))
+    assert report.ranking() == []
+    assert "LIA-SA" in dict(report.untried)
+
+
+def test_defences_start_without_memory():
+    made = [PureNoise(0.5, 3), ClippedNoise(1.0, 0.5, 3), Sparsification(0.5), FedVF(["a"], every=2)]
+    for defence in made:
+        assert type(fresh(defence, 1)) is type(defence)
+        assert fresh(defence, 1) is not defence
+    kept = made[2]
+    assert audit(quick(defences=[kept])).ranking()
+    assert kept.residual == {}
+
+
+def test_a_function_can_be_a_defence():
+    def halved(updates, clients):
+        return {name: t / 2 for name, t in updates.items()}
+
+    report = audit(quick(defences=[halved]))
+    assert report.facts["defences"] == ["halved"]
+    assert report.ranking()
+
+
+def test_an_attack_that_fails_now_and_then_says_how_often(monkeypatch):
+    attack, calls = get("LLG"), []
+
+    def flaky(update, model):
+        calls.append(1)
+        if len(calls) == 2:
+            raise ValueError("too flat")
+        return attack_run(update, model)
+
+    attack_run = attack.run
+    object.__setattr__(attack, "run", flaky)
+    monkeypatch.setattr("fedleak.audit.run.remedies", lambda *_: {})
+    try:
+        report = audit(quick())
+    finally:
+        object.__setattr__(attack, "run", attack_run)
+    assert report.partly == {"LLG": "failed in 1 of its trials: too flat"}
+    assert report.table.set_index("attack").loc["LLG", "n"] == 2
+
+
+def test_the_time_limit_ends_the_trials_and_is_told():
+    report = audit(quick(trials=500, seconds=0.05))
+    assert 1 <= report.table["n"].max() < 500
+    assert "the limit is 0.05 s" in report.to_markdown()
+
+
+def test_an_expensive_attack_gives_way_to_the_others():
+    run = Run(prepare(quick(seconds=3.0)), progress=False)
+    run.spent["as it is", "LLG"] = 2.0
+    run.trials()
+    assert ("as it is", "LLG") in run.over
+    assert sum(row["attack"] == "LLG" for row in run.rows if row["scenario"] == "as it is") == 1
+
+
+def test_one_image_inversion_if_it_is_asked_for():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(392, 5))
+    options = {"model": model, "shape": (3, 16, 16), "batch_size": 1, "trials": 1}
+    found = audit(Setup(**options, images=1.0)).images
+    assert (found.attack, found.why) == ("InvG", "")
+    assert found.iterations >= 1  # how many depends on the machine
+    assert all(math.isfinite(value) for value in (found.psnr, found.guess))
+    several = {"images": 0.1, "algorithm": "fedavg", "steps": 2, "lr": 0.01}
+    assert audit(Setup(**options, **several)).images.attack == "AGIC"
+    assert audit(Setup(**options)).images is None
+    withheld = audit(Setup(**options, images=2.0, defences=[Withhold(["0.weight"])])).images
+    assert "gradients of all layers" in withheld.why
+    assert "at least 11 x 11" in audit(quick(images=1.0)).images.why

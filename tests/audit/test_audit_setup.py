@@ -1,0 +1,164 @@
+"""What a set-up refuses, and in which words."""
+
+import dataclasses
+
+import pytest
+import torch
+from audit_networks import Residual, mlp
+from torch import nn
+
+from fedleak.attacks.registry import MALICIOUS_AGGREGATOR, WITH_AUXILIARY
+from fedleak.audit import Setup, audit
+from fedleak.audit.case import prepare
+from fedleak.data import load
+from fedleak.federated.defences import PureNoise
+from fedleak.federated.restricted import Withhold
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "resnet18"}, "model is an nn.Module or a function"),
+        ({"batch_size": 0}, "batch_size is a whole number, at least 1; got 0"),
+        ({"trials": 2.5}, "trials is a whole number"),
+        ({"seconds": 0}, "seconds is positive"),
+        ({"images": -1}, "images not negative"),
+        ({"algorithm": "fedsam"}, "unknown algorithm 'fedsam'; there are: fedsgd, fedavg, sgdm"),
+        ({"steps": 3}, "choose algorithm='fedavg'"),
+        ({"algorithm": "fedavg", "lr": -1}, "the learning rate is positive"),
+        ({"algorithm": "fedprox"}, "regularisation is positive"),
+        ({"algorithm": "fedavg", "momentum": 0.9}, "momentum is in"),
+        ({"defences": ["noise"]}, "unknown defence 'noise': give instances"),
+        ({"defences": [PureNoise]}, "unknown defence"),
+        ({"composition": "skewed"}, "unknown batch composition 'skewed'; there are: balanced"),
+        ({"adversary": "mallory"}, "unknown adversary 'mallory'; there are: 'no access'"),
+        ({"adversary": 3}, "adversary is an Adversary"),
+        ({"adversary": MALICIOUS_AGGREGATOR}, "say of how many clients"),
+    ],
+)
+def test_a_set_up_refuses(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Setup(**{"model": mlp(), **changes})
+
+
+def test_a_set_up_is_frozen_and_its_list_of_defences_too():
+    setup = Setup(model=mlp(), defences=[PureNoise(0.1, 0)])
+    assert isinstance(setup.defences, tuple)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setup.trials = 3
+    assert dataclasses.replace(setup, trials=3).trials == 3
+
+
+def test_the_strongest_adversary_is_the_default():
+    assert Setup(model=mlp()).attacker is WITH_AUXILIARY
+    many = Setup(model=mlp(), clients=5).attacker
+    assert (many.sees, many.server) == ("aggregate", "malicious")
+    assert Setup(model=mlp(), clients=5, adversary="auxiliary knowledge").attacker.sees == "aggregate"
+
+
+class Squeeze(nn.Module):
+    """Ends in a convolution, as SqueezeNet does; a linear layer stands before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.last = nn.Linear(3, 3), nn.Conv2d(3, 4, 1)
+
+    def forward(self, x):
+        return self.last(self.gate(x.movedim(1, -1)).movedim(-1, 1)).mean((2, 3))
+
+
+class Two(nn.Module):
+    """Creates its classifier before the rest."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.body = nn.Linear(20, 20), nn.Linear(20, 20)
+
+    def forward(self, x):
+        return self.head(self.body(x).relu())
+
+
+def frozen():
+    return mlp().requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "message"),
+    [
+        (lambda: nn.Conv2d(3, 4, 3), (3, 8, 8), "has no fully connected layer"),
+        (Squeeze, (3, 8, 8), "the last layer has to be linear"),
+        (Two, (20,), "outputs are not those of its last nn.Linear, 'body'"),
+        (lambda: nn.Sequential(nn.Linear(20, 4), nn.Softmax(1)), (20,), "without a softmax"),
+        (lambda: nn.Linear(20, 1), (20,), "at least two outputs"),
+        (mlp, (3, 9, 9), r"does not take 2 inputs of shape \(3, 9, 9\) in training mode"),
+        (Residual, (21,), "does not take"),
+        (frozen, (3, 8, 8), "no parameter that is trained"),
+        (lambda: 3, (3, 8, 8), "gives a int, not an nn.Module"),
+        (
+            lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)),
+            None,
+            "pass shape",
+        ),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(make, shape, message):
+    with pytest.raises(ValueError, match=message):
+        prepare(Setup(model=make, shape=shape))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, y: (x, y + 1), "labels are 1 to 5, but the model has the classes 0 to 4"),
+        (lambda x, y: (x, -y), "labels are -4 to 0"),
+        (lambda x, y: (x[:10], y), "data are x"),
+        (lambda x, y: (x, y.double()), "y of whole numbers"),
+        (lambda x, y: ((255 * x).byte(), y), "x of floats"),
+        (lambda x, y: (x * torch.nan, y), "NaN"),
+        (lambda x, y: (x[..., :4], y), r"the data are of shape \(3, 8, 4\)"),
+        (lambda x, y: x, "a pair of tensors"),
+        (lambda x, y: (x[:1], y[:1]), "one sample"),
+        (lambda x, y: (x[y > 0], y[y > 0]), "holds no sample of 'class 0'"),
+    ],
+)
+def test_data_that_do_not_fit_are_refused(coloured, change, message):
+    with pytest.raises(ValueError, match=message):
+        prepare(Setup(model=mlp(), shape=(3, 8, 8), data=change(*coloured)))
+
+
+def test_shape_and_classes_follow_from_the_data(coloured):
+    case = prepare(Setup(model=mlp(), data=coloured, auxiliary=7))
+    assert case.shape == (3, 8, 8)
+    assert (case.n_classes, len(case.clients)) == (5, 200)
+    assert case.aux.class_counts.tolist() == [7] * 5
+    images = load("synthetic", shape=(3, 8, 8), n_classes=4, count=80)
+    named = prepare(Setup(model=mlp(), data=images, composition="data"))
+    assert named.aux.classes == ("pattern 0", "pattern 1", "pattern 2", "pattern 3", "class 4")
+
+
+def test_clients_and_adversary_share_no_sample(coloured):
+    case = prepare(Setup(model=mlp(), data=coloured, auxiliary=1000))
+    mine, theirs = ({tuple(row) for row in part.x.flatten(1).tolist()} for part in (case.clients, case.aux))
+    assert len(mine) + len(theirs) == 400
+    assert not mine & theirs
+
+
+def test_inputs_of_any_range_are_taken(coloured):
+    x, y = coloured
+    assert audit(Setup(model=mlp(), data=(20 * x - 10, y), trials=1, batch_size=8)).ranking()
+
+
+def test_a_defence_that_names_what_is_not_there_is_refused():
+    with pytest.raises(ValueError, match=r"the parameter .fc.weight.; what is left is: 1.bias, 1.weight"):
+        audit(Setup(model=mlp(), shape=(3, 8, 8), trials=1, defences=[Withhold(["fc.weight"])]))
+
+
+def test_a_client_that_diverges_is_told():
+    with pytest.raises(ValueError, match="learning rate too high"):
+        audit(Setup(model=mlp(), shape=(3, 8, 8), trials=1, algorithm="fedavg", steps=20, lr=1e30))
+
+
+def test_several_steps_under_secure_aggregation_are_refused():
+    setup = Setup(model=mlp(), shape=(3, 8, 8), trials=1, algorithm="fedavg", steps=2, clients=3)
+    with pytest.raises(ValueError, match="one local step"):
+        audit(setup)
