@@ -19,12 +19,16 @@ def run(request, tmp_path_factory):
     before = book.read_bytes() if book.exists() else None
     notebooks.execute(request.param, device="cpu", parameters={"trials": TRIALS, "seed": 1}, out=out, progress=False)
     assert (book.read_bytes() if book.exists() else None) == before, "--out must leave the book's numbers alone"
-    comparison = json.loads(out.with_suffix(".comparison.json").read_text(encoding="utf-8"))
+    comparison = None
+    if paths.published(request.param).is_file():
+        comparison = json.loads(out.with_suffix(".comparison.json").read_text(encoding="utf-8"))
     return request.param, nbformat.read(out, as_version=4), comparison
 
 
 def test_every_published_item_has_a_row_with_a_status_and_a_reason_if_it_was_not_attempted(run):
     name, _, comparison = run
+    if comparison is None:
+        pytest.skip("no paper stands behind this notebook")
     assert {row["id"] for row in comparison["rows"]} == set(load_published(name)[1])
     assert comparison["this run"]
     for row in comparison["rows"] + comparison["this run"]:

@@ -13,7 +13,7 @@ from typing import Any
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
-from fedleak import notebooks
+from fedleak import notebooks, paths
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +50,11 @@ def number(value: Any) -> str:
 
 
 def comparisons(folder: Path) -> list[dict[str, Any]]:
-    """Read the chapters' comparisons with their papers, in the book's order."""
+    """Read the chapters' comparisons with their papers, in the book's order; a notebook without a paper has none."""
     found = []
     for chapter in notebooks.chapters():
+        if not paths.published(chapter).is_file():
+            continue
         path = folder / f"{chapter}.json"
         if path.is_file():
             found.append({"chapter": chapter} | json.loads(path.read_text(encoding="utf-8")))
