@@ -115,6 +115,12 @@ def test_a_chapter_without_comparison_is_a_warning(warnings, tmp_path, monkeypat
     assert warning.startswith("llg has left no comparison")
 
 
+def test_a_notebook_without_a_paper_needs_no_comparison(warnings, tmp_path, monkeypatch):
+    monkeypatch.setattr(notebooks, "chapters", lambda: ["arena"])
+    assert not generated.comparisons(tmp_path)
+    assert not warnings
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [

@@ -14,7 +14,7 @@ from typing import Any
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
-from fedleak import notebooks
+from fedleak import notebooks, paths
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +56,11 @@ def plain(text: Any) -> str:
 
 
 def comparisons(folder: Path) -> list[dict[str, Any]]:
-    """Read the chapters' comparisons with their papers, in the book's order."""
+    """Read the chapters' comparisons with their papers, in the book's order; a notebook without a paper has none."""
     found = []
     for chapter in notebooks.chapters():
+        if not paths.published(chapter).is_file():
+            continue
         path = folder / f"{chapter}.json"
         if path.is_file():
             found.append({"chapter": chapter} | json.loads(path.read_text(encoding="utf-8")))
@@ -216,7 +218,7 @@ def keep(app: Sphinx, fragments: dict[str, str]) -> None:
 
 
 def write(app: Sphinx) -> None:
-    """Write the fragments; the example of an audit, which takes seconds, only when something it is made from changed."""
+    """Write the fragments; the example of an audit, which takes seconds, only when its sources have changed."""
     papers = comparisons(Path(app.srcdir) / "_build" / "executed" / "results")
     fragments = {
         "scoreboard_in_short": scoreboard_in_short(papers),
