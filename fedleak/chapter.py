@@ -103,7 +103,9 @@ class Chapter:
         images = data.load(name, split, root=self.data_root or None, **options)
         self._used[f"{name}/{split}"] = images
         if self.scheduler:
-            _cluster().parcel.loadable(images, name, split, self.data_root, options)
+            from fedleak.parcel import loadable
+
+            loadable(images, name, split, self.data_root, options)
         return images
 
     @property

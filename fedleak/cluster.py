@@ -11,7 +11,7 @@ from importlib.metadata import version
 from threading import Lock
 from typing import Any, TypeVar
 
-from dask.distributed import Client, Future, as_completed
+from dask.distributed import CancelledError, Client, Future, as_completed
 from distributed import Security
 from distributed.comm import connect as comm_connect
 from distributed.comm.addressing import get_address_host_port
@@ -127,7 +127,7 @@ def compute(
                     raise
                 done.add(future)  # lost with its worker on the way here, and being computed again
                 continue
-            except asyncio.CancelledError:
+            except CancelledError:
                 # With the scheduler gone, all are cancelled; now and then it is one, whose worker died with the result.
                 lost += 1
                 if lost > LOSSES or not _answers(scheduler):
