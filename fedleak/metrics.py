@@ -1,6 +1,16 @@
-"""How well an attack did. Counts are ``[..., n]``; each metric works on any number of updates at once."""
+"""How well an attack did. Counts are ``[..., n]``; each metric works on any number of updates at once.
+
+Images are pixels ``[B, C, H, W]``, taken into [0, 1]; their metrics give a value an image, ``[B]``.
+"""
+
+import os
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 
@@ -51,3 +61,68 @@ def label_number_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
     if bool((recovered < 0).any()) or bool((truth < 0).any()):
         raise ValueError("counts are not negative")
     return (recovered == truth).double().mean(-1)
+
+
+def _pictures(found: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    if found.shape != truth.shape or found.dim() != 4:
+        raise ValueError(f"images are [B, C, H, W] both, got {tuple(found.shape)} and {tuple(truth.shape)}")
+    if not bool(torch.isfinite(found).all()):
+        raise ValueError("a reconstruction holds NaN or infinite pixels")
+    return found.detach().float().clamp(0, 1), truth.detach().float().clamp(0, 1)
+
+
+def paired(found: Tensor, truth: Tensor) -> Tensor:
+    """Return the reconstructions in the order of the originals: the assignment with the least squared error in all."""
+    found, truth = _pictures(found, truth)
+    errors = torch.cdist(truth.flatten(1), found.flatten(1)).square()
+    return found[torch.as_tensor(linear_sum_assignment(errors.cpu().numpy())[1], device=found.device)]
+
+
+def psnr(found: Tensor, truth: Tensor) -> Tensor:
+    """Return the peak signal-to-noise ratio in dB, ``[B]``, for a range of 1; 100 at most, for equal images."""
+    found, truth = _pictures(found, truth)
+    return -10 * ((found - truth) ** 2).mean((1, 2, 3)).clamp(min=1e-10).log10()
+
+
+def ssim(found: Tensor, truth: Tensor) -> Tensor:
+    """Return the structural similarity, ``[B]``, at most 1 (Wang et al. 2004; 11 x 11 Gaussian window)."""
+    from torchmetrics.functional.image import structural_similarity_index_measure
+
+    found, truth = _pictures(found, truth)
+    value: Any = structural_similarity_index_measure(found, truth, data_range=1.0, reduction="none")
+    return value
+
+
+def lpips(found: Tensor, truth: Tensor) -> Tensor | None:
+    """Return the perceptual distance, ``[B]`` (Zhang et al. 2018; AlexNet), or None where its weights are not at hand.
+
+    The heads come with the package `lpips`; AlexNet's features are torchvision's: from its cache of downloads, or
+    ``weights/alexnet_features_torchvision.pth`` in the folder that ``FEDLEAK_DATA`` names.
+    """
+    network = _perceptual()
+    if network is None:
+        return None
+    found, truth = (x.expand(-1, 3, -1, -1).cpu() for x in _pictures(found, truth))
+    with torch.no_grad():
+        return network(found, truth, normalize=True).flatten()
+
+
+@cache
+def _perceptual() -> torch.nn.Module | None:
+    places = [Path(torch.hub.get_dir()) / "checkpoints" / "alexnet-owt-7be5be79.pth"]
+    if folder := os.environ.get("FEDLEAK_DATA"):
+        places.insert(0, Path(folder) / "weights" / "alexnet_features_torchvision.pth")
+    weights = next((place for place in places if place.is_file()), None)
+    if weights is None:
+        return None
+    import lpips as package
+
+    state = torch.load(weights, weights_only=True, map_location="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network = package.LPIPS(net="alex", pnet_rand=True, verbose=False)
+    # The package cuts AlexNet's features into slices and keeps their numbers.
+    slices = {name.rsplit(".", 2)[1]: name.rsplit(".", 2)[0] for name in network.net.state_dict()}
+    features = {name.removeprefix("features."): t for name, t in state.items() if name.startswith("features.")}
+    network.net.load_state_dict({f"{slices[n.split('.')[0]]}.{n}": t for n, t in features.items()})
+    return network.eval()

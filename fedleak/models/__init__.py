@@ -8,6 +8,7 @@ from torch import nn
 
 from fedleak.models.deep import FCN3, count_parameters, resnet, vgg_bn
 from fedleak.models.head import Head, HeadPass, batch_dependent, head, head_pass, input_shape
+from fedleak.models.wide import WideResNet20
 from fedleak.models.zoo import CNN, LeNet, ResNet20, uniform_
 
 __all__ = [
@@ -28,6 +29,7 @@ _BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "resnet20": ResNet20,
     "resnet20-relu": lambda shape, n: ResNet20(shape, n, activation=True),
     "fcn3": FCN3,
+    **{f"resnet20-{k}": partial(WideResNet20, width=16 * k) for k in (1, 2, 4)},
     **{f"vgg{d}_bn": partial(vgg_bn, f"vgg{d}_bn") for d in (11, 13, 16, 19)},
     **{f"resnet{d}": partial(resnet, f"resnet{d}") for d in (18, 34, 50, 101, 152)},
     "resnet18-imagenet": partial(resnet, "resnet18", small=False),
@@ -48,6 +50,7 @@ def build(name: str, shape: tuple[int, int, int], n_classes: int, *, seed: int, 
     name
         ``"cnn"``, ``"lenet"``, ``"resnet20"`` (LLG's, no activation before the head), ``"resnet20-relu"``, ``"fcn3"``,
         torchvision's ``"vgg11_bn"`` … ``"vgg19_bn"`` and ``"resnet18"`` … ``"resnet152"`` (see `fedleak.models.deep`),
+        ``"resnet20-1"``, ``"resnet20-2"`` and ``"resnet20-4"`` (16, 32 and 64 channels; see `fedleak.models.wide`),
         or ``"resnet18-imagenet"``, which keeps ImageNet's stem whatever the size of the images.
     shape
         Image shape ``(C, H, W)``.

@@ -1,19 +1,21 @@
 """DLG, deep leakage from gradients (Zhu et al., NeurIPS 2019): images and labels by matching gradients."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
-from tqdm import tqdm
 
+from fedleak.attacks.images.engine import Inversion, Recipe, invert
+from fedleak.attacks.images.objective import View
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.federated import Update
-from fedleak.models import head, input_shape
 
 ITERATIONS = 100
 """Outer L-BFGS steps in LLG's comparison (Sec. 6.1); each makes up to 20 evaluations of the gradient."""
+DLG = Recipe("DLG", "l2", box=False, optimiser="lbfgs", lr=1.0, labels=True)
+DLG_ADAM = Recipe("DLG-Adam", "l2", box=False, lr=0.1)
+"""AGIC's baseline (Sec. V-A): Adam in place of L-BFGS, which fails on deep networks; the labels are given."""
 
 
 class Match(NamedTuple):
@@ -61,48 +63,9 @@ def match(
     ValueError
         If a gradient is NaN or infinite or not of its parameter's shape, or `iterations` is below 1.
     """
-    if iterations < 1:
-        raise ValueError(f"iterations is at least 1, got {iterations}")
-    weights = {name: p.detach().requires_grad_() for name, p in model.named_parameters()}
-    buffers = {name: b.clone() for name, b in model.named_buffers()}
-    target = [update.gradient(name) for name in weights]
-    for (name, weight), gradient in zip(weights.items(), target, strict=True):
-        if gradient.shape != weight.shape:
-            raise ValueError(
-                f"the update's {name!r} has shape {tuple(gradient.shape)}, "
-                f"the model's has {tuple(weight.shape)}: is it an update of this model?"
-            )
-    if not all(torch.isfinite(t).all() for t in target):
-        raise ValueError("the update holds NaN or infinite gradients, nothing can be matched to them")
-    generator = torch.Generator().manual_seed(seed)
-    like = target[0]
-    draw = [
-        torch.randn(update.samples, *size, generator=generator).to(like).requires_grad_()
-        for size in (shape or input_shape(model), (head(model).layer.out_features,))
-    ]
-    images, label_logits = draw
-    optimiser = torch.optim.LBFGS(draw, lr=1)
-
-    def closure() -> Tensor:
-        optimiser.zero_grad()
-        logits = functional_call(model, (weights, buffers), (images,))
-        loss = -(label_logits.softmax(dim=1) * logits.log_softmax(dim=1)).sum(dim=1).mean()
-        found = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
-        distance = torch.stack([((f - t) ** 2).sum() for f, t in zip(found, target, strict=True)]).sum()
-        images.grad, label_logits.grad = torch.autograd.grad(distance, draw)
-        return distance
-
-    best = Match(images.detach().clone(), label_logits.detach().clone(), float("inf"))
-    steps: Iterable[int] = range(iterations)
-    for _ in tqdm(steps, desc="DLG", disable=not progress, leave=False):
-        before = (images.detach().clone(), label_logits.detach().clone())
-        distance = optimiser.step(closure).detach().item()  # the distance at `before`
-        if distance < best.distance:
-            best = Match(*before, distance)
-        if not all(torch.isfinite(t).all() for t in draw) or distance < 1e-12:
-            break
-    distance = closure().item()
-    return Match(images.detach(), label_logits.detach(), distance) if distance < best.distance else best
+    found = invert([View([update], model)], DLG, iterations=iterations, seed=seed, shape=shape, progress=progress)
+    assert found.label_logits is not None
+    return Match(found.images[0], found.label_logits[0], found.values.item())
 
 
 def reconstruct(updates: Update, model: nn.Module, **options: object) -> Tensor:
@@ -114,6 +77,23 @@ def recover(update: Update, model: nn.Module, **options: object) -> Tensor:
     """Recover label counts ``[n]`` that sum to ``update.samples``; options as for `match`."""
     logits = match(update, model, **options).label_logits  # type: ignore[arg-type]
     return logits.argmax(dim=1).bincount(minlength=logits.shape[1])
+
+
+def adam(
+    updates: Sequence[Update], model: nn.Module, labels: Tensor, *, simulate: bool = False, **options: Any
+) -> Inversion:
+    """Run DLG-Adam on N updates at once; see `fedleak.attacks.images.invg.invert_many` for the arguments."""
+    return invert([View(updates, model, labels, simulate=simulate)], DLG_ADAM, **options)
+
+
+def reconstruct_adam(
+    updates: Update, model: nn.Module, *, labels: Tensor | None = None, iterations: int = 1000, **options: Any
+) -> Tensor:
+    """Reconstruct by DLG-Adam, ``[samples, C, H, W]`` in [0, 1]; without `labels` by GI's rule."""
+    from fedleak.attacks.images.invg import inferred
+
+    labels = inferred(updates, model) if labels is None else labels
+    return adam([updates], model, torch.as_tensor(labels)[None], iterations=iterations, **options).images[0].clamp(0, 1)
 
 
 _NEEDS = frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL})
@@ -137,5 +117,16 @@ register(
         needs=_NEEDS,
         summary="The labels that DLG's optimisation ends with.",
         run=recover,
+    )
+)
+register(
+    Attack(
+        name="DLG-Adam",
+        goal="images",
+        paper="zhu2019dlg",
+        equation="Alg. 1; Adam as in AGIC, Sec. V-A",
+        needs=_NEEDS,
+        summary="DLG with inferred labels and Adam, which gets further on deep networks.",
+        run=reconstruct_adam,
     )
 )

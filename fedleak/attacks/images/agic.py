@@ -1,0 +1,290 @@
+"""AGIC (Xu et al., SRDS 2022): FedAvg updates as one batch, layer weights, and several epochs' updates together."""
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.images.engine import Inversion, Recipe, invert
+from fedleak.attacks.images.invg import INVG, ITERATIONS, inferred
+from fedleak.attacks.images.objective import LayerWeights, View
+from fedleak.attacks.registry import Attack, Need, register
+from fedleak.federated import Update, fedavg
+from fedleak.models import input_shape
+
+AGIC = dataclasses.replace(INVG, name="AGIC")
+"""InvG's descent: in the paper's Table IV "only layer weights" make the difference."""
+BETA = 50.0
+"""For untrained networks; 2 for trained ones (Sec. V-A)."""
+GAMMAS = (1.0, 0.1)
+"""Weight of the first epoch's updates, and of all later ones (Sec. V-A)."""
+TOLERATED = 0.1
+"""Relative error of the one-batch approximation above which `reconstruct` warns."""
+
+Shape = Literal["none", "linear", "log", "exp"]
+_SHAPES: dict[str, Callable[[float, int], float]] = {
+    "linear": lambda i, n: (i - 1) / (n - 1),
+    "log": lambda i, n: math.log(i) / math.log(n),
+    # a e^x + b, in a form that does not overflow
+    "exp": lambda i, n: (math.exp(i - n) - math.exp(1 - n)) / (1 - math.exp(1 - n)),
+}
+
+
+def layer_function(shape: Shape, convolutions: int, beta: float) -> list[float]:
+    """Return l_1 … l_N, from 1 at the first convolution to `beta` at the last (Table I; Eq. 7 if linear).
+
+    Raises
+    ------
+    ValueError
+        For an unknown shape or a `beta` that is not positive.
+    """
+    if not beta > 0:
+        raise ValueError(f"beta is positive, got {beta}")
+    if shape == "none" or convolutions == 1:
+        return [1.0] * convolutions
+    if shape not in _SHAPES:
+        raise ValueError(f"unknown layer function {shape!r}; known: none, {', '.join(_SHAPES)}")
+    return [1 + (beta - 1) * _SHAPES[shape](i, convolutions) for i in range(1, convolutions + 1)]
+
+
+def layer_weights(
+    beta: float = BETA,
+    shape: Shape = "linear",
+    *,
+    relu: bool = True,
+    norms: Literal["convolution", "one"] = "convolution",
+) -> LayerWeights:
+    """Return the rule for the layers' weights alpha (Eqs. 7 and 8).
+
+    Parameters
+    ----------
+    beta, shape
+        See `layer_function`.
+    relu
+        Multiply a convolution's weight by 1 / (1 - p), p being the share of exact zeros in its gradient.
+    norms
+        The paper does not name batch norm: its parameters get their convolution's weight, or 1.
+
+    Returns
+    -------
+    LayerWeights
+        From an update and its model to a weight for every parameter; a `ValueError` if the model has no convolution.
+    """
+
+    def weigh(update: Update, model: nn.Module) -> dict[str, float]:
+        names = [n for n, m in model.named_modules() if isinstance(m, nn.Conv2d)]
+        if not names:
+            raise ValueError(f"{type(model).__name__} has no convolutions, which the layer weights are assigned to")
+        linear = dict(zip(names, layer_function(shape, len(names), beta), strict=True))
+        weights: dict[str, float] = {}
+        current = linear[names[0]]
+        for name, module in model.named_modules():
+            if name in linear:
+                zeros = float((update.gradient(f"{name}.weight") == 0).double().mean()) if relu else 0.0
+                current = linear[name] / (1 - zeros) if zeros < 1 else linear[name]
+            for own, _ in module.named_parameters(recurse=False):
+                full = f"{name}.{own}" if name else own
+                if isinstance(module, nn.Linear):
+                    weights[full] = sum(linear.values()) / len(linear)
+                else:
+                    weights[full] = current if name in linear or norms == "convolution" else 1.0
+        return weights
+
+    return weigh
+
+
+def one_batch_error(update: Update, model: nn.Module, x: Tensor, y: Tensor) -> float:
+    """Return how far the update's mean gradient is from that of one large batch, relative to the latter (Eq. 4).
+
+    Parameters
+    ----------
+    update
+        Of FedAvg on these batches, from this model.
+    x, y
+        ``[steps, B, C, H, W]`` and ``[steps, B]``.
+    """
+    whole = fedavg(model, x.flatten(0, 1)[None], y.flatten()[None], lr=1.0).tensors
+    gap = sum(float(((update.gradient(n) - g) ** 2).sum()) for n, g in whole.items())
+    return math.sqrt(gap / sum(float((g**2).sum()) for g in whole.values()))
+
+
+def expected_error(update: Update, model: nn.Module, labels: Tensor, seed: int = 0) -> float:
+    """Return the one-batch error that the attacker can measure: on noise images with the labels ``[samples]``."""
+    if update.steps == 1:
+        return 0.0
+    like = next(model.parameters())
+    generator = torch.Generator().manual_seed(seed)
+    shape = (update.steps, update.batch_size, *input_shape(model))
+    x = torch.rand(shape, generator=generator).to(like)
+    y = labels[torch.randperm(len(labels), generator=generator).to(labels.device)].view(shape[:2])
+    return one_batch_error(fedavg(model, x, y, update.lr or 1.0, "delta"), model, x, y)
+
+
+def invert_many(
+    rounds: Sequence[Sequence[Update]],
+    models: Sequence[nn.Module],
+    labels: Sequence[Tensor],
+    *,
+    index: Sequence[Sequence[int]] | None = None,
+    gammas: Sequence[float] | None = None,
+    weights: LayerWeights | None = None,
+    recipe: Recipe = AGIC,
+    total_variation: float | None = None,
+    **options: Any,
+) -> Inversion:
+    """Reconstruct N batches at once from their updates in one or more rounds (Eqs. 5 and 6).
+
+    Parameters
+    ----------
+    rounds
+        For every round (epoch) N updates, the n-th of each having samples in common.
+    models
+        The model before each round.
+    labels
+        For every round ``[N, samples]``.
+    index
+        For every round, which of the dummy images each sample is; by default the same ones in all.
+    gammas
+        Weights of the rounds, by default 1 and then 0.1.
+    weights
+        alpha; by default `layer_weights()`, for an untrained network.
+    recipe, total_variation, **options
+        As for `fedleak.attacks.images.invg.invert_many`.
+
+    Raises
+    ------
+    ValueError
+        For rounds, models and labels that do not go together, a model without convolutions, or models of different
+        kinds.
+    """
+    if not len(rounds) == len(models) == len(labels):
+        raise ValueError(
+            f"{len(rounds)} rounds, {len(models)} models and {len(labels)} sets of labels do not go together"
+        )
+    if total_variation is not None:
+        recipe = dataclasses.replace(recipe, total_variation=total_variation)
+    gammas = gammas or [GAMMAS[min(k, 1)] for k in range(len(rounds))]
+    index = index or [list(range(updates[0].samples)) for updates in rounds]
+    weights = weights or layer_weights()
+    views = [
+        View(u, m, y, i, epoch_weight=g, layer_weights=weights)
+        for u, m, y, i, g in zip(rounds, models, labels, index, gammas, strict=True)
+    ]
+    return invert(views, recipe, **options)
+
+
+def reconstruct(
+    updates: Update | Sequence[Update],
+    model: nn.Module,
+    *,
+    labels: Tensor | None = None,
+    rule: str = "GI",
+    beta: float = BETA,
+    iterations: int = ITERATIONS,
+    **options: Any,
+) -> Tensor:
+    """Reconstruct ``[samples, C, H, W]`` in [0, 1]; of several independent updates ``[N, samples, C, H, W]``.
+
+    Parameters
+    ----------
+    updates
+        One update, or several, each a reconstruction of its own; gradients or FedAvg's differences of weights.
+    model
+        The model before the round.
+    labels
+        ``[samples]`` or ``[N, samples]`` in any order; by default inferred.
+    rule
+        The label attack that infers them; GI, as in the paper, never repeats a label.
+    beta
+        Weight of the last convolution.
+    iterations
+        Of Adam.
+    **options
+        Of `invert_many`.
+
+    Warns
+    -----
+    UserWarning
+        If the one-batch approximation is off by more than a tenth at this learning rate, with the measured error.
+
+    Raises
+    ------
+    WithheldParameter
+        If a layer's gradient is not shared.
+    ValueError
+        For updates that do not fit the model, or a model without convolutions.
+    """
+    many = [updates] if isinstance(updates, Update) else list(updates)
+    if labels is None:
+        labels = torch.stack([inferred(u, model, rule) for u in many])
+    labels = torch.as_tensor(labels).reshape(len(many), -1)
+    error = expected_error(many[0], model, labels[0])
+    if error > TOLERATED:
+        warnings.warn(
+            f"{many[0].steps} local steps with learning rate {many[0].lr:g}: on noise images the one-batch approximation"
+            f" is off by {100 * error:.0f} % of the gradient, which is more than AGIC is made for (Eq. 4)",
+            stacklevel=2,
+        )
+    options.setdefault("weights", layer_weights(beta))
+    images = invert_many([many], [model], [labels], iterations=iterations, **options).images
+    return images[0] if isinstance(updates, Update) else images
+
+
+def similarity(first: Tensor, second: Tensor, pooling: int = 2) -> Tensor:
+    """Return the mean squared error of all pairs of images ``[K, L]``, after average pooling (1: none; Sec. IV-B)."""
+    pooled = [nn.functional.avg_pool2d(x, pooling).flatten(1) for x in (first, second)]
+    return torch.cdist(pooled[0], pooled[1]).square() / pooled[0].shape[1]
+
+
+def greedy_pairs(errors: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """Map one-to-one from the smallest error to the largest (Sec. IV-B, step 1).
+
+    Parameters
+    ----------
+    errors
+        ``[K, K]``.
+    allowed
+        Pairs that share a label, ``[K, K]``; by default all. What is left when no allowed pair is, is matched without.
+
+    Returns
+    -------
+    LongTensor
+        ``[K]``: for every image of the first epoch, its partner in the second.
+
+    Raises
+    ------
+    ValueError
+        If the epochs do not hold equally many images.
+    """
+    if errors.shape[0] != errors.shape[1]:
+        raise ValueError(f"the epochs hold {errors.shape[0]} and {errors.shape[1]} images: no one-to-one mapping")
+    partner = torch.full((len(errors),), -1)
+    taken = torch.zeros(len(errors), dtype=torch.bool)
+    for mask in ([allowed] if allowed is not None else []) + [torch.ones_like(errors, dtype=torch.bool)]:
+        for place in errors.cpu().masked_fill(~mask.cpu(), math.inf).flatten().argsort(stable=True).tolist():
+            row, column = divmod(place, len(errors))
+            if mask[row, column] and partner[row] < 0 and not taken[column]:
+                partner[row], taken[column] = column, True
+    return partner
+
+
+def share_a_label(first: Tensor, second: Tensor) -> Tensor:
+    """Say which of the lists of labels ``[K, S]`` and ``[L, S]`` have one in common, ``[K, L]``."""
+    return (first[:, None, :, None] == second[None, :, None, :]).flatten(2).any(2)
+
+
+register(
+    Attack(
+        name="AGIC",
+        goal="images",
+        paper="xu2022agic",
+        equation="Eqs. 4-8",
+        needs=frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}),
+        summary="A FedAvg update is inverted as the gradient of one batch, later convolutions counting more.",
+        run=reconstruct,
+    )
+)

@@ -1,0 +1,328 @@
+"""The one loop behind the inversions: DLG, DLG-Adam, InvG and AGIC are recipes for it.
+
+N independent reconstructions of the same shape run in one step. Each has P dummy images, which one or more rounds
+(views) share; the objective is the weighted sum of the views' distances, plus total variation.
+"""
+
+import hashlib
+import os
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from fedleak.attacks.images.objective import Distance, View, distance
+from fedleak.models import head, input_shape
+
+LOOK_EVERY = 25
+"""Iterations between two looks for NaN, which a GPU has to be waited for."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How an attack descends.
+
+    Parameters
+    ----------
+    distance
+        ``"l2"`` (squared) or ``"cosine"``.
+    total_variation
+        Weight of mean |dx| + mean |dy| of the normalised images.
+    box
+        Keep pixels in [0, 1] after every step.
+    optimiser
+        ``"adam"`` or ``"lbfgs"``.
+    lr
+        Learning rate, in units of normalised pixels.
+    signed
+        Take the sign of the images' gradient.
+    decay
+        Shares of the iterations after which the learning rate falls to a tenth.
+    labels
+        Whether the labels are optimised with the images.
+    """
+
+    name: str
+    distance: Distance
+    total_variation: float = 0.0
+    box: bool = True
+    optimiser: Literal["adam", "lbfgs"] = "adam"
+    lr: float = 0.1
+    signed: bool = False
+    decay: tuple[float, ...] = ()
+    labels: bool = False
+
+
+@dataclass
+class Inversion:
+    """Where N reconstructions ended."""
+
+    images: Tensor
+    """``[N, P, C, H, W]``, pixels; in [0, 1] if the recipe keeps the box."""
+    label_logits: Tensor | None
+    """``[N, P, classes]`` where labels were optimised."""
+    values: Tensor
+    """The distance at `images`, without total variation, ``[N]``."""
+    diverged: Tensor
+    """The iteration at which a reconstruction met NaN and was stopped, ``[N]``; -1 if never."""
+    snapshots: dict[int, Tensor] = field(default_factory=dict)
+    """Images after some numbers of iterations."""
+
+
+class _Problem:
+    """The objective as a function of the dummies, and its gradient."""
+
+    def __init__(self, views: Sequence[View], recipe: Recipe, shape: tuple[int, ...]):
+        if not views:
+            raise ValueError("nothing to invert: no updates")
+        self.views, self.recipe = views, recipe
+        self.runs = len(views[0].updates)
+        if any(len(v.updates) != self.runs for v in views):
+            raise ValueError("every view holds one update for each reconstruction")
+        self.classes = head(views[0].model).layer.out_features
+        if any(head(v.model).layer.out_features != self.classes or set(v.names) != set(views[0].names) for v in views):
+            raise ValueError("updates of different models cannot be joined")
+        for view in views:
+            if (view.labels is None) != recipe.labels:
+                raise ValueError(f"{recipe.name} needs labels" if view.labels is None else f"{recipe.name} takes none")
+            if view.labels is not None and not 0 <= int(view.labels.min()) <= int(view.labels.max()) < self.classes:
+                raise ValueError(f"labels lie in 0..{self.classes - 1}")
+        self.pool = 1 + max(i for v in views for i in v.index or ())
+        self.shape = shape
+        like = views[0].targets[0]
+        norm = getattr(views[0].model, "normalise", None)
+        self.mean = norm.mean if norm is not None else like.new_zeros(())
+        self.std = norm.std if norm is not None else like.new_ones(())
+        self.low, self.high = (0 - self.mean) / self.std, (1 - self.mean) / self.std
+
+    def start(self, seed: int) -> list[Tensor]:
+        """Draw N(0, 1) dummies, and label logits where they are optimised; the same for every number of updates."""
+        like, sizes = self.views[0].targets[0], [self.shape]
+        if self.recipe.labels:
+            sizes.append((self.classes,))
+        draws: list[list[Tensor]] = []
+        for run in range(self.runs):
+            generator = torch.Generator().manual_seed(seed + run)
+            draws.append([torch.randn(self.pool, *size, generator=generator).to(like) for size in sizes])
+        return [torch.stack(parts).requires_grad_() for parts in zip(*draws, strict=True)]
+
+    def pixels(self, dummies: Tensor) -> Tensor:
+        return dummies * self.std + self.mean
+
+    def evaluate(self, dummies: list[Tensor], runs: slice = slice(None)) -> tuple[Tensor, list[Tensor]]:
+        """Return the distances ``[N]`` and the gradients of the objective with respect to the dummies."""
+        if all(v.together for v in self.views) or len(dummies[0]) == 1:
+            return self._evaluate(dummies, runs)
+        pieces = [self._evaluate([d[n : n + 1] for d in dummies], slice(n, n + 1)) for n in range(self.runs)]
+        grads = [torch.cat(parts) for parts in zip(*(g for _, g in pieces), strict=True)]
+        return torch.cat([value for value, _ in pieces]), grads
+
+    def _evaluate(self, dummies: list[Tensor], runs: slice) -> tuple[Tensor, list[Tensor]]:
+        held = [d.detach().requires_grad_() for d in dummies]
+        total, values = [torch.zeros_like(d) for d in held], torch.zeros_like(held[0][:, 0, 0, ...].flatten(1)[:, 0])
+        for view in self.views:
+            index = torch.as_tensor(view.index, device=held[0].device)
+            images = self.pixels(held[0].index_select(1, index))
+            if view.labels is None:
+                soft = held[1].index_select(1, index).softmax(dim=-1)
+            else:
+                soft = nn.functional.one_hot(view.labels[runs].to(index.device), self.classes).to(images)
+            found = view.gradients(images, soft, runs)
+            targets = [t[runs] for t in view.targets]
+            value, slopes = distance(self.recipe.distance, [f.detach() for f in found], targets, view.alphas[runs])
+            slopes = [view.epoch_weight * s for s in slopes] if view.epoch_weight != 1 else slopes
+            parts = torch.autograd.grad(found, held, slopes, allow_unused=True)
+            total = [t if p is None else t + p for t, p in zip(total, parts, strict=True)]
+            values = values + view.epoch_weight * value
+        if self.recipe.total_variation:
+            total[0] = total[0] + self.recipe.total_variation * total_variation_slope(held[0].detach())
+        return values, total
+
+
+def total_variation_slope(x: Tensor) -> Tensor:
+    """Return the derivative of mean |dx| + mean |dy| of every reconstruction's images ``[N, P, C, H, W]``."""
+    slope = torch.zeros_like(x)
+    for dim in (-1, -2):
+        sign = x.diff(dim=dim).sign() / x[0].narrow(dim, 0, x.shape[dim] - 1).numel()
+        slope.narrow(dim, 1, x.shape[dim] - 1).add_(sign)
+        slope.narrow(dim, 0, x.shape[dim] - 1).sub_(sign)
+    return slope
+
+
+def invert(
+    views: Sequence[View],
+    recipe: Recipe,
+    *,
+    iterations: int,
+    seed: int = 0,
+    shape: tuple[int, ...] | None = None,
+    snapshots: Sequence[int] = (),
+    progress: bool = False,
+    checkpoint: Path | str | None = None,
+) -> Inversion:
+    """Reconstruct N batches of images at once.
+
+    Parameters
+    ----------
+    views
+        The rounds; see `View`.
+    recipe
+        The attack.
+    iterations
+        Steps of the optimiser.
+    seed
+        The n-th reconstruction starts from seed + n, whatever stands beside it.
+    shape
+        Shape of one image, where the model does not tell it.
+    snapshots
+        Numbers of iterations after which the images are kept.
+    progress
+        Show a progress bar.
+    checkpoint
+        File in which the state is kept every hundred iterations; a run that finds its own there goes on from it. It is
+        removed at the end.
+
+    Raises
+    ------
+    ValueError
+        If `iterations` is below 1, or the views do not go together.
+    """
+    if iterations < 1:
+        raise ValueError(f"iterations is at least 1, got {iterations}")
+    problem = _Problem(views, recipe, tuple(shape or input_shape(views[0].model)))
+    dummies = problem.start(seed)
+    if recipe.optimiser == "lbfgs":
+        return _lbfgs(problem, dummies, iterations, progress)
+    return _adam(problem, dummies, iterations, sorted(snapshots), progress, checkpoint, seed)
+
+
+def _adam(
+    problem: _Problem,
+    dummies: list[Tensor],
+    iterations: int,
+    snapshots: Sequence[int],
+    progress: bool,
+    checkpoint: Path | str | None,
+    seed: int,
+) -> Inversion:
+    recipe = problem.recipe
+    optimiser = torch.optim.Adam(dummies, lr=recipe.lr)
+    falls = [int(iterations * share) for share in recipe.decay]
+    diverged = torch.full((problem.runs,), -1, device=dummies[0].device)
+    kept: dict[int, Tensor] = {}
+    first, path = 0, Path(checkpoint) if checkpoint else None
+    key = _key(problem, iterations, seed, snapshots) if path else ""
+    if path and path.exists() and (state := torch.load(path, weights_only=True))["key"] == key:
+        first, kept, diverged = state["iteration"], state["kept"], state["diverged"]
+        for dummy, saved in zip(dummies, state["dummies"], strict=True):
+            dummy.data.copy_(saved)
+        optimiser.load_state_dict(state["optimiser"])
+    said = False
+    bar = tqdm(total=iterations, initial=first, desc=recipe.name, disable=not progress, leave=False)
+    for iteration in range(first, iterations):
+        values, grads = problem.evaluate(dummies)
+        running = values.isfinite() & (diverged < 0)
+        for grad in grads:
+            running = running & grad.flatten(1).isfinite().all(1)
+        diverged = torch.where(running | (diverged >= 0), diverged, iteration)
+        before = [d.detach().clone() for d in dummies]
+        for dummy, grad in zip(dummies, grads, strict=True):
+            chosen = running.view(-1, *[1] * (grad.dim() - 1))
+            dummy.grad = torch.where(chosen, grad.sign() if recipe.signed and dummy is dummies[0] else grad, 0.0)
+        for group in optimiser.param_groups:
+            group["lr"] = recipe.lr * 0.1 ** sum(iteration >= fall for fall in falls)
+        optimiser.step()
+        with torch.no_grad():
+            if recipe.box:
+                dummies[0].copy_(torch.minimum(torch.maximum(dummies[0], problem.low), problem.high))
+            for dummy, old in zip(dummies, before, strict=True):  # what has met NaN stays where it was
+                dummy.copy_(torch.where(running.view(-1, *[1] * (old.dim() - 1)), dummy, old))
+        if iteration + 1 in snapshots:
+            kept[iteration + 1] = problem.pixels(dummies[0].detach()).clone()
+        bar.update()
+        if (iteration + 1) % LOOK_EVERY == 0 or iteration + 1 == iterations:
+            bar.set_postfix_str(f"distance {values.mean().item():.4g}", refresh=False)
+            if not said and bool((diverged >= 0).any()):
+                said = True
+                warnings.warn(_complaint(recipe, diverged), stacklevel=3)
+            if path and ((iteration + 1) % (4 * LOOK_EVERY) == 0):
+                state = {"key": key, "iteration": iteration + 1, "kept": kept, "diverged": diverged}
+                _save(path, {**state, "dummies": [d.detach() for d in dummies], "optimiser": optimiser.state_dict()})
+            if bool((diverged >= 0).all()):
+                break
+    bar.close()
+    if path:
+        path.unlink(missing_ok=True)
+    values = problem.evaluate(dummies)[0].detach()
+    images = problem.pixels(dummies[0].detach())
+    return Inversion(images, dummies[1].detach() if recipe.labels else None, values, diverged.cpu(), kept)
+
+
+def _lbfgs(problem: _Problem, dummies: list[Tensor], iterations: int, progress: bool) -> Inversion:
+    """Run L-BFGS, one reconstruction after the other; the best iterate is returned, NaN is never one."""
+    best = [d.detach().clone() for d in dummies]
+    values = torch.full((problem.runs,), torch.inf, dtype=dummies[0].dtype)
+    diverged = torch.full((problem.runs,), -1)
+    for run in range(problem.runs):
+        runs = slice(run, run + 1)
+        own = [d.detach()[runs].clone().requires_grad_() for d in dummies]
+        optimiser = torch.optim.LBFGS(own, lr=problem.recipe.lr)
+
+        def closure(own: list[Tensor] = own, runs: slice = runs) -> Tensor:
+            value, grads = problem.evaluate(own, runs)
+            for variable, grad in zip(own, grads, strict=True):
+                variable.grad = grad
+            return value[0]
+
+        def keep(value: float, where: list[Tensor], runs: slice = runs, run: int = run) -> None:
+            if value < values[run]:
+                values[run] = value
+                for held, found in zip(best, where, strict=True):
+                    held[runs] = found.detach()
+
+        for iteration in tqdm(range(iterations), desc=problem.recipe.name, disable=not progress, leave=False):
+            before = [d.detach().clone() for d in own]
+            value: Any = optimiser.step(closure)  # the distance at `before`
+            keep(value.item(), before)
+            if not all(torch.isfinite(t).all() for t in own):
+                diverged[run] = iteration
+                break
+            if value < 1e-12:
+                break
+        keep(closure().item(), own)
+    if bool((diverged >= 0).any()):
+        warnings.warn(_complaint(problem.recipe, diverged), stacklevel=3)
+    logits = best[1] if problem.recipe.labels else None
+    return Inversion(problem.pixels(best[0]), logits, values, diverged)
+
+
+def _complaint(recipe: Recipe, diverged: Tensor) -> str:
+    hit = (diverged >= 0).nonzero().flatten().tolist()
+    return (
+        f"{recipe.name}: {len(hit)} of {len(diverged)} reconstructions met NaN, the first after "
+        f"{int(diverged[hit].min())} iterations; they keep their last finite images. A smaller learning rate may help."
+    )
+
+
+def _key(problem: _Problem, iterations: int, seed: int, snapshots: Sequence[int]) -> str:
+    digest = hashlib.sha256(repr((problem.recipe, iterations, seed, list(snapshots), problem.pool)).encode())
+    for view in problem.views:
+        digest.update(repr((view.index, view.epoch_weight, view.simulate)).encode())
+        for tensor in (*view.targets, *view.parameters.values(), view.alphas):
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        if view.labels is not None:
+            digest.update(view.labels.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _save(path: Path, state: dict[str, Any]) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    os.close(handle)
+    torch.save(state, temporary)
+    os.replace(temporary, path)

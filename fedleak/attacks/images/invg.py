@@ -1,0 +1,129 @@
+"""InvG, Inverting Gradients (Geiping et al., NeurIPS 2020): cosine of the gradients, total variation, signed Adam."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.images.engine import Inversion, Recipe, invert
+from fedleak.attacks.images.objective import View
+from fedleak.attacks.registry import WHITE_BOX, Attack, Need, get, register
+from fedleak.federated import Update
+
+INVG = Recipe("InvG", "cosine", total_variation=1e-4, signed=True, decay=(0.375, 0.625, 0.875))
+"""The weight of the total variation is AGIC's for an untrained ResNet20-4 (Sec. V-A)."""
+ITERATIONS = 10_000
+"""As in AGIC's experiments."""
+
+
+def inferred(update: Update, model: nn.Module, rule: str = "GI") -> Tensor:
+    """Return the labels ``[samples]`` that a label attack of the registry reads off the update, in ascending order.
+
+    Parameters
+    ----------
+    update, model
+        What the attack sees.
+    rule
+        Its name. GI, which the AGIC paper uses, never repeats a label; others do (LLG, LLG*, iLRG, …).
+
+    Raises
+    ------
+    ValueError
+        If the rule does not name as many labels as there are samples.
+    """
+    counts = get(rule)(update, model, adversary=WHITE_BOX)
+    if int(counts.sum()) != update.samples:
+        raise ValueError(f"{rule} names {int(counts.sum())} labels for {update.samples} samples: use another rule")
+    return torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
+
+
+def invert_many(
+    updates: Sequence[Update],
+    model: nn.Module,
+    labels: Tensor,
+    *,
+    recipe: Recipe = INVG,
+    total_variation: float | None = None,
+    simulate: bool = True,
+    **options: Any,
+) -> Inversion:
+    """Invert N updates at once.
+
+    Parameters
+    ----------
+    updates
+        N updates of the same kind, samples and steps.
+    model
+        The model before the round.
+    labels
+        ``[N, samples]``, of FedAvg step after step: a simulation has to be GIVEN which label belongs to which step.
+    recipe
+        By default InvG's.
+    total_variation
+        In place of the recipe's.
+    simulate
+        Whether the local steps of FedAvg are followed; of FedSGD there is one, and nothing to follow.
+    **options
+        Of `fedleak.attacks.images.engine.invert`.
+    """
+    if total_variation is not None:
+        recipe = dataclasses.replace(recipe, total_variation=total_variation)
+    view = View(updates, model, labels, simulate=simulate and updates[0].steps > 1)
+    return invert([view], recipe, **options)
+
+
+def reconstruct(
+    updates: Update | Sequence[Update],
+    model: nn.Module,
+    *,
+    labels: Tensor | None = None,
+    iterations: int = ITERATIONS,
+    **options: Any,
+) -> Tensor:
+    """Reconstruct ``[samples, C, H, W]`` in [0, 1]; of several independent updates ``[N, samples, C, H, W]``.
+
+    Parameters
+    ----------
+    updates
+        One update, or several, each a reconstruction of its own.
+    model
+        The model before the round.
+    labels
+        ``[samples]`` or ``[N, samples]``; by default inferred by GI's rule. Of FedAvg they have to be given, step by step.
+    iterations
+        Of Adam.
+    **options
+        Of `invert_many`.
+
+    Raises
+    ------
+    WithheldParameter
+        If a layer's gradient is not shared.
+    ValueError
+        For updates that do not fit the model, or several local steps without labels.
+    """
+    many = [updates] if isinstance(updates, Update) else list(updates)
+    if labels is None:
+        if many[0].steps > 1:
+            raise ValueError(
+                "InvG simulates the local steps, and no attack says which label belongs to which: pass labels"
+            )
+        labels = torch.stack([inferred(u, model) for u in many])
+    labels = torch.as_tensor(labels).reshape(len(many), -1)
+    images = invert_many(many, model, labels, iterations=iterations, **options).images
+    return images[0] if isinstance(updates, Update) else images
+
+
+register(
+    Attack(
+        name="InvG",
+        goal="images",
+        paper="geiping2020invg",
+        equation="Eq. 4",
+        needs=frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}),
+        summary="Dummy images are optimised until the cosine of their gradient with the shared one is 1.",
+        run=reconstruct,
+    )
+)

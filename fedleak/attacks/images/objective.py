@@ -1,0 +1,196 @@
+"""What an inversion matches: gradients seen by the server, dummy gradients, and the distance between the two."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fedleak.attacks.images.layers import stackable, stacked
+from fedleak.federated import Update
+
+Distance = Literal["l2", "cosine"]
+LayerWeights = Callable[[Update, nn.Module], dict[str, float]]
+"""From an update and its model to a weight for every parameter; 1 for those not named."""
+
+
+def distance(kind: Distance, found: Sequence[Tensor], target: Sequence[Tensor], weights: Tensor) -> tuple[Tensor, list]:
+    """Return the distance of gradients, and its derivative with respect to those found, in closed form.
+
+    Parameters
+    ----------
+    kind
+        ``"l2"``: the sum over layers of alpha_i |g_i - t_i|^2. ``"cosine"``: one minus the cosine of Eq. 6, which
+        is Eq. 3 where all weights are equal.
+    found, target
+        A tensor ``[N, ...]`` a layer, for N reconstructions.
+    weights
+        alpha, ``[N, layers]``.
+
+    Returns
+    -------
+    (Tensor, list of Tensor)
+        Values ``[N]``, and derivatives shaped like `found`. A gradient that is all zero has cosine 0.
+    """
+    flat = [(_flat(f), _flat(t)) for f, t in zip(found, target, strict=True)]
+    if kind == "l2":
+        gaps = [f - t for f, t in flat]
+        value = sum(a * (g * g).sum(1) for a, g in zip(weights.T, gaps, strict=True))
+        slopes = [2 * a[:, None] * g for a, g in zip(weights.T, gaps, strict=True)]
+    else:
+        rows = range(len(weights))
+        dot, size, norm = (
+            torch.stack([torch.stack([torch.dot(p[n], q[n]) for n in rows]) for p, q in pairs], 1)
+            for pairs in (flat, [(f, f) for f, _ in flat], [(t, t) for _, t in flat])
+        )
+        dot, size, norm = ((weights * part).sum(1) for part in (dot, size, norm))
+        length = (size * norm).sqrt()
+        safe = torch.where(length > 0, length, torch.ones_like(length))
+        value = 1 - dot / safe
+        by_target, by_found = -weights / safe[:, None], weights * (dot / (safe * size.where(size > 0, safe)))[:, None]
+        slopes = [
+            torch.addcmul(f * b[:, None], t, a[:, None])
+            for (f, t), a, b in zip(flat, by_target.T, by_found.T, strict=True)
+        ]
+    return value, [_shaped(s, f) for s, f in zip(slopes, found, strict=True)]
+
+
+def checked_gradients(update: Update, model: nn.Module) -> dict[str, Tensor]:
+    """Return the update's mean gradients of one step for every parameter of the model.
+
+    Raises
+    ------
+    WithheldParameter
+        If a layer's gradient is not shared.
+    ValueError
+        If a gradient is NaN or infinite, or not of its parameter's shape.
+    """
+    found = {name: update.gradient(name).detach() for name, _ in model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        if found[name].shape != parameter.shape:
+            raise ValueError(
+                f"the update's {name!r} has shape {tuple(found[name].shape)}, "
+                f"the model's has {tuple(parameter.shape)}: is it an update of this model?"
+            )
+    if not all(torch.isfinite(t).all() for t in found.values()):
+        raise ValueError("the update holds NaN or infinite gradients, nothing can be matched to them")
+    return found
+
+
+@dataclass
+class View:
+    """One round as N independent attacks see it: an update each, the same model, and which dummies went into it.
+
+    Parameters
+    ----------
+    updates
+        N updates of the same kind, samples, steps and learning rate.
+    model
+        The model before the round, in the mode that the clients used.
+    labels
+        Label of every sample, ``[N, samples]``; of several steps, step after step. None if they are optimised.
+    index
+        Position of every sample among the dummy images, ``[samples]``; by default all of them, in order.
+    epoch_weight
+        gamma of AGIC's Eq. 5.
+    layer_weights
+        alpha of Eq. 6, by default 1 for every layer.
+    simulate
+        Follow the client's local steps (InvG) instead of taking all samples as one batch (AGIC's Eq. 4).
+
+    Raises
+    ------
+    ValueError
+        For updates that do not go together or do not fit the model, labels of another shape or outside the classes, or
+        a simulation without labels or learning rate.
+    WithheldParameter
+        If a layer's gradient is not shared.
+    """
+
+    updates: Sequence[Update]
+    model: nn.Module
+    labels: Tensor | None = None
+    index: Sequence[int] | None = None
+    epoch_weight: float = 1.0
+    layer_weights: LayerWeights | None = None
+    simulate: bool = False
+    targets: list[Tensor] = field(init=False, repr=False)
+    alphas: Tensor = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        first = self.updates[0]
+        if len({(u.samples, u.steps, u.lr) for u in self.updates}) > 1:
+            raise ValueError("updates that are inverted together are of the same samples, steps and learning rate")
+        found = [checked_gradients(u, self.model) for u in self.updates]
+        self.names = list(found[0])
+        self.samples, self.steps, self.lr = first.samples, first.steps, first.lr
+        if self.index is None:
+            self.index = list(range(self.samples))
+        if len(self.index) != self.samples:
+            raise ValueError(f"the update holds {self.samples} samples, {len(self.index)} images were asked for")
+        if self.labels is not None and self.labels.shape != (len(self.updates), self.samples):
+            raise ValueError(
+                f"labels are [updates, samples] = [{len(self.updates)}, {self.samples}], got {list(self.labels.shape)}"
+            )
+        if self.simulate and (self.labels is None or (self.steps > 1 and self.lr is None)):
+            raise ValueError("a simulation of local steps needs every step's labels and the client's learning rate")
+        self.parameters = {n: _fast(p.detach()) for n, p in self.model.named_parameters()}
+        self.targets = [_fast(torch.stack([f[n] for f in found])) for n in self.names]
+        given = [self.layer_weights(u, self.model) if self.layer_weights else {} for u in self.updates]
+        self.alphas = self.targets[0].new_tensor([[g.get(n, 1.0) for n in self.names] for g in given])
+        self.stacks = stackable(self.model)
+        self.net = stacked(self.model, constant=not self.simulate) if self.stacks else self.model
+        if self.targets[0].dtype == torch.float32:
+            self.net = self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.buffers = {name: b.clone() for name, b in self.net.named_buffers()}
+        # A stacked net, and one whose steps are not followed, serves all reconstructions in one pass.
+        self.together = self.stacks and (not self.simulate or self.steps == 1)
+
+    def gradients(self, images: Tensor, probabilities: Tensor, runs: slice) -> list[Tensor]:
+        """Return the dummies' mean gradients over a local step, ``[n, ...]`` a layer, differentiably.
+
+        `images` is ``[n, samples, C, H, W]``, `probabilities` ``[n, samples, classes]``, of the reconstructions `runs`.
+        """
+        rows = images.shape[0]
+        if not self.stacks and rows > 1:
+            raise AssertionError("such a model is inverted one reconstruction at a time")
+        weights = {n: p.expand(rows, *p.shape) if self.stacks else p for n, p in self.parameters.items()}
+        weights = {n: p.detach().requires_grad_() for n, p in weights.items()}
+        steps = self.steps if self.simulate else 1
+        batch = self.samples // steps
+        total: list[Tensor] = []
+        for step in range(steps):
+            part = slice(step * batch, (step + 1) * batch)
+            x, soft = images[:, part].flatten(0, 1), probabilities[:, part].flatten(0, 1)
+            if x.dtype == torch.float32 and x.dim() == 4:
+                x = x.contiguous(memory_format=torch.channels_last)
+            logits = functional_call(self.net, (weights, self.buffers), (x,))
+            loss = -(soft * logits.log_softmax(dim=1)).sum() / batch
+            found = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
+            total = [t + f for t, f in zip(total, found, strict=True)] if total else list(found)
+            if step + 1 < steps:
+                assert self.lr is not None
+                moved = zip(weights.items(), found, strict=True)
+                weights = {n: w - self.lr * f for (n, w), f in moved}
+        mean = [t / steps for t in total] if steps > 1 else total
+        return mean if self.stacks else [t[None] for t in mean]
+
+
+def _fast(tensor: Tensor) -> Tensor:
+    """Lay weights ``[..., I, h, w]`` out with the channels last, as convolutions in single precision want them."""
+    if tensor.dim() < 4 or tensor.dtype != torch.float32:
+        return tensor
+    return tensor.movedim(-3, -1).contiguous().movedim(-1, -3)
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """Make rows of a stack of gradients without copying what `_fast` has laid out."""
+    return (tensor.movedim(-3, -1) if tensor.dim() == 5 else tensor).flatten(1)
+
+
+def _shaped(rows: Tensor, like: Tensor) -> Tensor:
+    if like.dim() != 5:
+        return rows.view_as(like)
+    return rows.view(like.movedim(-3, -1).shape).movedim(-1, -3)

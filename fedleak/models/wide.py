@@ -1,0 +1,60 @@
+"""The ResNet of the image attacks: ResNet20 with wider layers (Geiping et al. 2020; AGIC, Sec. V-A)."""
+
+import torch
+from torch import Tensor, nn
+from torchvision.models.resnet import BasicBlock
+
+MEAN, STD = (0.4915, 0.4823, 0.4468), (0.2470, 0.2435, 0.2616)
+"""CIFAR-10's, by colour. CIFAR-100's are (0.5072, 0.4867, 0.4412) and (0.2673, 0.2564, 0.2762)."""
+
+
+class Normalise(nn.Module):
+    """Take pixels in [0, 1] to mean 0 and standard deviation 1 a colour; one grey channel gets the colours' means."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, channels: int = 3):
+        super().__init__()
+        for name, values in (("mean", MEAN), ("std", STD)):
+            found = torch.tensor(values)
+            found = found if channels == 3 else found.mean().expand(channels).clone()
+            self.register_buffer(name, found[:, None, None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise ``[B, C, H, W]``."""
+        return (x - self.mean) / self.std
+
+
+class WideResNet20(nn.Module):
+    """Three stages of three basic blocks, `width`, 2 `width` and 4 `width` channels, and one fully connected layer.
+
+    With a width of 64 it is ResNet20-4: 21 convolutions (those of the two shortcuts count), 65 parameter tensors and,
+    for 10 classes, 4,327,754 parameters. The images are normalised inside, so that it takes pixels in [0, 1].
+    """
+
+    def __init__(self, shape: tuple[int, int, int], n_classes: int, width: int = 64):
+        super().__init__()
+        self.normalise = Normalise(shape[0])
+        self.stem = nn.Sequential(
+            nn.Conv2d(shape[0], width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()
+        )
+        blocks: list[nn.Module] = []
+        held = width
+        for stage, planes in enumerate((width, 2 * width, 4 * width)):
+            for position in range(3):
+                stride = 2 if stage and position == 0 else 1
+                shortcut = None
+                if stride > 1:
+                    shortcut = nn.Sequential(nn.Conv2d(held, planes, 1, stride, bias=False), nn.BatchNorm2d(planes))
+                blocks.append(BasicBlock(held, planes, stride, shortcut))
+                held = planes
+        self.blocks = nn.Sequential(*blocks)
+        self.fc = nn.Linear(held, n_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images ``[B, C, H, W]`` in [0, 1] to logits ``[B, n]``."""
+        return self.fc(self.blocks(self.stem(self.normalise(x))).mean(dim=(2, 3)))
