@@ -225,8 +225,8 @@ def reconstruct(
     error = expected_error(many[0], model, labels[0])
     if error > TOLERATED:
         warnings.warn(
-            f"{many[0].steps} local steps with learning rate {many[0].lr:g}: on noise images the one-batch approximation"
-            f" is off by {100 * error:.0f} % of the gradient, which is more than AGIC is made for (Eq. 4)",
+            f"{many[0].steps} local steps with learning rate {many[0].lr:g}: on noise images the one-batch "
+            f"approximation is off by {100 * error:.0f} % of the gradient, which is more than AGIC is made for (Eq. 4)",
             stacklevel=2,
         )
     options.setdefault("weights", layer_weights(beta))

@@ -91,7 +91,7 @@ def reconstruct(
     model
         The model before the round.
     labels
-        ``[samples]`` or ``[N, samples]``; by default inferred by GI's rule. Of FedAvg they have to be given, step by step.
+        ``[samples]`` or ``[N, samples]``; by default by GI's rule. Of FedAvg they have to be given, by step.
     iterations
         Of Adam.
     **options
