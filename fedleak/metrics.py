@@ -71,6 +71,9 @@ def _pictures(found: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
     return found.detach().float().clamp(0, 1), truth.detach().float().clamp(0, 1)
 
 
+ALEXNET_LEAST = 32
+
+
 def paired(found: Tensor, truth: Tensor) -> Tensor:
     """Return the reconstructions in the order of the originals: the assignment with the least squared error in all."""
     found, truth = _pictures(found, truth)
@@ -97,12 +100,15 @@ def lpips(found: Tensor, truth: Tensor) -> Tensor | None:
     """Return the perceptual distance, ``[B]`` (Zhang et al. 2018; AlexNet), or None where its weights are not at hand.
 
     The heads come with the package `lpips`; AlexNet's features are torchvision's: from its cache of downloads, or
-    ``weights/alexnet_features_torchvision.pth`` in the folder that ``FEDLEAK_DATA`` names.
+    ``weights/alexnet_features_torchvision.pth`` in the folder that ``FEDLEAK_DATA`` names. Images smaller than
+    32 x 32, of which AlexNet leaves nothing, are enlarged to that first.
     """
     network = _perceptual()
     if network is None:
         return None
     found, truth = (x.expand(-1, 3, -1, -1).cpu() for x in _pictures(found, truth))
+    if min(found.shape[2:]) < ALEXNET_LEAST:
+        found, truth = (torch.nn.functional.interpolate(x, size=ALEXNET_LEAST, mode="bilinear") for x in (found, truth))
     with torch.no_grad():
         return network(found, truth, normalize=True).flatten()
 

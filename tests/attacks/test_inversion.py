@@ -1,0 +1,289 @@
+"""The inversion engine: exact gradients for many reconstructions, seeds, checkpoints, NaN; InvG and AGIC on it."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+from fedleak.attacks.images import agic, dlg, engine, invg
+from fedleak.attacks.images.layers import stackable
+from fedleak.attacks.images.objective import View, distance
+from fedleak.attacks.registry import WHITE_BOX, get
+from fedleak.federated import fedavg, fedsgd
+from fedleak.models import build
+
+SHAPE, CLASSES = (3, 8, 8), 4
+
+
+def tiny(seed=0):
+    """Every layer that has a stacked form: convolutions with stride and bias, batch norm, a head."""
+    torch.manual_seed(seed)
+    layers = [
+        nn.Conv2d(3, 6, 3, padding=1),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.Conv2d(6, 8, 3, 2, 1, bias=False),
+        nn.ReLU(),
+    ]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, CLASSES)).double().eval()
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name.endswith("mean"):
+                buffer.uniform_(-0.3, 0.3)
+            elif name.endswith("var"):
+                buffer.uniform_(0.05, 0.3)
+    model.input_shape = SHAPE
+    return model
+
+
+def batch(n, size, seed=0):
+    x = torch.rand(n, size, *SHAPE, generator=torch.Generator().manual_seed(seed)).double()
+    return x, torch.arange(n * size).view(n, size) % CLASSES
+
+
+def plain(model, x, y):
+    loss = nn.functional.cross_entropy(model(x), y)
+    return torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_stacked_gradients_and_their_derivative_are_those_of_each_alone(training, side_by_side, monkeypatch):
+    monkeypatch.setattr("fedleak.attacks.images.layers._side_by_side", lambda x: side_by_side)
+    model = tiny().train(training)
+    x, y = batch(3, 2)
+    x.requires_grad_()
+    view = View([fedsgd(model, a.detach(), b) for a, b in zip(x, y, strict=True)], model, y)
+    found = view.gradients(x, nn.functional.one_hot(y, CLASSES).double(), slice(None))
+    each = [plain(model, a, b) for a, b in zip(x, y, strict=True)]
+    for k, stack in enumerate(found):
+        torch.testing.assert_close(stack, torch.stack([e[k] for e in each]))
+        assert stack.abs().max() > 1e-3  # nothing is dead in this model
+        torch.testing.assert_close(stack.detach(), view.targets[k])  # at the true images: the update itself
+    directions = [torch.randn_like(f) for f in found]
+    (ours,) = torch.autograd.grad(found, x, directions)
+    (theirs,) = torch.autograd.grad([g for e in each for g in e], x, [d[n] for n in range(3) for d in directions])
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_simulation_follows_the_steps_and_differentiates_through_them():
+    model, (x, y) = tiny(), batch(1, 6)
+    update = fedavg(model, x.view(3, 2, *SHAPE), y.view(3, 2), 0.1, "delta")
+    view = View([update], model, y, simulate=True)
+    x.requires_grad_()
+    found = view.gradients(x, nn.functional.one_hot(y, CLASSES).double(), slice(None))
+    for f, t in zip(found, view.targets, strict=True):
+        torch.testing.assert_close(f, t)
+    names, weights = zip(*model.named_parameters(), strict=True)
+    held, total = list(weights), [torch.zeros_like(w) for w in weights]
+    for step in range(3):
+        logits = torch.func.functional_call(
+            model, dict(zip(names, held, strict=True)), (x[0, 2 * step : 2 * step + 2],)
+        )
+        g = torch.autograd.grad(
+            nn.functional.cross_entropy(logits, y[0, 2 * step : 2 * step + 2]), held, create_graph=True
+        )
+        total = [t + h / 3 for t, h in zip(total, g, strict=True)]
+        held = [w - 0.1 * h for w, h in zip(held, g, strict=True)]
+    directions = [torch.randn_like(f) for f in found]
+    (ours,) = torch.autograd.grad(found, x, directions)
+    (theirs,) = torch.autograd.grad(total, x, [d[0] for d in directions])
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("kind", ["l2", "cosine"])
+def test_the_closed_form_of_a_distance_is_its_derivative(kind):
+    g = [
+        torch.randn(2, 3, 2, 2, 2, dtype=torch.float64, requires_grad=True),
+        torch.randn(2, 5).double().requires_grad_(),
+    ]
+    t, a = [torch.randn_like(x) for x in g], torch.rand(2, 2, dtype=torch.float64)
+    value, slopes = distance(kind, [x.detach() for x in g], t, a)
+
+    def inner(p, q):
+        return sum(a[:, k] * (u * v).flatten(1).sum(1) for k, (u, v) in enumerate(zip(p, q, strict=True)))
+
+    gap = [x - y for x, y in zip(g, t, strict=True)]
+    expected = inner(gap, gap) if kind == "l2" else 1 - inner(g, t) / (inner(g, g) * inner(t, t)).sqrt()
+    torch.testing.assert_close(value, expected)
+    for ours, theirs in zip(slopes, torch.autograd.grad(expected.sum(), g), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert distance("cosine", [torch.zeros_like(x) for x in t], t, a)[0].tolist() == [1, 1]
+
+
+def situation(n=2, size=1):
+    model, (x, y) = tiny(), batch(n, size)
+    return model, x, y, [fedsgd(model, a, b) for a, b in zip(x, y, strict=True)]
+
+
+def test_reconstructions_together_are_those_alone_and_come_near_the_images():
+    model, _x, y, updates = situation()
+    both = invg.invert_many(updates, model, y, iterations=150)
+    alone = invg.invert_many(updates[:1], model, y[:1], iterations=150)
+    torch.testing.assert_close(both.images[:1], alone.images, atol=1e-6, rtol=0)
+    early = invg.invert_many(updates, model, y, iterations=1)
+    assert (both.values < 0.1 * early.values).all()
+    assert 0 <= both.images.min() <= both.images.max() <= 1
+    assert torch.equal(both.images, invg.reconstruct(updates, model, labels=y, iterations=150))
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    model, _, y, updates = situation()
+    whole = invg.invert_many(updates, model, y, iterations=120, snapshots=[50])
+    path, evaluate, calls = tmp_path / "state.pt", engine._Problem.evaluate, []
+
+    def dies(self, *rest):
+        calls.append(1)
+        if len(calls) == 111:
+            raise KeyboardInterrupt
+        return evaluate(self, *rest)
+
+    monkeypatch.setattr(engine._Problem, "evaluate", dies)
+    with pytest.raises(KeyboardInterrupt):
+        invg.invert_many(updates, model, y, iterations=120, snapshots=[50], checkpoint=path)
+    assert path.exists()
+    calls.clear()
+    again = invg.invert_many(updates, model, y, iterations=120, snapshots=[50], checkpoint=path)
+    assert len(calls) == 21  # twenty iterations were left, and the last value
+    assert torch.equal(again.images, whole.images)
+    assert torch.equal(again.snapshots[50], whole.snapshots[50])
+    assert not path.exists()
+
+
+def test_another_attacks_checkpoint_is_not_taken_up(tmp_path):
+    model, _, y, updates = situation()
+    path = tmp_path / "state.pt"
+    torch.save({"key": "another"}, path)
+    found = invg.invert_many(updates, model, y, iterations=2, checkpoint=path)
+    assert torch.equal(found.images, invg.invert_many(updates, model, y, iterations=2).images)
+
+
+def test_nan_is_said_and_stops_only_its_own_reconstruction():
+    model, _, y, updates = situation()
+    wild = dataclasses.replace(dlg.DLG_ADAM, lr=1e308)
+    with pytest.warns(UserWarning, match=r"[12] of 2 reconstructions met NaN, the first after \d+ iterations"):
+        found = engine.invert([engine.View(updates, model, y)], wild, iterations=30)
+    assert torch.isfinite(found.images).all()
+    assert (found.diverged > 0).any()
+    assert (invg.invert_many(updates, model, y, iterations=2).diverged == -1).all()
+
+
+def test_layer_weights_by_hand():
+    model = build("resnet20-1", SHAPE, CLASSES, seed=0).eval()
+    update = fedsgd(model, torch.rand(1, *SHAPE), torch.tensor([1]))
+    weights = agic.layer_weights(21.0, relu=False)(update, model)
+    assert set(weights) == {name for name, _ in model.named_parameters()}
+    # 21 convolutions from 1 to 21: the first is 1, the second 2; a norm has its convolution's; the head has the mean.
+    assert weights["stem.0.weight"] == weights["stem.1.bias"] == 1
+    assert weights["blocks.0.conv1.weight"] == weights["blocks.0.bn1.weight"] == pytest.approx(2)
+    assert weights["blocks.8.conv2.weight"] == pytest.approx(21)
+    assert weights["fc.weight"] == weights["fc.bias"] == pytest.approx(11)
+    assert agic.layer_weights(21.0, relu=False, norms="one")(update, model)["blocks.0.bn1.weight"] == 1
+    # Half of a convolution's gradient zero: twice the weight.
+    halved = dict(update.tensors)
+    halved["stem.0.weight"] = torch.ones(16, 3, 3, 3)
+    halved["stem.0.weight"][:8] = 0
+    assert agic.layer_weights(21.0)(update.replace(halved), model)["stem.0.weight"] == pytest.approx(2)
+
+
+@pytest.mark.parametrize("shape", ["linear", "log", "exp"])
+def test_layer_functions_pass_through_both_points_and_bend_as_they_should(shape):
+    up = agic.layer_function(shape, 21, 2.0)
+    assert up[0] == pytest.approx(1)
+    assert up[-1] == pytest.approx(2)
+    assert up == sorted(up)
+    middle = up[10]
+    assert {"linear": middle == pytest.approx(1.5), "log": middle > 1.5, "exp": middle < 1.5}[shape]
+    assert agic.layer_function("none", 3, 9.0) == [1, 1, 1]
+
+
+def test_the_one_batch_error_vanishes_with_the_learning_rate():
+    model, (x, y) = tiny(), batch(4, 1)
+    errors = [agic.one_batch_error(fedavg(model, x, y, lr, "delta"), model, x, y) for lr in (1e-6, 1e-5)]
+    assert errors[1] == pytest.approx(10 * errors[0], rel=0.05)
+    assert agic.one_batch_error(fedavg(model, x[:1], y[:1], 0.5, "delta"), model, x[:1], y[:1]) < 1e-9
+
+
+def test_agic_warns_above_its_range_and_infers_labels():
+    model, (x, y) = tiny(), batch(4, 1)
+    assert invg.inferred(fedsgd(model, x[:, 0], y[:, 0]), model).tolist() == [0, 1, 2, 3]
+    with pytest.warns(UserWarning, match=r"4 local steps with learning rate 5: .* off by \d+ % of the gradient"):
+        found = agic.reconstruct(fedavg(model, x, y, 5.0, "delta"), model, iterations=1)
+    assert found.shape == (4, *SHAPE)
+
+
+def test_two_epochs_share_their_dummies():
+    model, other, (x, y) = tiny(), tiny(1), batch(1, 3)
+    rounds = [[fedsgd(model, x[0, :2], y[0, :2])], [fedsgd(other, x[0, [2, 0]], y[0, [2, 0]])]]
+    labels = [y[:, :2], y[:, [2, 0]]]
+    found = agic.invert_many(rounds, [model, other], labels, index=[[0, 1], [2, 0]], iterations=3)
+    assert found.images.shape == (1, 3, *SHAPE)
+    single = agic.invert_many(rounds[:1], [model], labels[:1], iterations=3)
+    assert not torch.equal(found.images[:, 0], single.images[:, 0])
+    both = [
+        engine.View(u, m, y_, i, epoch_weight=g)
+        for u, m, y_, i, g in zip(rounds, [model, other], labels, [[0, 1], [2, 0]], agic.GAMMAS, strict=True)
+    ]
+    exact = engine._Problem(both, agic.AGIC, SHAPE)
+    value, _ = exact.evaluate([x.clone()])
+    assert value.item() == pytest.approx(0, abs=1e-9)
+
+
+def test_greedy_matching_by_hand():
+    errors = torch.tensor([[0.5, 0.1, 0.9], [0.2, 0.15, 0.8], [0.3, 0.7, 0.6]])
+    assert agic.greedy_pairs(errors).tolist() == [1, 0, 2]  # 0.1, then 0.2, then what is left
+    allowed = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 0]]).bool()
+    assert agic.greedy_pairs(errors, allowed).tolist() == [0, 1, 2]
+    lists = torch.tensor([[0, 1], [2, 3]]), torch.tensor([[1, 4], [5, 6]])
+    assert agic.share_a_label(*lists).tolist() == [[True, False], [False, False]]
+    x = torch.rand(2, 3, 4, 4)
+    checker = torch.tensor([[1.0, -1.0], [-1.0, 1.0]]).repeat(2, 2)
+    assert agic.similarity(x, x + 0.1 * checker, 2).diagonal().max() < 1e-6  # pooling takes away such noise
+    assert agic.similarity(x, x + 0.1 * checker, 1).diagonal().min() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_bad_input():
+    model, x, y, updates = situation()
+    dense = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)).double()
+    dense.input_shape = SHAPE
+    flat = fedsgd(dense, x[0], y[0])
+    with pytest.raises(ValueError, match="Sequential has no convolutions"):
+        agic.reconstruct(flat, dense, labels=y[0], iterations=1)
+    with pytest.raises(ValueError, match="updates of different models cannot be joined"):
+        agic.invert_many([updates[:1], [flat]], [model, dense], [y[:1], y[:1]], weights=lambda u, m: {}, iterations=1)
+    with pytest.raises(ValueError, match="the update holds 1 samples, 2 images were asked for"):
+        agic.invert_many([updates], [model], [y], index=[[0, 1]], iterations=1)
+    with pytest.raises(ValueError, match=r"labels are \[updates, samples\] = \[2, 1\], got \[1, 1\]"):
+        invg.invert_many(updates, model, y[:1], iterations=1)
+    with pytest.raises(ValueError, match=r"labels lie in 0\.\.3"):
+        invg.invert_many(updates, model, y + 4, iterations=1)
+    with pytest.raises(ValueError, match="pass labels"):
+        invg.reconstruct(fedavg(model, x, y, 0.1, "delta"), model, iterations=1)
+    with pytest.raises(ValueError, match="unknown layer function 'square'"):
+        agic.layer_function("square", 3, 2.0)
+    with pytest.raises(ValueError, match="beta is positive, got 0"):
+        agic.layer_function("linear", 3, 0)
+    with pytest.raises(ValueError, match="iterations is at least 1"):
+        invg.invert_many(updates, model, y, iterations=0)
+    with pytest.raises(ValueError, match="2 and 3 images: no one-to-one mapping"):
+        agic.greedy_pairs(torch.zeros(2, 3))
+
+
+def test_every_passive_image_attack_runs_from_the_registry():
+    model, _x, _y, updates = situation(1)
+    for name in ("DLG", "DLG-Adam", "InvG", "AGIC"):
+        images = get(name)(updates[0], model, adversary=WHITE_BOX, iterations=2)
+        assert images.shape == (1, *SHAPE), name
+        assert 0 <= images.min() <= images.max() <= 1, name
+
+
+def test_models_without_a_stacked_form_are_inverted_one_by_one():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Sigmoid(), nn.Flatten(), nn.Linear(144, CLASSES))
+    model = model.double()
+    model.input_shape = SHAPE
+    assert not stackable(model)
+    x, y = batch(2, 1)
+    updates = [fedsgd(model, a, b) for a, b in zip(x, y, strict=True)]
+    both = invg.invert_many(updates, model, y, iterations=5)
+    assert torch.equal(both.images[:1], invg.invert_many(updates[:1], model, y[:1], iterations=5).images)
