@@ -223,7 +223,7 @@ def _adam(
         for dummy, saved in zip(dummies, state["dummies"], strict=True):
             dummy.data.copy_(saved)
         optimiser.load_state_dict(state["optimiser"])
-    said = False
+    said, good = False, [d.detach().clone() for d in dummies]
     bar = tqdm(total=iterations, initial=first, desc=recipe.name, disable=not progress, leave=False)
     for iteration in range(first, iterations):
         values, grads = problem.evaluate(dummies)
@@ -231,18 +231,20 @@ def _adam(
         for grad in grads:
             running = running & grad.flatten(1).isfinite().all(1)
         diverged = torch.where(running | (diverged >= 0), diverged, iteration)
-        before = [d.detach().clone() for d in dummies]
+        # What has met NaN goes back to where the gradient was last finite, and stays there.
+        good = [torch.where(_over(running, d), d.detach(), g) for d, g in zip(dummies, good, strict=True)]
         for dummy, grad in zip(dummies, grads, strict=True):
-            chosen = running.view(-1, *[1] * (grad.dim() - 1))
-            dummy.grad = torch.where(chosen, grad.sign() if recipe.signed and dummy is dummies[0] else grad, 0.0)
+            dummy.grad = torch.where(
+                _over(running, grad), grad.sign() if recipe.signed and dummy is dummies[0] else grad, 0.0
+            )
         for group in optimiser.param_groups:
             group["lr"] = recipe.lr * 0.1 ** sum(iteration >= fall for fall in falls)
         optimiser.step()
         with torch.no_grad():
             if recipe.box:
                 dummies[0].copy_(torch.minimum(torch.maximum(dummies[0], problem.low), problem.high))
-            for dummy, old in zip(dummies, before, strict=True):  # what has met NaN stays where it was
-                dummy.copy_(torch.where(running.view(-1, *[1] * (old.dim() - 1)), dummy, old))
+            for dummy, safe in zip(dummies, good, strict=True):
+                dummy.copy_(torch.where(_over(running, dummy), dummy, safe))
         if iteration + 1 in snapshots:
             kept[iteration + 1] = problem.pixels(dummies[0].detach()).clone()
         bar.update()
@@ -262,6 +264,10 @@ def _adam(
     values = problem.evaluate(dummies)[0].detach()
     images = problem.pixels(dummies[0].detach())
     return Inversion(images, dummies[1].detach() if recipe.labels else None, values, diverged.cpu(), kept)
+
+
+def _over(runs: Tensor, like: Tensor) -> Tensor:
+    return runs.view(-1, *[1] * (like.dim() - 1))
 
 
 def _lbfgs(problem: _Problem, dummies: list[Tensor], iterations: int, progress: bool) -> Inversion:
