@@ -50,11 +50,15 @@ def distance(kind: Distance, found: Sequence[Tensor], target: Sequence[Tensor], 
         safe = torch.where(length > 0, length, torch.ones_like(length))
         value = 1 - dot / safe
         by_target, by_found = -weights / safe[:, None], weights * (dot / (safe * size.where(size > 0, safe)))[:, None]
-        slopes = [
-            torch.addcmul(f * b[:, None], t, a[:, None])
-            for (f, t), a, b in zip(flat, by_target.T, by_found.T, strict=True)
-        ]
+        slopes = [_combined(f, b, t, a) for (f, t), a, b in zip(flat, by_target.T, by_found.T, strict=True)]
     return value, [_shaped(s, f) for s, f in zip(slopes, found, strict=True)]
+
+
+def _combined(found: Tensor, b: Tensor, target: Tensor, a: Tensor) -> Tensor:
+    """Return b f + a t, row by row; in one pass with plain numbers where asking for them does not stop a GPU."""
+    if found.device.type != "cpu" or len(found) > 1:
+        return torch.addcmul(found * b[:, None], target, a[:, None])
+    return torch.add(found * b.item(), target, alpha=a.item())
 
 
 def checked_gradients(update: Update, model: nn.Module) -> dict[str, Tensor]:
