@@ -178,36 +178,35 @@ class Chapter:
             first = group.iloc[0]
             arrow = {"higher": " ↑", "lower": " ↓"}.get(first["direction"], "")
             line = {
-                "item": first["item"],
-                "what the paper says": f"{first['claim']} <br><small>{first['where']}</small>",
-                "metric": first["metric"] + arrow,
-                "published": first["published"],
-                "tolerance": f"{first['tolerance']:g} <br><small>{first['why']}</small>",
+                "what the paper says": f"<b>{first['item']}</b> {first['claim']} "
+                f"<br><small>{first['where']}; {first['metric']}{arrow}</small>",
+                "published": f"{first['published']}<br><small>± {first['tolerance']:g}: {first['why']}</small>",
             }
             for source in (RECORDED, NOW):
                 found = group[group["source"] == source]
                 if (comparison["source"] == source).any():
-                    line[source] = "–" if found.empty else cell(found.iloc[0])
+                    nothing = first["status"] if pd.isna(first["ours"]) else "–"
+                    line[source] = nothing if found.empty else cell(found.iloc[0])
                     if source == RECORDED and not found.empty and found.iloc[0]["note"]:
                         line[source] += f"<br><small>{found.iloc[0]['note']}</small>"
             rows.append(line)
         show(pd.DataFrame(rows), "The paper's claims and values beside ours.")
 
     def show_provenance(self, artefacts: Iterable[str]) -> None:
-        """Show, for every recorded artefact, when, where and how it was made."""
-        rows = []
-        for artefact in artefacts:
-            found = report.recorded(self.paper, artefact)
-            if found is not None:
-                facts = found[1]
-                keys = ("date", "commit", "device", "threads", "seconds", "seed", "torch", "python")
-                sets = ", ".join(
-                    f"{d['name']} ({'subset, ' if d['subset'] else ''}{d['images']:,}; {d['digest']})"
-                    for d in facts["datasets"]
-                )
-                rows.append({"artefact": artefact, **{k: facts.get(k) for k in keys}, "data sets": sets})
-        if rows:
-            show(pd.DataFrame(rows), "Where the recorded results come from.")
+        """Show, for every recorded artefact, when, where and how it was made, and on which data sets."""
+        found = {artefact: report.recorded(self.paper, artefact) for artefact in artefacts}
+        facts = {artefact: one[1] for artefact, one in found.items() if one is not None}
+        if not facts:
+            return
+        keys = ("date", "commit", "device", "threads", "seconds", "seed", "torch", "python")
+        rows = [{"artefact": artefact, **{k: fact.get(k) for k in keys}} for artefact, fact in facts.items()]
+        show(pd.DataFrame(rows), "Where the recorded results come from.")
+        sets = {(d["name"], d["digest"]): d for fact in facts.values() for d in fact["datasets"]}
+        columns = {"name": "data set", "images": "images", "subset": "subset", "source": "source", "digest": "digest"}
+        table = pd.DataFrame(sets.values(), columns=list(columns)).rename(columns=columns)
+        show(
+            table, "The data sets behind them.", {"images": "{:,}", "subset": lambda is_one: "yes" if is_one else "no"}
+        )
 
 
 def show(table: pd.DataFrame, caption: str, formats: dict[str, Any] | None = None) -> None:

@@ -63,6 +63,21 @@ def label_number_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
     return (recovered == truth).double().mean(-1)
 
 
+def instance_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
+    """Return the share of the samples whose label was recovered, in [0, 1] (InsAcc; GDBR, Sec. V-A).
+
+    ``sum_j min(n_j, found_j) / B``: a label that is named too often is not counted, one that is missed is missing.
+    """
+    found, true = _checked(recovered, truth)
+    return torch.minimum(found, true).sum(-1) / true.sum(-1)
+
+
+def class_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
+    """Return the share of the classes whose presence or absence is right, in [0, 1] (ClsAcc; GDBR, Sec. V-A)."""
+    found, true = _checked(recovered, truth)
+    return ((found > 0) == (true > 0)).double().mean(-1)
+
+
 def _pictures(found: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
     if found.shape != truth.shape or found.dim() != 4:
         raise ValueError(f"images are [B, C, H, W] both, got {tuple(found.shape)} and {tuple(truth.shape)}")

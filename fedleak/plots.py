@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 
 from fedleak.chapter import NOW, RECORDED
 
+_MARKERS = "osD^vPX*<>"
 _COLOURS = sns.color_palette("colorblind", 10)
 STYLE = {
     "LLG": (_COLOURS[0], "o"),
@@ -46,9 +47,9 @@ def use_theme() -> None:
 
 def style_of(names: Sequence[str]) -> dict[str, tuple]:
     """Return a colour and a marker for every name: an attack's own, or the next free ones."""
-    free = [(c, m) for c, m in zip(_COLOURS, "osD^vPX*<>", strict=True)]
     taken = {STYLE[n] for n in names if n in STYLE}
-    rest = iter([pair for pair in free if pair not in taken])
+    pairs = [(c, _MARKERS[(i + turn) % len(_MARKERS)]) for turn in range(len(_MARKERS)) for i, c in enumerate(_COLOURS)]
+    rest = iter([pair for pair in pairs if pair not in taken])
     return {name: STYLE.get(name) or next(rest) for name in names}
 
 
@@ -110,8 +111,8 @@ def curves(
 def _curve(axes: Axes, line: pd.DataFrame, x: str, style: tuple, *, hollow: bool) -> None:
     colour, marker = style
     if hollow:
-        face = colour if marker in "x+" else "white"
-        axes.scatter(line[x], line["mean"], marker=marker, s=34, facecolor=face, edgecolor=colour, zorder=3)
+        colours = {"color": colour} if marker in "x+" else {"facecolor": "white", "edgecolor": colour}
+        axes.scatter(line[x], line["mean"], marker=marker, s=34, zorder=3, **colours)
         return
     axes.plot(line[x], line["mean"], color=colour, marker=marker, markersize=5)
     axes.fill_between(line[x], line["low"], line["high"], color=colour, alpha=0.18, linewidth=0)

@@ -36,6 +36,9 @@ def interval(values: Sequence[float] | np.ndarray, *, rate: bool = True) -> tupl
     v = np.asarray(values, dtype=float)
     if v.size == 0:
         raise ValueError("no values to make an interval of")
+    if not np.isfinite(v).all():
+        bad = int((~np.isfinite(v)).sum())
+        raise ValueError(f"{bad} of {v.size} values are NaN or infinite: drop them, and say so")
     if rate and (v.min() < 0 or v.max() > 1):
         raise ValueError(f"a rate lies in [0, 1], got {v.min():.4g} to {v.max():.4g}")
     if np.ptp(v) == 0 or v.size < 3:

@@ -213,7 +213,7 @@ def _read(path: Path) -> dict | None:
 
 
 def _key(source: str, setting: dict[str, Any], seeds: list[int]) -> str:
-    text = json.dumps([source, setting, seeds], sort_keys=True, default=_described)
+    text = json.dumps([source, setting, seeds], sort_keys=True, default=described)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -231,13 +231,13 @@ def fingerprint(trial: Trial) -> str:
 
 def _collect(function: Any, pieces: dict[str, str]) -> None:
     while isinstance(function, partial):
-        pieces[f"partial {len(pieces)}"] = _described([function.args, function.keywords])
+        pieces[f"partial {len(pieces)}"] = described([function.args, function.keywords])
         function = function.func
     function = inspect.unwrap(function)
     name = f"{function.__module__}.{function.__qualname__}"
     if name in pieces:
         return
-    pieces[name] = inspect.getsource(function) + _described([function.__defaults__, function.__kwdefaults__])
+    pieces[name] = inspect.getsource(function) + described([function.__defaults__, function.__kwdefaults__])
     for key, value in _read_by(function).items():
         used = inspect.unwrap(value) if callable(value) else value
         local = getattr(used, "__module__", None) == function.__module__
@@ -251,7 +251,7 @@ def _collect(function: Any, pieces: dict[str, str]) -> None:
             if local:
                 _collect(used, pieces)
         elif not inspect.ismodule(used) and not inspect.isbuiltin(used):
-            pieces[f"{name}:{key}"] = _described(used)
+            pieces[f"{name}:{key}"] = described(used)
 
 
 def _read_by(function: FunctionType) -> dict[str, Any]:
@@ -267,14 +267,14 @@ def _read_by(function: FunctionType) -> dict[str, Any]:
     return found | {name: cell.cell_contents for name, cell in cells}
 
 
-def _described(value: Any) -> str:
-    """Describe a value in full: `repr` leaves out the middle of a large tensor or table."""
+def described(value: Any) -> str:
+    """Describe a value in full, for a cache key: `repr` leaves out the middle of a large tensor or table."""
     if isinstance(value, torch.nn.Module):
-        return f"{value!r} {_described(value.state_dict())}"
+        return f"{value!r} {described(value.state_dict())}"
     if isinstance(value, Mapping):
-        return repr([(key, _described(item)) for key, item in value.items()])
+        return repr([(key, described(item)) for key, item in value.items()])
     if isinstance(value, list | tuple):
-        return repr([_described(item) for item in value])
+        return repr([described(item) for item in value])
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu().numpy()
     if isinstance(value, pd.DataFrame | pd.Series):

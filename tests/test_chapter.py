@@ -158,7 +158,7 @@ def test_show_provenance(checkout, shown):
     one.table("fig1", lambda: pd.DataFrame({"mean": [1.0]}))
     one.show_provenance(["fig1", "fig2"])
     assert "fig1" in shown[0]
-    assert "synthetic/train" in shown[0]
+    assert "synthetic/train" in shown[1]
     assert "fig2" not in shown[0]
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedleak.metrics import attack_success_rate, counts, hellinger
+from fedleak.metrics import attack_success_rate, class_accuracy, counts, hellinger, instance_accuracy
 
 COUNTS = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any)
 
@@ -67,3 +67,11 @@ def test_metrics_work_on_any_number_of_updates():
 def test_bad_counts(metric, found, truth, message):
     with pytest.raises(ValueError, match=message):
         metric(torch.tensor(found), torch.tensor(truth))
+
+
+def test_instance_and_class_accuracy_by_hand():
+    truth, found = torch.tensor([[3, 1, 0, 0]]), torch.tensor([[1, 0, 2, 1]])
+    assert instance_accuracy(found, truth).tolist() == [0.25]
+    assert class_accuracy(found, truth).tolist() == [0.25]
+    assert instance_accuracy(truth, truth).tolist() == [1.0]
+    assert class_accuracy(truth, truth).tolist() == [1.0]

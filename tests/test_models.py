@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedleak.federated import fedsgd
-from fedleak.models import batch_dependent, build, head, head_pass, input_shape, names
+from fedleak.models import batch_dependent, build, head, head_pass, input_shape
 from fedleak.models.head import HeadPass
 
+ANY_SIZE = ["cnn", "lenet", "resnet20", "resnet20-relu", "fcn3"]  # the deep ones have tests of their own
 SHAPES = [(1, 28, 28), (3, 28, 28), (1, 32, 32), (3, 32, 32)]
 
 
@@ -17,8 +18,9 @@ SHAPES = [(1, 28, 28), (3, 28, 28), (1, 32, 32), (3, 32, 32)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", ANY_SIZE)
 def test_shapes_chain(name, shape):
+    shape = (shape[0], 32, 32) if name.startswith("vgg") else shape  # halved five times
     model = build(name, shape, 7, seed=0)
     assert model(torch.rand(2, *shape)).shape == (2, 7)
     assert input_shape(model) == shape
@@ -59,10 +61,11 @@ def test_both_resnets_start_from_the_same_weights():
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", ANY_SIZE)
 def test_build_is_seeded_and_leaves_the_global_random_state_alone(name):
     state = torch.random.get_rng_state()
-    one, two, other = (build(name, (1, 28, 28), 10, seed=s) for s in (4, 4, 5))
+    side = 32 if name.startswith("vgg") else 28
+    one, two, other = (build(name, (1, side, side), 10, seed=s) for s in (4, 4, 5))
     assert torch.equal(torch.random.get_rng_state(), state)
     for a, b in zip(one.parameters(), two.parameters(), strict=True):
         assert torch.equal(a, b)
@@ -84,7 +87,7 @@ def test_initialisations():
 @pytest.mark.parametrize(
     ("name", "classes", "init", "message"),
     [
-        ("vgg", 10, None, "unknown model 'vgg'; known: cnn, lenet, resnet20, resnet20-relu"),
+        ("vgg", 10, None, "unknown model 'vgg'; known: .*cnn, .*lenet, .*resnet20, .*resnet20-relu"),
         ("cnn", 1, None, "at least two classes, got 1"),
         ("cnn", 0, None, "at least two classes, got 0"),
         ("cnn", -3, None, "at least two classes, got -3"),

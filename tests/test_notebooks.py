@@ -19,14 +19,15 @@ def run(request, tmp_path_factory):
     before = book.read_bytes() if book.exists() else None
     notebooks.execute(request.param, device="cpu", parameters={"trials": TRIALS, "seed": 1}, out=out, progress=False)
     assert (book.read_bytes() if book.exists() else None) == before, "--out must leave the book's numbers alone"
-    rows = json.loads(out.with_suffix(".comparison.json").read_text(encoding="utf-8"))["this run"]
-    return request.param, nbformat.read(out, as_version=4), rows
+    comparison = json.loads(out.with_suffix(".comparison.json").read_text(encoding="utf-8"))
+    return request.param, nbformat.read(out, as_version=4), comparison
 
 
 def test_every_published_item_has_a_row_with_a_status_and_a_reason_if_it_was_not_attempted(run):
-    name, _, rows = run
-    assert {row["id"] for row in rows} == set(load_published(name)[1])
-    for row in rows:
+    name, _, comparison = run
+    assert {row["id"] for row in comparison["rows"]} == set(load_published(name)[1])
+    assert comparison["this run"]
+    for row in comparison["rows"] + comparison["this run"]:
         assert row["status"][0] in "✓▲✗◌—"
         assert row["status"][0] != "—" or row["note"], row["id"]
 
@@ -42,10 +43,22 @@ def test_every_figure_has_a_caption_an_alternative_text_and_an_image(run):
 
 
 def test_llg_finds_the_labels_of_untrained_networks(run):
-    name, _, rows = run
+    name, _, comparison = run
     if name != "llg":
         pytest.skip("LLG's own numbers")
-    now = {row["id"]: row for row in rows}
+    now = {row["id"]: row for row in comparison["this run"]}
     assert now["fig3a-negative"]["ours"] == 0  # Property 1
     assert now["fig4a-llgplus"]["ours"] >= 0.9
     assert now["budget"]["ours"] == pytest.approx(11.5, abs=0.1)
+
+
+def test_gdbr_finds_the_labels_without_the_last_layer(run):
+    name, _, comparison = run
+    if name != "gdbr":
+        pytest.skip("GDBR's own numbers")
+    now = {row["id"]: row for row in comparison["this run"]}
+    for scheme in ("random", "uniform", "single", "subclassed", "imbalanced"):
+        assert now[f"tab1-mnist-{scheme}"]["ours"] >= 0.92
+    assert now["fig5a-wins"]["ours"] > 0.2
+    assert now["fig3-lenet-mnist-wins"]["ours"] == 1
+    assert now["tab1-imagenet-random"]["ours"] is None

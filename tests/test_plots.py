@@ -35,6 +35,8 @@ def test_an_attack_has_one_style_and_no_two_have_the_same():
     assert mixed["LLG+"] == plots.STYLE["LLG+"]
     assert len(set(mixed.values())) == 3
     assert plots.style_of(["cnn", "lenet"]) == plots.style_of(["cnn", "lenet"])
+    many = [f"model {i}" for i in range(30)]
+    assert len(set(plots.style_of(many).values())) == 30
 
 
 @pytest.mark.parametrize("source", [NOW, RECORDED])

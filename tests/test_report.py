@@ -315,3 +315,9 @@ def test_provenance_names_the_commit_of_a_checkout():
     commit = report.provenance()["commit"]
     if commit != "unknown":  # an unpacked archive has none
         assert len(commit.removesuffix("+changes")) == 12
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_an_interval_of_non_finite_values_is_refused(bad):
+    with pytest.raises(ValueError, match="1 of 3 values are NaN or infinite"):
+        report.interval([0.5, bad, 0.7], rate=False)

@@ -350,7 +350,7 @@ def test_functions_that_call_each_other_are_no_endless_loop(tmp_path):
 
 
 def test_large_values_are_described_in_full():
-    described = sys.modules["fedleak.sweep"]._described
+    described = sys.modules["fedleak.sweep"].described
     zeros = np.zeros(5000)
     one = zeros.copy()
     one[2500] = 1

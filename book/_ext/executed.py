@@ -5,7 +5,6 @@ from other cells than the committed ones, is a warning, and the book is built wi
 """
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +43,14 @@ def swap_in(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = text
 
 
+def readers_copy(notebook: dict[str, Any]) -> str:
+    """Return a notebook's text without what went to stderr: progress bars, and warnings with paths of this machine."""
+    for cell in notebook["cells"]:
+        if "outputs" in cell:
+            cell["outputs"] = [output for output in cell["outputs"] if output.get("name") != "stderr"]
+    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+
+
 def offer_for_download(app: Sphinx, exception: Exception | None) -> None:
     """Put the executed copies behind the download buttons."""
     if exception or app.builder.format != "html":
@@ -51,7 +58,7 @@ def offer_for_download(app: Sphinx, exception: Exception | None) -> None:
     for docname in app.env.found_docs:
         offered = Path(app.outdir) / "_sources" / f"{docname}.ipynb"
         if offered.is_file() and (copy := executed_copy(app, docname)).is_file():
-            shutil.copyfile(copy, offered)
+            offered.write_text(readers_copy(json.loads(copy.read_text(encoding="utf-8"))), encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -21,6 +21,7 @@ class Need(Enum):
     HEAD_GRADIENT = "gradient of the last layer's weights"
     BIAS_GRADIENT = "gradient of the last layer's bias"
     ALL_GRADIENTS = "gradients of all layers"
+    BELOW_HEAD_GRADIENT = "gradient of a layer below the last"
     SAMPLE_COUNT = "number of training samples"
     MODEL = "the model's architecture and weights"
     AUXILIARY_DATA = "labelled auxiliary data of the same classes"
@@ -36,13 +37,19 @@ class Adversary:
     server: Literal["passive", "malicious"] = "passive"
 
 
-_SHARED = frozenset({Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT})
+_SHARED = frozenset(
+    {Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.ALL_GRADIENTS, Need.BELOW_HEAD_GRADIENT, Need.SAMPLE_COUNT}
+)
 NOBODY = Adversary("no access", frozenset({Need.SAMPLE_COUNT}))
 EAVESDROPPER = Adversary("shared gradients", _SHARED)
 WHITE_BOX = Adversary("white-box model", _SHARED | {Need.MODEL})
 WITH_AUXILIARY = Adversary("auxiliary knowledge", WHITE_BOX.has | {Need.AUXILIARY_DATA})
 MALICIOUS_AGGREGATOR = Adversary("malicious server, secure aggregation", WHITE_BOX.has, "aggregate", "malicious")
-ADVERSARIES = (NOBODY, EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, MALICIOUS_AGGREGATOR)
+RESTRICTED = Adversary(
+    "white-box model, last layer withheld",
+    frozenset({Need.BELOW_HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL, Need.AUXILIARY_DATA}),
+)
+ADVERSARIES = (NOBODY, EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, MALICIOUS_AGGREGATOR, RESTRICTED)
 
 
 @dataclass(frozen=True)

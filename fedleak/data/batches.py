@@ -47,11 +47,19 @@ def permuted(batch_size: int, n_classes: int, trials: int, steps: int, generator
     return keys.argsort(dim=-1).flatten(-2)[..., :batch_size]
 
 
+def subclassed(batch_size: int, n_classes: int, trials: int, steps: int, generator: Generator) -> Tensor:
+    """Every label a uniform draw from half of the classes (rounded up), the same half in all steps of a trial."""
+    order = torch.rand((trials, n_classes), generator=generator, device=generator.device).argsort(dim=-1)
+    chosen = _randint((n_classes + 1) // 2, (trials, steps * batch_size), generator)
+    return order.gather(1, chosen).view(trials, steps, batch_size)
+
+
 SCHEMES: dict[str, Scheme] = {
     "balanced": balanced,
     "unbalanced": unbalanced,
     "single": single,
     "permuted": permuted,
+    "subclassed": subclassed,
 }
 
 

@@ -6,21 +6,29 @@ from functools import partial
 import torch
 from torch import nn
 
-from fedleak.models.deep import FCN3, count_parameters, resnet, vgg_bn
+from fedleak.models.bridged import MLP6, AlexNet, positive_, resnet_conv, vgg11, without_biases
+from fedleak.models.chain import Chain, Link, chain
+from fedleak.models.deep import ACTIVATIONS, FCN3, count_parameters, replace_relu, resnet, vgg, vgg_bn
 from fedleak.models.head import Head, HeadPass, batch_dependent, head, head_pass, input_shape
-from fedleak.models.wide import WideResNet20
+from fedleak.models.wide import WideResNet
 from fedleak.models.zoo import CNN, LeNet, ResNet20, uniform_
 
 __all__ = [
+    "ACTIVATIONS",
+    "Chain",
     "Head",
     "HeadPass",
+    "Link",
     "batch_dependent",
     "build",
+    "chain",
     "count_parameters",
     "head",
     "head_pass",
     "input_shape",
     "names",
+    "positive_",
+    "without_biases",
 ]
 
 _BUILDERS: dict[str, Callable[..., nn.Module]] = {
@@ -29,12 +37,21 @@ _BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "resnet20": ResNet20,
     "resnet20-relu": lambda shape, n: ResNet20(shape, n, activation=True),
     "fcn3": FCN3,
-    **{f"resnet20-{k}": partial(WideResNet20, width=16 * k) for k in (1, 2, 4)},
+    **{f"resnet20-{k}": partial(WideResNet, width=16 * k) for k in (1, 2, 4)},
+    "resnet32": partial(WideResNet, width=16, each=5),
+    "resnet32-4": partial(WideResNet, width=64, each=5),
     **{f"vgg{d}_bn": partial(vgg_bn, f"vgg{d}_bn") for d in (11, 13, 16, 19)},
+    "vgg16": vgg,
+    "vgg16-quarter": partial(vgg, width=0.25),
     **{f"resnet{d}": partial(resnet, f"resnet{d}") for d in (18, 34, 50, 101, 152)},
-    "resnet18-imagenet": partial(resnet, "resnet18", small=False),
+    **{f"resnet{d}-imagenet": partial(resnet, f"resnet{d}", small=False) for d in (18, 50)},
+    "mlp6": MLP6,
+    "alexnet": AlexNet,
+    "vgg11": vgg11,
+    **{f"resnet{d}-conv": partial(resnet_conv, f"resnet{d}") for d in (18, 50)},
+    "resnet50-conv-imagenet": partial(resnet_conv, "resnet50", small=False),
 }
-_INITIALISATIONS = ("default", "uniform")
+_INITIALISATIONS = ("default", "uniform", "positive")
 
 
 def names() -> list[str]:
@@ -42,7 +59,15 @@ def names() -> list[str]:
     return sorted(_BUILDERS)
 
 
-def build(name: str, shape: tuple[int, int, int], n_classes: int, *, seed: int, init: str | None = None) -> nn.Module:
+def build(
+    name: str,
+    shape: tuple[int, int, int],
+    n_classes: int,
+    *,
+    seed: int,
+    init: str | None = None,
+    activation: str | None = None,
+) -> nn.Module:
     """Build a freshly initialised model.
 
     Parameters
@@ -50,8 +75,12 @@ def build(name: str, shape: tuple[int, int, int], n_classes: int, *, seed: int, 
     name
         ``"cnn"``, ``"lenet"``, ``"resnet20"`` (LLG's, no activation before the head), ``"resnet20-relu"``, ``"fcn3"``,
         torchvision's ``"vgg11_bn"`` … ``"vgg19_bn"`` and ``"resnet18"`` … ``"resnet152"`` (see `fedleak.models.deep`),
-        ``"resnet20-1"``, ``"resnet20-2"`` and ``"resnet20-4"`` (16, 32 and 64 channels; see `fedleak.models.wide`),
-        or ``"resnet18-imagenet"``, which keeps ImageNet's stem whatever the size of the images.
+        ``"resnet20-1"``, ``"resnet20-2"`` and ``"resnet20-4"`` (16, 32 and 64 channels), ``"resnet32"`` and
+        ``"resnet32-4"`` (see `fedleak.models.wide`),
+        or ``"resnet18-imagenet"`` and ``"resnet50-imagenet"``, which keep ImageNet's stem whatever the size of the
+        images; ``"vgg16"`` without batch norm, and ``"vgg16-quarter"`` with a quarter of its channels; or
+        GDBR's ``"mlp6"``, ``"alexnet"``, ``"vgg11"`` and ``"resnet18-conv"``, ``"resnet50-conv"`` (see
+        `fedleak.models.bridged`).
     shape
         Image shape ``(C, H, W)``.
     n_classes
@@ -59,13 +88,16 @@ def build(name: str, shape: tuple[int, int, int], n_classes: int, *, seed: int, 
     seed
         Seed of the initialisation. The global random state is left as it was.
     init
-        ``"default"`` (PyTorch's) or ``"uniform"`` (every parameter from U(-0.5, 0.5)); by default the one
+        ``"default"`` (PyTorch's), ``"uniform"`` (every parameter from U(-0.5, 0.5)) or ``"positive"`` (GDBR's: the
+        layers at the end from U(0.01, 0.2), without biases; see `positive_`); by default the one
         that the paper's released code uses: uniform for the CNN, PyTorch's for the others.
+    activation
+        ``"relu"``, ``"tanh"``, ``"elu"``, ``"selu"`` or ``"silu"`` in place of every ReLU; the weights stay the same.
 
     Raises
     ------
     ValueError
-        For an unknown name or initialisation, or fewer than two classes.
+        For an unknown name, initialisation or activation, or fewer than two classes.
     """
     if name not in _BUILDERS:
         raise ValueError(f"unknown model {name!r}; known: {', '.join(names())}")
@@ -77,7 +109,11 @@ def build(name: str, shape: tuple[int, int, int], n_classes: int, *, seed: int, 
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         model = _BUILDERS[name](tuple(shape), n_classes)
+    if activation is not None:
+        replace_relu(model, activation)
     if init == "uniform":
         uniform_(model, torch.Generator().manual_seed(seed))
     model.input_shape = tuple(shape)  # type: ignore[assignment]
+    if init == "positive":
+        positive_(model, torch.Generator().manual_seed(seed))
     return model

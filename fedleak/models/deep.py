@@ -1,5 +1,7 @@
 """The deeper networks, from torchvision, with the stems that small images need, and FCN-3."""
 
+import itertools
+
 import torch
 from torch import nn
 from torchvision import models as vision
@@ -43,6 +45,56 @@ def vgg_bn(name: str, shape: tuple[int, int, int], n_classes: int) -> nn.Module:
         model.classifier[0] = nn.Linear(512, 4096)
         nn.init.normal_(model.classifier[0].weight, 0, 0.01)
         nn.init.zeros_(model.classifier[0].bias)
+    return model
+
+
+def vgg(shape: tuple[int, int, int], n_classes: int, width: float = 1.0) -> nn.Module:
+    """Build VGG-16 without batch norm and dropout, with a share `width` of its channels; small images as in `vgg_bn`.
+
+    Raises
+    ------
+    ValueError
+        For images smaller than 32 x 32 or larger than 64 x 64.
+    """
+    if not 32 <= min(shape[1:]) <= max(shape[1:]) <= SMALL:
+        raise ValueError(f"vgg16 takes images of 32 x 32 to 64 x 64, got {shape[1]} x {shape[2]}")
+    plan = [round(width * size) if isinstance(size, int) else size for size in vision.vgg.cfgs["D"]]
+    model = vision.VGG(vision.vgg.make_layers(plan), n_classes, dropout=0.0)
+    if shape[0] != 3:
+        model.features[0] = _convolution(nn.Conv2d(shape[0], plan[0], 3, padding=1))
+    model.avgpool = nn.AdaptiveAvgPool2d(1)
+    sizes = (round(width * 512), round(width * 4096), round(width * 4096), n_classes)
+    for place, (fan_in, fan_out) in zip((0, 3, 6), itertools.pairwise(sizes), strict=True):
+        model.classifier[place] = nn.Linear(fan_in, fan_out)
+        nn.init.normal_(model.classifier[place].weight, 0, 0.01)
+        nn.init.zeros_(model.classifier[place].bias)
+    return model
+
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "elu": nn.ELU,
+    "selu": nn.SELU,
+    "silu": nn.SiLU,
+}
+
+
+def replace_relu(model: nn.Module, activation: str) -> nn.Module:
+    """Put another activation in the place of every ReLU of a model.
+
+    Raises
+    ------
+    ValueError
+        For an unknown activation, or a model without a ReLU.
+    """
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"unknown activation {activation!r}; there are: {', '.join(ACTIVATIONS)}")
+    places = [name for name, module in model.named_modules() if isinstance(module, nn.ReLU)]
+    if not places:
+        raise ValueError(f"{type(model).__name__} has no ReLU to replace")
+    for name in places:
+        model.set_submodule(name, ACTIVATIONS[activation]())
     return model
 
 

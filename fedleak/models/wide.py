@@ -1,4 +1,4 @@
-"""The ResNet of the image attacks: ResNet20 with wider layers (Geiping et al. 2020; AGIC, Sec. V-A)."""
+"""The ResNets of the image attacks: ResNet-20, also with wider layers (Geiping et al. 2020; AGIC), and ResNet-32."""
 
 import torch
 from torch import Tensor, nn
@@ -26,14 +26,16 @@ class Normalise(nn.Module):
         return (x - self.mean) / self.std
 
 
-class WideResNet20(nn.Module):
-    """Three stages of three basic blocks, `width`, 2 `width` and 4 `width` channels, and one fully connected layer.
+class WideResNet(nn.Module):
+    """Three stages of `each` basic blocks, `width`, 2 `width` and 4 `width` channels, and one fully connected layer.
 
-    With a width of 64 it is ResNet20-4: 21 convolutions (those of the two shortcuts count), 65 parameter tensors and,
-    for 10 classes, 4,327,754 parameters. The images are normalised inside, so that it takes pixels in [0, 1].
+    With three blocks a stage and a width of 64 it is ResNet20-4: 21 convolutions (those of the two shortcuts count), 65
+    parameter tensors and, for 10 classes, 4,327,754 parameters. With five and a width of 16 it is the ResNet-32 of
+    He et al. (2016, Sec. 4.2), but with convolutions as shortcuts, and has 466,906. The images are normalised inside,
+    so that it takes pixels in [0, 1].
     """
 
-    def __init__(self, shape: tuple[int, int, int], n_classes: int, width: int = 64):
+    def __init__(self, shape: tuple[int, int, int], n_classes: int, width: int = 64, each: int = 3):
         super().__init__()
         self.normalise = Normalise(shape[0])
         self.stem = nn.Sequential(
@@ -42,7 +44,7 @@ class WideResNet20(nn.Module):
         blocks: list[nn.Module] = []
         held = width
         for stage, planes in enumerate((width, 2 * width, 4 * width)):
-            for position in range(3):
+            for position in range(each):
                 stride = 2 if stage and position == 0 else 1
                 shortcut = None
                 if stride > 1:

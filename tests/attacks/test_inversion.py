@@ -131,7 +131,7 @@ def test_reconstructions_together_are_those_alone_and_come_near_the_images():
 def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     model, _, y, updates = situation()
     whole = invg.invert_many(updates, model, y, iterations=120, snapshots=[50])
-    path, evaluate, calls = tmp_path / "state.pt", engine._Problem.evaluate, []
+    path, evaluate, calls = tmp_path / "state.pt", engine.Problem.evaluate, []
 
     def dies(self, *rest):
         calls.append(1)
@@ -139,7 +139,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return evaluate(self, *rest)
 
-    monkeypatch.setattr(engine._Problem, "evaluate", dies)
+    monkeypatch.setattr(engine.Problem, "evaluate", dies)
     with pytest.raises(KeyboardInterrupt):
         invg.invert_many(updates, model, y, iterations=120, snapshots=[50], checkpoint=path)
     assert path.exists()
@@ -225,7 +225,7 @@ def test_two_epochs_share_their_dummies():
         engine.View(u, m, y_, i, epoch_weight=g)
         for u, m, y_, i, g in zip(rounds, [model, other], labels, [[0, 1], [2, 0]], agic.GAMMAS, strict=True)
     ]
-    exact = engine._Problem(both, agic.AGIC, SHAPE)
+    exact = engine.Problem(both, agic.AGIC, SHAPE)
     value, _ = exact.evaluate([x.clone()])
     assert value.item() == pytest.approx(0, abs=1e-9)
 

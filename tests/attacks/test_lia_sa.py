@@ -193,3 +193,21 @@ def test_the_server_runs_two_images_and_leaves_the_statistics():
     assert preset.inputs.dtype == torch.float64
     assert preset.inputs.shape == (1, head(model).layer.in_features)
     assert torch.equal(model.bn1.running_mean, before)
+
+
+def without_variance(depth):
+    """Pointwise convolutions with batch norm: behind a fished layer no channel has a variance."""
+    torch.manual_seed(0)
+    blocks = [m for _ in range(depth) for m in (nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU())]
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
+    )
+
+
+def test_the_server_foresees_in_double_precision_unless_rounding_decides_the_embedding():
+    shallow = [lia_sa.fishing_model(build("fcn3", SHAPE, 4, seed=0), "vector", u, 2, 0) for u in range(2)]
+    assert lia_sa.foresee(shallow, SHAPE).inputs.equal(lia_sa.preset(shallow, SHAPE).inputs)
+    deep = [lia_sa.fishing_model(without_variance(12), "vector", u, 2, 0) for u in range(2)]
+    double, single = (lia_sa.preset(deep, SHAPE, dtype).inputs.double() for dtype in (torch.float64, torch.float32))
+    assert (double - single).abs().max() > 0.01 * double.abs().max()
+    assert lia_sa.foresee(deep, SHAPE).inputs.equal(single)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from fedleak.models import build, count_parameters, head
 
@@ -38,3 +39,12 @@ def test_small_images_get_the_small_stem():
 def test_vgg_needs_32_pixels():
     with pytest.raises(ValueError, match="at least 32 x 32, got 28 x 28"):
         build("vgg11_bn", (1, 28, 28), 10, seed=0)
+
+
+def test_resnet32_has_thirty_two_layers_and_the_papers_parameters():
+    model = build("resnet32", (3, 32, 32), 10, seed=0)
+    convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3)]
+    assert len(convolutions) + 1 == 32
+    # He et al. (2016, Table 6) print 0.46 M with shortcuts that have none; here two are convolutions with batch norm.
+    assert count_parameters(model) == 464_154 + (16 * 32 + 2 * 32) + (32 * 64 + 2 * 64)
+    assert model(torch.rand(2, 3, 32, 32)).shape == (2, 10)

@@ -9,9 +9,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.images.engine import Inversion, Recipe, invert
+from fedleak.attacks.images.engine import invert
 from fedleak.attacks.images.invg import INVG, ITERATIONS, inferred
 from fedleak.attacks.images.objective import LayerWeights, View
+from fedleak.attacks.images.problem import Inversion, Recipe
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.federated import Update, fedavg
 from fedleak.models import input_shape

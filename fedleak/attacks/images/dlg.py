@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.images.engine import Inversion, Recipe, invert
+from fedleak.attacks.images.engine import invert
 from fedleak.attacks.images.objective import View
+from fedleak.attacks.images.problem import Inversion, Recipe
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.federated import Update
 

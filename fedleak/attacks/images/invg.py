@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.images.engine import Inversion, Recipe, invert
+from fedleak.attacks.images.engine import invert
 from fedleak.attacks.images.objective import View
+from fedleak.attacks.images.problem import Inversion, Recipe
 from fedleak.attacks.registry import WHITE_BOX, Attack, Need, get, register
 from fedleak.federated import Update
 

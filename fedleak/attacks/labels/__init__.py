@@ -1,5 +1,5 @@
 """Label attacks, one module each with ``recover(update, model, ...) -> LongTensor[n]`` of counts per class."""
 
-from fedleak.attacks.labels import gi, guess, idlg, ilrg, lia_sa, llg
+from fedleak.attacks.labels import gdbr, gi, guess, idlg, ilrg, lia_sa, llg, rlu, whole_head, zlg
 
-__all__ = ["gi", "guess", "idlg", "ilrg", "lia_sa", "llg"]
+__all__ = ["gdbr", "gi", "guess", "idlg", "ilrg", "lia_sa", "llg", "rlu", "whole_head", "zlg"]

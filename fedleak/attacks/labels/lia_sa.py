@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.fishing import constants, fished_layer, fishing_model, preset
+from fedleak.attacks.labels.fishing import constants, fished_layer, fishing_model, foresee, preset
 from fedleak.attacks.labels.inputs import head_gradient
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.federated import Update
@@ -27,6 +27,7 @@ __all__ = [
     "disaggregate",
     "fished_layer",
     "fishing_model",
+    "foresee",
     "preset",
     "recover",
     "system",
@@ -153,13 +154,13 @@ def recover(
         raise ValueError(
             f"{len(models)} clients are more than the {last.layer.in_features} + 1 equations of a class can tell apart"
         )
-    server = preset(models, input_shape, seed=seed)
-    found = conditioning_of(server.inputs)
+    found = conditioning_of(preset(models, input_shape, seed=seed).inputs)
     if found.rank < found.clients and not force:
         raise ValueError(
             f"the system is singular: rank {found.rank} for U = {found.clients} clients, so that their gradients "
             "cannot be told apart; choose another recipe, or pass force=True for the solution of least norm"
         )
+    server = foresee(models, input_shape, seed=seed)
     solution = disaggregate(server.inputs, weight_gradient, bias_gradient)
     return counts(server.probabilities, solution, batch_size).round().clamp(min=0).long()
 

@@ -1,0 +1,143 @@
+"""What an inversion minimises: the objective as a function of the dummy images, and its gradient."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.images.objective import Distance, View, distance
+from fedleak.models import head
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How an attack descends.
+
+    Parameters
+    ----------
+    distance
+        ``"l2"`` (squared) or ``"cosine"``.
+    total_variation
+        Weight of mean |dx| + mean |dy| of the normalised images.
+    box
+        Keep pixels in [0, 1] after every step.
+    optimiser
+        ``"adam"`` or ``"lbfgs"``.
+    lr
+        Learning rate, in units of normalised pixels.
+    signed
+        Take the sign of the images' gradient.
+    decay
+        Shares of the iterations after which the learning rate falls to a tenth.
+    labels
+        Whether the labels are optimised with the images.
+    """
+
+    name: str
+    distance: Distance
+    total_variation: float = 0.0
+    box: bool = True
+    optimiser: Literal["adam", "lbfgs"] = "adam"
+    lr: float = 0.1
+    signed: bool = False
+    decay: tuple[float, ...] = ()
+    labels: bool = False
+
+
+@dataclass
+class Inversion:
+    """Where N reconstructions ended."""
+
+    images: Tensor
+    """``[N, P, C, H, W]``, pixels; in [0, 1] if the recipe keeps the box."""
+    label_logits: Tensor | None
+    """``[N, P, classes]`` where labels were optimised."""
+    values: Tensor
+    """The distance at `images`, without total variation, ``[N]``."""
+    diverged: Tensor
+    """The iteration at which a reconstruction met NaN and was stopped, ``[N]``; -1 if never."""
+    snapshots: dict[int, Tensor] = field(default_factory=dict)
+    """Images after some numbers of iterations."""
+
+
+class Problem:
+    """The objective as a function of the dummies, and its gradient."""
+
+    def __init__(self, views: Sequence[View], recipe: Recipe, shape: tuple[int, ...]):
+        if not views:
+            raise ValueError("nothing to invert: no updates")
+        self.views, self.recipe = views, recipe
+        self.runs = len(views[0].updates)
+        if any(len(v.updates) != self.runs for v in views):
+            raise ValueError("every view holds one update for each reconstruction")
+        self.classes = head(views[0].model).layer.out_features
+        if any(head(v.model).layer.out_features != self.classes or set(v.names) != set(views[0].names) for v in views):
+            raise ValueError("updates of different models cannot be joined")
+        for view in views:
+            if (view.labels is None) != recipe.labels:
+                raise ValueError(f"{recipe.name} needs labels" if view.labels is None else f"{recipe.name} takes none")
+            if view.labels is not None and not 0 <= int(view.labels.min()) <= int(view.labels.max()) < self.classes:
+                raise ValueError(f"labels lie in 0..{self.classes - 1}")
+        self.pool = 1 + max(i for v in views for i in v.index or ())
+        self.shape = shape
+        like = views[0].targets[0]
+        norm = getattr(views[0].model, "normalise", None)
+        self.mean = norm.mean if norm is not None else like.new_zeros(())
+        self.std = norm.std if norm is not None else like.new_ones(())
+        self.low, self.high = (0 - self.mean) / self.std, (1 - self.mean) / self.std
+
+    def start(self, seed: int) -> list[Tensor]:
+        """Draw N(0, 1) dummies, and label logits where they are optimised; the same for every number of updates."""
+        like, sizes = self.views[0].targets[0], [self.shape]
+        if self.recipe.labels:
+            sizes.append((self.classes,))
+        draws: list[list[Tensor]] = []
+        for run in range(self.runs):
+            generator = torch.Generator().manual_seed(seed + run)
+            draws.append([torch.randn(self.pool, *size, generator=generator).to(like) for size in sizes])
+        return [torch.stack(parts).requires_grad_() for parts in zip(*draws, strict=True)]
+
+    def pixels(self, dummies: Tensor) -> Tensor:
+        """Return the images that the model sees before it normalises them."""
+        return dummies * self.std + self.mean
+
+    def evaluate(self, dummies: list[Tensor], runs: slice = slice(None)) -> tuple[Tensor, list[Tensor]]:
+        """Return the distances ``[N]`` and the gradients of the objective with respect to the dummies."""
+        if all(v.together for v in self.views) or len(dummies[0]) == 1:
+            return self._evaluate(dummies, runs)
+        pieces = [self._evaluate([d[n : n + 1] for d in dummies], slice(n, n + 1)) for n in range(self.runs)]
+        grads = [torch.cat(parts) for parts in zip(*(g for _, g in pieces), strict=True)]
+        return torch.cat([value for value, _ in pieces]), grads
+
+    def _evaluate(self, dummies: list[Tensor], runs: slice) -> tuple[Tensor, list[Tensor]]:
+        held = [d.detach().requires_grad_() for d in dummies]
+        total, values = [torch.zeros_like(d) for d in held], torch.zeros_like(held[0][:, 0, 0, ...].flatten(1)[:, 0])
+        for view in self.views:
+            index = torch.as_tensor(view.index, device=held[0].device)
+            images = self.pixels(held[0].index_select(1, index))
+            if view.labels is None:
+                soft = held[1].index_select(1, index).softmax(dim=-1)
+            else:
+                soft = nn.functional.one_hot(view.labels[runs].to(index.device), self.classes).to(images)
+            found = view.gradients(images, soft, runs)
+            targets = [t[runs] for t in view.targets]
+            value, slopes = distance(self.recipe.distance, [f.detach() for f in found], targets, view.alphas[runs])
+            slopes = [view.epoch_weight * s for s in slopes] if view.epoch_weight != 1 else slopes
+            parts = torch.autograd.grad(found, held, slopes, allow_unused=True)
+            total = [t if p is None else t + p for t, p in zip(total, parts, strict=True)]
+            values = values + view.epoch_weight * value
+        if self.recipe.total_variation:
+            total[0] = total[0] + self.recipe.total_variation * total_variation_slope(held[0].detach())
+        return values, total
+
+
+def total_variation_slope(x: Tensor) -> Tensor:
+    """Return the derivative of mean |dx| + mean |dy| of every reconstruction's images ``[N, P, C, H, W]``."""
+    slope = torch.zeros_like(x)
+    for dim in (-1, -2):
+        sign = x.diff(dim=dim).sign() / x[0].narrow(dim, 0, x.shape[dim] - 1).numel()
+        slope.narrow(dim, 1, x.shape[dim] - 1).add_(sign)
+        slope.narrow(dim, 0, x.shape[dim] - 1).sub_(sign)
+    return slope

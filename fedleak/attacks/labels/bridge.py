@@ -1,0 +1,228 @@
+"""GDBR's bridge: which layers it crosses, what auxiliary images tell of them, and the linear map across them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.models import batch_dependent
+from fedleak.models.chain import Link
+
+Projection = Literal["paper", "one vector", "whitened"]
+_RIDGES = torch.logspace(-12, 0, 25, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Features:
+    """What auxiliary images tell of the chain (GDBR's Assumptions 1 and 2).
+
+    Parameters
+    ----------
+    inputs
+        Inputs of the chain's first layer, ``[N, m]``.
+    outputs
+        Mean output of its units, ``[k]``: of ``Wx`` where the unit is active, else 0, the paper's mean feature.
+    rates
+        Share of the images for which a unit is active, one tensor for each layer but the last.
+    probabilities
+        Mean softmax of the outputs, ``[n]``.
+    """
+
+    inputs: Tensor
+    outputs: Tensor
+    rates: tuple[Tensor, ...]
+    probabilities: Tensor
+
+    @cached_property
+    def constant_direction(self) -> Tensor:
+        """The ridge regression of 1 on the inputs, ``[m]``: where all samples look most alike."""
+        return _constant_direction(self.inputs)
+
+    def vector(self, projection: Projection) -> Tensor:
+        """Return the vector v that all rows of the gradient are projected on, scaled to ``mean(x . v) = 1``, ``[m]``.
+
+        ``"one vector"``: the mean input. ``"whitened"``: the one that makes ``x . v`` as constant as can be, which is
+        the ridge regression of 1 on the inputs; the ridge is the one with the smallest leave-one-out error.
+
+        Raises
+        ------
+        ValueError
+            For another projection, or if all inputs are zero.
+        """
+        mean = self.inputs.mean(0)
+        if not mean.any() or projection not in ("one vector", "whitened"):
+            raise ValueError(
+                f"unknown projection {projection!r}" if mean.any() else "the auxiliary images' features are all zero"
+            )
+        v = mean if projection == "one vector" else self.constant_direction
+        return v / (mean @ v)
+
+
+def _constant_direction(x: Tensor) -> Tensor:
+    """Regress 1 on the rows of x with the best ridge: ``(x^T x + r)^-1 x^T 1``, by the smaller Gram matrix."""
+    if len(x) <= x.shape[1]:
+        values, left = torch.linalg.eigh(x @ x.T)
+        right = None
+    else:
+        values, right = torch.linalg.eigh(x.T @ x)
+        left = x @ right
+    good = values > values.max() * 1e-13
+    values, left = values[good], left[:, good]
+    if right is not None:
+        left = left / values.sqrt()
+    ones = left.sum(0)
+    best, chosen = torch.inf, None
+    for ridge in _RIDGES.to(x.device) * values.max():
+        shrunk = values / (values + ridge)
+        off = (1 - left @ (shrunk * ones)) / (1 - (left.square() @ shrunk).clamp(max=1 - 1e-9))
+        error = off.square().mean().item()
+        if error < best:
+            best, chosen = error, ridge
+    assert chosen is not None
+    return x.T @ (left @ (ones / (values + chosen)))
+
+
+@torch.no_grad()
+def observe(model: nn.Module, links: Sequence[Link], images: Tensor, chunk: int = 1024) -> Features:
+    """Run images through the model once and keep what the bridge needs; running statistics are left as they were.
+
+    Parameters
+    ----------
+    model
+        The model, in the mode that the client uses.
+    links
+        The chain from the layer whose gradient is used to the model's last.
+    images
+        ``[N, C, H, W]``, as the model takes them.
+    chunk
+        Images per pass, but all at once where a sample's output depends on its batch.
+
+    Raises
+    ------
+    ValueError
+        If there are no images, or features are NaN or infinite.
+    """
+    if len(images) == 0:
+        raise ValueError("no auxiliary images")
+    inputs: list[Tensor] = []
+    total: dict[str, Tensor] = {}
+    active: dict[str, Tensor] = {}
+
+    def keep(link: Link, first: bool, args: tuple[Tensor, ...], output: Tensor) -> None:
+        flat = output.flatten(1).double()
+        mask = flat > 0 if link.relu else torch.ones_like(flat, dtype=torch.bool)
+        active[link.name] = active.get(link.name, 0) + mask.sum(0)
+        if first:
+            inputs.append(link.vectors(args[0]).double())
+            product = flat if link.layer.bias is None else flat - link.layer.bias.double()
+            total[link.name] = total.get(link.name, 0) + (product * mask).sum(0)
+
+    handles = [
+        link.layer.register_forward_hook(lambda _, args, y, i=i, link=link: keep(link, i == 0, args, y))
+        for i, link in enumerate(links[:-1])
+    ]
+    buffers = {name: b.clone() for name, b in model.named_buffers()}
+    try:
+        pieces = [images] if batch_dependent(model) else images.split(chunk)
+        logits = torch.cat([torch.func.functional_call(model, buffers, (piece,)).double() for piece in pieces])
+    finally:
+        for handle in handles:
+            handle.remove()
+    count = len(images)
+    found = Features(
+        inputs=torch.cat(inputs),
+        outputs=total[links[0].name] / count,
+        rates=tuple(active[link.name].double() / count for link in links[:-1]),
+        probabilities=logits.softmax(1).mean(0),
+    )
+    if not (torch.isfinite(found.inputs).all() and torch.isfinite(found.probabilities).all()):
+        raise ValueError("the model's features or outputs for the auxiliary images are NaN or infinite")
+    return found
+
+
+class Crossing(NamedTuple):
+    """The linear map from the first layer's output gradient to that of the logits (Eqs. 18 and 19)."""
+
+    matrix: Tensor
+    """``[n, k]``"""
+    deficient: tuple[str, ...]
+    """Layers whose weight lacks full row rank, so that its pseudo-inverse stands for Eq. 9."""
+
+
+def crossing(links: Sequence[Link]) -> Crossing:
+    """Factorise the layers above the first once, for any number of recoveries: the paper's way, all units active.
+
+    Parameters
+    ----------
+    links
+        The chain from the layer whose gradient is used to the model's last.
+
+    Raises
+    ------
+    ValueError
+        If a weight is NaN, infinite or zero (rank 0).
+    """
+    across, deficient = None, []
+    for link in links[1:]:
+        step, full = _left_inverse(_weight(link), link.name)
+        if not full:
+            deficient.append(link.name)
+        across = step if across is None else step @ across
+    assert across is not None
+    return Crossing(across, tuple(deficient))
+
+
+def masked_crossing(links: Sequence[Link], rates: Sequence[Tensor]) -> Crossing:
+    """Cross all layers in one least-squares problem that knows how often each unit is active.
+
+    The logits' gradient reaches a unit through the units above it, each open for a share q of the samples:
+    ``grad a = W_2^T Q_2 W_3^T Q_3 … W_L^T grad z``. The equation of a unit weighs as much as its own rate: of a dead
+    one nothing is known.
+
+    Parameters
+    ----------
+    links
+        The chain from the layer whose gradient is used to the model's last.
+    rates
+        Share of active samples of every unit, for each layer but the last.
+
+    Raises
+    ------
+    ValueError
+        If a weight is NaN, infinite or zero, or if all units of a layer are dead.
+    """
+    for link, rate in zip(links, rates, strict=False):
+        if not rate.any():
+            raise ValueError(f"no unit of {link.name!r} is active for any auxiliary image: no bridge crosses it")
+    back = _weight(links[-1])
+    for link, rate in zip(links[-2:0:-1], rates[:0:-1], strict=True):
+        back = (back * rate) @ _weight(link)
+    root = rates[0].sqrt()
+    inverse, full = _left_inverse(back * root, links[-1].name)
+    return Crossing(inverse * root, () if full else (links[-1].name,))
+
+
+def _weight(link: Link) -> Tensor:
+    weight = link.matrix()
+    if not torch.isfinite(weight).all():
+        raise ValueError(f"the weight of {link.name!r} is NaN or infinite")
+    return weight
+
+
+def _left_inverse(weight: Tensor, name: str) -> tuple[Tensor, bool]:
+    """Return the matrix of Eq. 9, ``(W W^T)^-1 W``, and whether it exists; else the pseudo-inverse of ``W^T``.
+
+    By a QR factorisation of W^T, which does not square the condition number as W W^T would.
+    """
+    out, into = weight.shape
+    if not weight.any():
+        raise ValueError(f"the weight of {name!r} is singular (rank 0): nothing passes through it")
+    if out <= into:
+        q, r = torch.linalg.qr(weight.T)
+        sizes = r.diagonal().abs()
+        if sizes.min() > sizes.max() * into * torch.finfo(weight.dtype).eps:
+            return torch.linalg.solve_triangular(r, q.T, upper=True), True
+    return torch.linalg.pinv(weight.T), False

@@ -1,0 +1,75 @@
+"""Counts of a given sum: from equations to estimates, and from estimates to integers, the same way for every attack."""
+
+import torch
+from scipy.optimize import nnls
+from torch import Tensor
+
+
+def project(values: Tensor, total: int) -> Tensor:
+    """Return the nearest point with no negative entry and the sum `total`, for ``[..., n]`` at once (float64)."""
+    v = values.double()
+    ordered = v.sort(dim=-1, descending=True).values
+    rank = torch.arange(1, v.shape[-1] + 1, dtype=v.dtype, device=v.device)
+    excess = (ordered.cumsum(-1) - total) / rank
+    kept = (ordered > excess).sum(-1, keepdim=True).clamp(min=1)
+    return (v - excess.gather(-1, kept - 1)).clamp(min=0)
+
+
+def whole_counts(values: Tensor, total: int) -> Tensor:
+    """Round estimates to non-negative integers that sum to `total`: floors, then the largest remainders.
+
+    Parameters
+    ----------
+    values
+        Estimated counts, ``[..., n]``; they are first moved to the nearest ones of the right sum.
+    total
+        Number of samples.
+
+    Returns
+    -------
+    LongTensor
+        ``[..., n]``
+
+    Raises
+    ------
+    ValueError
+        If an estimate is NaN or infinite, or `total` is below 1.
+    """
+    if total < 1:
+        raise ValueError(f"the number of samples is at least 1, got {total}")
+    if not torch.isfinite(values).all():
+        raise ValueError("estimated counts are NaN or infinite")
+    v = project(values, total)
+    floors = (v + 1e-9).floor()
+    missing = (total - floors.sum(-1, keepdim=True)).round()
+    order = (v - floors).argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
+    return (floors + (order < missing)).long()
+
+
+def solve(system: Tensor, target: Tensor, samples: int) -> Tensor:
+    """Solve Eq. 10: least squares with no negative entry and the sum `samples`, exactly.
+
+    On the simplex ``A n - t`` is ``G n`` with ``G = A - t 1'/K``, so that the solution is the point of the columns'
+    convex hull that is nearest to 0. Lawson and Hanson's non-negative least squares find it: the minimiser of
+    ``|G x|^2 + (sum x - 1)^2`` over x >= 0 is a multiple of it.
+
+    Parameters
+    ----------
+    system
+        A, ``[rows, n]``.
+    target
+        t, ``[rows]``.
+    samples
+        K.
+
+    Returns
+    -------
+    Tensor
+        Real counts ``[n]``.
+    """
+    hull = system - target[:, None] / samples
+    hull = hull / hull.norm(dim=0).max().clamp(min=1e-300)
+    stacked = torch.cat([hull, torch.ones_like(hull[:1])]).cpu().numpy()
+    right = torch.cat([torch.zeros_like(target), torch.ones_like(target[:1])]).cpu().numpy()
+    found, _ = nnls(stacked, right, maxiter=50 * stacked.shape[1])
+    return torch.from_numpy(samples * found / found.sum()).to(system)

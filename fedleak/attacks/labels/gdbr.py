@@ -1,0 +1,238 @@
+"""GDBR, the gradient bridge (Zhang, Chow and Li, 2024): label counts from one layer's gradient below the last.
+
+The gradient of one layer's weights gives the mean gradient of its outputs (Eq. 17), the layers above it lead to that of
+the logits (Eqs. 18 and 19), and the mean softmax of auxiliary images to the counts (Eq. 21).
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.labels.bridge import Crossing, Features, Projection, crossing, masked_crossing, observe
+from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.registry import Attack, Need, register
+from fedleak.data import Images
+from fedleak.errors import WithheldParameter
+from fedleak.federated import Update
+from fedleak.models import Link, chain, input_shape
+
+DUMMIES = 1000
+"""Dummy images where there are no auxiliary ones: as many as the paper's auxiliary images."""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Label counts and how they came about.
+
+    Parameters
+    ----------
+    counts
+        ``[n]``, not negative, with the sum of the update's samples.
+    estimates
+        The same before rounding, ``[n]`` (Eq. 21).
+    layer
+        The layer whose gradient was used.
+    deficient
+        Layers without full row rank: the pseudo-inverse stands for Eq. 9, and gives the smallest of many solutions.
+    zero_features
+        Units that are never active for the auxiliary images.
+    """
+
+    counts: Tensor
+    estimates: Tensor
+    layer: str
+    deficient: tuple[str, ...]
+    zero_features: int
+
+
+@dataclass
+class Bridge:
+    """The bridge of one model from one layer, factorised once.
+
+    Parameters
+    ----------
+    model
+        The model, in the mode that the client uses.
+    layer
+        Name of the layer whose gradient is used; "" is the one below the last.
+    shape
+        Shape of one image, where the model does not say.
+
+    Raises
+    ------
+    ValueError
+        If the layer is not part of the chain that the model ends with, or the chain has no layer below the last.
+    """
+
+    model: nn.Module
+    layer: str = ""
+    shape: tuple[int, ...] | None = None
+    links: tuple[Link, ...] = field(default=(), init=False, repr=False)
+    _crossing: Crossing | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        whole = chain(self.model, self.shape)
+        start = whole.start(self.layer) if self.layer else len(whole.links) - 2
+        if not 0 <= start < len(whole.links) - 1:
+            raise ValueError(
+                f"there is nothing to bridge from {self.layer or whole.links[-1].name!r}, the model's last layer: "
+                f"{whole.end}"
+            )
+        self.links = whole.links[start:]
+        self.layer = self.links[0].name
+        self._first = self.links[0].matrix()
+
+    def observe(self, images: Images | Tensor) -> Features:
+        """Run auxiliary or dummy images through the model; see `fedleak.attacks.labels.bridge.observe`."""
+        x = images.x if isinstance(images, Images) else images
+        return observe(self.model, self.links, x.to(self.links[-1].layer.weight))
+
+    def cross(self, features: Features, projection: Projection = "paper") -> Crossing:
+        """Return the map across the layers above; the paper's is computed once."""
+        if projection != "paper" and any((rate < 1).any() for rate in features.rates):
+            return masked_crossing(self.links, features.rates)
+        if self._crossing is None:
+            self._crossing = crossing(self.links)
+        return self._crossing
+
+    def first_step(self, gradient: Tensor, features: Features, projection: Projection = "paper") -> Tensor:
+        """Return the mean gradient of the layer's activated outputs, ``[k]``, from that of its weights (Eq. 17).
+
+        ``"paper"`` projects each row on the layer's own weights and divides by the mean output, a zero one being
+        replaced by the mean of the others (Sec. V-D 4). The others project all rows on one vector and divide by the
+        share of active images.
+
+        Raises
+        ------
+        ValueError
+            If all features are zero.
+        """
+        if not features.outputs.any():
+            raise ValueError(f"all outputs of {self.layer!r} are zero for the auxiliary images: nothing to divide by")
+        rows = gradient.double().flatten(1)
+        if projection == "paper":
+            outputs = features.outputs
+            outputs = outputs.where(outputs != 0, outputs[outputs != 0].mean())
+            return (rows * self._first).sum(1) / outputs
+        return rows @ features.vector(projection) / features.rates[0].where(features.rates[0] > 0, 1)
+
+    def recover(self, update: Update, features: Features, projection: Projection = "paper") -> Recovery:
+        """Recover the counts of one update.
+
+        Parameters
+        ----------
+        update
+            A gradient of the layer's weights, and whatever else.
+        features
+            What `observe` returned.
+        projection
+            How the first step reads the gradient; see `first_step`.
+
+        Raises
+        ------
+        WithheldParameter
+            If the layer's gradient is not shared.
+        ValueError
+            If it is not of the layer's shape, or NaN or infinite; if the features are all zero.
+        """
+        name, layer = self.links[0].weight, self.links[0].layer
+        gradient = update.gradient(name).detach()
+        if gradient.shape != layer.weight.shape or not torch.isfinite(gradient).all():
+            raise ValueError(
+                f"the update's {name!r} has shape {tuple(gradient.shape)} and the model's {tuple(layer.weight.shape)}: "
+                "they must be the same, and all entries finite"
+            )
+        across = self.cross(features, projection)
+        logits = across.matrix @ self.first_step(gradient, features, projection)
+        estimates = update.batch_size * (features.probabilities - logits)
+        return Recovery(
+            counts=whole_counts(estimates * update.steps, update.samples),
+            estimates=estimates * update.steps,
+            layer=self.layer,
+            deficient=across.deficient,
+            zero_features=int((features.rates[0] == 0).sum()),
+        )
+
+
+def recover_with_facts(
+    update: Update,
+    model: nn.Module,
+    aux: Images | Tensor | None = None,
+    *,
+    layer: str = "",
+    projection: Projection = "paper",
+    pseudo_inverse: bool = True,
+    seed: int = 0,
+) -> Recovery:
+    """Recover the counts of one update, and say how: `recover` with the facts.
+
+    Parameters
+    ----------
+    update
+        Must share the gradient of one layer of the chain below the last.
+    model
+        The global model, in the mode that the client uses.
+    aux
+        Auxiliary images, or dummy images drawn from N(0, 1) where there are none (Sec. V-D 3).
+    layer
+        Name of the layer whose gradient is used; "" is the highest one that the update shares.
+    projection
+        ``"paper"`` (Eq. 17), or ``"one vector"`` or ``"whitened"``, which are ours.
+    pseudo_inverse
+        Whether layers without full row rank are crossed by their pseudo-inverse, or are an error.
+    seed
+        Seed of the dummy images.
+
+    Raises
+    ------
+    WithheldParameter
+        If the update withholds the layer.
+    ValueError
+        If the model has no chain or the layer is not in it, a layer cannot be crossed, the features are all zero,
+        or the gradient does not fit the model.
+    """
+    shape = tuple(aux.x.shape[1:]) if isinstance(aux, Images) else None if aux is None else tuple(aux.shape[1:])
+    if not layer:
+        below = [link for link in chain(model, shape).links[:-1] if link.weight in update.tensors]
+        layer = below[-1].name if below else ""
+    bridge = Bridge(model, layer, shape)
+    if bridge.links[0].weight not in update.tensors:
+        raise WithheldParameter(bridge.links[0].weight, sorted(update.tensors))
+    if aux is None:
+        aux = torch.randn(DUMMIES, *input_shape(model), generator=torch.Generator().manual_seed(seed))
+    found = bridge.recover(update, bridge.observe(aux), projection)
+    if found.deficient and not pseudo_inverse:
+        raise ValueError(
+            f"singular weights: {', '.join(map(repr, found.deficient))} lacks full row rank, so that Eq. 9 has no "
+            "inverse; choose a layer above it, or pass pseudo_inverse=True for the smallest solution"
+        )
+    return found
+
+
+def recover(
+    update: Update,
+    model: nn.Module,
+    aux: Images | Tensor | None = None,
+    *,
+    layer: str = "",
+    projection: Projection = "paper",
+    pseudo_inverse: bool = True,
+    seed: int = 0,
+) -> Tensor:
+    """Recover the counts ``[n]``, which sum to ``update.samples``; see `recover_with_facts`."""
+    options = {"layer": layer, "pseudo_inverse": pseudo_inverse, "seed": seed}
+    return recover_with_facts(update, model, aux, projection=projection, **options).counts  # type: ignore[arg-type]
+
+
+register(
+    Attack(
+        name="GDBR",
+        goal="labels",
+        paper="zhang2024gdbr",
+        equation="Eqs. 17-21",
+        needs=frozenset({Need.BELOW_HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL}),
+        summary="One layer's gradient below the last, and the weights above it, lead to the gradient of the logits.",
+        run=recover,
+    )
+)

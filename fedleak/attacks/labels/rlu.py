@@ -1,0 +1,225 @@
+"""RLU, recovering labels from local updates (Chen and Vikalo, ICML 2024): least squares on the head's bias.
+
+The expected update of the head's bias is linear in the label counts, with the "erroneous confidence" of the model as
+coefficients: the mean softmax of every other class. Labelled auxiliary data give these coefficients before and after
+the round; a simulation of the round gives those in between.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.labels.auxiliary import (
+    Confidence,
+    by_class,
+    coefficients,
+    drawn,
+    erroneous_confidence,
+    logits_of,
+    require_classes,
+    uploaded,
+)
+from fedleak.attacks.labels.counts import solve, whole_counts
+from fedleak.attacks.registry import Attack, Need, register
+from fedleak.data import Images
+from fedleak.federated import Scheme, Update
+from fedleak.models import head, head_pass
+
+Trajectory = Literal["midpoint", "search"]
+ROUNDS, ENOUGH = 5, 0.1
+"""The search stops after so many rounds (App. B.2.2), or when simulated and uploaded logits differ by less (Alg. 2)."""
+
+
+class Observed(NamedTuple):
+    """What RLU reads off one update."""
+
+    bias: Tensor
+    """``-(lr times the weighted sum of gradients)`` of the bias, the update less h, ``[n]``; times B / lr it is A n."""
+    weight: Tensor
+    """The same of the head's weights, ``[n, d]``, h included."""
+    scheme: Scheme
+    batch_size: int
+
+    @property
+    def target(self) -> Tensor:
+        """The right-hand side of Eq. 10, ``[n]``."""
+        return self.bias * self.batch_size / self.scheme.lr
+
+
+def observe(update: Update, model: nn.Module, scheme: Scheme | None, history: Tensor | None) -> Observed:
+    """Read the head's update; see `recover`."""
+    last = head(model)
+    if last.layer.bias is None:
+        raise ValueError("RLU reads the update of the last layer's bias, and this model has none")
+    if scheme is None:
+        if update.steps > 1 and update.lr is None:
+            raise ValueError("of several local steps RLU needs the client's learning rate: pass an update with lr")
+        scheme = Scheme("fedavg", update.lr or 1.0, update.steps)
+    if scheme.steps != update.steps or (update.lr is not None and scheme.lr != update.lr):
+        raise ValueError(
+            f"the update is of {update.steps} steps at rate {update.lr}, the scheme of {scheme.steps} at {scheme.lr}"
+        )
+    moved = -scheme.lr * update.steps
+    bias, weight = (moved * update.gradient(name).detach().double() for name in (last.bias, last.weight))
+    for name, tensor, parameter in ((last.bias, bias, last.layer.bias), (last.weight, weight, last.layer.weight)):
+        if tensor.shape != parameter.shape or not torch.isfinite(tensor).all():
+            raise ValueError(f"the update's {name!r} is not of the model's shape, or not finite")
+    if history is not None:
+        if history.shape not in (torch.Size([]), bias.shape):
+            raise ValueError(f"history is h of the head's bias, {list(bias.shape)}, got {list(history.shape)}")
+        bias = bias - history.to(bias)
+    return Observed(bias, weight, scheme, update.batch_size)
+
+
+def average_embedding(weight: Tensor, bias: Tensor, ratios: bool = False) -> Tensor:
+    """Estimate the mean input of the head, ``[d]`` (Eq. 14).
+
+    As printed, the mean over classes of ``weight_j / bias_j``, which is at the mercy of one bias near zero; by
+    default the least-squares fit of ``weight_j = bias_j O``.
+    """
+    if ratios:
+        return (weight / bias[:, None]).mean(0)
+    return weight.T @ bias / (bias @ bias).clamp(min=1e-300)
+
+
+class Simulation(NamedTuple):
+    """The simulated round of Alg. 2."""
+
+    system: Tensor
+    """The coefficients, averaged over the steps with their weights rho, ``[n, n]``."""
+    shift: Tensor
+    """By how much the logits have moved at the end of the round, ``[n]``."""
+
+
+def simulate(counts: Tensor, logits: Tensor, labels: Tensor, observed: Observed, embedding: Tensor) -> Simulation:
+    """Simulate a round with the given counts, the same share in every step (Eqs. 12 and 13).
+
+    The bias moves by Eq. 12, all logits by ``(1 + |O|^2)`` times that (Eq. 13), and the coefficients follow.
+    """
+    scheme = observed.scheme
+    share = counts / scheme.steps * scheme.lr / observed.batch_size
+    momentum, velocity = scheme.momentum, torch.zeros_like(counts)
+    system, moved = torch.zeros(len(counts), len(counts)).to(logits), torch.zeros_like(counts)
+    odds = (logits - logits.max(dim=1, keepdim=True).values).exp()  # a shift of all logits scales these
+    for rho in scheme.weights().tolist():
+        factors = (moved - moved.max()).exp()
+        inverse = 1 / (odds @ factors).clamp(min=1e-300)
+        step = coefficients(by_class(odds * inverse[:, None], labels, len(counts)) * factors)
+        system += rho * step
+        push = step @ share * (1 + embedding @ embedding)
+        velocity = momentum * velocity + push
+        moved = moved * scheme.shrinkage + (push + momentum * velocity if scheme.name == "nag" else velocity)
+    return Simulation(system / scheme.steps, moved)
+
+
+def search(
+    start: Tensor,
+    before: Tensor,
+    after: Tensor,
+    labels: Tensor,
+    observed: Observed,
+    confidence: Confidence = "average",
+    rounds: int = ROUNDS,
+    ratios: bool = False,
+) -> Tensor:
+    """Alg. 2: move counts until the simulated round ends where the client's did; returns the real counts ``[n]``.
+
+    Where the simulated mean logit is furthest above the uploaded model's, one sample a step is taken away, and given
+    to the class where it is furthest below. The last simulation's coefficients give the answer.
+    """
+    samples = int(start.sum().round())
+    embedding = average_embedding(observed.weight, observed.bias, ratios)
+    shift = by_class(after - before, labels, len(start)).mean(0)
+    logits, classes = drawn(before, labels, confidence)
+    counts = start.clone()
+    simulated = simulate(counts, logits, classes, observed, embedding)
+    for _ in range(rounds):
+        off = simulated.shift - shift
+        if off.abs().max() < ENOUGH:
+            break
+        high, low = off.argmax(), off.argmin()
+        moved = counts[high].clamp(max=float(observed.scheme.steps))
+        counts[high] -= moved
+        counts[low] += moved
+        simulated = simulate(counts, logits, classes, observed, embedding)
+    return solve(simulated.system, observed.target, samples)
+
+
+def recover(
+    update: Update,
+    model: nn.Module,
+    aux: Images,
+    *,
+    scheme: Scheme | None = None,
+    history: Tensor | None = None,
+    trajectory: Trajectory = "search",
+    confidence: Confidence = "gaussian",
+) -> Tensor:
+    """Recover the label counts ``[n]`` behind an update; they sum to ``update.samples``.
+
+    Parameters
+    ----------
+    update
+        One client's update; of one step the head's bias and weights are used, of several all parameters.
+    model
+        The model before the round; batch-norm layers are used in the mode they are in.
+    aux
+        Labelled images of every class.
+    scheme
+        How the client trained; plain SGD by default.
+    history
+        h of the head's bias, ``[n]``, for schemes that have one (`fedleak.federated.Server.history`).
+    trajectory
+        Of several steps: ``"midpoint"`` solves with the mean of the coefficients before and after the round
+        (Alg. 1), ``"search"`` goes on from there with Alg. 2.
+    confidence
+        How the coefficients are estimated, see `erroneous_confidence`.
+
+    Raises
+    ------
+    WithheldParameter
+        If a parameter that is needed is not shared.
+    ValueError
+        If the model's head has no bias, the learning rate is missing, scheme and update do not fit each other,
+        auxiliary data lack a class, or a gradient is NaN or infinite.
+    """
+    if trajectory not in ("midpoint", "search"):
+        raise ValueError(f"trajectory is 'midpoint' or 'search', not {trajectory!r}")
+    observed = observe(update, model, scheme, history)
+    require_classes(aux, len(observed.bias))
+    x, labels = aux.x.to(head(model).layer.weight), aux.y.to(observed.bias.device)
+    before = logits_of(head_pass(model, x), model)
+    rho = float(observed.scheme.weights().mean())
+    system = rho * coefficients(erroneous_confidence(before, labels, confidence))
+    if update.steps == 1:
+        return whole_counts(solve(system, observed.target, update.samples), update.samples)
+    client = uploaded(update, model)
+    after = logits_of(head_pass(client, x), client)
+    system = (system + rho * coefficients(erroneous_confidence(after, labels, confidence))) / 2
+    found = solve(system, observed.target, update.samples)
+    if trajectory == "search":
+        found = search(found, before, after, labels, observed, confidence)
+    return whole_counts(found, update.samples)
+
+
+register(
+    Attack(
+        name="RLU",
+        goal="labels",
+        paper="chen2024rlu",
+        equation="Alg. 1 and 2",
+        needs=frozenset(
+            {
+                Need.HEAD_GRADIENT,
+                Need.BIAS_GRADIENT,
+                Need.ALL_GRADIENTS,
+                Need.SAMPLE_COUNT,
+                Need.MODEL,
+                Need.AUXILIARY_DATA,
+            }
+        ),
+        summary="Least squares on the bias with the mean softmax of auxiliary data, over simulated local steps.",
+        run=recover,
+    )
+)

@@ -1,0 +1,45 @@
+"""Stand-ins for a last layer's gradient that is withheld, as GDBR gives them to its baselines (Sec. V-D 4)."""
+
+from functools import partial
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+Mode = Literal["stats", "stats (col)", "shuffle (col)", "mask"]
+_DRAWS = (torch.randn, torch.rand)
+
+
+def simulate(gradient: Tensor, mode: Mode, generator: torch.Generator) -> Tensor:
+    """Make a gradient that has something in common with the true one.
+
+    Parameters
+    ----------
+    gradient
+        True weight gradients of the last layer, ``[..., n, m]``: a row a class, a column a feature.
+    mode
+        ``"stats"``: normal draws with the mean and deviation of all entries. ``"stats (col)"``: the same by column.
+        ``"shuffle (col)"``: each column's entries in random order. ``"mask"``: half of the entries, chosen at random,
+        replaced by the mean of these.
+    generator
+        Decides the draws.
+
+    Raises
+    ------
+    ValueError
+        For an unknown mode.
+    """
+    normal, uniform = (partial(draw, gradient.shape, generator=generator, dtype=gradient.dtype) for draw in _DRAWS)
+    if mode == "stats":
+        return gradient.mean((-2, -1), keepdim=True) + gradient.std((-2, -1), keepdim=True) * normal()
+    if mode == "stats (col)":
+        return gradient.mean(-2, keepdim=True) + gradient.std(-2, keepdim=True) * normal()
+    if mode == "shuffle (col)":
+        return gradient.gather(-2, uniform().argsort(dim=-2))
+    if mode == "mask":
+        size = gradient.shape[-2] * gradient.shape[-1]
+        order = uniform().flatten(-2).argsort(dim=-1).argsort(dim=-1)
+        masked = (order < size // 2).view_as(gradient)
+        mean = (gradient * masked).sum((-2, -1), keepdim=True) / max(size // 2, 1)
+        return gradient.where(~masked, mean)
+    raise ValueError(f"unknown simulation {mode!r}; there are: {', '.join(get_args(Mode))}")

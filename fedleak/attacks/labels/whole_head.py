@@ -1,0 +1,175 @@
+"""RLU carried further, beyond its paper: the whole head's update, weighted by its noise, along a simulated round.
+
+RLU reads the update of the bias: n equations for n counts. The head's weights give n * d more, with the same counts as
+unknowns, and auxiliary data tell how reliable each is (generalised least squares). Of several local steps, a round
+is trained on auxiliary data with the counts found so far, and bent so that it ends at the client's own model.
+"""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.labels.auxiliary import by_class, require_classes, uploaded
+from fedleak.attacks.labels.counts import solve, whole_counts
+from fedleak.attacks.labels.rlu import observe
+from fedleak.attacks.registry import Attack, Need, register
+from fedleak.data import Images
+from fedleak.federated import Scheme, Update
+from fedleak.models import head, head_pass
+
+RIDGE = 0.1
+"""Added to the covariance's diagonal, as a share of its mean."""
+ROUNDS = 2
+LARGER = 4
+"""A simulated batch is so many times the client's, for less noise."""
+MOST = 5000
+"""Entries of the head up to which the covariance is inverted."""
+
+
+def path(
+    model: nn.Module, client: nn.Module, aux: Images, counts: Tensor, scheme: Scheme, batch_size: int, seed: int
+) -> list[nn.Module]:
+    """Simulate the client's models before each of its local steps, on auxiliary data with these counts ``[n]``.
+
+    The simulated models are moved by a share of the distance between the simulated and the client's end.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    share = (counts / counts.sum()).clamp(min=1e-6) / aux.class_counts.to(counts)
+    running, models = copy.deepcopy(model), []
+    optimiser = scheme.optimiser(running.parameters())
+    start = list(model.parameters())
+    for _ in range(scheme.steps):
+        models.append(copy.deepcopy(running))
+        index = torch.multinomial(share[aux.y].float(), LARGER * batch_size, replacement=True, generator=generator)
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(running(aux.x[index]), aux.y[index]).backward()
+        with torch.no_grad():
+            for parameter, first in zip(running.parameters(), start, strict=True):
+                assert parameter.grad is not None
+                parameter.grad.add_(scheme.regularisation * (parameter - first))
+        optimiser.step()
+    with torch.no_grad():
+        gap = [c - e for c, e in zip(client.parameters(), running.parameters(), strict=True)]
+        for step, each in enumerate(models):
+            for parameter, missing in zip(each.parameters(), gap, strict=True):
+                parameter.add_(step / scheme.steps * missing)
+    return models
+
+
+def contributions(models: list[nn.Module], aux: Images, weights: Tensor) -> Tensor:
+    """Return what each auxiliary sample adds to the head's weighted gradient, ``[N, n, d + 1]``, the bias last."""
+    total = torch.zeros(())
+    truth = nn.functional.one_hot(aux.y, aux.n_classes).double()
+    for model, weight in zip(models, weights.tolist(), strict=True):
+        seen = head_pass(model, aux.x.to(head(model).layer.weight))
+        inputs = nn.functional.pad(seen.inputs.double(), (0, 1), value=1.0)
+        total = total + weight * torch.einsum("sn,sd->snd", seen.probabilities.double() - truth, inputs)
+    return total / len(models)
+
+
+def weighted_solve(each: Tensor, labels: Tensor, gradient: Tensor, start: Tensor, samples: int) -> Tensor:
+    """Solve for the counts by generalised least squares on the simplex.
+
+    Parameters
+    ----------
+    each
+        Contributions of the auxiliary samples, ``[N, entries]``.
+    labels
+        Theirs, ``[N]``.
+    gradient
+        The client's weighted mean gradient, ``[entries]``.
+    start
+        Counts that weight the classes' covariances, ``[n]``.
+    samples
+        K.
+
+    Returns
+    -------
+    Tensor
+        Real counts ``[n]``.
+    """
+    n_classes = len(start)
+    mean = by_class(each, labels, n_classes)
+    share = (start / samples).clamp(min=0.02 / n_classes) / labels.bincount(minlength=n_classes)
+    residual = (each - mean[labels]) * share[labels].sqrt()[:, None]
+    covariance = residual.T @ residual
+    covariance.diagonal().add_(RIDGE * covariance.diagonal().mean())
+    white = torch.linalg.solve_triangular(
+        torch.linalg.cholesky(covariance), torch.cat([mean, gradient[None]]).T, upper=False
+    )
+    return solve(white[:, :-1] / samples, white[:, -1], samples)
+
+
+def recover(update: Update, model: nn.Module, aux: Images, *, scheme: Scheme | None = None, seed: int = 0) -> Tensor:
+    """Recover the label counts ``[n]`` behind an update; they sum to ``update.samples``.
+
+    Parameters
+    ----------
+    update
+        One client's update; of several steps all parameters are needed.
+    model
+        The model before the round.
+    aux
+        Labelled images of every class.
+    scheme
+        How the client trained; plain SGD by default. Schemes with a history are not supported.
+    seed
+        Seed of the simulated batches.
+
+    Raises
+    ------
+    WithheldParameter
+        If a parameter that is needed is not shared.
+    ValueError
+        As for `rlu.recover`; for a scheme with a history; for a head of more than 5000 entries.
+    """
+    if scheme is not None and scheme.name in ("scaffold", "feddyn", "feddc"):
+        raise ValueError(f"the whole head's history is not known to this attack, and {scheme.name!r} has one: use rlu")
+    observed = observe(update, model, scheme, None)
+    require_classes(aux, len(observed.bias))
+    entries = observed.weight.numel() + len(observed.bias)
+    if entries > MOST:
+        raise ValueError(f"the head has {entries} entries, too many for their covariance (at most {MOST}): use rlu")
+    scheme, samples = observed.scheme, update.samples
+    moved = torch.cat([observed.weight, observed.bias[:, None]], dim=1).flatten()
+    gradient = -moved / (scheme.lr * update.steps)
+    models, weights = [model], scheme.weights()
+    client = model if update.steps == 1 else uploaded(update, model)
+    if update.steps > 1:
+        models, weights = [model, client], weights.mean().expand(2)
+    found = torch.zeros(())
+    for attempt in range(1 if update.steps == 1 else ROUNDS + 1):
+        each = contributions(models, aux, weights)
+        if attempt == 0:  # RLU's own estimate to start from: the bias alone, with the mean of both ends
+            system = -by_class(each[:, :, -1], aux.y, len(observed.bias)).T
+            found = solve(system, observed.target, samples)
+        if attempt > 0 or update.steps == 1:
+            for _ in range(2):
+                found = weighted_solve(each.flatten(1), aux.y, gradient, found, samples)
+        if attempt < ROUNDS and update.steps > 1:
+            models = path(model, client, aux, found, scheme, update.batch_size, seed + attempt)
+            weights = scheme.weights()
+    return whole_counts(found, samples)
+
+
+register(
+    Attack(
+        name="RLU, whole head",
+        goal="labels",
+        paper="chen2024rlu",
+        equation="beyond the paper",
+        needs=frozenset(
+            {
+                Need.HEAD_GRADIENT,
+                Need.BIAS_GRADIENT,
+                Need.ALL_GRADIENTS,
+                Need.SAMPLE_COUNT,
+                Need.MODEL,
+                Need.AUXILIARY_DATA,
+            }
+        ),
+        summary="RLU's equations for the weights too, weighted by their noise, along a simulated round.",
+        run=recover,
+    )
+)

@@ -1,0 +1,123 @@
+"""ZLG, zero-shot label counts from gradients (Geng et al., 2021), and ZLG+ with auxiliary data."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.labels.auxiliary import by_class, require_classes, uploaded
+from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.inputs import row_sums
+from fedleak.attacks.registry import Attack, Need, register
+from fedleak.data import Images
+from fedleak.federated import Update
+from fedleak.models import head, head_pass, input_shape
+
+DUMMIES = 1000
+"""Dummy images of ZLG, drawn from N(0, 1)."""
+
+
+def estimate(row_sums: Tensor, probabilities: Tensor, mass: Tensor | float, samples: int) -> Tensor:
+    """Estimate counts: ``n_i = K (p_i - grad_i / O)``, for any number of updates at once.
+
+    Parameters
+    ----------
+    row_sums
+        Row sums of the head's mean gradient over a step, ``[..., n]``.
+    probabilities
+        Expected softmax p of each class, ``[..., n]``.
+    mass
+        Expected sum O of the head's inputs.
+    samples
+        K.
+
+    Returns
+    -------
+    LongTensor
+        ``[..., n]``, with the sum K.
+
+    Raises
+    ------
+    ValueError
+        If O is 0.
+    """
+    if mass == 0:
+        raise ValueError("the last layer's inputs sum to 0 on average: ZLG divides by this sum")
+    return whole_counts(samples * (probabilities - row_sums / mass), samples)
+
+
+def recover(
+    update: Update, model: nn.Module, aux: Images | None = None, *, seed: int = 0, shape: tuple[int, ...] | None = None
+) -> Tensor:
+    """Recover the label counts ``[n]`` behind an update; they sum to ``update.samples``.
+
+    Parameters
+    ----------
+    update
+        One client's update. With several local steps all parameters are needed: probabilities and mass are the mean
+        of those before and after the round.
+    model
+        The model before the round.
+    aux
+        ``None`` is ZLG, which sends N(0, 1) noise through the model; labelled images make it ZLG+, in which p_i is the
+        mean probability of class i among its own images.
+    seed
+        Seed of the noise.
+    shape
+        Shape of one input, where the model does not tell it.
+
+    Raises
+    ------
+    WithheldParameter
+        If a parameter that is needed is not shared.
+    ValueError
+        For NaN or infinite gradients, an update of another model, or auxiliary data that lack a class.
+    """
+    sums = row_sums(update, model)
+    weight = head(model).layer.weight
+    if aux is None:
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(DUMMIES, *(shape or input_shape(model)), generator=generator).to(weight)
+    else:
+        require_classes(aux, len(sums))
+        x = aux.x.to(weight)
+    models = [model] if update.steps == 1 else [model, uploaded(update, model)]
+    passes = [head_pass(each, x) for each in models]
+    mass = torch.stack([p.inputs.double().sum(1).mean() for p in passes]).mean()
+    softmax = torch.stack([p.probabilities.double() for p in passes]).mean(0)
+    if aux is None:
+        probabilities = softmax.mean(0)
+    else:
+        probabilities = by_class(softmax, aux.y.to(softmax.device), len(sums)).diagonal()
+    return estimate(sums, probabilities, mass, update.samples)
+
+
+def _auxiliary(update: Update, model: nn.Module, aux: Images, **options: Any) -> Tensor:
+    if not isinstance(aux, Images):
+        raise ValueError("ZLG+ takes auxiliary data, an Images; without them it is ZLG")
+    return recover(update, model, aux, **options)
+
+
+def _noise(update: Update, model: nn.Module, **options: Any) -> Tensor:
+    return recover(update, model, None, **options)
+
+
+_ZLG = partial(Attack, goal="labels", paper="geng2021zlg", equation="Sec. 4.1")
+_NEEDS = frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL})
+register(
+    _ZLG(
+        name="ZLG",
+        needs=_NEEDS,
+        summary="Row sums against the mean probabilities and activations of noise images.",
+        run=_noise,
+    )
+)
+register(
+    _ZLG(
+        name="ZLG+",
+        needs=_NEEDS | {Need.AUXILIARY_DATA},
+        summary="ZLG with probabilities and activations of labelled auxiliary data.",
+        run=_auxiliary,
+    )
+)

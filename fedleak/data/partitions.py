@@ -1,0 +1,83 @@
+"""Who holds what: heterogeneous partitions of a data set among clients."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+ATTEMPTS = 1000
+
+
+def dirichlet(labels: Tensor, clients: int, concentration: float, seed: int, *, at_least: int = 1) -> list[Tensor]:
+    """Give each client a Dirichlet-distributed share of every class (Yurochkin et al., ICML 2019, Sec. 4).
+
+    Every sample goes to exactly one client. A partition that leaves a client with fewer than `at_least` samples is
+    drawn again, as a whole.
+
+    Parameters
+    ----------
+    labels
+        Labels of the samples, int64 ``[N]``.
+    clients
+        Number of clients.
+    concentration
+        The Dirichlet's parameter alpha: the smaller, the fewer classes a client holds.
+    seed
+        The same seed gives the same partition.
+    at_least
+        Samples that every client holds at least; 0 allows empty clients.
+
+    Returns
+    -------
+    list of Tensor
+        Indices into `labels`, int64, of each client, in random order.
+
+    Raises
+    ------
+    ValueError
+        For values out of range, more samples asked for than there are, or if 1000 draws left somebody with too few.
+    """
+    if clients < 1 or at_least < 0 or not (concentration > 0 and np.isfinite(concentration)):
+        raise ValueError(
+            "clients is at least 1, at_least not negative and the concentration a positive number; "
+            f"got {clients}, {at_least} and {concentration}"
+        )
+    if labels.ndim != 1 or len(labels) < clients * at_least:
+        raise ValueError(
+            f"{clients} clients of at least {at_least} samples need {clients * at_least} labels [N], "
+            f"got {list(labels.shape)}"
+        )
+    rng = np.random.default_rng(seed)
+    by_class = [np.flatnonzero(labels.cpu().numpy() == c) for c in labels.unique().cpu().numpy()]
+    for _ in range(ATTEMPTS):
+        pieces: list[list[np.ndarray]] = [[] for _ in range(clients)]
+        for members in by_class:
+            shares = rng.dirichlet(np.full(clients, concentration))
+            stops = np.floor(shares.cumsum()[:-1] * len(members) + 1e-9).astype(int)
+            for piece, held in zip(pieces, np.split(rng.permutation(members), stops), strict=True):
+                piece.append(held)
+        found = [rng.permutation(np.concatenate(piece)) for piece in pieces if piece]
+        if len(found) == clients and min(map(len, found)) >= at_least:
+            return [torch.from_numpy(held) for held in found]
+        if not by_class:
+            return [torch.empty(0, dtype=torch.int64) for _ in range(clients)]
+    raise ValueError(
+        f"{ATTEMPTS} partitions with concentration {concentration:g} all left a client with fewer than {at_least} "
+        f"of {len(labels)} samples: raise the concentration, or lower at_least"
+    )
+
+
+def local_batches(held: Tensor, steps: int, batch_size: int, generator: torch.Generator) -> Tensor:
+    """Draw a client's local batches from what it holds, ``[steps, batch_size]``: epochs in random order, end to end.
+
+    Raises
+    ------
+    ValueError
+        If the client holds nothing, or a size is below 1.
+    """
+    if len(held) == 0 or steps < 1 or batch_size < 1:
+        raise ValueError(
+            f"steps and batch_size are at least 1 and the client holds samples; got {steps}, {batch_size}, {len(held)}"
+        )
+    needed = steps * batch_size
+    epochs = [torch.randperm(len(held), generator=generator) for _ in range(-(-needed // len(held)))]
+    return held[torch.cat(epochs)[:needed]].view(steps, batch_size)

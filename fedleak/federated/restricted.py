@@ -1,0 +1,129 @@
+"""Restricted sharing: what clients do not send in the clear, because the last layers give the labels away."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from torch import Tensor, nn
+
+from fedleak.errors import WithheldParameter
+from fedleak.federated.aggregation import FixedPoint, secure_sum
+from fedleak.federated.defences import Stacked
+from fedleak.federated.update import Update
+from fedleak.models import chain
+
+
+def last_layers(model: nn.Module, layers: int = 1) -> tuple[str, ...]:
+    """Name the parameters of the model's last fully connected layers, weights and biases.
+
+    Raises
+    ------
+    ValueError
+        If `layers` is below 1 or above the number of layers in the chain that the model ends with.
+    """
+    links = chain(model).links
+    if not 1 <= layers <= len(links):
+        raise ValueError(
+            f"the model ends with a chain of {len(links)} layers, so layers is 1 to {len(links)}, not {layers}"
+        )
+    modules = {link.name for link in links[-layers:]}
+    return tuple(name for name, _ in model.named_parameters() if name.rpartition(".")[0] in modules)
+
+
+def _there(names: Collection[str], updates: Mapping[str, Tensor]) -> None:
+    for name in names:
+        if name not in updates:
+            raise WithheldParameter(name, sorted(updates))
+
+
+class Withhold:
+    """Do not send some parameters: what the server has in the clear when they are encrypted, or stay with the client.
+
+    Parameters
+    ----------
+    names
+        Parameters that are not sent; say, `last_layers` of the model.
+
+    Raises
+    ------
+    WithheldParameter
+        When called, if one of them is not there in the first place.
+    """
+
+    def __init__(self, names: Collection[str]):
+        self.names = frozenset(names)
+
+    def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
+        """Return the updates without these parameters."""
+        _there(self.names, updates)
+        return {name: t for name, t in updates.items() if name not in self.names}
+
+
+class FedVF:
+    """Classifier layers that clients update locally and share rarely (Mei et al., IPCCC 2021).
+
+    The classifier's updates add up at the client, and the sum is sent in every `every`-th round; all other layers are
+    sent in every round. The server's classifier is then not the one that the client's gradients were computed with.
+
+    Parameters
+    ----------
+    names
+        Parameters of the classifier layers.
+    every
+        The round in which the classifier is sent, and every multiple of it; at least 1.
+    clients
+        Number of clients whose sums are remembered.
+
+    Raises
+    ------
+    ValueError
+        If `every` or `clients` is below 1.
+    """
+
+    def __init__(self, names: Collection[str], every: int, clients: int = 1):
+        if every < 1 or clients < 1:
+            raise ValueError(f"every and clients are at least 1, got {every} and {clients}")
+        self.names, self.every, self.clients = frozenset(names), every, clients
+        self.round = 0
+        self.local: Stacked = {}
+
+    def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
+        """Return this round's updates, with the classifier's sums if it is their round."""
+        _there(self.names, updates)
+        self.round += 1
+        sent = {name: t for name, t in updates.items() if name not in self.names}
+        for name in sorted(self.names):
+            tensor = updates[name]
+            total = self.local.setdefault(name, tensor.new_zeros(self.clients, *tensor.shape[1:]))
+            total[clients] += tensor
+            if self.round % self.every == 0:
+                sent[name] = total[clients].clone()
+                total[clients] = 0
+        return sent
+
+
+def partially_encrypted(
+    updates: Sequence[Update], names: Collection[str], encoding: FixedPoint | None = None
+) -> tuple[list[Update], Update]:
+    """Share some layers through secure aggregation only (PE-MPC; Sotthiwat et al., CCGrid 2021).
+
+    Parameters
+    ----------
+    updates
+        The clients' whole updates.
+    names
+        Parameters that nobody sees of a single client; say, `last_layers` of the model.
+    encoding
+        Fixed-point encoding of the secure sum.
+
+    Returns
+    -------
+    clear : list of Update
+        What the server sees of each client.
+    aggregate : Update
+        The sum of the encrypted parameters, as the masked aggregation gives it: nothing else of them is seen.
+    """
+    clear = []
+    for update in updates:
+        _there(names, update.tensors)
+        clear.append(update.without(*names))
+    hidden = [u.replace({name: u.tensors[name] for name in names}) for u in updates]
+    return clear, secure_sum(hidden, encoding or FixedPoint(bits=32, bound=1.0))[0]

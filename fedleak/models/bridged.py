@@ -1,0 +1,119 @@
+"""GDBR's networks, which end in fully connected layers or in a convolution in the place of the pooling (Sec. V-A)."""
+
+import itertools
+
+import torch
+from torch import nn
+from torchvision import models as vision
+
+from fedleak.models.chain import chain
+from fedleak.models.deep import resnet
+from fedleak.models.head import head
+
+MLP_WIDTHS = (2048, 1024, 512, 256, 128, 64)
+
+
+class MLP6(nn.Sequential):
+    """Six hidden fully connected layers of 2048, 1024, 512, 256, 128 and 64 units with ReLUs, and the outputs."""
+
+    def __init__(self, shape: tuple[int, int, int], n_classes: int, widths: tuple[int, ...] = MLP_WIDTHS):
+        channels, height, width = shape
+        layers: list[nn.Module] = [nn.Flatten()]
+        sizes = (channels * height * width, *widths)
+        for below, above in itertools.pairwise(sizes):
+            layers += [nn.Linear(below, above), nn.ReLU()]
+        super().__init__(*layers, nn.Linear(sizes[-1], n_classes))
+
+
+class AlexNet(nn.Sequential):
+    """AlexNet for small images: five 3 x 3 convolutions, then 4096 - 4096 - n, without dropout.
+
+    The paper gives no sizes for 32 x 32 images; channels and fully connected layers are torchvision's.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], n_classes: int, width: int = 4096):
+        channels, *size = shape
+        height, across = (-(-s // 2) // 8 for s in size)
+        if min(height, across) < 1:
+            raise ValueError(f"alexnet needs images of at least 15 x 15, got {size[0]} x {size[1]}")
+        super().__init__(
+            nn.Conv2d(channels, 64, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(64, 192, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(192, 384, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(384, 256, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(256, 256, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(256 * height * across, width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.ReLU(),
+            nn.Linear(width, n_classes),
+        )
+
+
+def vgg11(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
+    """Build torchvision's VGG-11 without batch norm and dropout, for images of 32 x 32 (512 - 4096 - 4096 - n).
+
+    Raises
+    ------
+    ValueError
+        For images of another size than five halvings take to 1 x 1.
+    """
+    if any(not 32 <= side < 64 for side in shape[1:]):
+        raise ValueError(f"vgg11 is built for images of 32 x 32, got {shape[1]} x {shape[2]}")
+    model = vision.vgg11(num_classes=n_classes, dropout=0.0)
+    if shape[0] != 3:
+        model.features[0] = nn.Conv2d(shape[0], 64, 3, padding=1)
+    model.avgpool = nn.Identity()
+    model.classifier[0] = nn.Linear(512, 4096)
+    return model
+
+
+def resnet_conv(name: str, shape: tuple[int, int, int], n_classes: int, small: bool | None = None) -> nn.Module:
+    """Build a ResNet whose average pooling is a convolution over the whole map, with a ReLU: its output is 1 x 1."""
+    model = resnet(name, shape, n_classes, small)
+    stem = 1 if isinstance(model.maxpool, nn.Identity) else 4
+    sides = tuple(-(-side // (8 * stem)) for side in shape[1:])
+    width = head(model).layer.in_features
+    model.avgpool = nn.Sequential(nn.Conv2d(width, width, (sides[0], sides[1])), nn.ReLU())
+    return model
+
+
+def without_biases(model: nn.Module, shape: tuple[int, ...] | None = None) -> nn.Module:
+    """Take the bias terms off the layers of the model's chain, in place (the defence of Scheliga et al. 2022)."""
+    for link in chain(model, shape).links:
+        link.layer.bias = None
+    return model
+
+
+@torch.no_grad()
+def positive_(
+    model: nn.Module,
+    generator: torch.Generator,
+    low: float = 0.01,
+    high: float = 0.2,
+    shape: tuple[int, ...] | None = None,
+) -> nn.Module:
+    """Draw the chain's weights from U(low, high), without biases, in place: GDBR's initialisation (Sec. V-A).
+
+    What lies below the chain keeps its initialisation, so that the chain sees features that are not negative and all
+    of its units are active.
+
+    Raises
+    ------
+    ValueError
+        If the range is empty.
+    """
+    if not low < high:
+        raise ValueError(f"low is below high, got {low} and {high}")
+    for link in chain(without_biases(model, shape), shape).links:
+        link.layer.weight.uniform_(low, high, generator=generator)
+    return model

@@ -1,0 +1,62 @@
+"""Estimates to whole counts, and least squares on the simplex: the right sum, the optimum, no silent NaN."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from fedleak.attacks.labels.counts import project, solve, whole_counts
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), n=st.integers(2, 12), total=st.integers(1, 300), scale=st.floats(0.01, 1e3))
+def test_whole_counts_have_the_sum_and_lie_within_one_of_the_projection(seed, n, total, scale):
+    values = scale * torch.randn(3, n, generator=torch.Generator().manual_seed(seed)).double()
+    found = whole_counts(values, total)
+    assert found.dtype == torch.long
+    assert (found >= 0).all()
+    assert (found.sum(-1) == total).all()
+    assert ((found - project(values, total)).abs() < 1 + 1e-6).all()
+
+
+def test_integers_of_the_right_sum_stay_and_remainders_go_to_the_largest():
+    assert whole_counts(torch.tensor([3.0, 0.0, 5.0]), 8).tolist() == [3, 0, 5]
+    assert whole_counts(torch.tensor([2.2, 0.5, 5.3]), 8).tolist() == [2, 1, 5]
+    assert whole_counts(torch.tensor([-4.0, 9.0, 9.0]), 8).tolist() == [0, 4, 4]
+
+
+def test_bad_estimates():
+    with pytest.raises(ValueError, match="at least 1"):
+        whole_counts(torch.ones(3), 0)
+    with pytest.raises(ValueError, match="NaN"):
+        whole_counts(torch.tensor([1.0, float("nan")]), 2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), n=st.integers(2, 8), rows=st.integers(1, 10))
+def test_the_solution_satisfies_the_optimality_conditions(seed, n, rows):
+    generator = torch.Generator().manual_seed(seed)
+    system = torch.randn(rows, n, generator=generator).double()
+    target = 10 * torch.randn(rows, generator=generator).double()
+    found = solve(system, target, 20)
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(20)
+    slope = system.T @ (system @ found - target)
+    assert (slope[found > 1e-9] - slope.min()).abs().max() < 1e-7 * slope.abs().max().clamp(min=1)
+
+
+def test_it_agrees_with_a_general_solver_and_is_exact_where_an_exact_answer_exists():
+    generator = torch.Generator().manual_seed(3)
+    system, truth = torch.randn(6, 6, generator=generator).double(), torch.tensor([4.0, 0, 0, 7, 1, 8]).double()
+    torch.testing.assert_close(solve(system, system @ truth, 20), truth)
+    target = system @ truth + torch.randn(6, generator=generator).double()
+    other = minimize(
+        lambda v: ((system.numpy() @ v - target.numpy()) ** 2).sum(),
+        [20 / 6] * 6,
+        bounds=[(0, None)] * 6,
+        constraints={"type": "eq", "fun": lambda v: v.sum() - 20},
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    torch.testing.assert_close(solve(system, target, 20), torch.from_numpy(other.x), atol=1e-4, rtol=0)

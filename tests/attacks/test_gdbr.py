@@ -1,0 +1,294 @@
+"""GDBR: exact where its assumptions hold, honest where they do not, and clear about bad input."""
+
+import itertools
+import math
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from fedleak import WithheldParameter, metrics
+from fedleak.attacks.labels import gdbr, zlg
+from fedleak.attacks.labels.bridge import crossing, masked_crossing, observe
+from fedleak.attacks.registry import EAVESDROPPER, RESTRICTED, get
+from fedleak.data import Images
+from fedleak.federated import Update, fedsgd
+from fedleak.models import build, chain, positive_, without_biases
+
+
+def mlp(*widths, bias=False, seed=0):
+    layers = []
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        for into, out in itertools.pairwise(widths):
+            layers += [nn.Linear(into, out, bias=bias), nn.ReLU()]
+    return nn.Sequential(*layers[:-1]).double()
+
+
+def positive(*widths, seed=0):
+    return positive_(mlp(*widths, bias=True, seed=seed), torch.Generator().manual_seed(seed))
+
+
+def same_images(model, y, seed=0):
+    """A batch of one image under many labels: Assumptions 1 and 2 hold exactly."""
+    first = chain(model).links[0].layer
+    x = torch.rand(1, first.in_features, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return x, fedsgd(model, x.expand(len(y), -1), y)
+
+
+@pytest.mark.parametrize("projection", ["paper", "one vector", "whitened"])
+@pytest.mark.parametrize("layer", ["0", "2", "4"])
+def test_exact_where_the_assumptions_hold(projection, layer):
+    model = positive(40, 30, 20, 12, 5)
+    y = torch.tensor([0, 0, 0, 2, 4, 4])
+    x, update = same_images(model, y)
+    found = gdbr.recover_with_facts(update, model, x, layer=layer, projection=projection)
+    assert found.counts.tolist() == [3, 0, 1, 0, 2]
+    torch.testing.assert_close(found.estimates, found.counts.double(), atol=1e-6, rtol=0)
+    assert found.layer == layer
+    assert found.deficient == ()
+
+
+@pytest.mark.parametrize("layer", ["0", "2", "4"])
+def test_dead_units_are_left_out_and_the_rest_is_exact(layer):
+    model = mlp(40, 60, 50, 40, 5)
+    x, update = same_images(model, torch.tensor([1, 1, 3]))
+    found = gdbr.recover_with_facts(update, model, x, layer=layer, projection="one vector")
+    assert found.zero_features > 5
+    torch.testing.assert_close(found.estimates, torch.tensor([0.0, 2, 0, 1, 0]).double(), atol=1e-6, rtol=0)
+
+
+def test_biases_are_accounted_for():
+    model = mlp(40, 30, 12, 5, bias=True)
+    with torch.no_grad():
+        for link in chain(model).links:
+            link.layer.weight.uniform_(0.01, 0.2, generator=torch.Generator().manual_seed(0))
+            link.layer.bias.fill_(-0.05)
+    x, update = same_images(model, torch.tensor([1, 1, 3]))
+    assert gdbr.recover(update, model, x).tolist() == [0, 2, 0, 1, 0]
+
+
+def test_one_convolution_with_one_output_a_channel():
+    model = nn.Sequential(nn.Conv2d(2, 12, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 4)).double()
+    model.input_shape = (2, 3, 3)
+    positive_(model, torch.Generator().manual_seed(0))
+    x = torch.rand(1, 2, 3, 3, dtype=torch.float64)
+    update = fedsgd(model, x.expand(5, -1, -1, -1), torch.tensor([0, 0, 1, 3, 3])).without("3.weight")
+    for projection in ("paper", "one vector", "whitened"):
+        assert gdbr.recover(update, model, x, projection=projection).tolist() == [2, 1, 0, 2]
+
+
+def test_one_vector_scales_every_sample_alone():
+    """The theorem of the notebook: all units active, then the logits' gradient is sum_n s_n (p_n - y_n) / B."""
+    model = positive(30, 25, 20, 6)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(8, 30, dtype=torch.float64, generator=generator)
+    aux = torch.rand(50, 30, dtype=torch.float64, generator=generator)
+    y = torch.randint(6, (8,), generator=generator)
+    bridge = gdbr.Bridge(model, "0")
+    features = bridge.observe(aux)
+    for projection in ("one vector", "whitened"):
+        v = features.vector(projection)
+        scale = x @ v
+        delta = model(x).softmax(1).detach() - nn.functional.one_hot(y, 6)
+        update = fedsgd(model, x, y)
+        first = bridge.first_step(update.gradient("0.weight"), features, projection)
+        found = bridge.cross(features).matrix @ first
+        torch.testing.assert_close(found, (scale[:, None] * delta).mean(0), atol=1e-8, rtol=1e-6)
+        assert (aux @ v).mean().item() == pytest.approx(1)
+    spread = {p: (aux @ features.vector(p)).std() for p in ("one vector", "whitened")}
+    assert spread["whitened"] < spread["one vector"]
+
+
+def digits():
+    generator = torch.Generator().manual_seed(0)
+    patterns = torch.rand(10, 1, 28, 28, generator=generator)
+    y = torch.arange(600) % 10
+    x = (patterns[y] + 0.2 * torch.randn(600, 1, 28, 28, generator=generator)).clamp(0, 1)
+    return Images(x, y, tuple("abcdefghij"), "patterns", "train", False, "made here", "none")
+
+
+def test_lenet_with_the_last_layer_withheld():
+    pool = digits()
+    model = build("lenet", (1, 28, 28), 10, seed=0, init="positive")
+    y = torch.tensor([0] * 20 + [1] * 10 + [7] * 34)
+    index = torch.stack([pool.of_class(int(c))[i % 30] for i, c in enumerate(y)])
+    update = fedsgd(model, pool.x[index], y).without("11.weight")
+    truth = metrics.counts(y, 10)
+    aux = pool.take(torch.arange(300, 600))
+    for projection in ("paper", "one vector", "whitened"):
+        counts = gdbr.recover(update, model, aux, projection=projection)
+        assert metrics.instance_accuracy(counts, truth) >= 0.92
+    with pytest.raises(WithheldParameter, match=r"withholds '11.weight'"):
+        zlg.recover(update, model, aux)
+    with pytest.raises(ValueError, match=r"lacks: gradient of the last layer"):
+        get("ZLG")(update, model, adversary=RESTRICTED)
+    assert get("GDBR")(update, model, adversary=RESTRICTED, aux=aux).sum() == 64
+    assert get("GDBR").lacking(EAVESDROPPER) == ["the model's architecture and weights"]
+
+
+def test_the_highest_shared_layer_is_used():
+    model = positive(20, 15, 10, 5)
+    _, update = same_images(model, torch.tensor([1]))
+    assert gdbr.recover_with_facts(update, model).layer == "2"
+    assert gdbr.recover_with_facts(update.without("2.weight"), model).layer == "0"
+    with pytest.raises(WithheldParameter, match=r"withholds '2.weight'"):
+        gdbr.recover(update.without("2.weight", "0.weight"), model)
+    with pytest.raises(WithheldParameter, match=r"withholds '2.weight'"):
+        gdbr.recover(update.without("2.weight"), model, layer="2")
+
+
+def test_dummy_images_are_seeded():
+    model = build("lenet", (1, 28, 28), 10, seed=0, init="positive")
+    pool = digits()
+    update = fedsgd(model, pool.x[:16], pool.y[:16])
+    one, same, other = (gdbr.recover_with_facts(update, model, seed=s).estimates for s in (0, 0, 1))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+
+
+def test_a_widening_layer_is_crossed_by_its_pseudo_inverse_and_said_so():
+    model = positive(20, 8, 12, 5)
+    x, update = same_images(model, torch.tensor([1, 1]))
+    found = gdbr.recover_with_facts(update, model, x, layer="0")
+    assert found.deficient == ("2",)
+    assert found.counts.sum() == 2
+    with pytest.raises(ValueError, match="singular weights: '2' lacks full row rank"):
+        gdbr.recover(update, model, x, layer="0", pseudo_inverse=False)
+    assert gdbr.recover_with_facts(update, model, x, pseudo_inverse=False).deficient == ()
+
+
+def test_singular_weights():
+    model = positive(20, 10, 5)
+    x, update = same_images(model, torch.tensor([1, 1]))
+    with torch.no_grad():
+        chain(model).links[1].layer.weight[3] = chain(model).links[1].layer.weight[0]
+    assert gdbr.recover_with_facts(update, model, x).deficient == ("2",)
+    with torch.no_grad():
+        chain(model).links[1].layer.weight.zero_()
+    with pytest.raises(ValueError, match=r"'2' is singular \(rank 0\)"):
+        gdbr.recover(update, model, x)
+    with torch.no_grad():
+        chain(model).links[1].layer.weight.fill_(math.nan)
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        gdbr.recover(update, model, x)
+
+
+def test_features_that_are_all_zero():
+    model = mlp(20, 10, 5)
+    with torch.no_grad():
+        model[0].weight.fill_(-1.0)
+    x, update = same_images(model, torch.tensor([1, 1]))
+    with pytest.raises(ValueError, match="all outputs of '0' are zero"):
+        gdbr.recover(update, model, x)
+    with pytest.raises(ValueError, match="no unit of '0' is active"):
+        masked_crossing(chain(model).links, [torch.zeros(10)])
+    black = observe(other := positive(20, 10, 5), chain(other).links, torch.zeros(3, 20).double())
+    with pytest.raises(ValueError, match="features are all zero"):
+        black.vector("one vector")
+
+
+def test_some_zero_features_take_the_mean_of_the_others():
+    model = mlp(20, 10, 5)
+    x, update = same_images(model, torch.tensor([1, 1]))
+    bridge = gdbr.Bridge(model)
+    features = bridge.observe(x)
+    assert (features.outputs == 0).any()
+    gradient = update.gradient("0.weight")
+    outputs = features.outputs.clone()
+    outputs[outputs == 0] = outputs[outputs != 0].mean()
+    expected = (gradient * chain(model).links[0].layer.weight).sum(1) / outputs
+    torch.testing.assert_close(bridge.first_step(gradient, features), expected.detach())
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "message"),
+    [
+        (build("cnn", (1, 28, 28), 10, seed=0), None, r"below '7' comes an operation that it cannot cross \(Sigmoid\)"),
+        (nn.Linear(4, 3), None, "nothing to bridge from '', the model's last layer: below '' come the images"),
+        (nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(1)), None, r"no chain.*at the outputs comes .*LogSoftmax"),
+        (nn.Sequential(nn.Conv2d(1, 3, 2), nn.Flatten()), (1, 2, 2), "no chain.*'0' is a convolution, and the outputs"),
+    ],
+)
+def test_models_without_a_chain_say_which_layer_breaks_it(model, shape, message):
+    update = Update({n: torch.zeros_like(p) for n, p in model.named_parameters()}, "gradient", 2)
+    with pytest.raises(ValueError, match=message):
+        gdbr.Bridge(model, shape=shape)
+    if shape is None:
+        with pytest.raises(ValueError, match=message):
+            gdbr.recover(update, model)
+
+
+def test_layers_outside_the_chain():
+    model = build("lenet", (1, 28, 28), 10, seed=0)
+    update = fedsgd(model, torch.rand(2, 1, 28, 28), torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match=r"'3' is not in the chain '7' - '9' - '11'.*MaxPool"):
+        gdbr.recover(update, model, layer="3")
+    with pytest.raises(ValueError, match="nothing to bridge from '11'"):
+        gdbr.recover(update, model, layer="11")
+
+
+def test_bad_updates():
+    model = positive(20, 10, 5)
+    x, update = same_images(model, torch.tensor([1, 1]))
+    for bad in (torch.zeros(3, 3), torch.full((10, 20), math.nan)):
+        with pytest.raises(ValueError, match="must be the same, and all entries finite"):
+            gdbr.recover(update.replace({**update.tensors, "0.weight": bad}), model, x)
+    with pytest.raises(ValueError, match="no auxiliary images"):
+        gdbr.recover(update, model, x[:0])
+    with pytest.raises(ValueError, match="unknown projection 'best'"):
+        gdbr.recover(update, model, x, projection="best")
+    with pytest.raises(ValueError, match="features or outputs for the auxiliary images are NaN"):
+        gdbr.recover(update, model, x * math.inf)
+
+
+def test_several_steps_and_deltas():
+    model = positive(20, 10, 5)
+    x, update = same_images(model, torch.tensor([1, 1]))
+    twice = Update({n: t * 2 for n, t in update.tensors.items()}, "gradient", 4, steps=2)
+    assert gdbr.recover(twice, model, x).tolist() == [0, 4, 0, 0, 0]
+    delta = Update({n: -0.1 * t for n, t in update.tensors.items()}, "delta", 2, lr=0.1)
+    assert gdbr.recover(delta, model, x).tolist() == [0, 2, 0, 0, 0]
+
+
+def test_the_crossing_is_computed_once_and_fast_at_a_thousand_classes():
+    model = positive(2048, 2048, 1000).float()
+    bridge = gdbr.Bridge(model)
+    x = torch.rand(8, 2048)
+    features = bridge.observe(x)
+    update = Update({"0.weight": torch.rand(2048, 2048)}, "gradient", 8)
+    bridge.recover(update, features)
+    assert bridge.cross(features) is bridge.cross(features)
+    before = time.process_time()
+    bridge.recover(update, features)
+    assert time.process_time() - before < 0.5  # of processor time: one core
+
+
+def test_crossing_inverts_the_backward_pass():
+    model = mlp(30, 24, 16, 9, 4, seed=3)
+    links = chain(model).links
+    logits = torch.randn(4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    back = logits
+    for link in links[:0:-1]:
+        back = link.matrix().T @ back
+    found = crossing(links)
+    assert found.deficient == ()
+    torch.testing.assert_close(found.matrix @ back, logits)
+    ones = [torch.ones(24).double(), torch.ones(16).double(), torch.ones(9).double()]
+    torch.testing.assert_close(masked_crossing(links, ones).matrix @ back, logits)
+
+
+def test_without_biases_and_positive_change_the_chain_only():
+    model = build("lenet", (1, 28, 28), 10, seed=0)
+    before = model[0].weight.clone()
+    positive_(model, torch.Generator().manual_seed(0))
+    assert torch.equal(model[0].weight, before)
+    assert model[0].bias is not None
+    for link in chain(model).links:
+        assert link.layer.bias is None
+        assert link.layer.weight.min() >= 0.01
+        assert link.layer.weight.max() <= 0.2
+    with pytest.raises(ValueError, match="low is below high"):
+        positive_(model, torch.Generator(), 0.2, 0.1)
+    assert all(link.layer.bias is None for link in chain(without_biases(build("fcn3", (1, 8, 8), 3, seed=0))).links)

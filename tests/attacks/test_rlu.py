@@ -1,0 +1,178 @@
+"""RLU, its extension and ZLG: exact where their assumptions hold, right on real updates, clear about bad input."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedleak import WithheldParameter
+from fedleak.attacks.labels import auxiliary, rlu, whole_head, zlg
+from fedleak.data import Images, compose, draw
+from fedleak.federated import Scheme, Server, Update, fedavg
+from fedleak.metrics import counts
+from fedleak.models import build, head, head_pass
+
+SHAPE, N = (1, 12, 12), 4
+
+
+def pool(each=40, n=N, seed=0):
+    """Noisy versions of a pattern a class."""
+    generator = torch.Generator().manual_seed(seed)
+    patterns = torch.rand(n, *SHAPE, generator=torch.Generator().manual_seed(9))
+    y = torch.arange(each * n) % n
+    x = (0.7 * patterns[y] + 0.3 * torch.rand(each * n, *SHAPE, generator=generator)).clamp(0, 1)
+    return Images(x, y, tuple("abcdefgh"[:n]), "made", "train", False, "made here", "none")
+
+
+def situation(steps=1, batch=12, seed=0, **extra):
+    model = build("lenet", SHAPE, N, seed=seed, **extra)
+    images, generator = pool(seed=1), torch.Generator().manual_seed(seed)
+    y = compose("unbalanced", batch, N, 1, generator, steps=steps)[0]
+    x = images.x[draw(images, y, generator)]
+    return model, x, y, counts(y.flatten(), N)
+
+
+def test_the_system_is_exact_with_the_batch_itself_as_auxiliary_data():
+    model, x, y, truth = situation()
+    present = truth > 0
+    p = head_pass(model.double(), x[0].double()).probabilities
+    A = auxiliary.coefficients(auxiliary.by_class(p, y[0], N))
+    delta = fedavg(model, x.double(), y, 0.3, share="delta").tensors[head(model).bias]
+    torch.testing.assert_close(12 / 0.3 * delta, A @ truth.double())
+    assert A[:, present].sum(0).abs().max() < 1e-12
+
+
+def test_the_confidence_of_normal_logits_is_the_same_by_draws_and_by_averaging():
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(4000) % 2
+    z = torch.randn(4000, 2, generator=generator).double() + torch.tensor([[1.0, -1.0], [0.0, 0.5]]).double()[y]
+    ways = [auxiliary.erroneous_confidence(z, y, method) for method in ("average", "gaussian")]
+    torch.testing.assert_close(*ways, atol=0.05, rtol=0)
+    torch.testing.assert_close(ways[1].sum(1), torch.ones(2).double())
+
+
+def test_draws_have_the_moments_of_few_samples_too():
+    z = torch.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0], [0.0, 0.0, 0.0]]).double().repeat(3, 1)
+    y = torch.arange(3).repeat_interleave(3)
+    draws, labels = auxiliary.drawn(z, y, "gaussian", samples=20000)
+    torch.testing.assert_close(draws[labels == 1].mean(0), z[3:6].mean(0), atol=0.03, rtol=0)
+    torch.testing.assert_close(draws[labels == 1].T.cov(), z[3:6].T.cov(), atol=0.05, rtol=0)
+
+
+def test_eq_14_gives_the_embedding_of_a_rank_one_update_in_both_forms():
+    bias, embedding = torch.tensor([0.5, -0.2, 0.1]).double(), torch.tensor([1.0, 2.0]).double()
+    for ratios in (True, False):
+        found = rlu.average_embedding(bias[:, None] * embedding, bias, ratios)
+        torch.testing.assert_close(found, embedding)
+
+
+def test_the_simulated_round_of_a_linear_head_with_constant_inputs_is_the_real_one():
+    """With one embedding for all images Eq. 13 is exact, so that the simulation is the client's training."""
+    generator = torch.Generator().manual_seed(0)
+    layer = nn.Linear(5, N).double()
+    inputs = torch.rand(5, generator=generator).double()
+    y = torch.tensor([0, 0, 0, 1, 1, 2, 0, 0]).repeat(6, 1)
+    for scheme in (
+        Scheme("fedavg", 0.5, 6),
+        Scheme("sgdm", 0.5, 6, momentum=0.6),
+        Scheme("nag", 0.5, 6, momentum=0.6),
+        Scheme("fedprox", 0.5, 6, regularisation=0.4),
+    ):
+        update = Server(layer_copy(layer), scheme, 1).round([inputs.expand(6, 8, 5)], [y])[0]
+        observed = rlu.observe(update, layer, scheme, None)
+        embedding = rlu.average_embedding(observed.weight, observed.bias)
+        torch.testing.assert_close(embedding, inputs)
+        logits = layer(inputs).detach().expand(N, N)
+        found = rlu.simulate(6 * counts(y[0], N).double(), logits, torch.arange(N), observed, embedding)
+        torch.testing.assert_close(found.shift, update.tensors["bias"] * (1 + inputs @ inputs))
+        torch.testing.assert_close(found.system @ (6 * counts(y[0], N).double()), observed.target)
+
+
+def layer_copy(layer):
+    new = nn.Linear(layer.in_features, layer.out_features).double()
+    new.load_state_dict(layer.state_dict())
+    return new
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("share", ["delta", "gradient"])
+def test_the_counts_of_untrained_networks_are_found(steps, activation, share):
+    model, x, y, truth = situation(steps, activation=activation)
+    update = fedavg(model, x, y, 0.05, share=share)
+    assert rlu.recover(update, model, pool(), trajectory="midpoint", confidence="average").equal(truth)
+    for found in (rlu.recover(update, model, pool()), whole_head.recover(update, model, pool())):
+        assert found.sum() == truth.sum()
+        assert torch.minimum(found, truth).sum() / truth.sum() >= 0.95
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        Scheme("sgdm", 0.02, 5, momentum=0.9),
+        Scheme("nag", 0.02, 5, momentum=0.9),
+        Scheme("scaffold", 0.05, 5),
+        Scheme("fedprox", 0.05, 5, regularisation=8.0),
+        Scheme("feddyn", 0.05, 5, regularisation=4.0),
+        Scheme("feddc", 0.05, 5, regularisation=4.0),
+    ],
+)
+def test_the_counts_under_every_scheme_in_the_second_round(scheme):
+    model, images, generator = build("lenet", SHAPE, N, seed=0), pool(seed=1), torch.Generator().manual_seed(0)
+    server = Server(model, scheme, 2)
+    for _ in range(2):
+        sent = {k: v.clone() for k, v in model.state_dict().items()}
+        y = compose("unbalanced", 12, N, 2, generator, steps=5)
+        updates = server.round(list(images.x[draw(images, y, generator)]), list(y))
+    model.load_state_dict(sent)
+    for k, update in enumerate(updates):
+        history = server.history(k, head(model).bias)
+        found = rlu.recover(update, model, pool(), scheme=scheme, history=history, trajectory="midpoint")
+        truth = counts(y[k].flatten(), N)
+        assert torch.minimum(found, truth).sum() / truth.sum() >= 0.95
+
+
+def test_zlg_on_an_untrained_network():
+    model, x, y, truth = situation(batch=24)
+    found = zlg.recover(fedavg(model, x, y, 0.05, share="delta"), model, pool())
+    assert found.sum() == 24
+    assert torch.minimum(found, truth).sum() >= 22
+    noise = zlg.recover(fedavg(model, x, y, 0.05, share="delta"), model, seed=1)
+    assert noise.equal(zlg.recover(fedavg(model, x, y, 0.05, share="delta"), model, seed=1))
+
+
+def test_zlg_by_hand():
+    found = zlg.estimate(torch.tensor([-1.0, 0.5, 0.5]), torch.tensor([0.2, 0.4, 0.4]), 2.0, 10)
+    assert found.tolist() == [7, 2, 1] or found.tolist() == [7, 1, 2]  # 10 (p - g / O) = 7, 1.5, 1.5
+
+
+def test_bad_input():
+    model, x, y, _ = situation(5)
+    update, aux = fedavg(model, x, y, 0.05, share="delta"), pool()
+    last = head(model)
+    for attack in (rlu.recover, whole_head.recover, zlg.recover):
+        with pytest.raises(ValueError, match="no sample of class 'd'"):
+            attack(update, model, aux.take((aux.y < 3).nonzero().flatten()))
+        with pytest.raises(ValueError, match="have 3 classes, the model has 4"):
+            attack(update, model, pool(n=3))
+        with pytest.raises(WithheldParameter):
+            attack(update.without("0.weight"), model, aux)
+    with pytest.raises(WithheldParameter, match="withholds"):
+        rlu.recover(update.without(last.bias), model, aux)
+    with pytest.raises(ValueError, match="this model has none"):
+        rlu.recover(update, nn.Sequential(nn.Flatten(), nn.Linear(144, N, bias=False)), aux)
+    broken = {**update.tensors, last.bias: torch.full((N,), float("nan"))}
+    with pytest.raises(ValueError, match="not finite"):
+        rlu.recover(update.replace(broken), model, aux)
+    without_lr = Update(fedavg(model, x, y, 0.05).tensors, "gradient", y.numel(), 5)
+    with pytest.raises(ValueError, match="learning rate"):
+        rlu.recover(without_lr, model, aux)
+    with pytest.raises(ValueError, match="the scheme of 4"):
+        rlu.recover(update, model, aux, scheme=Scheme("fedavg", 0.05, 4))
+    with pytest.raises(ValueError, match="history is h"):
+        rlu.recover(update, model, aux, history=torch.zeros(3))
+    with pytest.raises(ValueError, match="trajectory is"):
+        rlu.recover(update, model, aux, trajectory="straight")
+    with pytest.raises(ValueError, match="confidence is"):
+        rlu.recover(update, model, aux, confidence="guess")
+    with pytest.raises(ValueError, match="has one: use rlu"):
+        whole_head.recover(update, model, aux, scheme=Scheme("scaffold", 0.05, 5))

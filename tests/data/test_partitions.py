@@ -1,0 +1,59 @@
+"""Dirichlet partitions: complete, reproducible, as heterogeneous as asked for, nobody empty."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedleak.data.partitions import dirichlet, local_batches
+
+LABELS = torch.arange(500) % 10
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    clients=st.integers(1, 12), concentration=st.floats(0.05, 20), seed=st.integers(0, 99), at_least=st.integers(0, 3)
+)
+def test_every_sample_goes_to_one_client_and_nobody_has_too_few(clients, concentration, seed, at_least):
+    parts = dirichlet(LABELS, clients, concentration, seed, at_least=at_least)
+    assert len(parts) == clients
+    assert min(map(len, parts)) >= at_least
+    assert torch.cat(parts).sort().values.equal(torch.arange(500))
+
+
+def test_the_seed_decides():
+    again = [dirichlet(LABELS, 5, 0.5, s) for s in (1, 1, 2)]
+    assert all(a.equal(b) for a, b in zip(again[0], again[1], strict=True))
+    assert not all(a.equal(b) for a, b in zip(again[0], again[2], strict=True))
+
+
+def test_a_small_concentration_leaves_few_classes_and_a_large_one_all_alike():
+    def largest_share(concentration):
+        parts = dirichlet(LABELS.repeat(10), 10, concentration, 0)
+        counts = torch.stack([LABELS.repeat(10)[p].bincount(minlength=10) for p in parts]).double()
+        return (counts.max(1).values / counts.sum(1)).mean()
+
+    assert largest_share(0.05) > 0.5
+    assert largest_share(1000.0) < 0.13
+
+
+def test_empty_clients_only_if_asked():
+    few = torch.zeros(3, dtype=torch.int64)
+    assert sum(len(p) == 0 for p in dirichlet(few, 3, 0.01, 0, at_least=0)) >= 1
+    with pytest.raises(ValueError, match="raise the concentration"):
+        dirichlet(torch.zeros(10, dtype=torch.int64), 10, 1e-3, 0)
+
+
+@pytest.mark.parametrize("bad", [(0, 0.5), (3, 0.0), (3, float("nan")), (501, 0.5)])
+def test_bad_partitions(bad):
+    with pytest.raises(ValueError, match="clients"):
+        dirichlet(LABELS, *bad, seed=0)
+
+
+def test_local_batches_are_epochs():
+    held = torch.tensor([4, 7, 9])
+    batches = local_batches(held, 2, 3, torch.Generator().manual_seed(0))
+    assert batches.shape == (2, 3)
+    assert all(row.sort().values.equal(held) for row in batches)
+    with pytest.raises(ValueError, match="the client holds samples"):
+        local_batches(held[:0], 1, 1, torch.Generator())

@@ -1,0 +1,138 @@
+"""Every scheme's update is the weighted sum of its steps' gradients and h, over random models, rounds and settings."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fedleak.federated import Scheme, Server, fedavg
+from fedleak.federated.algorithms import SCHEMES
+
+rates = st.floats(1e-3, 0.5)
+
+
+def scheme_of(name, lr, steps, momentum, regularisation):
+    return Scheme(
+        name,
+        lr,
+        steps,
+        momentum if name in ("sgdm", "nag") else 0.0,
+        regularisation if name in ("fedprox", "feddyn", "feddc") else 0.0,
+    )
+
+
+def network(generator, sizes):
+    layers = [nn.Flatten(), nn.Linear(sizes[0], sizes[1]), nn.Tanh(), nn.Linear(sizes[1], sizes[2])]
+    model = nn.Sequential(*layers).double()
+    for p in model.parameters():
+        p.data = torch.randn(p.shape, generator=generator, dtype=torch.float64)
+    return model
+
+
+def round_with_gradients(server, x, y):
+    """Run a round and note each client's bias gradients as the softmax less the labels, ``[client, step, n]``."""
+    logits = []
+    handle = server.model.register_forward_hook(lambda *a: logits.append(a[2].detach()))
+    updates = server.round(x, y)
+    handle.remove()
+    p = torch.stack(logits).unflatten(0, y.shape[:2]).softmax(-1)
+    return updates, (p - nn.functional.one_hot(y, p.shape[-1])).mean(2)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@settings(max_examples=25, deadline=None)
+@given(
+    lr=rates,
+    steps=st.integers(1, 7),
+    momentum=st.floats(0, 0.99),
+    regularisation=st.floats(1e-2, 5),
+    rounds=st.integers(1, 4),
+    seed=st.integers(0, 2**31),
+)
+def test_the_update_is_the_weighted_sum_of_the_gradients_and_h(name, lr, steps, momentum, regularisation, rounds, seed):
+    generator = torch.Generator().manual_seed(seed)
+    scheme = scheme_of(name, lr, steps, momentum, regularisation)
+    server = Server(network(generator, (4, 3, 5)), scheme, 3)
+    for t in range(rounds):
+        x = torch.randn(3, steps, 6, 1, 2, 2, generator=generator, dtype=torch.float64)
+        y = torch.randint(5, (3, steps, 6), generator=generator)
+        updates, gradients = round_with_gradients(server, x, y)
+        for k, update in enumerate(updates):
+            h = server.history(k, "3.bias")
+            expected = -lr * (scheme.weights() @ gradients[k]) + h
+            scale = max(1.0, expected.abs().max().item())
+            assert (update.tensors["3.bias"] - expected).abs().max() / scale < 1e-10
+            if name in ("scaffold", "feddyn", "feddc"):
+                assert bool(torch.as_tensor(h).any()) == (t > 0)
+
+
+def test_fedavg_is_the_other_implementation_of_fedavg():
+    generator = torch.Generator().manual_seed(0)
+    model = network(generator, (4, 3, 5))
+    x = torch.randn(1, 4, 6, 1, 2, 2, generator=generator, dtype=torch.float64)
+    y = torch.randint(5, (1, 4, 6), generator=generator)
+    other = fedavg(model, x[0], y[0], 0.1, share="delta")
+    ours = Server(model, Scheme("fedavg", 0.1, 4), 1).round(x, y)[0]
+    assert (ours.kind, ours.samples, ours.steps, ours.lr) == (other.kind, other.samples, other.steps, other.lr)
+    for name, tensor in other.tensors.items():
+        torch.testing.assert_close(ours.tensors[name], tensor)
+
+
+def test_the_server_moves_by_the_mean_and_feddyn_by_the_sum_of_all_means_as_well():
+    for name in ("fedavg", "feddyn", "feddc"):
+        generator = torch.Generator().manual_seed(0)
+        server = Server(network(generator, (4, 3, 5)), scheme_of(name, 0.1, 2, 0, 0.5), 2)
+        means = []
+        for _ in range(2):
+            before = server.model[3].bias.detach().clone()
+            x = torch.randn(2, 2, 6, 1, 2, 2, generator=generator, dtype=torch.float64)
+            updates = server.round(x, torch.randint(5, (2, 2, 6), generator=generator))
+            means.append(torch.stack([u.tensors["3.bias"] for u in updates]).mean(0))
+            expected = means[-1] if name == "fedavg" else means[-1] + sum(means)
+            torch.testing.assert_close(server.model[3].bias.detach() - before, expected)
+
+
+def test_the_weights_of_table_1():
+    assert Scheme("fedavg", 0.1, 3).weights().tolist() == [1, 1, 1]
+    assert Scheme("sgdm", 0.1, 3, momentum=0.5).weights().tolist() == [1.75, 1.5, 1]
+    assert Scheme("nag", 0.1, 3, momentum=0.5).weights().tolist() == [1.875, 1.75, 1.5]
+    prox = Scheme("fedprox", 0.1, 3, regularisation=5).weights()
+    torch.testing.assert_close(prox, torch.tensor([0.25, 0.5, 1], dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("adam", 0.1, 1), "unknown scheme 'adam'"),
+        (("fedavg", 0.0, 1), "learning rate"),
+        (("fedavg", None, 1), "learning rate"),
+        (("fedavg", 0.1, 0), "at least one local step"),
+        (("fedavg", 0.1, None), "at least one local step"),
+        (("fedavg", 0.1, 1, 0.9), "momentum"),
+        (("sgdm", 0.1, 1, 1.0), "momentum"),
+        (("fedprox", 0.1, 1), "regularisation"),
+        (("fedavg", 0.1, 1, 0.0, 0.1), "regularisation"),
+    ],
+)
+def test_bad_schemes(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Scheme(*arguments)
+
+
+def test_bad_rounds():
+    model = network(torch.Generator().manual_seed(0), (4, 3, 5))
+    x, y = torch.zeros(2, 2, 6, 1, 2, 2, dtype=torch.float64), torch.zeros(2, 2, 6, dtype=torch.long)
+    with pytest.raises(ValueError, match="batches of 3 clients"):
+        Server(model, Scheme("fedavg", 0.1, 2), 3).round(x, y)
+    with pytest.raises(ValueError, match=r"expected x \[3, B"):
+        Server(model, Scheme("fedavg", 0.1, 3), 2).round(x, y)
+    with pytest.raises(ValueError, match=r"labels lie in 0\.\.4"):
+        Server(model, Scheme("fedavg", 0.1, 2), 2).round(x, y + 5)
+    with pytest.raises(ValueError, match="at least one client"):
+        Server(model, Scheme("fedavg", 0.1, 2), 0)
+    bias = [torch.zeros(5)]
+    with pytest.raises(ValueError, match="control variates of 2 rounds"):
+        Scheme("scaffold", 0.1, 2).history(bias)
+    with pytest.raises(ValueError, match="mean of all clients"):
+        Scheme("feddc", 0.1, 2, regularisation=1).history(bias)

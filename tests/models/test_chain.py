@@ -1,0 +1,94 @@
+"""The chain of layers is found in the model itself, however it is written."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedleak.models import build, chain
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "chained"),
+    [
+        ("mlp6", (1, 28, 28), ["1", "3", "5", "7", "9", "11", "13"]),
+        ("lenet", (1, 28, 28), ["7", "9", "11"]),
+        ("alexnet", (3, 32, 32), ["14", "16", "18"]),
+        ("vgg11", (3, 32, 32), ["classifier.0", "classifier.3", "classifier.6"]),
+        ("resnet18-conv", (3, 32, 32), ["avgpool.0", "fc"]),
+        ("resnet50-conv-imagenet", (3, 64, 64), ["avgpool.0", "fc"]),
+        ("resnet20", (3, 32, 32), ["bridge", "fc"]),
+    ],
+)
+def test_the_papers_networks(name, shape, chained):
+    found = chain(build(name, shape, 10, seed=0))
+    assert [link.name for link in found.links] == chained
+    assert [link.relu for link in found.links[:-1]] == [name != "resnet20"] * (len(chained) - 1)
+    assert not found.links[-1].relu
+
+
+def test_mlp6_has_the_papers_widths_and_resnets_a_convolution_for_the_pooling():
+    widths = [link.layer.out_features for link in chain(build("mlp6", (3, 32, 32), 10, seed=0)).links]
+    assert widths == [2048, 1024, 512, 256, 128, 64, 10]
+    assert build("resnet18-conv", (3, 32, 32), 10, seed=0).avgpool[0].weight.shape == (512, 512, 4, 4)
+
+
+class Functional(nn.Module):
+    """Functions instead of modules, layers named and declared in another order than they are used."""
+
+    def __init__(self):
+        super().__init__()
+        self.z = nn.Linear(6, 3)
+        self.a = nn.Linear(8, 6, bias=False)
+        self.m = nn.Linear(10, 8)
+        self.input_shape = (10,)
+
+    def forward(self, x):
+        h = torch.relu(self.m(x)).view(-1, 8)
+        return self.z(nn.functional.relu(self.a(h)))
+
+
+def test_functions_and_any_order():
+    model = Functional()
+    found = chain(model)
+    assert [link.name for link in found.links] == ["m", "a", "z"]
+    assert found.end == "below 'm' come the images"
+    assert all(p.grad is None for p in model.parameters())
+
+
+class Skip(nn.Module):
+    """A shortcut around the second layer: the bridge must not cross it."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.out = nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        h = torch.relu(self.one(x))
+        return self.out(h + torch.relu(self.two(h)))
+
+
+def test_a_shortcut_ends_the_chain():
+    found = chain(Skip(), (5,))
+    assert [link.name for link in found.links] == ["out"]
+    assert "(Add)" in found.end
+
+
+def test_dropout_ends_the_chain_in_training_mode_only():
+    model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4, 3))
+    assert [link.name for link in chain(model).links] == ["3"]
+    assert [link.name for link in chain(model.eval()).links] == ["0", "3"]
+
+
+def test_a_wide_convolution_ends_the_chain():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3))
+    assert "'0' is a convolution with an output of 2 x 2, not 1 x 1" in chain(model, (1, 4, 4)).end
+    grouped = nn.Sequential(nn.Conv2d(2, 2, 3, groups=2), nn.ReLU(), nn.Flatten(), nn.Linear(2, 3))
+    assert "in 2 groups" in chain(grouped, (2, 3, 3)).end
+
+
+def test_the_model_is_left_as_it_was():
+    model = build("resnet18-conv", (3, 32, 32), 10, seed=0)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    chain(model)
+    assert model.training
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
