@@ -7,8 +7,8 @@ each package in turn, several times, the median being kept:
 - several independent images of B = 1 in one optimisation, which breaching does one after the other.
 
 Both must descend the same objective: if the gradients of the first step differ in direction, the exit code is 1.
-`breaching` is not a dependency: `pip install --no-deps breaching==0.1.2 hydra-core "omegaconf<2.4"
-antlr4-python3-runtime==4.9.3` beside the project. Without it, ours alone is measured, and the exit code is 0.
+`breaching` comes with the extra `bench`: `pip install -e ".[bench]"`. Without it, ours alone is measured, and the exit
+code is 0.
 
     python benchmarks/inversion.py [--iterations 10] [--rounds 3] [--together 4] [--threads 1]
 """
@@ -24,8 +24,8 @@ import typer
 from torch import Tensor, nn
 
 from fedleak.attacks.images import invg
-from fedleak.attacks.images.engine import _Problem
 from fedleak.attacks.images.objective import View
+from fedleak.attacks.images.problem import Problem
 from fedleak.federated import Update, fedsgd
 from fedleak.models import build
 
@@ -71,7 +71,7 @@ def seconds(run: Callable[[], Any], iterations: int) -> float:
 
 def first_gradients_agree(model: nn.Module, update: Update, labels: Tensor) -> bool:
     """Compare the engine's first gradient with plain automatic differentiation of the cosine distance."""
-    problem = _Problem([View([update], model, labels[None])], invg.INVG, SHAPE)
+    problem = Problem([View([update], model, labels[None])], invg.INVG, SHAPE)
     (start,) = problem.start(0)
     _, (ours,) = problem.evaluate([start])
     x = start.detach().clone().requires_grad_()
