@@ -6,13 +6,16 @@ each package in turn, several times, the median being kept:
 - B = 1 and B = 4, one reconstruction;
 - several independent images of B = 1 in one optimisation, which breaching does one after the other.
 
+With `--quality`, one photograph's patch: how long each needs for the PSNR that breaching's InvG ends with.
+
 Both must descend the same objective: if the gradients of the first step differ in direction, the exit code is 1.
 `breaching` comes with the extra `bench`: `pip install -e ".[bench]"`. Without it, ours alone is measured, and the exit
 code is 0.
 
-    python benchmarks/inversion.py [--iterations 10] [--rounds 3] [--together 4] [--threads 1]
+    python benchmarks/inversion.py [--iterations 10] [--rounds 3] [--together 4] [--threads 1] [--quality 1000]
 """
 
+import dataclasses
 import statistics
 import time
 import warnings
@@ -23,7 +26,8 @@ import torch
 import typer
 from torch import Tensor, nn
 
-from fedleak.attacks.images import invg
+from fedleak import data, metrics
+from fedleak.attacks.images import agic, invg
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Problem
 from fedleak.federated import Update, fedsgd
@@ -85,11 +89,42 @@ def first_gradients_agree(model: nn.Module, update: Update, labels: Tensor) -> b
     return bool(nn.functional.cosine_similarity(ours.flatten(), plain.flatten(), dim=0) > 0.9999)
 
 
+def equal_quality(model: nn.Module, iterations: int) -> None:
+    """Print the processor seconds to the PSNR with which breaching's InvG ends after this many iterations."""
+    image = data.load("photos", "test", size=SHAPE[1]).x[:1]
+    labels = torch.tensor([3])
+    update = fedsgd(model, image, labels)
+    other = peer(model, update, labels, iterations)
+    if other is None:
+        return
+    start = time.process_time()
+    found = other()[0]["data"]
+    theirs = time.process_time() - start
+    target = metrics.psnr(found.clamp(0, 1), image).item()
+    typer.echo(f"breaching's InvG, {iterations} iterations: {target:.1f} dB after {theirs:.0f} s")
+    steady = {"signed": False, "decay": ()}
+    looks = range(25, iterations, 25)
+    for name, recipe, weights in (
+        ("InvG, steady", dataclasses.replace(invg.INVG, **steady), lambda update, model: {}),
+        ("AGIC, steady", dataclasses.replace(agic.AGIC, **steady), agic.layer_weights()),
+    ):
+        start = time.process_time()
+        done = agic.invert_many(
+            [[update]], [model], [labels[None]], weights=weights, recipe=recipe, iterations=iterations, snapshots=looks
+        )
+        each = (time.process_time() - start) / iterations
+        curve = {t: metrics.psnr(x[0], image).item() for t, x in {**done.snapshots, iterations: done.images}.items()}
+        first = next((t for t, value in curve.items() if value >= target), None)
+        when = f"{first * each:.0f} s, {theirs / first / each:.1f} times as soon" if first else "never"
+        typer.echo(f"{name}: reaches it after {when}; ends with {curve[iterations]:.1f} dB")
+
+
 def main(
     iterations: Annotated[int, typer.Option(min=1, help="Iterations of a measurement.")] = 10,
     rounds: Annotated[int, typer.Option(min=1, help="Measurements of each; the median counts.")] = 3,
     together: Annotated[int, typer.Option(min=1, help="Independent images inverted at once.")] = 4,
     threads: Annotated[int, typer.Option(min=1, help="Threads of both.")] = 1,
+    quality: Annotated[int, typer.Option(min=0, help="Iterations of the peer for equal quality; 0: leave it out.")] = 0,
 ) -> None:
     """Measure ours and the peer in turn."""
     torch.set_num_threads(threads)
@@ -116,6 +151,8 @@ def main(
         typer.echo(line)
     if not theirs:
         typer.echo("breaching is not installed: nothing to compare with")
+    if quality:
+        equal_quality(model, quality)
 
 
 if __name__ == "__main__":
