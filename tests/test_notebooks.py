@@ -79,3 +79,14 @@ def test_the_arenas_advice_is_borne_out_by_its_data(run):
     assert holding == written >= 8
     (text,) = [output.data["text/markdown"] for output in advice.outputs if "data" in output]
     assert text.count("{numref}") >= written
+
+
+def test_agic_measures_the_one_batch_error_and_leaves_no_attack_out(run):
+    name, _, comparison = run
+    if name != "agic":
+        pytest.skip("AGIC's own numbers")
+    now = {row["id"]: row for row in comparison["this run"]}
+    assert now["eq4-small"]["ours"] < 0.3 < now["eq4-large"]["ours"]
+    for item in ("tab4-cifar10-1-dlg-psnr", "tab4-cifar10-1-invg-psnr", "tab4-cifar10-1-agic-psnr", "tab6-12-psnr"):
+        assert now[item]["ours"] > 5
+    assert now["tab2-imagenet-agic-psnr"]["ours"] is None

@@ -1,5 +1,6 @@
 """What an inversion matches: gradients seen by the server, dummy gradients, and the distance between the two."""
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -144,8 +145,9 @@ class View:
         self.targets = [_fast(torch.stack([f[n] for f in found])) for n in self.names]
         given = [self.layer_weights(u, self.model) if self.layer_weights else {} for u in self.updates]
         self.alphas = self.targets[0].new_tensor([[g.get(n, 1.0) for n in self.names] for g in given])
-        self.stacks = stackable(self.model)
-        self.net = stacked(self.model, constant=not self.simulate) if self.stacks else self.model
+        # A single reconstruction is faster in the model as it is.
+        self.stacks = len(self.updates) > 1 and stackable(self.model)
+        self.net = stacked(self.model, constant=not self.simulate) if self.stacks else copy.deepcopy(self.model)
         if self.targets[0].dtype == torch.float32:
             self.net = self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.buffers = {name: b.clone() for name, b in self.net.named_buffers()}
