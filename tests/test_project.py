@@ -43,9 +43,13 @@ def test_top_level_is_exactly_what_it_should_be():
     assert found - usual == FOLDERS | CONFIGURATION | ABOUT
 
 
+EXTRAS = {key: value for key, value in PROJECT["optional-dependencies"].items() if key != "bench"}
+"""Without the benchmarks' peer, which nobody needs for the book or the tests."""
+
+
 def test_the_lock_covers_every_requirement():
     locked = {name_of(line) for line in LOCK.splitlines() if line and not line.startswith("#")}
-    wanted = [*PROJECT["dependencies"], *chain(*PROJECT["optional-dependencies"].values())]
+    wanted = [*PROJECT["dependencies"], *chain(*EXTRAS.values())]
     assert {name_of(requirement) for requirement in wanted} <= locked
     assert "setuptools" in locked  # `make` installs the package without build isolation
 
@@ -61,7 +65,7 @@ def test_conda_users_get_the_same_environment():
     (pip,) = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
     assert environment["name"] == PROJECT["name"]
     assert conda == ["python" + PROJECT["requires-python"], "pip"]
-    extras = ",".join(PROJECT["optional-dependencies"])
+    extras = ",".join(EXTRAS)
     assert pip == ["--constraint requirements.lock", f"--editable .[{extras}]"]
 
 
