@@ -1,10 +1,11 @@
-"""Run axe-core on every built page, light and dark, wide and narrow: `python book/_tools/axe.py [HTML_FOLDER]`.
+"""Run axe-core on the built pages, light and dark, wide and narrow: `python book/_tools/axe.py [FOLDER] [--only PAGE ...]`.
 
 Exits with 1 if there is a serious or critical violation, and lists all of them.
 """
 
 import argparse
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -46,12 +47,12 @@ def pages(folder: Path) -> list[Path]:
     return found
 
 
-def violations(folder: Path) -> list[dict]:
-    """Return every violation on every page and view, each with its ``page``, ``width`` and ``dark``."""
+def violations(folder: Path, only: Sequence[str] = ()) -> list[dict]:
+    """Return every violation on the pages (by default all) in every view, each with ``page``, ``width`` and ``dark``."""
     script, found = source(), []
     with Chromium() as browser:
         browser.block("*mathjax*")  # its output is tens of thousands of elements a chapter, and not ours
-        for page in pages(folder):
+        for page in [folder / name for name in only] or pages(folder):
             browser.open(page)
             browser.run(f"{PREPARE}\n{script}\n;undefined")
             for width, dark in VIEWS:
@@ -70,8 +71,10 @@ def main() -> int:
     """Print the violations, the grave ones last; return how to exit."""
     parser = argparse.ArgumentParser(description="Run axe-core on the built book.")
     parser.add_argument("folder", nargs="?", type=Path, default=Path("_build/html"))
+    parser.add_argument("--only", nargs="+", default=(), metavar="PAGE", help="these pages, such as book/index.html")
+    chosen = parser.parse_args()
     try:
-        found = violations(parser.parse_args().folder)
+        found = violations(chosen.folder, chosen.only)
     except (ChromiumMissing, FileNotFoundError, ModuleNotFoundError) as error:
         print(f"axe: {error}", file=sys.stderr)
         return 1
