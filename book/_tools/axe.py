@@ -1,4 +1,4 @@
-"""Run axe-core on the built pages, light and dark, wide and narrow: `python book/_tools/axe.py [FOLDER] [--only PAGE ...]`.
+"""Run axe-core on built pages, light and dark, wide and narrow: `python book/_tools/axe.py [FOLDER] [--only PAGE]`.
 
 Exits with 1 if there is a serious or critical violation, and lists all of them.
 """
@@ -48,7 +48,7 @@ def pages(folder: Path) -> list[Path]:
 
 
 def violations(folder: Path, only: Sequence[str] = ()) -> list[dict]:
-    """Return every violation on the pages (by default all) in every view, each with ``page``, ``width`` and ``dark``."""
+    """Return every violation on the pages (by default all), each with its ``page``, ``width`` and ``dark``."""
     script, found = source(), []
     with Chromium() as browser:
         browser.block("*mathjax*")  # its output is tens of thousands of elements a chapter, and not ours
