@@ -286,6 +286,15 @@ def test_pages_do_not_name_this_machine(pages):
 
 
 @pytest.mark.slow
+def test_pages_do_not_offer_to_launch_somebody_elses_repository(pages):
+    own = yaml.safe_load((paths.root() / "_config.yml").read_text())["repository"]["url"]
+    for path in pages:
+        text = path.read_text(encoding="utf-8")
+        assert "executablebooks/jupyter-book" not in text  # what Jupyter Book puts there by itself
+        assert own or "fa-rocket" not in text
+
+
+@pytest.mark.slow
 def test_downloads_have_their_outputs(pages):
     assert pages
     for name in notebooks.chapters():
