@@ -150,9 +150,12 @@ def book(
     profile: _ProfileOption = Profile.quick,
     device: _DeviceOption = Device.auto,
     force: Annotated[bool, typer.Option("--force", help="Execute every chapter, up to date or not.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Execute so many chapters at once. [default: one a core; on a GPU, 1]")
+    ] = None,
 ) -> None:
     """Execute the chapters that are out of date and build the book, warnings being errors."""
-    front = notebooks.build_book(profile=profile.value, device=device.value, force=force)
+    front = notebooks.build_book(profile=profile.value, device=device.value, force=force, jobs=jobs)
     typer.echo(f"\nThe book is ready. Open {front.as_uri()}")
 
 

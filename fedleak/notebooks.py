@@ -9,12 +9,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import papermill
+import torch
 import yaml
+from tqdm import tqdm
 
 from fedleak import paths
 
@@ -163,25 +167,62 @@ def is_stale(name: str, parameters: Mapping[str, Any]) -> bool:
     )
 
 
-def build_book(*, profile: str = "quick", device: str = "auto", force: bool = False, progress: bool = True) -> Path:
+def build_book(
+    *, profile: str = "quick", device: str = "auto", force: bool = False, jobs: int | None = None, progress: bool = True
+) -> Path:
     """Execute the stale chapters (all of them with `force`), build the HTML, and return its front page.
+
+    Parameters
+    ----------
+    profile, device, progress
+        As in `execute`.
+    force
+        Execute every chapter, up to date or not.
+    jobs
+        Chapters that are executed at once, which share the cores; by default as many as there are cores, and on a GPU
+        one after the other.
 
     Raises
     ------
     NotebookFailed
-        If a chapter stops with an error.
+        If a chapter stops with an error; those that run beside it are finished first.
     BookFailed
         If Sphinx warns about anything: a broken link, a missing citation, a chapter without its executed copy.
     """
-    for name in chapters():
-        if force or is_stale(name, {"profile": profile, "device": device}):
-            execute(name, profile=profile, device=device, progress=progress)
+    stale = [name for name in chapters() if force or is_stale(name, {"profile": profile, "device": device})]
+    _execute_all(stale, jobs, profile=profile, device=device, progress=progress)
     top = paths.root()
     jupyter_book = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     command = [*jupyter_book, "build", ".", "-W", "-n", "--keep-going"]
     if subprocess.run(command, cwd=top).returncode:
         raise BookFailed("the book has errors or warnings; they are printed above")
     return top / "_build" / "html" / "index.html"
+
+
+def _execute_all(names: list[str], jobs: int | None, *, progress: bool, **options: Any) -> None:
+    """Execute chapters, some at once: each in a process, with its share of the cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    on_gpu = options["device"] == "cuda" or (options["device"] == "auto" and torch.cuda.is_available())
+    jobs = min(jobs or (1 if on_gpu else cores), len(names))
+    if jobs <= 1:
+        for name in names:
+            execute(name, progress=progress, **options)
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _use_threads, (max(cores // jobs, 1),)) as pool:
+        runs = {pool.submit(execute, name, progress=False, **options): name for name in names}
+        bar = tqdm(as_completed(runs), "chapters", len(runs), unit="chapter", disable=not progress)
+        try:
+            for run in bar:
+                run.result()
+                bar.set_postfix_str(f"{runs[run]} done")
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _use_threads(count: int) -> None:
+    """Let the kernels that this process starts compute with so many threads."""
+    os.environ["OMP_NUM_THREADS"] = str(count)
 
 
 def _source(name: str) -> Path:

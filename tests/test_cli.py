@@ -131,9 +131,9 @@ def test_book_says_where_to_open_it(monkeypatch, tmp_path):
         return tmp_path / "index.html"
 
     monkeypatch.setattr(notebooks, "build_book", build_book)
-    result = invoke("book", "--force")
+    result = invoke("book", "--force", "--jobs", "3")
     assert result.exit_code == 0
-    assert asked == {"profile": "quick", "device": "auto", "force": True}
+    assert asked == {"profile": "quick", "device": "auto", "force": True, "jobs": 3}
     assert (tmp_path / "index.html").as_uri() in result.output
 
 

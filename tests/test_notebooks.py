@@ -13,14 +13,13 @@ pytestmark = pytest.mark.slow
 TRIALS = {"agic": 1}  # minutes of inversions; 3 elsewhere
 
 
-@pytest.fixture(scope="module", params=notebooks.available())
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in notebooks.available()]
+)
 def run(request, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / f"{request.param}.ipynb"
-    book = paths.executed_comparison(request.param)
-    before = book.read_bytes() if book.exists() else None
     parameters = {"trials": TRIALS.get(request.param, 3), "seed": 1}
     notebooks.execute(request.param, device="cpu", parameters=parameters, out=out, progress=False)
-    assert (book.read_bytes() if book.exists() else None) == before, "--out must leave the book's numbers alone"
     comparison = None
     if paths.published(request.param).is_file():
         comparison = json.loads(out.with_suffix(".comparison.json").read_text(encoding="utf-8"))

@@ -105,6 +105,20 @@ def test_the_notebook_runs_in_the_projects_root(checkout, monkeypatch):
     assert nbformat.read(out, as_version=4).cells[-1].outputs[0].text == f"{checkout}\n"
 
 
+@pytest.mark.slow
+def test_a_run_for_another_purpose_leaves_the_books_numbers_alone(checkout):
+    body = """
+from fedleak import paths
+left = paths.executed_comparison("tiny")
+left.parent.mkdir(parents=True, exist_ok=True)
+left.write_text(str(trials))"""
+    write_notebook(checkout / "notebooks" / "tiny.ipynb", body)
+    run()
+    run(parameters={"trials": 3}, out=checkout / "mine.ipynb")
+    assert paths.executed_comparison("tiny").read_text() == "0"
+    assert (checkout / "mine.comparison.json").read_text() == "3"
+
+
 def test_unknown_notebook(checkout):
     with pytest.raises(ValueError, match="no notebook 'llg'; there are: tiny"):
         notebooks.execute("llg")
@@ -220,3 +234,28 @@ def test_a_warning_fails_the_book(checkout, monkeypatch):
     monkeypatch.setattr(notebooks.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1))
     with pytest.raises(notebooks.BookFailed):
         notebooks.build_book()
+
+
+@pytest.mark.slow
+def test_chapters_run_side_by_side_and_one_that_fails_leaves_the_others(checkout, monkeypatch):
+    toc = "root: book/index\nchapters:\n- file: notebooks/broken\n- file: notebooks/tiny\n"
+    (checkout / "_toc.yml").write_text(toc)
+    meet = """
+import os, time
+from pathlib import Path
+Path(NAME).touch()
+for _ in range(600):
+    if Path("broken").exists() and Path("tiny").exists():
+        break
+    time.sleep(0.1)
+assert Path("broken").exists() and Path("tiny").exists(), "one was not begun while the other ran"
+print(os.environ["OMP_NUM_THREADS"])
+"""
+    write_notebook(checkout / "notebooks" / "tiny.ipynb", f"NAME = 'tiny'\n{meet}")
+    write_notebook(checkout / "notebooks" / "broken.ipynb", f"NAME = 'broken'\n{meet}\nraise KeyError('label')")
+    monkeypatch.setattr(notebooks.subprocess, "run", lambda *_, **__: pytest.fail("a book without a chapter was built"))
+    with pytest.raises(notebooks.NotebookFailed, match=r"broken stopped in cell 'body' with KeyError: 'label'"):
+        notebooks.build_book(jobs=2, progress=False)
+    finished = nbformat.read(paths.executed_notebook("tiny"), as_version=4)
+    assert int(finished.cells[-1].outputs[0].text) >= 1
+    assert not paths.executed_notebook("broken").exists()

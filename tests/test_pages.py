@@ -1,0 +1,142 @@
+"""The built pages: their links, pictures and search, and that they load and name nothing from elsewhere."""
+
+import html.parser
+import json
+import logging
+import subprocess
+import sys
+from urllib.parse import unquote, urlsplit
+
+import nbformat
+import pytest
+import yaml
+
+from fedleak import notebooks, paths
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("book")]
+
+
+class Page(html.parser.HTMLParser):
+    """The ids, links and loaded files of one page."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.ids, self.links, self.loads, self.unnamed = set(), set(), set(), []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.ids.update(filter(None, [found.get("id"), found.get("name") if tag == "a" else None]))
+        if tag == "a" and found.get("href"):
+            self.links.add(found["href"])
+        if tag in ("script", "img", "iframe", "source") and found.get("src"):
+            self.loads.add(found["src"])
+        if tag == "link" and found.get("rel") in ("stylesheet", "icon", "preload"):
+            self.loads.add(found["href"])
+        if tag == "img" and not found.get("alt"):
+            self.unnamed.append(found.get("src"))
+
+
+def is_outside(link):
+    return bool(urlsplit(link).scheme) or link.startswith("//")
+
+
+@pytest.fixture(scope="module")
+def pages():
+    """Build the book as `fedleak book` does, and read its pages."""
+    logging.getLogger("papermill").setLevel(logging.WARNING)
+    front = notebooks.build_book(jobs=1, progress=False)  # other tests have the other cores
+    found = [path for path in front.parent.rglob("*.html") if "_static" not in path.parts]
+    return {path.resolve(): Page(path) for path in found}
+
+
+def test_every_page_of_the_toc_is_built(pages):
+    def files(node):
+        if isinstance(node, dict):
+            yield from (node[key] for key in ("root", "file") if key in node)
+            node = node.values()
+        if isinstance(node, list) or not isinstance(node, str | bool | None):
+            for value in node:
+                yield from files(value)
+
+    top = paths.root() / "_build" / "html"
+    toc = yaml.safe_load((paths.root() / "_toc.yml").read_text())
+    assert {(top / f"{name}.html").resolve() for name in files(toc)} <= pages.keys()
+
+
+def test_internal_links_lead_somewhere(pages):
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if is_outside(link):
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            there = pages[target].ids if target in pages else {parts.fragment}
+            if not target.exists() or (parts.fragment and unquote(parts.fragment) not in there):
+                broken.append((path.name, link))
+    assert not broken
+
+
+def test_pages_load_nothing_from_elsewhere(pages):
+    for path, page in pages.items():
+        assert not [load for load in page.loads if is_outside(load) and not load.startswith("data:")], path
+        for load in page.loads:
+            if not is_outside(load):
+                assert (path.parent / urlsplit(load).path).exists(), (path, load)
+
+
+def test_pictures_say_what_they_show(pages):
+    assert not {path.name: page.unnamed for path, page in pages.items() if page.unnamed}
+
+
+def test_pages_do_not_name_this_machine(pages):
+    assert not [path.name for path in pages if str(paths.root()) in path.read_text(encoding="utf-8")]
+
+
+def test_pages_do_not_offer_to_launch_somebody_elses_repository(pages):
+    own = yaml.safe_load((paths.root() / "_config.yml").read_text())["repository"]["url"]
+    for path in pages:
+        text = path.read_text(encoding="utf-8")
+        assert "executablebooks/jupyter-book" not in text  # what Jupyter Book puts there by itself
+        assert own or "fa-rocket" not in text
+
+
+def test_downloads_have_their_outputs(pages):
+    assert pages
+    for name in notebooks.chapters():
+        offered = paths.root() / "_build" / "html" / "_sources" / "notebooks" / f"{name}.ipynb"
+        notebook = nbformat.read(offered, as_version=4)
+        assert any(cell.get("outputs") for cell in notebook.cells)
+        assert str(paths.root()) not in offered.read_text(encoding="utf-8")
+
+
+def test_a_second_build_executes_nothing(pages):
+    assert pages
+    for name in notebooks.chapters():
+        assert not notebooks.is_stale(name, {"profile": "quick", "device": "auto"})
+
+
+def test_the_search_finds_attacks_and_equations(pages):
+    assert pages
+    text = (paths.root() / "_build" / "html" / "searchindex.js").read_text(encoding="utf-8")
+    index = json.loads(text[text.index("(") + 1 : text.rindex(")")])
+    for word in ("llg", "idlg", "ilrg", "zlg", "rlu", "gdbr", "agic", "eludingsa"):
+        assert word in index["terms"], word
+    chapters = {number for number, name in enumerate(index["docnames"]) if name.startswith("notebooks/")}
+    assert {page for page, _, _ in index["indexentries"]["eq. 4"]} <= chapters
+    ((page, target, _),) = index["indexentries"]["llg, eq. 18"]
+    assert (index["docnames"][page], target) == ("notebooks/llg", "equation-eq-llg-18")
+
+
+def test_axe_finds_no_serious_violation(pages):
+    """On pages of every kind but the chapters, which take it minutes each: `make axe` looks at those too."""
+    pytest.importorskip("axe_core_python", reason="axe-core is not installed: pip install axe-core-python")
+    assert pages
+    check = paths.root() / "book" / "_tools" / "axe.py"
+    kinds = [f"book/{name}.html" for name in ("index", "threat_models", "audit", "glossary", "coursework/05_agic")]
+    command = [sys.executable, check, "_build/html", "--only", *kinds]
+    done = subprocess.run(command, cwd=paths.root(), capture_output=True, text=True, check=False)
+    if "no Chromium found" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
