@@ -49,6 +49,7 @@ def test_canonical_mnist_is_whole_however_compressed(tmp_path, monkeypatch, writ
         ("train-labels-idx1-ubyte.gz", gzip.compress(idx(np.zeros(19, "u1"))), "20 images, but .* 19 labels"),
         ("train-labels-idx1-ubyte.gz", gzip.compress(idx(np.full(20, 10, "u1"))), "label 10"),
     ],
+    ids=lambda value: "content" if isinstance(value, bytes) else None,  # gzip's bytes hold the time
 )
 def test_corrupt_mnist_names_the_file(tmp_path, file, content, said, write_mnist):
     (write_mnist(tmp_path, compress=True) / file).write_bytes(content)
