@@ -20,8 +20,8 @@ pdf: book ## The book as one PDF, _build/fedleak.pdf (needs Chromium)
 axe: book ## Check the pages for accessibility with axe-core (needs Chromium)
 	$(BIN)/python book/_tools/axe.py
 
-test: lint ## Lint, then every test on all cores: units, properties, notebooks, the book and its internal links
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --dist loadgroup
+test: lint ## Lint, then every test: units, properties, notebooks, the book and its internal links
+	$(BIN)/python -m pytest
 
 lint: $(READY) ## Check style, formatting and types
 	$(BIN)/ruff check .

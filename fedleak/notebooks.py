@@ -8,9 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,8 @@ import nbformat
 import papermill
 import torch
 import yaml
-from tqdm import tqdm
 
-from fedleak import paths
+from fedleak import parallel, paths
 
 
 class NotebookFailed(RuntimeError):
@@ -167,6 +164,40 @@ def is_stale(name: str, parameters: Mapping[str, Any]) -> bool:
     )
 
 
+def execute_all(
+    names: Iterable[str], *, jobs: int | None = None, folder: Path | None = None, progress: bool = True, **options: Any
+) -> None:
+    """Execute chapters, some at once: each in a process, with its share of the cores.
+
+    Parameters
+    ----------
+    names
+        The notebooks.
+    jobs
+        How many at once; by default as many as there are cores, and on a GPU one after the other.
+    folder
+        Where the executed copies go; by default where the book looks for them.
+    progress
+        Show a progress bar on standard error.
+    options
+        Further options of `execute`, the same for all.
+
+    Raises
+    ------
+    NotebookFailed
+        If a chapter stops with an error; those that run beside it are finished first.
+    """
+    names, device = list(names), options.get("device", "auto")
+    on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    jobs = min(jobs or (1 if on_gpu else parallel.cores()), len(names))
+    calls = {name: {"out": folder and folder / f"{name}.ipynb", **options} for name in names}
+    if jobs > 1:
+        parallel.run_all(execute, {name: {"progress": False, **call} for name, call in calls.items()}, jobs, progress)
+        return
+    for name, call in calls.items():
+        execute(name, progress=progress, **call)
+
+
 def build_book(
     *, profile: str = "quick", device: str = "auto", force: bool = False, jobs: int | None = None, progress: bool = True
 ) -> Path:
@@ -174,55 +205,26 @@ def build_book(
 
     Parameters
     ----------
-    profile, device, progress
-        As in `execute`.
+    profile, device, jobs, progress
+        As in `execute` and `execute_all`.
     force
         Execute every chapter, up to date or not.
-    jobs
-        Chapters that are executed at once, which share the cores; by default as many as there are cores, and on a GPU
-        one after the other.
 
     Raises
     ------
     NotebookFailed
-        If a chapter stops with an error; those that run beside it are finished first.
+        If a chapter stops with an error.
     BookFailed
         If Sphinx warns about anything: a broken link, a missing citation, a chapter without its executed copy.
     """
     stale = [name for name in chapters() if force or is_stale(name, {"profile": profile, "device": device})]
-    _execute_all(stale, jobs, profile=profile, device=device, progress=progress)
+    execute_all(stale, jobs=jobs, profile=profile, device=device, progress=progress)
     top = paths.root()
     jupyter_book = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     command = [*jupyter_book, "build", ".", "-W", "-n", "--keep-going"]
     if subprocess.run(command, cwd=top).returncode:
         raise BookFailed("the book has errors or warnings; they are printed above")
     return top / "_build" / "html" / "index.html"
-
-
-def _execute_all(names: list[str], jobs: int | None, *, progress: bool, **options: Any) -> None:
-    """Execute chapters, some at once: each in a process, with its share of the cores."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    on_gpu = options["device"] == "cuda" or (options["device"] == "auto" and torch.cuda.is_available())
-    jobs = min(jobs or (1 if on_gpu else cores), len(names))
-    if jobs <= 1:
-        for name in names:
-            execute(name, progress=progress, **options)
-        return
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _use_threads, (max(cores // jobs, 1),)) as pool:
-        runs = {pool.submit(execute, name, progress=False, **options): name for name in names}
-        bar = tqdm(as_completed(runs), "chapters", len(runs), unit="chapter", disable=not progress)
-        try:
-            for run in bar:
-                run.result()
-                bar.set_postfix_str(f"{runs[run]} done")
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _use_threads(count: int) -> None:
-    """Let the kernels that this process starts compute with so many threads."""
-    os.environ["OMP_NUM_THREADS"] = str(count)
 
 
 def _source(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""The chapters run through papermill with few trials, and find what their attacks must find."""
+"""The chapters run through papermill with a single trial, and find what their attacks must find."""
 
 import json
 import re
@@ -10,20 +10,23 @@ from fedleak import notebooks, paths
 from fedleak.report import load_published
 
 pytestmark = pytest.mark.slow
-TRIALS = {"agic": 1}  # minutes of inversions; 3 elsewhere
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in notebooks.available()]
-)
-def run(request, tmp_path_factory):
-    out = tmp_path_factory.mktemp("run") / f"{request.param}.ipynb"
-    parameters = {"trials": TRIALS.get(request.param, 3), "seed": 1}
-    notebooks.execute(request.param, device="cpu", parameters=parameters, out=out, progress=False)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """All notebooks, executed side by side."""
+    made = tmp_path_factory.mktemp("executed")
+    parameters = {"trials": 1, "seed": 1}
+    notebooks.execute_all(notebooks.available(), folder=made, device="cpu", parameters=parameters, progress=False)
+    return made
+
+
+@pytest.fixture(params=notebooks.available())
+def run(request, folder):
     comparison = None
     if paths.published(request.param).is_file():
-        comparison = json.loads(out.with_suffix(".comparison.json").read_text(encoding="utf-8"))
-    return request.param, nbformat.read(out, as_version=4), comparison
+        comparison = json.loads((folder / f"{request.param}.comparison.json").read_text(encoding="utf-8"))
+    return request.param, nbformat.read(folder / f"{request.param}.ipynb", as_version=4), comparison
 
 
 def test_every_published_item_has_a_row_with_a_status_and_a_reason_if_it_was_not_attempted(run):

@@ -13,7 +13,7 @@ import yaml
 
 from fedleak import notebooks, paths
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("book")]
+pytestmark = pytest.mark.slow
 
 
 class Page(html.parser.HTMLParser):
@@ -45,7 +45,7 @@ def is_outside(link):
 def pages():
     """Build the book as `fedleak book` does, and read its pages."""
     logging.getLogger("papermill").setLevel(logging.WARNING)
-    front = notebooks.build_book(jobs=1, progress=False)  # other tests have the other cores
+    front = notebooks.build_book(progress=False)
     found = [path for path in front.parent.rglob("*.html") if "_static" not in path.parts]
     return {path.resolve(): Page(path) for path in found}
 
