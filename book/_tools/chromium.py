@@ -131,8 +131,9 @@ class Chromium:
         mode = "dark" if dark else "light"
         self.run(f"Object.assign(document.documentElement.dataset, {{mode: '{mode}', theme: '{mode}'}}); undefined")
 
-    def pdf(self) -> bytes:
+    def pdf(self, landscape: bool = False) -> bytes:
         """Return the open page on A4 paper."""
+        paper = {"paperWidth": 8.27, "paperHeight": 11.69, "landscape": landscape}
         margins = dict.fromkeys(("marginTop", "marginBottom", "marginLeft", "marginRight"), 0.6)
-        found = self.send("Page.printToPDF", printBackground=True, paperWidth=8.27, paperHeight=11.69, **margins)
+        found = self.send("Page.printToPDF", printBackground=True, **paper, **margins)
         return base64.b64decode(found["data"])

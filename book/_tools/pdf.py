@@ -21,8 +21,10 @@ from fedleak import paths
 
 PREPARE = """for (const one of document.querySelectorAll('details.sd-dropdown')) one.open = true;
 document.querySelector('#jb-print-toc')?.remove();
-[document.querySelector('.bd-article h1')?.firstChild?.textContent ?? document.title].toString()"""
-"""Opens what is folded (but not the code that the chapters hide), and returns the title."""
+for (const one of document.querySelectorAll('h1 .headerlink')) one.remove();
+const columns = [...document.querySelectorAll('.wide-table table')].map((table) => table.rows[0].cells.length);
+({title: document.querySelector('.bd-article h1')?.textContent ?? document.title, wide: Math.max(0, ...columns) > 7})"""
+"""Opens what is folded (but not the code that the chapters hide); returns the title, and whether a table is wide."""
 
 
 def documents() -> list[str]:
@@ -79,9 +81,10 @@ def print_book(folder: Path, out: Path) -> int:
         for file in files:
             browser.open(file)
             browser.view()
-            title = browser.run(PREPARE)
+            page = browser.run(PREPARE)
             starts[file] = len(writer.pages)
-            writer.append(PdfReader(io.BytesIO(browser.pdf())), outline_item=title, import_outline=False)
+            printed = PdfReader(io.BytesIO(browser.pdf(landscape=page["wide"])))
+            writer.append(printed, outline_item=page["title"].strip(), import_outline=False)
     relink(writer, starts)
     writer.add_metadata({"/Title": "fedleak: what a federated-learning update gives away"})
     writer.compress_identical_objects()
