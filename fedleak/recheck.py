@@ -121,6 +121,7 @@ def spot_check(chosen: Iterable[Record], seed: int, budget: float, say: Callable
 def compare(recorded: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
     """Say of every row whether a recorded one is the same, or else within its interval."""
     verdicts = []
+    rows = pd.read_csv(io.StringIO(rows.to_csv(index=False)))  # as the recorded ones have been: an empty text is a NaN
     texts = [c for c in recorded if not pd.api.types.is_float_dtype(recorded[c])]
     for _, row in rows.iterrows():
         alike = recorded[[all(str(old[c]) == str(row[c]) for c in texts) for _, old in recorded.iterrows()]]

@@ -63,6 +63,13 @@ def test_a_table_without_interval_is_the_same_or_differs():
     assert recheck.compare(old, old.assign(rank=[2, 4], left=[1.0, 1.0])) == [DIFFERS, DIFFERS]
 
 
+def test_an_empty_text_is_what_a_file_reads_as_missing():
+    new = pd.DataFrame({"trial": [0, 1], "iacc": [0.5, np.nan], "reason": ["", "too many samples"]})
+    old = new.assign(reason=[np.nan, "too many samples"])
+    assert recheck.compare(old, new) == [SAME, SAME]
+    assert recheck.compare(old, new.assign(reason=["too few", ""])) == [DIFFERS, DIFFERS]
+
+
 CELLS = {
     "parameters": "profile, device, seed, trials, data_root, record, scheduler = 'quick', 'cpu', 0, 0, '', False, ''",
     "setup": "import torch\nfrom fedleak.chapter import Chapter\n"
