@@ -1,0 +1,10 @@
+// What scrolls sideways can be reached with the keyboard: once it is too wide, it is a stop of the tab key.
+const boxes = ".bd-article :is(pre, .text_html, .pst-scrollable-table-container, .wide-table, div.math, figure)";
+
+function markScrolling() {
+  for (const box of document.querySelectorAll(boxes))
+    if (box.scrollWidth > box.clientWidth && getComputedStyle(box).overflowX !== "visible") box.tabIndex = 0;
+}
+
+window.addEventListener("load", markScrolling);
+window.addEventListener("resize", markScrolling);
