@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -164,38 +164,31 @@ def is_stale(name: str, parameters: Mapping[str, Any]) -> bool:
     )
 
 
-def execute_all(
-    names: Iterable[str], *, jobs: int | None = None, folder: Path | None = None, progress: bool = True, **options: Any
-) -> None:
-    """Execute chapters, some at once: each in a process, with its share of the cores.
+def execute_all(runs: Mapping[str, Mapping[str, Any]], *, jobs: int | None = None, progress: bool = True) -> None:
+    """Execute notebooks, some at once: each in a process, with its share of the cores.
 
     Parameters
     ----------
-    names
-        The notebooks.
+    runs
+        The options of `execute` by notebook.
     jobs
         How many at once; by default as many as there are cores, and on a GPU one after the other.
-    folder
-        Where the executed copies go; by default where the book looks for them.
     progress
         Show a progress bar on standard error.
-    options
-        Further options of `execute`, the same for all.
 
     Raises
     ------
     NotebookFailed
-        If a chapter stops with an error; those that run beside it are finished first.
+        If a notebook stops with an error; those that run beside it are finished first.
     """
-    names, device = list(names), options.get("device", "auto")
-    on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
-    jobs = min(jobs or (1 if on_gpu else parallel.cores()), len(names))
-    calls = {name: {"out": folder and folder / f"{name}.ipynb", **options} for name in names}
+    devices = {run.get("device", "auto") for run in runs.values()}
+    on_gpu = "cuda" in devices or ("auto" in devices and torch.cuda.is_available())
+    jobs = min(jobs or (1 if on_gpu else parallel.cores()), len(runs))
     if jobs > 1:
-        parallel.run_all(execute, {name: {"progress": False, **call} for name, call in calls.items()}, jobs, progress)
+        parallel.run_all(execute, {name: {**run, "progress": False} for name, run in runs.items()}, jobs, progress)
         return
-    for name, call in calls.items():
-        execute(name, progress=progress, **call)
+    for name, run in runs.items():
+        execute(name, **run, progress=progress)
 
 
 def build_book(
@@ -217,8 +210,9 @@ def build_book(
     BookFailed
         If Sphinx warns about anything: a broken link, a missing citation, a chapter without its executed copy.
     """
-    stale = [name for name in chapters() if force or is_stale(name, {"profile": profile, "device": device})]
-    execute_all(stale, jobs=jobs, profile=profile, device=device, progress=progress)
+    parameters = {"profile": profile, "device": device}
+    stale = {name: parameters for name in chapters() if force or is_stale(name, parameters)}
+    execute_all(stale, jobs=jobs, progress=progress)
     top = paths.root()
     jupyter_book = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     command = [*jupyter_book, "build", ".", "-W", "-n", "--keep-going"]

@@ -24,7 +24,7 @@ def run_all(function: Callable[..., Any], calls: Mapping[str, Mapping[str, Any]]
     calls
         The options by name.
     jobs
-        How many at once.
+        How many at once, at least 1.
     progress
         Show a progress bar on standard error.
 
@@ -33,8 +33,6 @@ def run_all(function: Callable[..., Any], calls: Mapping[str, Mapping[str, Any]]
     Exception
         The first that a call raises: those that run are finished before, the others are not begun.
     """
-    if not calls:
-        return
     with ProcessPoolExecutor(jobs, get_context("spawn"), _use_threads, (max(cores() // jobs, 1),)) as pool:
         runs = {pool.submit(function, name, **options): name for name, options in calls.items()}
         bar = tqdm(as_completed(runs), function.__name__, len(runs), disable=not progress)

@@ -1,4 +1,4 @@
-"""The chapters run through papermill with a single trial, and find what their attacks must find."""
+"""The chapters run through papermill with few trials, and find what their attacks must find."""
 
 import json
 import re
@@ -10,14 +10,22 @@ from fedleak import notebooks, paths
 from fedleak.report import load_published
 
 pytestmark = pytest.mark.slow
+TRIALS = {"gdbr": 3}  # the others run one
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """All notebooks, executed side by side."""
     made = tmp_path_factory.mktemp("executed")
-    parameters = {"trials": 1, "seed": 1}
-    notebooks.execute_all(notebooks.available(), folder=made, device="cpu", parameters=parameters, progress=False)
+    runs = {
+        name: {
+            "device": "cpu",
+            "parameters": {"trials": TRIALS.get(name, 1), "seed": 1},
+            "out": made / f"{name}.ipynb",
+        }
+        for name in notebooks.available()
+    }
+    notebooks.execute_all(runs, progress=False)
     return made
 
 
@@ -65,9 +73,8 @@ def test_gdbr_finds_the_labels_without_the_last_layer(run):
     if name != "gdbr":
         pytest.skip("GDBR's own numbers")
     now = {row["id"]: row for row in comparison["this run"]}
-    found = [now[f"tab1-mnist-{s}"]["ours"] for s in ("random", "uniform", "single", "subclassed", "imbalanced")]
-    assert min(found) >= 0.8
-    assert sum(found) / len(found) >= 0.92
+    for scheme in ("random", "uniform", "single", "subclassed", "imbalanced"):
+        assert now[f"tab1-mnist-{scheme}"]["ours"] >= 0.92
     assert now["fig5a-wins"]["ours"] > 0.2
     assert now["fig3-lenet-mnist-wins"]["ours"] == 1
     assert now["tab1-imagenet-random"]["ours"] is None

@@ -18,11 +18,12 @@ BUDGET = float(os.environ.get("FEDLEAK_RECHECK_BUDGET", "60"))
 
 
 @pytest.mark.slow
-def test_recorded_cells_come_out_again():
+def test_recorded_cells_come_out_again(capsys):
     """Set FEDLEAK_RECHECK_SEED to draw the same again, and FEDLEAK_RECHECK_BUDGET to draw more."""
     said = []
     outcomes = recheck.spot_check(recheck.records(), SEED, BUDGET, said.append)
-    print(f"FEDLEAK_RECHECK_SEED={SEED}", *said, sep="\n")
+    with capsys.disabled():
+        print(f"\nFEDLEAK_RECHECK_SEED={SEED}", *said, sep="\n")
     assert outcomes
     wrong = {str(o.record): o.rows[[v == DIFFERS for v in o.verdicts]] for o in outcomes if DIFFERS in o.verdicts}
     assert wrong == {}, "record these anew if their trials were meant to change: fedleak run NAME --record"
