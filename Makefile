@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book pdf axe test lint lab paper bench clean
+.PHONY: help book pdf axe look test lint lab paper bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,10 +15,13 @@ book: $(READY) ## Run every notebook in the quick profile and build the HTML, wa
 	$(BIN)/fedleak book
 
 pdf: book ## The book as one PDF, _build/fedleak.pdf (needs Chromium)
-	$(BIN)/python book/_tools/pdf.py
+	$(BIN)/python book/_tools/pages.py pdf
 
 axe: book ## Check the pages for accessibility with axe-core (needs Chromium)
-	$(BIN)/python book/_tools/axe.py
+	$(BIN)/python book/_tools/pages.py axe
+
+look: book ## Take pictures of pages, _build/look/: make look PAGES="book/index notebooks/llg" (needs Chromium)
+	$(BIN)/python book/_tools/pages.py look $(or $(PAGES),book/index)
 
 test: lint ## Lint, then every test: units, properties, notebooks, the book and its internal links
 	$(BIN)/python -m pytest

@@ -1,6 +1,6 @@
 """How fast gradients are inverted, beside the package `breaching` 0.1.2, in one run: same model, images and threads.
 
-InvG's recipe on an untrained ResNet20-4 and noise images of 3 x 32 x 32. Measured are processor seconds an iteration,
+InvG's descent on an untrained ResNet20-4 and noise images of 3 x 32 x 32. Measured are processor seconds an iteration,
 each package in turn, several times, the median being kept:
 
 - B = 1 and B = 4, one reconstruction;
@@ -104,13 +104,19 @@ def equal_quality(model: nn.Module, iterations: int) -> None:
     typer.echo(f"breaching's InvG, {iterations} iterations: {target:.1f} dB after {theirs:.0f} s")
     steady = {"signed": False, "decay": ()}
     looks = range(25, iterations, 25)
-    for name, recipe, weights in (
+    for name, descent, weights in (
         ("InvG, steady", dataclasses.replace(invg.INVG, **steady), lambda update, model: {}),
         ("AGIC, steady", dataclasses.replace(agic.AGIC, **steady), agic.layer_weights()),
     ):
         start = time.process_time()
         done = agic.invert_many(
-            [[update]], [model], [labels[None]], weights=weights, recipe=recipe, iterations=iterations, snapshots=looks
+            [[update]],
+            [model],
+            [labels[None]],
+            weights=weights,
+            descent=descent,
+            iterations=iterations,
+            snapshots=looks,
         )
         each = (time.process_time() - start) / iterations
         curve = {t: metrics.psnr(x[0], image).item() for t, x in {**done.snapshots, iterations: done.images}.items()}

@@ -3,8 +3,8 @@
 from importlib.metadata import version
 
 from fedleak.errors import DataNotFound, WithheldParameter
+from fedleak.experiments.sweep import sweep
 from fedleak.federated import Update
-from fedleak.sweep import sweep
 
 __version__ = version("fedleak")
 __all__ = ["DataNotFound", "Update", "WithheldParameter", "__version__", "sweep"]

@@ -1,6 +1,5 @@
 """The `fedleak` command: run a chapter, build the book, audit a set-up, look after the data."""
 
-from datetime import date
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from fedleak import notebooks
 from fedleak.audit import cli as audit_cli
 from fedleak.data.cli import app as data_app
+from fedleak.experiments import cli as experiments_cli
 
 
 class Profile(StrEnum):
@@ -137,7 +137,7 @@ def run(
     if record:
         values["record"] = True
     if scheduler:
-        from fedleak import cluster
+        from fedleak.experiments import cluster
 
         cluster.reach(scheduler)  # before anything runs
         values["scheduler"] = scheduler
@@ -184,27 +184,6 @@ def grade(
     typer.echo(f"wrote {out}")
 
 
-@app.command(epilog="Examples:\n\n`fedleak recheck`\n\n`fedleak recheck gdbr --seed 7 --budget 600`")
-def recheck(
-    name: Annotated[str | None, typer.Argument(help="The chapter; by default tables of all are drawn.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Decides what is drawn. [default: the day]")] = None,
-    budget: Annotated[float, typer.Option(help="Seconds that the drawn tables took when they were recorded.")] = 60,
-) -> None:
-    """Compute randomly drawn recorded results again, and compare."""
-    from fedleak import recheck as again
-
-    chosen = again.records(name)
-    if not chosen:
-        raise ValueError(f"no recorded results of {name!r}" if name else "there are no recorded results")
-    seed = date.today().toordinal() if seed is None else seed
-    typer.echo(f"drawn with --seed {seed}")
-    outcomes = again.spot_check(chosen, seed, budget, typer.echo)
-    if not outcomes:
-        raise ValueError(f"nothing could be checked: no table took less than --budget {budget:g} s, on data at hand")
-    if differing := [str(one.record) for one in outcomes if again.DIFFERS in one.verdicts]:
-        raise ValueError(f"what is recorded does not come out again: {', '.join(differing)}")
-
-
 def _parse(pair: str) -> tuple[str, Any]:
     """Split NAME=VALUE and read the value as papermill's `-p` does."""
     name, separator, text = pair.partition("=")
@@ -221,5 +200,11 @@ def _parse(pair: str) -> tuple[str, Any]:
     return name, text
 
 
+app.command("record", epilog="Example:\n\n`fedleak record rlu table2 table3`")(experiments_cli.record)
+app.command("recheck", epilog="Examples:\n\n`fedleak recheck`\n\n`fedleak recheck gdbr --seed 7 --budget 600`")(
+    experiments_cli.recheck
+)
+app.command("scoreboard")(experiments_cli.scoreboard_command)
+app.add_typer(experiments_cli.cache_app, name="cache")
 app.command("audit", epilog=audit_cli.EPILOG)(audit_cli.command)
 app.add_typer(data_app, name="data")

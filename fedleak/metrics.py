@@ -14,12 +14,12 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 
-def _checked(recovered: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+def _checked(recovered: Tensor, truth: Tensor, named: bool = True) -> tuple[Tensor, Tensor]:
     if recovered.shape[-1] != truth.shape[-1]:
         raise ValueError(f"counts over {recovered.shape[-1]} and {truth.shape[-1]} classes do not compare")
     if bool((recovered < 0).any()) or bool((truth < 0).any()):
         raise ValueError("counts are not negative")
-    if bool((recovered.sum(-1) == 0).any()) or bool((truth.sum(-1) == 0).any()):
+    if (named and bool((recovered.sum(-1) == 0).any())) or bool((truth.sum(-1) == 0).any()):
         raise ValueError("a label list is empty, so there is nothing to compare")
     return recovered.double(), truth.double()
 
@@ -64,17 +64,31 @@ def label_number_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
 
 
 def instance_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
-    """Return the share of the samples whose label was recovered, in [0, 1] (InsAcc; GDBR, Sec. V-A).
+    """Return the share of the samples whose label was recovered, in [0, 1] (RLU's iAcc; GDBR, Sec. V-A: InsAcc).
 
-    ``sum_j min(n_j, found_j) / B``: a label that is named too often is not counted, one that is missed is missing.
+    ``sum_j min(n_j, found_j) / K``: a label that is named too often is not counted, one that is missed is missing.
+    Nothing named is nothing recovered.
     """
-    found, true = _checked(recovered, truth)
+    found, true = _checked(recovered, truth, named=False)
     return torch.minimum(found, true).sum(-1) / true.sum(-1)
 
 
+def braun_blanquet(recovered: Tensor, truth: Tensor) -> Tensor:
+    """Return the labels in common over the length of the longer list, in [0, 1] (the Braun-Blanquet coefficient).
+
+    ``sum_j min(n_j, found_j) / max(K, sum_j found_j)``: `instance_accuracy`, but a rule that names more labels than
+    there are samples gains nothing by it. The same where K labels are named, or fewer.
+    """
+    found, true = _checked(recovered, truth, named=False)
+    return torch.minimum(found, true).sum(-1) / torch.maximum(found.sum(-1), true.sum(-1))
+
+
 def class_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
-    """Return the share of the classes whose presence or absence is right, in [0, 1] (ClsAcc; GDBR, Sec. V-A)."""
-    found, true = _checked(recovered, truth)
+    """Return the share of the classes whose presence or absence is right, in [0, 1] (RLU's cAcc; GDBR: ClsAcc).
+
+    Nothing named is right about the classes that do not occur.
+    """
+    found, true = _checked(recovered, truth, named=False)
     return ((found > 0) == (true > 0)).double().mean(-1)
 
 
@@ -121,11 +135,11 @@ def lpips(found: Tensor, truth: Tensor) -> Tensor | None:
     network = _perceptual()
     if network is None:
         return None
-    found, truth = (x.expand(-1, 3, -1, -1).cpu() for x in _pictures(found, truth))
+    found, truth = (x.expand(-1, 3, -1, -1) for x in _pictures(found, truth))
     if min(found.shape[2:]) < ALEXNET_LEAST:
         found, truth = (torch.nn.functional.interpolate(x, size=ALEXNET_LEAST, mode="bilinear") for x in (found, truth))
     with torch.no_grad():
-        return network(found, truth, normalize=True).flatten()
+        return network.to(found.device)(found, truth, normalize=True).flatten()
 
 
 @cache

@@ -3,21 +3,23 @@
 import hashlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import papermill
 import torch
-import yaml
+from tqdm import tqdm
 
-from fedleak import parallel, paths
+from fedleak import files, paths
 
 
 class NotebookFailed(RuntimeError):
@@ -35,19 +37,8 @@ def available() -> list[str]:
 
 def chapters() -> list[str]:
     """Return the names of the notebooks that `_toc.yml` lists, in the book's order."""
-
-    def files(node: Any) -> Iterator[str]:
-        if isinstance(node, dict):
-            if "file" in node:
-                yield node["file"]
-            for value in node.values():
-                yield from files(value)
-        elif isinstance(node, list):
-            for value in node:
-                yield from files(value)
-
-    toc = yaml.safe_load((paths.root() / "_toc.yml").read_text(encoding="utf-8"))
-    return [Path(file).stem for file in files(toc) if Path(file).parent == Path("notebooks")]
+    toc = (paths.root() / "_toc.yml").read_text(encoding="utf-8")
+    return re.findall(r"^[ -]*file: notebooks/(\S+)$", toc, re.MULTILINE)
 
 
 def execute(
@@ -144,9 +135,9 @@ def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
     content = [[(cell.cell_type, cell.source) for cell in cells], dict(parameters)]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode())
     top = paths.root()
-    files = [top / "requirements.lock", paths.published(name)]
-    files += [*(top / "fedleak").rglob("*.py"), *paths.recorded(name).glob("*")]
-    for path in sorted(path for path in files if path.is_file()):
+    sources = [top / "requirements.lock", *paths.published(name).glob("*")]
+    sources += [*(top / "fedleak").rglob("*.py"), *paths.recorded(name).glob("*")]
+    for path in sorted(path for path in sources if path.is_file()):
         digest.update(f"{path.relative_to(top)} {_digest(path)}\n".encode())
     return digest.hexdigest()
 
@@ -179,16 +170,28 @@ def execute_all(runs: Mapping[str, Mapping[str, Any]], *, jobs: int | None = Non
     Raises
     ------
     NotebookFailed
-        If a notebook stops with an error; those that run beside it are finished first.
+        If a notebook stops with an error: those that run beside it are finished before, the others are not begun.
     """
     devices = {run.get("device", "auto") for run in runs.values()}
     on_gpu = "cuda" in devices or ("auto" in devices and torch.cuda.is_available())
-    jobs = min(jobs or (1 if on_gpu else parallel.cores()), len(runs))
-    if jobs > 1:
-        parallel.run_all(execute, {name: {**run, "progress": False} for name, run in runs.items()}, jobs, progress)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    jobs = min(jobs or (1 if on_gpu else cores), len(runs))
+    if jobs <= 1:
+        for name, run in runs.items():
+            execute(name, **run, progress=progress)
         return
-    for name, run in runs.items():
-        execute(name, **run, progress=progress)
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _use_threads, (max(cores // jobs, 1),)) as pool:
+        try:
+            begun = [pool.submit(execute, name, **run, progress=False) for name, run in runs.items()]
+            for done in tqdm(as_completed(begun), "notebooks", len(begun), disable=not progress):
+                done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _use_threads(count: int) -> None:
+    """Let the kernels that this process starts compute with so many threads."""
+    os.environ["OMP_NUM_THREADS"] = str(count)
 
 
 def build_book(
@@ -235,19 +238,13 @@ def _check_parameters(source: Path, values: Mapping[str, Any]) -> None:
 
 
 def _reserve(out: Path) -> Path:
-    """Create the folder of `out` and an empty temporary file in it, or say why that cannot be done."""
+    """Create an empty temporary file beside `out`, or say why that cannot be done."""
     if out.is_dir():
         raise ValueError(f"{out} is a folder; name the notebook to write, such as {out / 'run.ipynb'}")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=out.parent, prefix=f".{out.stem}.", suffix=".ipynb")
-    except OSError as error:
-        raise PermissionError(
-            f"cannot write to {out.parent} ({error.strerror}): nothing was run; name another file with --out"
-        ) from error
-    os.close(handle)
-    os.chmod(partial, 0o644)  # mkstemp's 0600 would outlive the rename
-    return Path(partial)
+        return files.reserve(out, ".ipynb")
+    except PermissionError as error:
+        raise PermissionError(f"{error}: nothing was run; name another file with --out") from error
 
 
 def _annotate(path: Path, papermill_says: dict[str, Any], fedleak_says: dict[str, Any]) -> None:
@@ -273,8 +270,7 @@ def _failure(name: str, partial: Path, error: Exception) -> NotebookFailed:
         if failed or started:
             where = f" in cell {(failed or started)[-1]!r}"
         keep = paths.root() / "_build" / "failed" / f"{name}.ipynb"
-        keep.parent.mkdir(parents=True, exist_ok=True)
-        keep.write_bytes(partial.read_bytes())
+        files.write_bytes(keep, partial.read_bytes())
         kept = f" (as far as it got: {_relative(keep)})"
     if isinstance(error, papermill.PapermillExecutionError):
         reason = f"{error.ename}: {error.evalue}"

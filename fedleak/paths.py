@@ -44,11 +44,16 @@ def executed_comparison(name: str) -> Path:
 
 
 def recorded(paper: str, profile: str = "paper") -> Path:
-    """Return the folder with a paper's recorded runs; those of the quick profile are for `fedleak.recheck` only."""
+    """Return the folder with a paper's recorded runs; those of the quick profile are for `fedleak recheck` only."""
     folder = root() / "data" / "results" / paper
     return folder if profile == "paper" else folder / profile
 
 
 def published(paper: str) -> Path:
-    """Return the file with a paper's published numbers and claims."""
-    return root() / "data" / "published" / f"{paper}.toml"
+    """Return the folder with a paper's published tables and claims."""
+    return root() / "data" / "published" / paper
+
+
+def units() -> Path:
+    """Return the folder of finished units, which ``FEDLEAK_CACHE`` names: by default one of this checkout's own."""
+    return Path(os.environ.get("FEDLEAK_CACHE") or root() / "_build" / "cache")

@@ -1,23 +1,19 @@
 """What the book is built from: its generated tables and its executed notebooks."""
 
-import importlib.util
-import json
+import sys
 from types import SimpleNamespace
 
 import nbformat
+import pandas as pd
 import pytest
 
-from fedleak import notebooks, paths
+from fedleak import data, notebooks, paths
+from fedleak.experiments import scoreboard, status
 
-
-def extension(name):
-    spec = importlib.util.spec_from_file_location(name, paths.root() / "book" / "_ext" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-generated, executed = extension("generated"), extension("executed")
+sys.path.insert(0, str(paths.root() / "book" / "_ext"))
+import executed
+import generated
+import render
 
 
 @pytest.fixture
@@ -50,7 +46,10 @@ def row(**changes):
         "tolerance": 0.02,
         "why": "trials | batch sizes",
         "status": "✓ match",
-        "source": "this run",
+        "source": "recorded",
+        "differences": [],
+        "remarks": [],
+        "beyond": False,
         "note": "",
         **changes,
     }
@@ -65,7 +64,7 @@ def cells(line):
 
 
 def test_scoreboard_row(warnings):
-    text = generated.scoreboard(papers(row(note="because\nof this")))
+    text = generated.value_by_value(papers(row(note="because\nof this", differences=["side 16, paper 32"])))
     (line,) = [line for line in text.splitlines() if "fig-llg-4a" in line]
     assert cells(line) == [
         "[Fig. 4 (a)](#fig-llg-4a)",
@@ -75,44 +74,39 @@ def test_scoreboard_row(warnings):
         "−0.0088",
         "0.02",
         "✓ match",
-        "this run",
+        "side 16, paper 32; because of this",
     ]
-    assert "- **Fig. 4 (a)** (✓ match): because of this" in text
     assert not warnings
 
 
 def test_scoreboard_row_that_was_not_attempted(warnings):
     empty = dict.fromkeys(("ours", "low", "high", "difference"))
-    text = generated.scoreboard(papers(row(**empty, n=0, status="— not attempted", note="no GPU")))
+    text = generated.value_by_value(papers(row(**empty, n=0, status="— not attempted", note="no GPU")))
     (line,) = [line for line in text.splitlines() if "fig-llg-4a" in line]
-    assert cells(line)[3:7] == ["–", "–", "0.02", "— not attempted"]
+    assert cells(line)[3:] == ["–", "–", "0.02", "— not attempted", "no GPU"]
     assert not warnings
 
 
-def test_scoreboard_in_short_counts_by_status(warnings):
-    statuses = ["✓ match", "✓ match", "✗ differs", "◌ scaled down, agrees"]
-    text = generated.scoreboard_in_short(papers(*(row(status=status) for status in statuses)))
-    assert cells(text.splitlines()[3]) == ["[LLG](/notebooks/llg.ipynb)", "2", "·", "1", "1", "·", "4"]
-    assert not warnings
+def test_scoreboard_in_short_keeps_statuses_and_ours_apart(warnings):
+    statuses = ["✓ match", "✓ match", "✗ differs", "◌ agrees", "◌ undecided"]
+    rows = [*(row(status=status) for status in statuses), row(beyond=True)]
+    lines = generated.scoreboard_in_short(papers(*rows)).splitlines()
+    assert cells(lines[1])[1:] == [*status.COUNTED, "values"]
+    assert cells(lines[3]) == ["[LLG](/notebooks/llg.ipynb)", "2", "·", "1", "·", "1", "·", "1", "·", "5"]
+    assert cells(lines[4]) == ["our own extensions and bounds", "1", *"·······", "1"]
 
 
-def test_an_unknown_status_is_a_warning(warnings):
-    generated.scoreboard(papers(row(status="fine")))
-    assert "unknown status 'fine'" in warnings[0]
+def test_a_chapter_whose_claims_are_older_than_its_records_is_a_warning(warnings, monkeypatch):
+    def rows(paper):
+        if paper == "llg":
+            raise ValueError("the claims of llg were measured before fig3 changed")
+        return []
 
-
-def test_a_chapter_without_comparison_is_a_warning(warnings, tmp_path, monkeypatch):
-    monkeypatch.setattr(notebooks, "chapters", lambda: ["llg", "rlu"])
-    (tmp_path / "rlu.json").write_text(json.dumps({"title": "RLU", "rows": []}))
-    assert [paper["chapter"] for paper in generated.comparisons(tmp_path)] == ["rlu"]
+    monkeypatch.setattr(notebooks, "chapters", lambda: ["llg", "rlu", "arena"])
+    monkeypatch.setattr(scoreboard, "rows", rows)
+    assert [paper["chapter"] for paper in generated.comparisons()] == ["rlu"]
     (warning,) = warnings
-    assert warning.startswith("llg has left no comparison")
-
-
-def test_a_notebook_without_a_paper_needs_no_comparison(warnings, tmp_path, monkeypatch):
-    monkeypatch.setattr(notebooks, "chapters", lambda: ["arena"])
-    assert not generated.comparisons(tmp_path)
-    assert not warnings
+    assert "fig3 changed" in warning
 
 
 @pytest.mark.parametrize(
@@ -126,29 +120,36 @@ def test_a_notebook_without_a_paper_needs_no_comparison(warnings, tmp_path, monk
         (12345, "12,345"),
         (12345.0, "12,345"),
         (1e-5, "1e−05"),
+        (float("nan"), "–"),
+        (-7, "−7"),
         (True, "True"),
     ],
 )
 def test_numbers(value, shown):
-    assert generated.number(value) == shown
+    assert render.number(value) == shown
 
 
-def test_every_registered_attack_is_in_the_threat_models(warnings):
-    from fedleak.attacks import registry
+def test_a_table_is_a_data_frame_as_it_stands():
+    frame = pd.DataFrame({"a | b": ["one\n\ntwo", None], "n": [1, 12345], "x": [0.12345, None]})
+    assert render.table(frame).splitlines()[1:-1] == [
+        r"| a \| b | n | x |",
+        "| --- | --- | --- |",
+        "| one two | 1 | 0.123 |",
+        "| – | 12,345 | – |",
+    ]
 
-    text = generated.threat_models()
-    for attack in registry.all_attacks():
-        assert text.count(f"| **{attack.name}** |") == 3
-    assert not warnings
+
+def test_links_to_equations_and_theorems_are_numbered():
+    assert render.link("Fig. 3", "fig-llg-3") == "[Fig. 3](#fig-llg-3)"
+    assert render.link("", "eq-llg-g") == "Eq. {eq}`eq-llg-g`"
+    assert render.link("", "prop-llg-1") == "{prf:ref}`prop-llg-1`"
+    assert render.link("Fig. 3", None) == "Fig. 3"
 
 
-def test_every_data_set_is_on_its_page(warnings):
-    from fedleak import data
-
+def test_every_data_set_is_on_its_page():
     text = generated.data_sets()
     for entry in data.catalogue():
         assert f"| `{entry.name}` |" in text
-    assert not warnings
 
 
 # --- the executed notebooks -----------------------------------------------------------------------------------

@@ -1,15 +1,16 @@
-"""The tools around the built book: PDF and accessibility check. What needs a browser is skipped without one."""
+"""The tools around the built book: PDF, accessibility, pictures. What needs a browser is skipped without one."""
 
 import sys
 
 import pytest
+from PIL import Image
+from pypdf import PdfReader
+from typer.testing import CliRunner
 
 from fedleak import paths
 
 sys.path.insert(0, str(paths.root() / "book" / "_tools"))
-import axe
-import chromium
-import pdf
+import pages
 
 PAGE = "<!doctype html><html lang=en><head><title>{0}</title></head><body><main><h1>{0}</h1>{1}</main></body></html>"
 
@@ -17,8 +18,8 @@ PAGE = "<!doctype html><html lang=en><head><title>{0}</title></head><body><main>
 @pytest.fixture
 def browser():
     try:
-        chromium.find()
-    except chromium.ChromiumMissing as error:
+        pages.chromium()
+    except FileNotFoundError as error:
         pytest.skip(str(error))
 
 
@@ -30,44 +31,40 @@ def book(tmp_path, monkeypatch):
     )
     (tmp_path / "a.html").write_text(PAGE.format("First", links))
     (tmp_path / "b.html").write_text(PAGE.format("Second", '<p id=there>World <a href="a.html">a</a></p>'))
-    monkeypatch.setattr(pdf, "documents", lambda: ["a", "b"])
+    monkeypatch.setattr(pages, "parse_toc_yaml", lambda _: ["a", "b"])
+    monkeypatch.setattr(pages, "BUILD", tmp_path)
     return tmp_path
 
 
-def test_a_missing_browser_is_named(monkeypatch, book, capsys):
+def test_a_missing_browser_is_named(monkeypatch, book):
     monkeypatch.setenv("CHROMIUM", "no-such-browser")
-    with pytest.raises(chromium.ChromiumMissing, match=r"CHROMIUM=no-such-browser.*install one"):
-        chromium.find()
-    monkeypatch.setattr(sys, "argv", ["pdf.py", str(book), str(book / "out.pdf")])
-    assert pdf.main() == 1
-    assert "pdf: no Chromium found" in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError, match=r"CHROMIUM=no-such-browser.*install one"):
+        pages.pdf(book, book / "out.pdf")
     assert not (book / "out.pdf").exists()
 
 
-def test_a_book_that_is_not_built_is_named(tmp_path, book, monkeypatch, capsys):
+def test_a_book_that_is_not_built_is_named(tmp_path, book):
     (book / "b.html").unlink()
-    with pytest.raises(FileNotFoundError, match=r"b\.html; build the book first"):
-        pdf.print_book(book, tmp_path / "out.pdf")
-    monkeypatch.setattr(sys, "argv", ["axe.py", str(tmp_path / "nothing")])
-    assert axe.main() == 1
-    assert "build the book first" in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError, match=r"^b\.html in .*: build the book first"):
+        pages.pdf(book, tmp_path / "out.pdf")
+    with pytest.raises(FileNotFoundError, match=r"^no page in .*: build the book first"):
+        pages.built(tmp_path / "nothing")
 
 
 def test_the_pdf_has_the_pages_in_the_order_of_the_contents():
-    found = pdf.documents()
+    found = list(pages.parse_toc_yaml(paths.root() / "_toc.yml"))
     assert found[0] == "book/index"
     assert len(found) == len(set(found))
-    assert found.index("notebooks/llg") < found.index("book/scoreboard")
+    assert found.index("notebooks/llg") < found.index("book/scoreboard") < found.index("book/api/attacks")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("browser")
 def test_pages_become_one_pdf_with_working_links(book):
-    from pypdf import PdfReader
-
     out = book / "out" / "book.pdf"
-    assert pdf.print_book(book, out) == 2
+    pages.pdf(book, out)
     reader = PdfReader(out)
+    assert len(reader.pages) == 2
     assert [item.title for item in reader.outline] == ["First", "Second"]
     assert "Hello" in reader.pages[0].extract_text()
     assert "World" in reader.pages[1].extract_text()
@@ -82,8 +79,27 @@ def test_pages_become_one_pdf_with_working_links(book):
 @pytest.mark.usefixtures("browser")
 def test_axe_finds_what_is_wrong_and_only_that(book):
     pytest.importorskip("axe_core_python", reason="axe-core is not installed: pip install axe-core-python")
-    assert axe.grave(book) == []
-    (book / "b.html").write_text(PAGE.format("Second", '<img src="x.png"><p style="color:#ccc">faint</p>'))
-    found = axe.grave(book)
-    assert {(one["page"], one["id"]) for one in found} == {("b.html", "image-alt"), ("b.html", "color-contrast")}
-    assert {(one["width"], one["dark"]) for one in found} == set(axe.VIEWS)
+    assert not [one for one in pages.violations(book) if one["impact"] in pages.GRAVE]
+    faint = "<style>@media (prefers-color-scheme: dark) { p { color: #ccc } }</style><p>faint</p>"
+    (book / "b.html").write_text(PAGE.format("Second", f'<img src="x.png">{faint}'))
+    found = [one for one in pages.violations(book, ["b"]) if one["impact"] in pages.GRAVE]
+    where = {(one["id"], one["width"], one["scheme"]) for one in found}
+    assert where == {("image-alt", *one) for one in pages.VIEWS[:3]} | {("color-contrast", 1300, "dark")}
+    ran = CliRunner().invoke(pages.app, ["axe", "b", "--html", str(book)])
+    assert ran.exit_code == 1
+    assert "critical: b.html (420 px, light): image-alt" in ran.output
+    assert "4 serious or critical violations" in ran.output
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("browser")
+def test_pictures_show_a_page_wide_and_narrow_light_and_dark(book):
+    style = "<style>:root { color-scheme: light dark } p { height: 3500px }</style><p>tall</p>"
+    (book / "b.html").write_text(PAGE.format("Second", style))
+    pages.look(["b"], book)
+    for width, scheme in pages.VIEWS:
+        first, second = (Image.open(book / "look" / f"b-{width}-{scheme}-0{part}.png") for part in (1, 2))
+        assert first.size == (width, 3000)
+        assert second.width == width
+        assert 500 < second.height < 1000
+        assert (first.convert("L").getpixel((0, 0)) > 128) == (scheme == "light")

@@ -8,7 +8,7 @@ from torch import nn
 
 from fedleak.federated import fedsgd
 from fedleak.models import batch_dependent, build, head, head_pass, input_shape
-from fedleak.models.head import HeadPass
+from fedleak.models.heads import HeadPass
 
 ANY_SIZE = ["cnn", "lenet", "resnet20", "resnet20-relu", "fcn3"]  # the deep ones have tests of their own
 SHAPES = [(1, 28, 28), (3, 28, 28), (1, 32, 32), (3, 32, 32)]

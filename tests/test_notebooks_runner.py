@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from fedleak import notebooks, paths
+from fedleak import files, notebooks, paths
 
 PARAMETERS = """\
 profile = "quick"
@@ -140,7 +140,7 @@ def nothing_runs(monkeypatch):
 @pytest.mark.usefixtures("nothing_runs")
 def test_a_folder_that_cannot_be_written_is_found_out_first(checkout):
     (checkout / "file").write_text("not a folder")
-    with pytest.raises(PermissionError, match=r"cannot write to .*nothing was run.*--out"):
+    with pytest.raises(PermissionError, match=r"cannot write out.ipynb to .*nothing was run.*--out"):
         run(out=checkout / "file" / "out.ipynb")
 
 
@@ -154,8 +154,8 @@ def test_a_read_only_folder_is_found_out_first(checkout, monkeypatch):
         def refuse(**_):
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(notebooks.tempfile, "mkstemp", refuse)
-    with pytest.raises(PermissionError, match=r"kept \(Permission denied\): nothing was run"):
+        monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
+    with pytest.raises(PermissionError, match=r"kept: Permission denied: nothing was run"):
         run(out=folder / "out.ipynb")
     assert not list(folder.iterdir())
 
@@ -183,10 +183,11 @@ def test_the_fingerprint_follows_what_the_result_follows_from(checkout):
     for file in (
         "fedleak/code.py",
         "fedleak/more.py",
-        "data/published/tiny.toml",
+        "data/published/tiny/tables.toml",
         "data/results/tiny/fig.csv",
         "requirements.lock",
     ):
+        (checkout / file).parent.mkdir(parents=True, exist_ok=True)
         (checkout / file).write_text("changed\n")
         seen.append(now())
     assert len(set(seen)) == len(seen)
@@ -237,13 +238,13 @@ def test_a_warning_fails_the_book(checkout, monkeypatch):
 
 
 @pytest.mark.slow
-def test_chapters_run_side_by_side_and_one_that_fails_leaves_the_others(checkout, monkeypatch):
-    toc = "root: book/index\nchapters:\n- file: notebooks/broken\n- file: notebooks/tiny\n"
+def test_chapters_run_side_by_side_and_one_that_fails_leaves_the_others_and_no_kernel(checkout, monkeypatch):
+    toc = "root: book/index\nchapters:\n" + "".join(f"- file: notebooks/{n}\n" for n in ("broken", "tiny", "later"))
     (checkout / "_toc.yml").write_text(toc)
     meet = """
 import os, time
 from pathlib import Path
-Path(NAME).touch()
+Path(NAME).write_text(str(os.getpid()))
 for _ in range(600):
     if Path("broken").exists() and Path("tiny").exists():
         break
@@ -251,11 +252,25 @@ for _ in range(600):
 assert Path("broken").exists() and Path("tiny").exists(), "one was not begun while the other ran"
 print(os.environ["OMP_NUM_THREADS"])
 """
-    write_notebook(checkout / "notebooks" / "tiny.ipynb", f"NAME = 'tiny'\n{meet}")
+    write_notebook(checkout / "notebooks" / "tiny.ipynb", f"NAME = 'tiny'\n{meet}\ntime.sleep(2)")  # outlasts the other
     write_notebook(checkout / "notebooks" / "broken.ipynb", f"NAME = 'broken'\n{meet}\nraise KeyError('label')")
+    write_notebook(checkout / "notebooks" / "later.ipynb", f"NAME = 'later'\n{meet}")
     monkeypatch.setattr(notebooks.subprocess, "run", lambda *_, **__: pytest.fail("a book without a chapter was built"))
+    monkeypatch.setattr(notebooks.os, "sched_getaffinity", lambda _: range(6), raising=False)
     with pytest.raises(notebooks.NotebookFailed, match=r"broken stopped in cell 'body' with KeyError: 'label'"):
         notebooks.build_book(jobs=2, progress=False)
     finished = nbformat.read(paths.executed_notebook("tiny"), as_version=4)
-    assert int(finished.cells[-1].outputs[0].text) >= 1
+    assert int(finished.cells[-1].outputs[0].text) == 3  # six cores, two jobs
     assert not paths.executed_notebook("broken").exists()
+    kernels = [int((checkout / name).read_text()) for name in ("broken", "tiny", "later") if (checkout / name).exists()]
+    assert len(kernels) >= 2
+    assert not any(alive(kernel) for kernel in kernels)
+    assert {path.name for path in paths.executed_notebook("tiny").parent.iterdir()} <= {"tiny.ipynb", "later.ipynb"}
+
+
+def alive(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedleak import plots
-from fedleak.chapter import NOW, RECORDED
+from fedleak.experiments import NOW, RECORDED, plots
 
 
 def table(sources=(NOW,), panels=("(a) MNIST",), attacks=("LLG", "LLG+"), sizes=(1, 2, 8)):

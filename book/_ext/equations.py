@@ -12,15 +12,16 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+import pandas as pd
 from docutils import nodes
-from generated import keep, table
-from overview import link, read
+from overview import read
+from render import keep, link, plain, table
 from sphinx import addnodes
 from sphinx.application import Sphinx
 
 from fedleak import notebooks
 from fedleak.attacks import registry
-from fedleak.report import load_published
+from fedleak.experiments import published
 
 CITED = re.compile(r"(?:\b(LLG|RLU|LIA-SA|GDBR|AGIC)(?:'s|,)?\s+)?Eqs?\.\s+(\d+(?:(?:\s*[-–,]\s*|\s+and\s+)\d+)*)")
 PAPERS = {"LLG": "llg", "RLU": "rlu", "LIA-SA": "lia_sa", "GDBR": "gdbr", "AGIC": "agic"}
@@ -72,7 +73,7 @@ def documented(module: str) -> Iterator[tuple[str, str]]:
 
 def modules() -> list[str]:
     """Return every module whose docstrings are searched: those of the papers, and the ones that all of them share."""
-    shared = ("fedleak.models.head", "fedleak.federated.algorithms", "fedleak.federated.training")
+    shared = ("fedleak.models.heads", "fedleak.federated.algorithms", "fedleak.federated.training")
     return [*(module for entry in read("equations").values() for module in entry["modules"]), *shared]
 
 
@@ -98,17 +99,14 @@ def equations() -> str:
             found = dict.fromkeys(name for number in mine for name in by_equation.get((chapter, number), []))
             names = ", ".join(f"{{py:obj}}`{name.split('.', 2)[-1]} <{name}>`" for name in found)
             words = f"Eqs. {mine[0]}–{mine[-1]}" if len(mine) > 1 else f"Eq. {mine[0]}"
-            rows.append([words, link("chapter", anchor), names or "–"])
-        parts += [
-            f"### {load_published(chapter)[0]['title']}\n",
-            table(["In the paper", "Derived in", "Functions"], rows),
-        ]
+            rows.append({"In the paper": words, "Derived in": link("chapter", anchor), "Functions": names or "–"})
+        parts += [f"### {published.load(chapter).title}\n", table(pd.DataFrame(rows))]
     return "\n".join(parts)
 
 
 def attacks() -> str:
     """Return each registered attack with its paper, its rule and the module that implements it."""
-    chapters = {load_published(c)[0]["key"]: c for c in notebooks.chapters() if c in read("equations")}
+    chapters = {published.load(c).key: c for c in notebooks.chapters() if c in read("equations")}
     rows = []
     for attack in registry.all_attacks():
         chapter = chapters.get(attack.paper)
@@ -116,15 +114,15 @@ def attacks() -> str:
         module = attack.run.__module__
         name = module.removeprefix("fedleak.attacks.")
         rows.append(
-            [
-                f"**{attack.name}**",
-                f"{{cite:t}}`{attack.paper}`",
-                attack.equation,
-                where,
-                f"{{py:mod}}`{name} <{module}>`",
-            ]
+            {
+                "Attack": f"**{plain(attack.name)}**",
+                "Paper": f"{{cite:t}}`{attack.paper}`" if attack.paper else "–",
+                "Rule": attack.equation or "–",
+                "Derivation": where,
+                "Module": f"{{py:mod}}`{name} <{module}>`",
+            }
         )
-    return table(["Attack", "Paper", "Rule", "Derivation", "Module"], rows)
+    return table(pd.DataFrame(rows))
 
 
 def derived_in(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:

@@ -8,13 +8,25 @@ import math
 import re
 import tomllib
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-from generated import comparisons, keep, logger, number, plain, symbol, table
+import pandas as pd
+from generated import comparisons, logger, remarks, said
+from render import keep, link, number, plain, table
 from sphinx.application import Sphinx
 
 from fedleak import notebooks, paths
+from fedleak.experiments import published
+from fedleak.experiments.status import (
+    BETTER,
+    DIFFERS,
+    MATCH,
+    NOT_ATTEMPTED,
+    SCALED_AGREES,
+    SCALED_DIFFERS,
+    SCALED_UNDECIDED,
+    UNDECIDED,
+)
 
 Row = dict[str, Any]
 
@@ -24,47 +36,37 @@ def read(name: str) -> dict[str, list[Row]]:
     return tomllib.loads((paths.root() / "data" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def link(text: str, anchor: str | None) -> str:
-    """Return a reference to a place in a chapter: an equation, a theorem, or anything else with a name."""
-    if not anchor:
-        return text
-    role = {"eq": "eq", "prop": "prf:ref", "lem": "prf:ref", "thm": "prf:ref"}.get(anchor.split("-")[0])
-    if not role:
-        return f"[{text}](#{anchor})"
-    return "Eq. " * (role == "eq") + f"{{{role}}}`{anchor}`"
-
-
 def belongs(row: Row, artefact: Row) -> bool:
     """Return whether a value is one of a table or figure: its item begins with the name (Table I is not Table II)."""
     starts = artefact.get("items", [artefact["name"]])
     return any(re.match(re.escape(start) + r"(?![0-9IVX])", row["item"]) for start in starts)
 
 
-def agrees(row: Row) -> bool:
-    """Return whether a value that was tried is within its tolerance, or better than the paper's."""
-    return symbol(row) in "✓▲" or row["status"].endswith(", agrees")
-
-
 def tried(rows: list[Row]) -> list[Row]:
     """Return the values that were measured."""
-    return [row for row in rows if symbol(row) != "—"]
+    return [row for row in rows if row["status"] != NOT_ATTEMPTED]
+
+
+def differ(rows: list[Row]) -> list[Row]:
+    """Return the values that were decided and are not within their tolerance, nor better than the paper's."""
+    return [row for row in rows if row["status"] in (DIFFERS, SCALED_DIFFERS)]
 
 
 def verdict(rows: list[Row]) -> str:
-    """Sum up the statuses of a table's or figure's values."""
-    measured = tried(rows)
-    if not measured:
-        return "— not attempted"
-    marks, off = {symbol(row) for row in measured}, sum(not agrees(row) for row in measured)
-    if "✗" in marks:
-        text = "✗ differs"
-    elif "◌" in marks:
-        text = "◌ scaled down, " + ("differs" if off else "agrees")
-    else:
-        text = "▲ better" if "▲" in marks else "✓ match"
-    if off:
-        text += f" in {off} of {len(measured)}"
-    return text
+    """Sum up a table or figure: as its worst decided value, and how many are undecided."""
+    found, measured = Counter(row["status"] for row in rows), tried(rows)
+    worst = next((s for s in (DIFFERS, SCALED_DIFFERS, SCALED_AGREES, BETTER, MATCH) if found[s]), None)
+    undecided = found[UNDECIDED] + found[SCALED_UNDECIDED]
+    if worst is None:
+        return (UNDECIDED if found[UNDECIDED] else SCALED_UNDECIDED) if undecided else NOT_ATTEMPTED
+    text = worst + (f" in {len(differ(rows))} of {len(measured)}" if differ(rows) else "")
+    return text + (f", {undecided} undecided" if undecided else "")
+
+
+def smaller(rows: list[Row]) -> str:
+    """Return the settings in which ours are others than the paper's, and in how many values each."""
+    found = Counter(text.split(" ")[0] for row in rows for text in row["differences"])
+    return ", ".join(f"{name} ({n})" for name, n in found.most_common()) or "–"
 
 
 def widest(rows: list[Row]) -> str:
@@ -85,7 +87,7 @@ def widest(rows: list[Row]) -> str:
 
 def records_of(paper: str) -> dict[str, Row]:
     """Read where a paper's recorded tables come from, by name."""
-    files = sorted(paths.recorded(paper).glob("*.json"))
+    files = sorted(path for path in paths.recorded(paper).glob("*.json") if path.with_suffix(".csv").exists())
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in files}
 
 
@@ -93,9 +95,7 @@ def hardware(facts: list[Row]) -> str:
     """Return what the recorded tables were computed on."""
 
     def machine(fact: Row) -> str:
-        if fact["device"] != "cpu":
-            return fact["device"]
-        return f"CPU, {fact['threads']} thread{'s' * (fact['threads'] > 1)}"
+        return f"{str(fact['device']).upper()}, {fact['threads']} thread{'s' * (fact['threads'] != 1)}"
 
     return "; ".join(sorted({machine(fact) for fact in facts})) or "–"
 
@@ -110,23 +110,34 @@ def duration(facts: list[Row]) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def line(artefact: Row, rows: list[Row], records: dict[str, Row]) -> list[Any]:
+def line(artefact: Row, rows: list[Row], records: dict[str, Row]) -> Row:
     """Return the overview's row of one table or figure."""
     measured = tried(rows)
-    counts = Counter("agree" if agrees(row) else "differ" for row in measured)
-    counts["not attempted"] = len(rows) - len(measured)
-    sources = Counter(row["source"] for row in measured)
-    facts = [records[name] for name in artefact.get("records", ()) if name in records]
+    facts = [records[name] for name in artefact.get("records", ()) if name in records] if measured else []
     anchor = next((row["anchor"] for row in rows if row.get("anchor")), None)
-    return [
-        f"{link(artefact['name'], anchor)}<br>{artefact['shows']}",
-        verdict(rows),
-        ", ".join(f"{n} {word}" for word, n in counts.items() if n) or "–",
-        widest(rows),
-        ", ".join(sources) or "–",
-        hardware(facts) if "recorded" in sources else "–",
-        duration(facts) if "recorded" in sources else "–",
-    ]
+    return {
+        "Table or figure": f"{link(artefact['name'], anchor)}<br>{artefact['shows']}",
+        "Status": verdict(rows),
+        "Measured": f"{len(measured)} of {len(rows)}",
+        "Settings that differ": smaller(rows),
+        "Largest difference": widest(rows),
+        "Hardware": hardware(facts),
+        "Cost": duration(facts),
+    }
+
+
+def box(paper: Row, artefacts: list[Row]) -> str:
+    """Return the box that opens a chapter: what is done, at what size, the command and its cost."""
+    records = records_of(paper["chapter"])
+    names = ("Table or figure", "Status", "Settings that differ", "Cost")
+    rows = (line(a, [row for row in paper["rows"] if belongs(row, a)], records) for a in artefacts)
+    frame = pd.DataFrame({name: row[name] for name in names} for row in rows)
+    cost = duration(list(records.values()))
+    return (
+        ":::::{admonition} What is run here, and at what size\n:class: note, dropdown\n\n"
+        f"{table(frame)}\nTo record it again: `fedleak record {paper['chapter']}` ({cost} here), with "
+        "`FEDLEAK_DATA` naming the data. {doc}`/book/scoreboard` explains the statuses.\n:::::\n"
+    )
 
 
 def unlisted(paper: Row, artefacts: list[Row]) -> list[str]:
@@ -139,7 +150,6 @@ def overview(papers: list[Row]) -> str:
     by_chapter = {paper["chapter"]: paper for paper in papers}
     listed = read("artefacts")
     parts, total = [], Counter[str]()
-    head = ["Table or figure", "Status", "Values", "Largest difference", "Source", "Hardware", "Cost"]
     for chapter, artefacts in listed.items():
         paper = by_chapter.get(chapter, {"title": f"{chapter.upper()} (its chapter is not in this book)", "rows": []})
         for item in unlisted(paper, artefacts):
@@ -149,12 +159,11 @@ def overview(papers: list[Row]) -> str:
             mine = [row for row in paper["rows"] if belongs(row, artefact)]
             rows.append(line(artefact, mine, records))
             if not artefact.get("text"):
-                total[verdict(mine)[:1]] += 1
-        parts += [f"### {paper['title']}\n", table(head, rows)]
+                total[" ".join(verdict(mine).replace(",", "").split(" ")[:2])] += 1
+        parts += [f"### {paper['title']}\n", table(pd.DataFrame(rows))]
         if records:
             parts.append(f"All recorded runs of the chapter: {duration(list(records.values()))}.\n")
-    words = {"✓": "match", "▲": "better", "✗": "differ somewhere", "◌": "scaled down", "—": "not attempted"}
-    summed = ", ".join(f"{mark} {total[mark]} {word}" for mark, word in words.items() if total[mark])
+    summed = ", ".join(f"{n} {status}" for status, n in total.most_common())
     return f"**{sum(total.values())} tables and figures: {summed}.**\n\n" + "\n".join(parts)
 
 
@@ -166,20 +175,18 @@ def is_better(row: Row) -> bool | None:
 
 def deviations(papers: list[Row]) -> str:
     """Return every value that was measured and is not within its tolerance, with the remark on it."""
-    head = ["Item", "What the paper says; *metric*", "Published", "Ours", "Better than printed", "Remark"]
     parts = []
     for paper in papers:
-        off = [row for row in tried(paper["rows"]) if not agrees(row)]
-        full = [row for row in off if symbol(row) == "✗"]
-        scaled = [row for row in off if symbol(row) != "✗"]
+        off = differ(paper["rows"])
+        full, scaled = ([row for row in off if row["status"] == s] for s in (DIFFERS, SCALED_DIFFERS))
         parts.append(f"### {paper['title']}\n")
         if not off:
-            parts.append("Every value that was measured agrees.\n")
+            parts.append("Every value that is decided agrees.\n")
         for rows, before, after in (
-            (full, f"✗ differs, {len(full)} of {len(paper['rows'])} values:\n", ""),
+            (full, f"{DIFFERS}, {len(full)} of {len(paper['rows'])} values:\n", ""),
             (
                 scaled,
-                f":::::{{dropdown}} ◌ scaled down, differs: {len(scaled)} values, "
+                f":::::{{dropdown}} {SCALED_DIFFERS}: {len(scaled)} values, "
                 f"{sum(is_better(row) is True for row in scaled)} of them better than printed\n",
                 ":::::\n",
             ),
@@ -187,41 +194,46 @@ def deviations(papers: list[Row]) -> str:
             if not rows:
                 continue
             cells = (
-                [
-                    link(row["item"], row.get("anchor")),
-                    f"{plain(row['claim'])} ({row['where']}).<br>*{plain(row['metric'])}*",
-                    number(row["published"]),
-                    number(row["ours"]),
-                    {None: "–", True: "yes", False: "no"}[is_better(row)],
-                    plain(row["note"]) or "–",
-                ]
+                {
+                    "Item": link(row["item"], row.get("anchor")),
+                    "What the paper says; *metric*": said(row),
+                    "Published": row["published"],
+                    "Ours": row["ours"],
+                    "Better than printed": {None: "–", True: "yes", False: "no"}[is_better(row)],
+                    "Settings that differ, remarks": remarks(row) or "–",
+                }
                 for row in rows
             )
-            parts += [before, table(head, cells), after]
+            parts += [before, table(pd.DataFrame(cells)), after]
     return "\n".join(parts)
 
 
 def errata(chapters: list[str]) -> str:
     """Return the errors found in the papers of these chapters, and in their released code."""
-    head = ["Place", "What is wrong", "How it shows", "Measured again in"]
     parts = []
     for paper, found in read("errata").items():
         if paper not in chapters:
             continue
-        title = tomllib.loads(paths.published(paper).read_text(encoding="utf-8"))["title"]
+        title = published.load(paper).title
         rows = (
-            [("**Released code.** " if e.get("code") else "") + e["where"], e["wrong"], e["shown"], ", ".join(e["see"])]
-            for e in (e | {"see": [link(*place) for place in e["see"]]} for e in found)
+            {
+                "Place": "**Released code.** " * e.get("code", False) + e["where"],
+                "What is wrong": e["wrong"],
+                "How it shows": e["shown"],
+                "Measured again in": ", ".join(link(*place) for place in e["see"]),
+            }
+            for e in found
         )
-        parts += [f"### {title}\n", table(head, rows)]
+        parts += [f"### {title}\n", table(pd.DataFrame(rows))]
     return "\n".join(parts)
 
 
 def write(app: Sphinx) -> None:
     """Write the fragments."""
-    papers = comparisons(Path(app.srcdir) / "_build" / "executed" / "results")
+    papers, listed = comparisons(), read("artefacts")
     found = {"overview": overview(papers), "deviations": deviations(papers), "errata": errata(notebooks.chapters())}
-    keep(app, found)
+    boxes = {f"box_{paper['chapter']}": box(paper, listed[paper["chapter"]]) for paper in papers}
+    keep(app, found | boxes)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

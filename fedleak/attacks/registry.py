@@ -1,10 +1,11 @@
 """Every attack with what it needs, so that none is given more than its adversary has.
 
-The book's threat-model tables are made from this registry, and `Attack.__call__` refuses to run an attack for an
-adversary that lacks something it needs.
+The book's threat-model tables, the arena and the audit are made from this registry; `Attack.__call__` refuses to run
+an attack for an adversary that lacks something it needs.
 """
 
-from collections.abc import Callable
+import pkgutil
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
@@ -52,9 +53,23 @@ RESTRICTED = Adversary(
 ADVERSARIES = (NOBODY, EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, MALICIOUS_AGGREGATOR, RESTRICTED)
 
 
+INPUTS = {
+    "aux": "labelled auxiliary data, an `Images`",
+    "prior": "how often each class occurs, [n], where that is known better than from the auxiliary data",
+    "scheme": "how the client trained, a `Scheme`",
+    "history": "h of the head's bias, [n], for schemes that have one",
+    "runs": "probe batches a label",
+    "seed": "of what is drawn anew for every update",
+    "batch_size": "B, which the server prescribes",
+    "input_shape": "of one input",
+}
+"""What `fedleak.attacks.contest` can give an attack besides update and model, by the name of the argument."""
+_OF_DATA = {"aux", "prior"}
+
+
 @dataclass(frozen=True)
 class Attack:
-    """One attack, its source, and what its adversary must have.
+    """One attack, its source, what its adversary must have, and what it makes use of.
 
     Parameters
     ----------
@@ -62,32 +77,67 @@ class Attack:
         Unique name, as the papers write it.
     goal
         What it recovers.
-    paper, equation
-        Citation key of the paper, and the place in it.
     needs
         What the adversary must have.
     summary
         One sentence on how it works.
     run
         The function: ``run(update, model, **options)``.
+    paper, equation
+        Citation key of the paper, and the place in it; "" for an attack that no paper describes.
+    takes
+        Which of `INPUTS` it takes where there are some. An attack that needs auxiliary data takes ``"aux"`` anyway.
+    cost
+        Whether a recovery takes seconds or minutes: those that take minutes are not run on update after update.
     sees
         Whether it works on one client's update or needs only the aggregate.
     server
         Whether the server keeps to the protocol.
+    sends
+        Of a malicious server: ``sends(model, clients, seed)`` returns the models that it sends, one a client; what
+        comes back is read with these models.
+    apart
+        Why it cannot be run beside others on their updates; "" if it can.
+
+    Raises
+    ------
+    ValueError
+        If `takes` names something else.
     """
 
     name: str
     goal: Literal["labels", "images"]
-    paper: str
-    equation: str
     needs: frozenset[Need]
     summary: str
     run: Callable[..., Any]
+    paper: str = ""
+    equation: str = ""
+    takes: Iterable[str] = ()
+    cost: Literal["seconds", "minutes"] = "seconds"
     sees: Literal["one update", "aggregate"] = "one update"
     server: Literal["passive", "malicious"] = "passive"
+    sends: Callable[[nn.Module, int, int], list[nn.Module]] | None = None
+    apart: str = ""
 
-    def lacking(self, adversary: Adversary) -> list[str]:
-        """Name what `adversary` lacks for this attack; empty if nothing."""
+    def __post_init__(self) -> None:
+        takes = frozenset(self.takes) | ({"aux"} if Need.AUXILIARY_DATA in self.needs else set())
+        if unknown := takes - INPUTS.keys():
+            raise ValueError(f"{self.name} takes {', '.join(sorted(unknown))}; there are: {', '.join(INPUTS)}")
+        object.__setattr__(self, "takes", takes)
+
+    @property
+    def blind(self) -> bool:
+        """Whether it sees nothing of the update, and so is a guess: the floor for all others."""
+        return self.needs <= {Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}
+
+    def inputs(self, adversary: Adversary | str, held: dict[str, Any]) -> dict[str, Any]:
+        """Return what it takes of `held`; auxiliary data and what they tell only if the adversary has some."""
+        barred = set() if Need.AUXILIARY_DATA in adversary_of(adversary).has else _OF_DATA
+        return {name: value for name, value in held.items() if name in set(self.takes) - barred and value is not None}
+
+    def lacking(self, adversary: Adversary | str) -> list[str]:
+        """Name what an adversary lacks for this attack; empty if nothing."""
+        adversary = adversary_of(adversary)
         lacks = [need.value for need in Need if need in self.needs - adversary.has]
         if self.sees == "one update" and adversary.sees == "aggregate":
             lacks.append("one client's own update")
@@ -95,17 +145,36 @@ class Attack:
             lacks.append("the power to change the model it sends out")
         return lacks
 
-    def __call__(self, update: Update, model: nn.Module, *, adversary: Adversary, **options: Any) -> Any:
-        """Run the attack for an adversary.
+    def __call__(self, update: Update, model: nn.Module, *, adversary: Adversary | str, **options: Any) -> Any:
+        """Run the attack for an adversary, or for the one of `ADVERSARIES` with this name.
 
         Raises
         ------
         ValueError
-            If the adversary lacks something that the attack needs.
+            If the adversary lacks something that the attack needs, or there is none of this name.
         """
+        adversary = adversary_of(adversary)
         if lacks := self.lacking(adversary):
             raise ValueError(f"{self.name} needs what the adversary '{adversary.name}' lacks: {'; '.join(lacks)}")
         return self.run(update, model, **options)
+
+
+def adversary_of(chosen: Adversary | str) -> Adversary:
+    """Return an adversary, which may be given by its name.
+
+    Raises
+    ------
+    ValueError
+        If none of `ADVERSARIES` has this name, or it is neither.
+    """
+    if isinstance(chosen, str):
+        named = {adversary.name: adversary for adversary in ADVERSARIES}
+        if chosen not in named:
+            raise ValueError(f"unknown adversary {chosen!r}; there are: {', '.join(map(repr, named))}")
+        return named[chosen]
+    if not isinstance(chosen, Adversary):
+        raise ValueError(f"adversary is an Adversary of fedleak.attacks.registry or its name, not {chosen!r}")
+    return chosen
 
 
 _ATTACKS: dict[str, Attack] = {}
@@ -113,16 +182,20 @@ _ATTACKS: dict[str, Attack] = {}
 
 def register(attack: Attack) -> None:
     """Add an attack; a name that is taken by another function is an error."""
-    taken = _ATTACKS.get(attack.name)
-    if taken is not None:
+    if attack.name in _ATTACKS:
         raise ValueError(f"an attack named {attack.name!r} is registered already")
     _ATTACKS[attack.name] = attack
 
 
 def all_attacks() -> list[Attack]:
-    """Return every attack of the package, in the order of registration."""
-    for package in ("labels", "images"):
-        import_module(f"fedleak.attacks.{package}")
+    """Return every attack of the package, and every other that has been registered, in the order of registration.
+
+    A module of `fedleak.attacks.labels` or `.images` that registers an attack needs to be named nowhere else.
+    """
+    for folder in ("labels", "images"):
+        package = import_module(f"fedleak.attacks.{folder}")
+        for module in pkgutil.iter_modules(package.__path__):
+            import_module(f"{package.__name__}.{module.name}")
     return list(_ATTACKS.values())
 
 

@@ -1,31 +1,32 @@
 """A set-up made ready: the model checked and copied, the data divided, and what one round of clients shares."""
 
 import copy
-from dataclasses import dataclass, replace
-from functools import singledispatch
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.fishing import fishing_model
-from fedleak.attacks.registry import Adversary, Attack, Need
 from fedleak.audit.samples import Samples, divide, samples
 from fedleak.audit.setup import AS_DATA, Setup
 from fedleak.data import Images, compose, draw
 from fedleak.errors import WithheldParameter
 from fedleak.federated import Update, fedsgd
+from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.algorithms import Client
-from fedleak.federated.defences import ClippedNoise, Defence, PureNoise, Sparsification, protect
-from fedleak.federated.restricted import FedVF
+from fedleak.federated.defences import Defence, protect
 from fedleak.metrics import counts
-from fedleak.models import head, input_shape
+from fedleak.models import as_inputs, batch_dependent, head, input_shape, known_tokens, remember_passes
+
+PROBES = 4096
+"""Where batch norm makes each probe batch of LLG* and LLG+ a pass of its own: images of all of them together."""
 
 
 @dataclass(frozen=True, eq=False)
-class Round:
+class Trial:
     """What the clients of one trial computed, before any defence, and what the adversary wants to know."""
 
+    seed: int
     updates: list[Update]
     x: Tensor
     """``[K, steps, B, ...]``"""
@@ -70,22 +71,23 @@ class Case:
             return self.clients.class_counts.double() / len(self.clients)
         return torch.full((self.n_classes,), 1 / self.n_classes, dtype=torch.float64)
 
-    def sent(self) -> tuple[list[nn.Module], str]:
-        """Return the models that the server sends, one a client, and why a cheating one sends no fishing models.
+    @property
+    def held(self) -> dict[str, Any]:
+        """What attacks may take besides update and model, by `fedleak.attacks.registry.INPUTS`."""
+        setup, probes = self.setup, None
+        if batch_dependent(self.attacked):
+            probes = min(10, max(1, PROBES // (self.n_classes * setup.batch_size)))
+        return {
+            "aux": self.aux,
+            "prior": self.prior,
+            "scheme": setup.scheme,
+            "runs": probes,
+            "batch_size": setup.batch_size,
+            "input_shape": self.shape,
+        }
 
-        A malicious server sends LIA-SA's fishing models if the model has a layer to fish with.
-        """
-        setup = self.setup
-        honest: list[nn.Module] = [self.model] * setup.clients
-        if setup.clients == 1 or setup.attacker.server == "passive":
-            return honest, ""
-        try:
-            return [fishing_model(self.model, "vector", u, setup.clients, setup.seed) for u in range(len(honest))], ""
-        except ValueError as error:
-            return honest, str(error)
-
-    def round(self, trial: int, models: list[nn.Module]) -> Round:
-        """Draw every client's batches and let it train.
+    def trial(self, number: int, models: list[nn.Module] | None = None) -> Trial:
+        """Draw every client's batches and let it train the model, or the one of `models` that it was sent.
 
         Raises
         ------
@@ -93,93 +95,56 @@ class Case:
             If an update is NaN or infinite.
         """
         setup = self.setup
-        seed = (setup.seed + 1) * 1_000_003 + trial
+        seed = (setup.seed + 1) * 1_000_003 + number
         generator = torch.Generator().manual_seed(seed)
-        size = (len(models), setup.steps, setup.batch_size)
+        size = (setup.clients, setup.steps, setup.batch_size)
         if setup.composition == AS_DATA:
             labels = self.clients.y[torch.randint(len(self.clients), size, generator=generator)]
         else:
             labels = compose(setup.composition, size[2], self.n_classes, size[0], generator, size[1])
         index = draw(self.clients, labels.flatten(1), generator).view(size)
-        x, y = self.clients.x[index].to(head(self.model).layer.weight.dtype), labels
+        x, y = as_inputs(self.clients.x[index], self.model), labels
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            updates = [self._trained(model, *batches) for model, *batches in zip(models, x, y, strict=True)]
-        return Round(updates, x, y, counts(y.flatten(1), self.n_classes))
-
-    def _trained(self, model: nn.Module, x: Tensor, y: Tensor) -> Update:
-        scheme = self.setup.scheme
-        update = fedsgd(model, x[0], y[0]) if scheme is None else Client(scheme).train(model, x, y, {})
-        if not all(torch.isfinite(t).all() for t in update.tensors.values()):
+            each = zip(models or [self.model] * setup.clients, x, y, strict=True)
+            if setup.scheme is None:
+                updates = [fedsgd(model, inputs[0], labels[0]) for model, inputs, labels in each]
+            else:
+                updates = [Client(setup.scheme).train(model, inputs, labels, {}) for model, inputs, labels in each]
+        if not all(torch.isfinite(t).all() for update in updates for t in update.tensors.values()):
             raise ValueError("a client's update holds NaN or infinity: is the learning rate too high for this model?")
-        return update
+        return Trial(seed, updates, x, y, counts(y.flatten(1), self.n_classes))
 
-    def shared(self, update: Update, extra: tuple[Defence, ...] = (), client: int = 0) -> Update:
-        """Return what a client shares: its update after the set-up's defences, and then the extra ones.
+    def seen(self, trial: Trial, remedy: Defence | None = None) -> Update:
+        """Return what the server sees: the one client's update after all defences, or the sum of all clients'.
 
         Raises
         ------
         ValueError
-            If a defence names a parameter that is not there.
+            If a defence names a parameter that is not there, or several local steps are summed.
         """
-        for place, defence in enumerate((*self.setup.defences, *extra)):
+        shared = list(trial.updates)
+        for place, defence in enumerate((*self.setup.defences, *([remedy] if remedy else []))):
+            seed = 100_000 * trial.seed + 1000 * place
             try:
-                update = protect(update, fresh(defence, self.setup.seed + 7919 * client + place))
+                shared = [protect(update, fresh(defence, seed + k)) for k, update in enumerate(shared)]
             except WithheldParameter as error:
                 raise ValueError(
                     f"the defence {type(defence).__name__} names the parameter {error.name!r}; what is left is: "
                     f"{', '.join(error.args[1])}"
                 ) from error
-        return update
-
-    def view(self, shared: Update, adversary: Adversary | None = None) -> Adversary:
-        """Return an adversary with only those gradients that the update holds; by default the set-up's."""
-        adversary = adversary or self.setup.attacker
-        last = head(self.model)
-        there = {
-            Need.HEAD_GRADIENT: last.weight in shared.tensors,
-            Need.BIAS_GRADIENT: last.bias in shared.tensors,
-            Need.BELOW_HEAD_GRADIENT: bool(shared.tensors.keys() - {last.weight, last.bias}),
-            Need.ALL_GRADIENTS: all(name in shared.tensors for name, _ in self.model.named_parameters()),
-        }
-        return replace(adversary, has=adversary.has - {need for need, is_there in there.items() if not is_there})
-
-    def options(self, attack: Attack, view: Adversary, probes: int) -> dict[str, Any]:
-        """Return what an attack is given besides update and model; auxiliary data only if the adversary has some."""
-        found: dict[str, Any] = {}
-        if Need.AUXILIARY_DATA in attack.needs or (attack.name == "GDBR" and Need.AUXILIARY_DATA in view.has):
-            found["aux"] = self.aux
-        if attack.name in ("LLG*", "LLG+"):
-            found["runs"] = probes
-        if attack.name.startswith("RLU"):
-            found["scheme"] = self.setup.scheme
-        return found
+        if len(shared) == 1:
+            return shared[0]
+        if any(update.steps != 1 for update in shared):
+            raise ValueError("secure aggregation is audited with one local step (LIA-SA works under FedSGD alone)")
+        return plain_sum([Update({k: u.gradient(k) for k in u.tensors}, "gradient", u.samples) for u in shared])
 
 
-@singledispatch
-def fresh(defence: Any, seed: int) -> Defence:
+def fresh(defence: Defence, seed: int) -> Any:
     """Return a defence as a client has it that takes part for the first time: without memory, with its own noise."""
-    return defence
-
-
-@fresh.register
-def _(defence: PureNoise, seed: int) -> Defence:
-    return PureNoise(defence.sigma, seed)
-
-
-@fresh.register
-def _(defence: ClippedNoise, seed: int) -> Defence:
-    return ClippedNoise(defence.bound, defence.noise.sigma, seed)
-
-
-@fresh.register
-def _(defence: Sparsification, seed: int) -> Defence:
-    return Sparsification(defence.discard)
-
-
-@fresh.register
-def _(defence: FedVF, seed: int) -> Defence:
-    return FedVF(defence.names, defence.every)
+    if not is_dataclass(defence):
+        return copy.deepcopy(defence)
+    return replace(defence, **({"seed": seed} if any(field.name == "seed" for field in fields(defence)) else {}))
 
 
 def prepare(setup: Setup) -> Case:
@@ -193,9 +158,12 @@ def prepare(setup: Setup) -> Case:
     """
     model = _copied(setup)
     shape = _shape(setup, model)
-    check(model, shape, setup.batch_size)
     model.input_shape = shape  # type: ignore[assignment]
-    pool = samples(setup.data, shape, head(model).layer.out_features, setup.seed)
+    if head(model).layer.out_features < 2:
+        raise ValueError("a classifier has at least two outputs; one with a sigmoid is not covered")
+    pool = samples(setup.data, shape, head(model).layer.out_features, setup.seed, known_tokens(model))
+    # The largest entries: a token that the model does not know is among them.
+    check(model, pool.x[pool.x.flatten(1).amax(1).topk(min(setup.batch_size, len(pool), 2)).indices])
     clients, aux = divide(pool, setup.auxiliary, setup.seed)
     if setup.composition != AS_DATA and not clients.class_counts.all():
         empty = clients.classes[int((clients.class_counts == 0).nonzero()[0])]
@@ -207,6 +175,7 @@ def prepare(setup: Setup) -> Case:
     for module in attacked.modules():
         if not isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.training = False
+    remember_passes(attacked)  # most probes and auxiliary data are the same for every update
     return Case(setup, model, attacked, shape, clients, aux)
 
 
@@ -242,8 +211,8 @@ def _copied(setup: Setup) -> nn.Module:
 
 
 @torch.no_grad()
-def check(model: nn.Module, shape: tuple[int, ...], batch_size: int) -> None:
-    """Refuse a model that does not take such inputs, or whose outputs are not those of its last linear layer.
+def check(model: nn.Module, x: Tensor) -> None:
+    """Refuse a model that does not take these inputs ``[N, ...]``, or whose outputs are not those of its head.
 
     Raises
     ------
@@ -254,29 +223,25 @@ def check(model: nn.Module, shape: tuple[int, ...], batch_size: int) -> None:
     outputs: list[Tensor] = []
     handle = last.layer.register_forward_hook(lambda _, __, y: outputs.append(y))
     buffers = {name: b.clone() for name, b in model.named_buffers()}
-    x = torch.rand(min(batch_size, 2), *shape, generator=torch.Generator().manual_seed(0))
     try:
         with torch.random.fork_rng(devices=[]):
-            logits = torch.func.functional_call(model, buffers, (x.to(last.layer.weight.dtype),))
+            logits = torch.func.functional_call(model, buffers, (as_inputs(x, model),))
     except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ValueError(
-            f"the model does not take {len(x)} inputs of shape {shape} in "
+            f"the model does not take {len(x)} inputs of {x.dtype} {tuple(x.shape[1:])} in "
             f"{'training' if model.training else 'evaluation'} mode: {reason}"
         ) from error
     finally:
         handle.remove()
-    name = last.name or "the model itself"
-    if not isinstance(logits, Tensor) or logits.shape != (len(x), last.layer.out_features):
-        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if not isinstance(logits, Tensor):
         raise ValueError(
-            f"the last layer has to be linear: the model's last nn.Linear, {name!r}, has {last.layer.out_features} "
-            f"outputs, and the model gives {found} for {len(x)} inputs"
+            f"a classifier gives one tensor of logits [N, n], this model a {type(logits).__name__}: audit a model that "
+            "returns those of one head"
         )
     if len(outputs) != 1 or outputs[0].shape != logits.shape or not torch.allclose(outputs[0], logits, equal_nan=True):
         raise ValueError(
-            f"the last layer has to be linear: the model's outputs are not those of its last nn.Linear, {name!r}. "
-            "Return logits, without a softmax; and make the classifier the last nn.Linear that the model creates"
+            "the last layer has to be linear: the model's outputs are not those of "
+            f"{last.name or 'the model itself'!r}. Return logits, without a softmax, or name the layer that makes "
+            "them: model.head_name"
         )
-    if last.layer.out_features < 2:
-        raise ValueError("a classifier has at least two outputs; one with a sigmoid is not covered")

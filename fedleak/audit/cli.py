@@ -72,10 +72,9 @@ def load(path: Path) -> Setup:
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}; `fedleak audit --example` prints one to start from")
     where = str(path.resolve())
-    with _beside(path.resolve().parent), _told(where):
+    with _running(where):
         found: Any = runpy.run_path(where, run_name="fedleak_audit").get("setup")
-    if not isinstance(found, Setup) and callable(found):
-        with _beside(path.resolve().parent), _told(where):
+        if not isinstance(found, Setup) and callable(found):
             found = found()
     if not isinstance(found, Setup):
         is_what = "defines no `setup`" if found is None else f"gives a setup of type {type(found).__name__}"
@@ -84,17 +83,9 @@ def load(path: Path) -> Setup:
 
 
 @contextmanager
-def _beside(folder: Path) -> Iterator[None]:
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
-
-
-@contextmanager
-def _told(where: str) -> Iterator[None]:
-    """Turn what goes wrong in the user's file into one line that says where."""
+def _running(where: str) -> Iterator[None]:
+    """Let the user's file import what is beside it, and turn what goes wrong in it into one line that says where."""
+    sys.path.insert(0, str(Path(where).parent))
     try:
         yield
     except Exception as error:
@@ -103,3 +94,5 @@ def _told(where: str) -> Iterator[None]:
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         raise ValueError(f"{Path(where).name}, line {line}: {kind}{text}") from error
+    finally:
+        sys.path.remove(str(Path(where).parent))

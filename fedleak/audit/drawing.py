@@ -1,8 +1,9 @@
 """The figure of an audit: every attack beside the guesses, and what each remedy leaves."""
 
 import io
+import itertools
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
@@ -10,8 +11,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from fedleak.audit.report import Report
+from fedleak.audit.findings import Findings
 
 LOOK: Any = {
     "svg.fonttype": "none",
@@ -34,7 +34,7 @@ ADVERSARY = {
 OTHER = (_COLOURS[7], "v")
 
 
-def figure(report: "Report") -> Figure:
+def figure(report: Findings) -> Figure:
     """Draw two panels of dots with 95 % intervals over the instance accuracy; the guesses are lines."""
     attacks = report.table[report.table["attack"].isin(report.ranking())]
     remedies = report.remedies.iloc[1:]
@@ -74,8 +74,8 @@ def _dots(axes: Axes, table: pd.DataFrame, names: list[str]) -> None:
         axes.text(0.5, 0.0, "none", ha="center", va="center")
 
 
-def _guesses(axes: Axes, report: "Report") -> None:
-    for name, line in (("random guess", ":"), ("prior-only guess", "--")):
+def _guesses(axes: Axes, report: Findings) -> None:
+    for name, line in zip(report.guesses, itertools.cycle((":", "--", "-.")), strict=False):
         mean = report.table.set_index("attack").loc[name, "iacc"]
         axes.axvline(mean, color="#444444", linestyle=line, linewidth=1.4, label=f"{name} ({mean:.2f})")
 

@@ -1,47 +1,38 @@
 """What a report says of a set-up before it comes to the attacks: the model, its data, and whether it is trained."""
 
 import copy
+from dataclasses import is_dataclass
 from importlib.metadata import version
 from typing import Any
 
 import torch
 
-from fedleak.attacks.registry import get
-from fedleak.audit.case import Case, Round
+from fedleak.attacks.contest import view
+from fedleak.audit.case import Case, Trial
 from fedleak.audit.untried import image_attack
 from fedleak.federated import Update
-from fedleak.models import count_parameters, head, head_pass
-from fedleak.report import interval
+from fedleak.intervals import interval
+from fedleak.models import as_inputs, count_parameters, head, head_pass
 
 MOST = 1000
 """Samples that the accuracy is measured on."""
 
 
 def describe(defence: Any) -> str:
-    """Write a defence as it was made, as far as its attributes tell: ``PureNoise(sigma=0.01)``."""
-    if not type(defence).__module__.startswith("fedleak."):
-        return getattr(defence, "__name__", type(defence).__name__)
-    parts = []
-    for name, value in vars(defence).items():
-        if isinstance(value, frozenset):
-            parts.append(", ".join(sorted(value)))
-        elif isinstance(value, int | float) and name not in ("clients", "round"):
-            parts.append(f"{name}={value:g}")
-        elif type(value).__module__ == type(defence).__module__:
-            parts.append(describe(value))
-    return f"{type(defence).__name__}({', '.join(parts)})"
+    """Write a defence as it was made: ``PureNoise(sigma=0.01)``; a function, or what has no such form, by its name."""
+    return repr(defence) if is_dataclass(defence) else getattr(defence, "__name__", type(defence).__name__)
 
 
 def accuracy(case: Case) -> tuple[float, float]:
     """Return the model's accuracy on the clients' data in evaluation mode, and the lower end of its interval."""
     model = copy.deepcopy(case.attacked).eval()
     some = torch.randperm(len(case.clients), generator=torch.Generator().manual_seed(case.setup.seed))[:MOST]
-    x = case.clients.x[some].to(head(model).layer.weight)
+    x = as_inputs(case.clients.x[some], model)
     right = (head_pass(model, x, chunk=200).probabilities.argmax(1) == case.clients.y[some]).double().numpy()
     return float(right.mean()), interval(right)[0]
 
 
-def facts(case: Case, seen: Update, done: Round) -> dict[str, Any]:
+def facts(case: Case, seen: Update, done: Trial) -> dict[str, Any]:
     """Return what a report says of the set-up.
 
     Parameters
@@ -74,7 +65,7 @@ def facts(case: Case, seen: Update, done: Round) -> dict[str, Any]:
         "server": setup.attacker.server,
         "composition": setup.composition,
         "synthetic": synthetic,
-        "inversions_lack": get(image_attack(setup)).lacking(case.view(seen)),
+        "inversions_lack": image_attack(setup).lacking(view(setup.attacker, seen, case.model)),
         "data": "synthetic data of the right shape"
         if synthetic
         else f"{case.clients.name}: {len(case.clients)} samples",

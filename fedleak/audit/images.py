@@ -3,20 +3,16 @@
 import time
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from fedleak.attacks.registry import get
-from fedleak.audit.case import Case, Round
+from fedleak.attacks.contest import FORESEEN, contest, view
+from fedleak.attacks.registry import Adversary, get
+from fedleak.audit.case import Case, Trial
 from fedleak.audit.untried import image_attack
-from fedleak.errors import WithheldParameter
 from fedleak.federated import Update
 from fedleak.metrics import paired, psnr
-
-if TYPE_CHECKING:
-    from fedleak.audit.report import Report
 
 FIRST, MOST = 5, 10_000
 """Iterations that the speed is measured with (after one to warm up), and those after which no more are made."""
@@ -47,14 +43,15 @@ class ImageResult:
     why: str = ""
 
 
-def invert_once(case: Case, done: Round, seen: Update, report: "Report") -> ImageResult:
+def invert_once(case: Case, done: Trial, seen: Update, ranking: list[str]) -> ImageResult:
     """Invert the first trial's update for about as long as the set-up allows; labels are those that are recovered.
 
-    The number of iterations follows from the time that the first few take, so it depends on the machine.
+    `ranking` names the label attacks, best first. The number of iterations follows from the time that the first few
+    take, so it depends on the machine.
     """
-    attack, view = get(image_attack(case.setup)), case.view(seen)
+    attack, who = image_attack(case.setup), view(case.setup.attacker, seen, case.model)
     truth = done.x[0].flatten(0, 1)
-    why = f"the adversary lacks: {'; '.join(lacks)}" if (lacks := attack.lacking(view)) else ""
+    why = f"the adversary lacks: {'; '.join(lacks)}" if (lacks := attack.lacking(who)) else ""
     if truth.dim() != 4 or min(truth.shape[2:]) < 11:
         why = f"it is for images of at least 11 x 11 pixels, and the inputs are of shape {case.shape}"
     elif truth.min() < 0 or truth.max() > 1:
@@ -65,15 +62,15 @@ def invert_once(case: Case, done: Round, seen: Update, report: "Report") -> Imag
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            options = {"labels": _labels(case, seen, report), "seed": case.setup.seed}
+            options = {"labels": _labels(case, seen, who, ranking), "seed": case.setup.seed}
             for iterations in (1, FIRST):
                 begun = time.perf_counter()
-                attack(seen, case.attacked, adversary=view, iterations=iterations, **options)
+                attack(seen, case.attacked, adversary=who, iterations=iterations, **options)
             each = (time.perf_counter() - begun) / FIRST
             left = case.setup.images - (time.perf_counter() - started)
             iterations = int(min(max(left / each, 1), MOST))
-            found = attack(seen, case.attacked, adversary=view, iterations=iterations, **options)
-    except (ValueError, RuntimeError, WithheldParameter) as error:
+            found = attack(seen, case.attacked, adversary=who, iterations=iterations, **options)
+    except FORESEEN as error:
         return ImageResult(attack.name, why=str(error).strip().split("\n")[0])
     generator = torch.Generator().manual_seed(case.setup.seed)
     others = case.aux.x[torch.randint(len(case.aux), (len(truth),), generator=generator)].to(truth)
@@ -81,7 +78,7 @@ def invert_once(case: Case, done: Round, seen: Update, report: "Report") -> Imag
     return ImageResult(attack.name, iterations, time.perf_counter() - started, near, guess)
 
 
-def _labels(case: Case, seen: Update, report: "Report") -> Tensor:
+def _labels(case: Case, seen: Update, who: Adversary, ranking: list[str]) -> Tensor:
     """Return the labels that the best label attack of the audit reads off the update, ``[samples]``.
 
     Raises
@@ -89,10 +86,8 @@ def _labels(case: Case, seen: Update, report: "Report") -> Tensor:
     ValueError
         If no label attack names as many labels as there are samples.
     """
-    view = case.view(seen)
-    for name in report.ranking():
-        attack = get(name)
-        counts = attack(seen, case.attacked, adversary=view, **case.options(attack, view, 1))
-        if int(counts.sum()) == seen.samples:
-            return torch.arange(len(counts)).repeat_interleave(counts.cpu())
+    for one in contest(seen, case.attacked, who, {**case.held, "runs": 1}, attacks=map(get, ranking)):
+        counts = one.found
+        if counts is not None and int(counts.sum()) == seen.samples:
+            return torch.arange(len(counts)).repeat_interleave(counts)
     raise ValueError("it needs the labels first, and no label attack names as many as there are samples")

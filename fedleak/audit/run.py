@@ -2,34 +2,30 @@
 
 import time
 from collections import defaultdict
-from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from fedleak.attacks.labels.counts import whole_counts
-from fedleak.attacks.labels.guess import uniform_counts
+from fedleak.attacks.contest import Attempt, attempt, contest, entrants, view
 from fedleak.attacks.registry import ADVERSARIES, Adversary, Attack, Need, all_attacks
-from fedleak.audit.case import Case, Round, prepare
+from fedleak.audit.case import Case, Trial, prepare
 from fedleak.audit.facts import facts
+from fedleak.audit.findings import AS_IT_IS
 from fedleak.audit.images import invert_once
-from fedleak.audit.report import AS_IT_IS, GUESS, PRIOR, Report
+from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
 from fedleak.audit.untried import BEYOND, excluded
-from fedleak.errors import WithheldParameter
 from fedleak.federated import Update
-from fedleak.federated.aggregation import plain_sum
-from fedleak.federated.defences import Defence, PureNoise, Sparsification
-from fedleak.federated.restricted import Withhold
+from fedleak.federated.defences import Defence, protections
 from fedleak.metrics import class_accuracy, instance_accuracy
-from fedleak.models import batch_dependent, head, remember_passes
+from fedleak.models import head
 
-PROBES = 4096
-"""Where batch norm makes each probe batch of LLG* and LLG+ a pass of its own: images of all of them together."""
 SHARE = 3
 """An attack that has taken more than one part in so many of the time is not run again."""
+PRIOR = Adversary("no update", frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}))
+"""Who guesses: somebody who knows at most how often each class occurs."""
 
 
 def score(found: Tensor, truth: Tensor) -> dict[str, float]:
@@ -46,33 +42,28 @@ def score(found: Tensor, truth: Tensor) -> dict[str, float]:
     return {"iacc": iacc.mean().item(), "cacc": cacc.mean().item(), "exact": exact.mean().item()}
 
 
-def remedies(case: Case, update: Update) -> dict[str, tuple[Defence, ...]]:
-    """Return what could be put on top of a set-up's defences, by a name that says it.
+def remedies(case: Case, done: Trial) -> tuple[dict[str, Defence], list[tuple[str, str]]]:
+    """Return what can be put on top of a set-up's defences, by a name that says it, and what cannot, with why.
 
-    The noise goes by the size of the update's own entries: the root mean square of the head's weights, or of all.
+    Strengths that are relative go by the size of the update's own entries: the root mean square of the head's weights,
+    or of all.
     """
-    last = head(case.model)
-    shared = [name for name in (last.weight, last.bias) if name in update.tensors]
-    found: dict[str, tuple[Defence, ...]] = {}
-    if shared and len(shared) < len(update.tensors):
-        found["last layer not shared"] = (Withhold(shared),)
-    found["largest 1 % of each tensor sent"] = (Sparsification(0.99),)
-    names = [last.weight] if last.weight in shared else list(update.tensors)
-    size = torch.cat([update.tensors[name].flatten() for name in names]).double().square().mean().sqrt().item()
-    for factor in (1, 10) if size > 0 else ():
-        noise = PureNoise(factor * size, case.setup.seed)
-        found[f"noise, σ = {noise.sigma:.2g} ({factor} × the entries' size)"] = (noise,)
-    return found
-
-
-def weakest(attack: Attack, case: Case, seen: Update) -> str:
-    """Name the first of the registry's adversaries that can run an attack as it is run here, or the set-up's own."""
-    aux = "aux" in case.options(attack, case.view(seen), 1)
-    for adversary in ADVERSARIES:
-        view = case.view(seen, adversary)
-        if not attack.lacking(view) and (not aux or Need.AUXILIARY_DATA in view.has):
-            return adversary.name
-    return case.setup.attacker.name
+    found: dict[str, Defence] = {}
+    left_out, seen, weight = [], case.seen(done), head(case.model).weight
+    entries = [seen.tensors[weight]] if weight in seen.tensors else list(seen.tensors.values())
+    size = torch.cat([t.flatten() for t in entries]).double().square().mean().sqrt().item() if entries else 0.0
+    for kind in protections().values():
+        for strength in kind.audited:
+            value = strength * size if kind.relative else strength
+            name = kind.words(value) + (f" ({strength:g} × the entries' size)" if kind.relative else "")
+            try:
+                defence = kind.make(value, case.model, 1, case.setup.seed)
+                if not case.seen(done, defence).tensors:
+                    raise ValueError("nothing would be shared")
+                found[name] = defence
+            except Exception as error:  # a defence of somebody's own may raise anything
+                left_out.append((name, str(error).split("\n")[0]))
+    return found, left_out
 
 
 class Run:
@@ -94,117 +85,114 @@ class Run:
         self.over: set[tuple[str, str]] = set()
         self.untried: list[tuple[str, str]] = []
         self.adversaries: dict[str, str] = {}
-        labels = [a for a in all_attacks() if a.goal == "labels" and a.name not in (GUESS, PRIOR)]
-        self.scenarios: dict[str, tuple[Defence, ...]] = {AS_IT_IS: ()}
-        self.attacks = [a for a in labels if not excluded(a, case.setup)]
-        self.probes = 10
-        if batch_dependent(case.attacked):
-            self.probes = min(10, max(1, PROBES // (case.n_classes * case.setup.batch_size)))
+        self.remedies: dict[str, Defence] = {}
+        self.left_out: list[tuple[str, str]] = []
+        self.guesses = [attack for attack in entrants() if attack.blind]
+        self.attacks = [a for a in entrants() if not a.blind and not excluded(a, case.setup)]
+        self.sent: dict[str, list[nn.Module]] = {}
 
-    def trials(self) -> tuple[Round, Update]:
-        """Run all trials that there is time for; return the first round, and what the server saw of it."""
+    def trials(self) -> Trial:
+        """Run all trials that there is time for; return the first."""
         case, setup = self.case, self.case.setup
-        models, why = case.sent()
-        if why:
-            self.attacks = [a for a in self.attacks if a.name != "LIA-SA"]
-            self.untried.append(("LIA-SA", why))
         started = time.perf_counter()
         plain = extras = 0.0  # how long the latest trial took, and its remedies
         bar = tqdm(range(setup.trials), desc="audit", unit="update", disable=not self.progress)
-        for trial in bar:
+        for number in bar:
             begun = time.perf_counter()
             left = setup.seconds - (begun - started)
-            if trial and left < 0:
+            if number and left < 0:
                 break
-            done = case.round(trial, models)
-            if trial == 0:
-                first = done, self.server_sees(done)
-                self.scenarios |= remedies(case, case.shared(done.updates[0]))
-                self.sort_out(first[1])
-            self.guess(trial, done)
-            self.scenario(AS_IT_IS, trial, done, models)
+            done = case.trial(number)
+            if number == 0:
+                first = done
+                self.sort_out(case.seen(done))
+                self.remedies, self.left_out = remedies(case, done)
+            fished = {name: case.trial(number, models) for name, models in self.sent.items()}
+            self.guess(number, done)
+            self.scenario(AS_IT_IS, None, number, done, fished)
             plain = time.perf_counter() - begun
             # The set-up as it is comes first: remedies are for the time that its own trials leave.
-            if trial == 0 or left > plain * (setup.trials - trial) + extras:
-                for name in list(self.scenarios)[1:]:
+            if number == 0 or left > plain * (setup.trials - number) + extras:
+                for name, remedy in self.remedies.items():
                     bar.set_postfix_str(name, refresh=False)
-                    self.scenario(name, trial, done, models)
+                    self.scenario(name, remedy, number, done, fished)
                 extras = time.perf_counter() - begun - plain
         return first
 
-    def scenario(self, name: str, trial: int, done: Round, models: list[nn.Module]) -> None:
-        """Run all attacks on the updates of one trial, as the set-up or one remedy has them shared."""
-        seen = self.server_sees(done, self.scenarios[name])
-        view = self.case.view(seen)
-        for attack in self.attacks:
-            if (name, attack.name) not in self.over and not attack.lacking(view):
-                self.attack(attack, name, trial, seen, view, done, models)
-
-    def server_sees(self, done: Round, extra: tuple[Defence, ...] = ()) -> Update:
-        """Return the one client's update, or the sum of all clients', after the defences."""
-        shared = [self.case.shared(update, extra, client) for client, update in enumerate(done.updates)]
-        if len(shared) == 1:
-            return shared[0]
-        if any(update.steps != 1 for update in shared):
-            raise ValueError("secure aggregation is audited with one local step (LIA-SA works under FedSGD alone)")
-        return plain_sum([Update({k: u.gradient(k) for k in u.tensors}, "gradient", u.samples) for u in shared])
-
     def sort_out(self, seen: Update) -> None:
-        """Say of every attack who could run it, and of those that are not run why."""
-        view = self.case.view(seen)
+        """Say of every attack who could run it, and of those that are not run why; make the models that are sent."""
+        case, setup = self.case, self.case.setup
+        who = view(setup.attacker, seen, case.model)
         for attack in all_attacks():
-            if attack.name in (GUESS, PRIOR, *dict(self.untried)):
+            if attack.blind:
                 continue
-            why = excluded(attack, self.case.setup)
-            if (not why or attack.goal == "images") and (lacks := attack.lacking(view)):
-                why = f"the adversary '{view.name}' lacks: {'; '.join(lacks)}"
+            why = excluded(attack, setup)
+            if (not why or attack.goal == "images") and (lacks := attack.lacking(who)):
+                why = f"the adversary '{who.name}' lacks: {'; '.join(lacks)}"
+            if not why and attack.sends:
+                try:
+                    self.sent[attack.name] = attack.sends(case.model, setup.clients, setup.seed)
+                except Exception as error:  # an attack of somebody's own may raise anything
+                    why = str(error) or type(error).__name__
             if why:
                 self.untried.append((attack.name, why))
             else:
-                self.adversaries[attack.name] = weakest(attack, self.case, seen)
+                self.adversaries[attack.name] = self.weakest(attack, who, seen)
 
-    def guess(self, trial: int, done: Round) -> None:
-        """Note what somebody gets right who has seen no update: by a blind guess, and by one that knows the prior."""
-        samples = done.updates[0].samples
-        seed = 2**31 + (self.case.setup.seed + 1) * 1_000_003 + trial  # the labels are drawn from others; 32 bits count
-        blind = uniform_counts(samples, self.case.n_classes, len(done.truth), torch.Generator().manual_seed(seed))
-        prior = whole_counts(self.case.prior * samples, samples).expand(done.truth.shape)
-        for name, found in ((GUESS, blind), (PRIOR, prior)):
-            self.rows.append(
-                {"scenario": AS_IT_IS, "attack": name, "trial": trial, "seconds": 0.0, **score(found, done.truth)}
-            )
+    def weakest(self, attack: Attack, who: Adversary, seen: Update) -> str:
+        """Name the first of the registry's adversaries that can run an attack as it is run here, or the set-up's."""
+        used = attack.inputs(who, self.case.held).keys()
+        for adversary in ADVERSARIES:
+            weaker = view(adversary, seen, self.case.model)
+            if not attack.lacking(weaker) and attack.inputs(weaker, self.case.held).keys() == used:
+                return adversary.name
+        return who.name
 
-    def attack(
-        self,
-        attack: Attack,
-        scenario: str,
-        trial: int,
-        seen: Update,
-        view: Adversary,
-        done: Round,
-        models: list[nn.Module],
-    ) -> None:
-        """Run one attack on what the server sees of one trial, and note how it went."""
-        case, key = self.case, (scenario, attack.name)
-        options = case.options(attack, view, self.probes)
-        model: Any = case.attacked
-        if attack.sees == "aggregate":
-            model, options = models, {"batch_size": case.setup.batch_size, "input_shape": case.shape}
-        started = time.perf_counter()
-        try:
-            found = attack(seen, model, adversary=view, **options)
-        except (ValueError, RuntimeError, WithheldParameter) as error:
-            self.failures.setdefault(key, []).append(str(error).strip().split("\n")[0])
-            if trial == 0:
+    def guess(self, number: int, done: Trial) -> None:
+        """Note what somebody gets right who has seen no update."""
+        seed = 2**31 + done.seed  # the labels are drawn from others; 32 bits count
+        helds = [{**self.case.held, "seed": seed + 7919 * k} for k in range(len(done.updates))]
+        for attack in self.guesses:
+            each = [
+                attempt(attack, update, self.case.attacked, PRIOR, held)
+                for update, held in zip(done.updates, helds, strict=True)
+            ]
+            found = [one.found for one in each if one.found is not None]
+            stacked = torch.stack(found) if len(found) == len(each) else None
+            one = next((one for one in each if one.reason), each[0])
+            self.note(AS_IT_IS, number, one._replace(found=stacked, seconds=0.0), done)
+
+    def scenario(self, name: str, remedy: Defence | None, number: int, done: Trial, fished: dict[str, Trial]) -> None:
+        """Run all attacks on the updates of one trial, as the set-up or one remedy has them shared."""
+        case = self.case
+        seen = case.seen(done, remedy)
+        attempts = contest(
+            seen,
+            case.attacked,
+            view(case.setup.attacker, seen, case.model),
+            case.held,
+            attacks=[attack for attack in self.attacks if (name, attack.name) not in self.over],
+            fished={key: (case.seen(trial, remedy), self.sent[key]) for key, trial in fished.items()},
+            clock=time.perf_counter,
+        )
+        for one in attempts:
+            self.note(name, number, one, done)
+
+    def note(self, scenario: str, number: int, one: Attempt, done: Trial) -> None:
+        """Note how one attack went."""
+        key, found, reason = (scenario, one.attack.name), one.found, one.reason
+        if found is not None and found.numel() != done.truth.numel():
+            reason = f"it names the labels of {found.numel() // found.shape[-1]} clients, not of {len(done.truth)}"
+        if found is None or reason:
+            self.failures.setdefault(key, []).append(reason.strip().split("\n")[0])
+            if number == 0:
                 self.over.add(key)
             return
-        seconds = time.perf_counter() - started
-        self.spent[key] += seconds
-        if self.spent[key] > case.setup.seconds / SHARE:
+        self.spent[key] += one.seconds
+        if self.spent[key] > self.case.setup.seconds / SHARE:
             self.over.add(key)
-        found = found.cpu().reshape(done.truth.shape)
-        row = {"scenario": scenario, "attack": attack.name, "trial": trial, "seconds": seconds}
-        self.rows.append({**row, **score(found, done.truth)})
+        row = {"scenario": scenario, "attack": one.attack.name, "trial": number, "seconds": one.seconds}
+        self.rows.append({**row, **score(found.reshape(done.truth.shape), done.truth)})
 
 
 def audit(setup: Setup, *, progress: bool = False) -> Report:
@@ -225,21 +213,29 @@ def audit(setup: Setup, *, progress: bool = False) -> Report:
     started = time.perf_counter()
     case = prepare(setup)
     run = Run(case, progress)
-    with remember_passes(case.attacked):
-        done, seen = run.trials()
-        known = facts(case, seen, done)
+    first = run.trials()
+    seen = case.seen(first)
+    known = facts(case, seen, first)
     rows = pd.DataFrame(run.rows)
-    for attack in run.attacks:
-        complaints = run.failures.get((AS_IT_IS, attack.name))
-        if complaints and attack.name not in set(rows["attack"]):
-            run.untried.append((attack.name, complaints[0]))
-    partly = {
-        name: f"failed in {len(texts)} of its trials: {texts[0]}"
-        for (scenario, name), texts in run.failures.items()
-        if scenario == AS_IT_IS and name in set(rows["attack"])
-    }
-    report = Report(known, rows, tuple(run.scenarios), run.adversaries, tuple(run.untried), BEYOND, partly)
+    partly = {}
+    for (scenario, name), texts in run.failures.items():
+        if scenario == AS_IT_IS and name in set(rows["attack"]):
+            partly[name] = f"failed in {len(texts)} of its trials: {texts[0]}"
+        elif scenario == AS_IT_IS:
+            run.untried.append((name, texts[0]))
+    guesses = tuple(attack.name for attack in run.guesses if attack.name in set(rows["attack"]))
+    report = Report(
+        facts=known,
+        rows=rows,
+        guesses=guesses,
+        scenarios=(AS_IT_IS, *run.remedies),
+        left_out=tuple(run.left_out),
+        adversaries=run.adversaries,
+        untried=tuple(run.untried),
+        beyond=BEYOND,
+        partly=partly,
+    )
     if setup.images:
-        report.images = invert_once(case, done, seen, report)
+        report.images = invert_once(case, first, seen, report.ranking())
     report.facts["seconds"] = time.perf_counter() - started
     return report

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedleak.data import Images
 from fedleak.data.embedded import synthetic
+from fedleak.data.images import refuse_negative
 
 SYNTHETIC = 2000
 """Synthetic samples, or 40 a class if that is more."""
@@ -14,13 +15,19 @@ SYNTHETIC = 2000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Samples(Images):
-    """Labelled samples ``[N, ...]`` of any shape and range: `Images` without its rules for pixels."""
+    """Labelled samples ``[N, ...]`` of any shape and range, or tokens ``[N, L]``: `Images` without rules for pixels."""
 
     def __post_init__(self) -> None:
         if self.x.dim() < 2 or len(self.x) != len(self.y) or self.y.dim() != 1 or len(self.y) == 0:
             raise ValueError(f"data are x [N, ...] and y [N], got {list(self.x.shape)} and {list(self.y.shape)}")
-        if not self.x.is_floating_point() or self.y.is_floating_point() or self.y.dtype == torch.bool:
-            raise ValueError(f"data are x of floats and y of whole numbers, got {self.x.dtype} and {self.y.dtype}")
+        tokens = self.x.dtype == torch.int64 and self.x.dim() == 2
+        if not (tokens or self.x.is_floating_point()) or self.y.is_floating_point() or self.y.dtype == torch.bool:
+            raise ValueError(
+                "data are x of floats, or of tokens (int64 [N, L]), and y of whole numbers, "
+                f"got {self.x.dtype} {list(self.x.shape)} and {self.y.dtype}"
+            )
+        if tokens:
+            refuse_negative(self.x, "data")
         if not torch.isfinite(self.x).all():
             raise ValueError("the data's x hold NaN or infinite entries")
         if self.y.min() < 0 or self.y.max() >= self.n_classes:
@@ -30,8 +37,12 @@ class Samples(Images):
             )
 
 
-def samples(data: Images | tuple[Tensor, Tensor] | None, shape: tuple[int, ...], n_classes: int, seed: int) -> Samples:
+def samples(
+    data: Images | tuple[Tensor, Tensor] | None, shape: tuple[int, ...], n_classes: int, seed: int, words: int = 0
+) -> Samples:
     """Return the data as `Samples` of the model's classes, on the CPU; synthetic ones where there are none.
+
+    Synthetic samples of a model that knows `words` tokens are random texts.
 
     Raises
     ------
@@ -40,24 +51,32 @@ def samples(data: Images | tuple[Tensor, Tensor] | None, shape: tuple[int, ...],
     """
     if data is None:
         count = max(SYNTHETIC, 40 * n_classes)
+        about = ("synthetic", "train", False, "made by fedleak", "none")
+        if words:
+            texts = torch.randint(words, (count, *shape), generator=torch.Generator().manual_seed(seed))
+            return Samples(texts, torch.arange(count) % n_classes, _numbered(0, n_classes), *about)
         picture = (
             shape if len(shape) == 3 else (1, *shape) if len(shape) == 2 else (1, 1, int(torch.Size(shape).numel()))
         )
         x, y, names = synthetic("train", picture, n_classes, count, seed)
-        return Samples(x.view(count, *shape), y, names, "synthetic", "train", False, "made by fedleak", "none")
+        return Samples(x.view(count, *shape), y, names, *about)
     if isinstance(data, Images):
-        names = (*data.classes, *(f"class {c}" for c in range(data.n_classes, n_classes)))[:n_classes]
+        names = (*data.classes, *_numbered(data.n_classes, n_classes))[:n_classes]
         found = (data.x, data.y, names, data.name, data.split, data.subset, data.source, data.licence)
     else:
         if not (isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(t, Tensor) for t in data)):
             raise ValueError(f"data are Images or a pair of tensors (x, y), not {type(data).__name__}")
-        names = tuple(f"class {c}" for c in range(n_classes))
+        names = _numbered(0, n_classes)
         found = (data[0], data[1], names, "given", "given", False, "given by the user", "the user's")
     x, y, *rest = found
     given = Samples(x.detach().cpu(), y.detach().cpu().long() if not y.is_floating_point() else y, *rest)  # type: ignore[arg-type]
     if given.x.shape[1:] != torch.Size(shape):
         raise ValueError(f"the data are of shape {tuple(given.x.shape[1:])}, the model's inputs of shape {shape}")
     return given
+
+
+def _numbered(first: int, end: int) -> tuple[str, ...]:
+    return tuple(f"class {c}" for c in range(first, end))
 
 
 def divide(pool: Samples, each: int, seed: int) -> tuple[Samples, Samples]:

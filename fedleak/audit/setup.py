@@ -6,9 +6,8 @@ from functools import cached_property
 
 from torch import Tensor, nn
 
-from fedleak.attacks.registry import ADVERSARIES, WITH_AUXILIARY, Adversary
-from fedleak.data import SCHEMES as COMPOSITIONS
-from fedleak.data import Images
+from fedleak.attacks.registry import WITH_AUXILIARY, Adversary, adversary_of
+from fedleak.data import COMPOSITIONS, Images
 from fedleak.federated import Scheme
 from fedleak.federated.algorithms import SCHEMES
 from fedleak.federated.defences import Defence
@@ -24,11 +23,12 @@ class Setup:
     Parameters
     ----------
     model
-        A classifier whose outputs are those of its last `nn.Linear`, or a function without arguments that makes one. It
-        is copied, and used with its weights and in its mode (training or evaluation); frozen parameters
+        A classifier whose outputs are those of an `nn.Linear`, or a function without arguments that makes one. It is
+        copied, and used with its weights and in its mode (training or evaluation); frozen parameters
         (``requires_grad=False``) are neither trained nor shared.
     shape
-        Shape of one input, say ``(3, 32, 32)``; by default that of the data, or what the model tells.
+        Shape of one input, say ``(3, 32, 32)``, or ``(L,)`` of a text; by default that of the data, or what the model
+        tells.
     batch_size
         Samples of a local step, B.
     algorithm
@@ -40,11 +40,12 @@ class Setup:
         Instances of the classes of `fedleak.federated.defences` and `.restricted`, applied one after the other to what
         a client shares; or functions with the same signature.
     data
-        Labelled samples: `fedleak.data.Images`, or a pair of tensors ``(x [N, ...], y [N])``. Half of them are the
+        Labelled samples: `fedleak.data.Images`, or a pair of tensors ``(x [N, ...], y [N])``; texts are tokens,
+        int64 ``[N, L]``. Half of them are the
         clients', of the other half the adversary may have some. By default synthetic ones of the right shape.
     composition
-        Labels of a batch: one of `fedleak.data.SCHEMES`, or ``"data"``: drawn as often as they are in the data. The
-        default is a client whose data are skewed: half of one class, a quarter of another, the rest of any.
+        Labels of a batch: one of `fedleak.data.COMPOSITIONS`, or ``"data"``: drawn as often as they are in the data.
+        The default is a client whose data are skewed: half of one class, a quarter of another, the rest of any.
     adversary
         Who attacks: one of `fedleak.attacks.registry.ADVERSARIES` or its name; by default whoever can do most.
     clients
@@ -129,13 +130,7 @@ class Setup:
             if self.clients == 1:
                 return WITH_AUXILIARY
             return Adversary("malicious server with auxiliary data", WITH_AUXILIARY.has, "aggregate", "malicious")
-        if isinstance(chosen, str):
-            named = {adversary.name: adversary for adversary in ADVERSARIES}
-            if chosen not in named:
-                raise ValueError(f"unknown adversary {chosen!r}; there are: {', '.join(map(repr, named))}")
-            chosen = named[chosen]
-        if not isinstance(chosen, Adversary):
-            raise ValueError(f"adversary is an Adversary of fedleak.attacks.registry or its name, not {chosen!r}")
+        chosen = adversary_of(chosen)
         if chosen.sees == "aggregate" and self.clients == 1:
             raise ValueError(f"the adversary {chosen.name!r} sees an aggregate: say of how many clients, clients=10")
         return chosen if self.clients == 1 else Adversary(chosen.name, chosen.has, "aggregate", chosen.server)

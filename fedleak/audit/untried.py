@@ -1,6 +1,6 @@
 """What an audit leaves out, and why: one attack after the other, and what no attack of the package covers."""
 
-from fedleak.attacks.registry import Attack
+from fedleak.attacks.registry import Attack, get
 from fedleak.audit.setup import Setup
 
 BEYOND = (
@@ -21,23 +21,20 @@ BEYOND = (
 """Of every audit."""
 
 
-def image_attack(setup: Setup) -> str:
-    """Return the name of the one image attack that is run if it is asked for: of one local step, or of several."""
-    return "InvG" if setup.steps == 1 else "AGIC"
+def image_attack(setup: Setup) -> Attack:
+    """Return the one image attack that is run if it is asked for: of one local step, or of several."""
+    return get("InvG" if setup.steps == 1 else "AGIC")
 
 
 def excluded(attack: Attack, setup: Setup) -> str:
     """Return why an attack is not tried whatever the adversary has; "" if it is tried."""
     if attack.sees == "aggregate" and setup.clients == 1:
         return "it is made for secure aggregation; here every update is seen by itself"
-    if attack.name == "MANDRAKE":
-        return "the server would have to send another architecture, with a module in front of the model"
-    if attack.name == "EludingSA":
-        return "it ends in an image inversion, which is not tried under secure aggregation"
-    if attack.name == "DLG (labels)":
-        return "it optimises images for every update, which takes minutes each"
-    if attack.goal == "images" and not setup.images:
-        return "it applies, but an inversion takes minutes an update; ask for a short one with images=SECONDS"
-    if attack.goal == "images" and attack.name != image_attack(setup):
-        return f"one image attack is run, {image_attack(setup)}"
-    return ""
+    if attack.apart:
+        return attack.apart
+    if attack.goal == "images":
+        if not setup.images:
+            return "it applies, but an inversion takes minutes an update; ask for a short one with images=SECONDS"
+        chosen = image_attack(setup)
+        return "" if attack == chosen else f"one image attack is run, {chosen.name}"
+    return "a recovery takes minutes, too long for every update" if attack.cost == "minutes" else ""

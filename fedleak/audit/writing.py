@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from markdown_it import MarkdownIt
 
+from fedleak.audit.findings import Findings
 from fedleak.audit.page import PAGE
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedleak.audit.report import Report
 
 WHO = {
     "shared gradients": "whoever reads the updates",
@@ -53,14 +53,14 @@ def _with_interval(row: "pd.Series") -> str:
     return f"{percent(row['iacc'])} [{100 * row['iacc_low']:.0f}, {100 * row['iacc_high']:.0f}]"
 
 
-def _floor(report: "Report") -> tuple[str, float]:
-    """Return the better of the two guesses and what it gets right."""
-    guesses = report.table[~report.table["attack"].isin(report.ranking()) & report.table["applies"]]
+def _floor(report: Findings) -> tuple[str, float]:
+    """Return the best guess and what it gets right."""
+    guesses = report.table[report.table["attack"].isin(report.guesses)]
     best = guesses.loc[guesses["iacc"].astype(float).idxmax()]
     return best["attack"], best["iacc"]
 
 
-def what(report: "Report") -> str:
+def what(report: Findings) -> str:
     """Say what leaks."""
     (guess, floor), known, names = _floor(report), report.facts, report.ranking()
     leaking = report.table[report.table["leaks"]]
@@ -86,7 +86,7 @@ def what(report: "Report") -> str:
     return text + " " + _images(report)
 
 
-def _images(report: "Report") -> str:
+def _images(report: Findings) -> str:
     found = report.images
     if found is None:
         lacks = report.facts["inversions_lack"]
@@ -101,7 +101,7 @@ def _images(report: "Report") -> str:
     )
 
 
-def whom(report: "Report") -> str:
+def whom(report: Findings) -> str:
     """Say to whom it leaks, from the weakest adversary up."""
     steps = [
         f"{WHO.get(name, name).format(**report.facts)}: {_with_interval(row)} ({row['attack']})"
@@ -114,7 +114,7 @@ def whom(report: "Report") -> str:
     return text[0].upper() + text[1:]
 
 
-def remedy(report: "Report") -> str:
+def remedy(report: Findings) -> str:
     """Say what was measured to reduce it, the most effective first."""
     guess, floor = _floor(report)
     if report.table["n"].max() < ENOUGH:
@@ -134,6 +134,11 @@ def remedy(report: "Report") -> str:
             "cheats with its models is told by an audit with clients=10."
         )
     return text
+
+
+def headline(report: Findings) -> tuple[str, str, str]:
+    """Return three sentences: what leaks, to whom, and what would reduce it."""
+    return what(report), whom(report), remedy(report)
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
@@ -157,11 +162,11 @@ def _rate(row: "pd.Series", metric: str) -> str:
     return f"{row[metric]:.2f} [{row[f'{metric}_low']:.2f}, {row[f'{metric}_high']:.2f}]"
 
 
-def markdown(report: "Report", figure: str, level: int) -> str:
+def markdown(report: Findings, figure: str, level: int) -> str:
     """Return the report as Markdown; see `Report.to_markdown`."""
     facts, mark = report.facts, "#" * (level + 1)
     lines = [f"{'#' * level} What the updates of {_escaped(facts['name'])} give away", ""]
-    lines += [f"- **{word}.** {_escaped(text)}" for word, text in zip(WORDS, report.headline(), strict=True)]
+    lines += [f"- **{word}.** {_escaped(text)}" for word, text in zip(WORDS, headline(report), strict=True)]
     lines += ["", f"{mark} What was audited", "", *_facts(report), ""]
     lines += [f"{mark} What each attack recovers", ""]
     if figure:
@@ -192,7 +197,7 @@ def markdown(report: "Report", figure: str, level: int) -> str:
             ),
         ),
         "",
-        "Means with 95 % intervals over n updates. Bold: better than both guesses on the same updates. The prior-only "
+        "Means with 95 % intervals over n updates. Bold: better than every guess on the same updates. The prior "
         "guess knows how often each label occurs, and nothing of the update. The probes and auxiliary data are "
         "the same for all updates; what they give is computed once, in the first recovery.",
         "",
@@ -203,12 +208,12 @@ def markdown(report: "Report", figure: str, level: int) -> str:
     ]
     lines += [
         _table(
-            ["On top of the set-up", "Best attack left", "Labels right (iAcc)", "Prior-only guess", "n"],
+            ["On top of the set-up", "Best attack left", "Labels right (iAcc)", "Best guess", "n"],
             (
                 [
                     row["remedy"],
                     _escaped(row["attack"]),
-                    *((_rate(row, "iacc"), f"{row['prior_guess']:.2f}") if row["n"] else "––"),
+                    *((_rate(row, "iacc"), f"{row['guess']:.2f}") if row["n"] else "––"),
                     row["n"],
                 ]
                 for _, row in report.remedies.iterrows()
@@ -216,6 +221,8 @@ def markdown(report: "Report", figure: str, level: int) -> str:
         ),
         "",
         "Each remedy was put on the same updates. The best of many attacks is shown, so it leans a little upwards.",
+        "",
+        *(f"- {_escaped(name)}: not measured ({_escaped(why)})." for name, why in report.left_out),
         "",
         f"{mark} What was not tried",
         "",
@@ -235,7 +242,7 @@ def _grouped(reasons: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(", ".join(names), why) for why, names in found.items()]
 
 
-def _facts(report: "Report") -> list[str]:
+def _facts(report: Findings) -> list[str]:
     f = report.facts
     shape = " × ".join(map(str, f["shape"]))
     local = "the gradient of one batch"
@@ -266,7 +273,7 @@ def _facts(report: "Report") -> list[str]:
     return lines
 
 
-def alt(report: "Report") -> str:
+def alt(report: Findings) -> str:
     """Say in words what the figure shows."""
     guess, floor = _floor(report)
     names = report.table.set_index("attack")
@@ -274,14 +281,11 @@ def alt(report: "Report") -> str:
     return f"Share of the labels named right: {', '.join(values) or 'none'}; {guess} {floor:.2f}."
 
 
-def html(report: "Report") -> str:
-    """Return the report as one page; its text is the Markdown's, its figure inline."""
-    from fedleak.audit import drawing
-
+def html(report: Findings, drawn: str) -> str:
+    """Return the report as one page; its text is the Markdown's, its figure, as SVG, inline."""
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(report, "FIGURE", 1))
     image = re.search(r'<p><img src="FIGURE" alt="([^"]*)" ?/?></p>', body)
     assert image is not None
-    drawn = drawing.svg(report.figure())
     drawn = drawn[drawn.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{image[1]}" ', 1)
     body = body.replace(image[0], f'<figure tabindex="0">{drawn}</figure>')
     body = body.replace("<table>", '<div class="wide" tabindex="0" role="region" aria-label="table"><table>')

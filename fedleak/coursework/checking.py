@@ -6,9 +6,12 @@ from types import ModuleType
 from typing import Any
 
 from fedleak.coursework import wire
-from fedleak.coursework.assignment import Assignment, Result, Trouble, run_check
-from fedleak.coursework.checks import ASSIGNMENTS
-from fedleak.coursework.worker import answer, load
+from fedleak.coursework.assignment import Assignment, Result, run_check
+from fedleak.coursework.checks import agic, defences, gdbr, lia_sa, llg, rlu
+from fedleak.coursework.worker import answer, load, value_of
+
+ASSIGNMENTS = {module.ASSIGNMENT.name: module.ASSIGNMENT for module in (llg, lia_sa, rlu, gdbr, agic, defences)}
+"""By name, in the book's order."""
 
 
 def assignment(name: str) -> Assignment:
@@ -35,14 +38,6 @@ class Local:
     def __call__(self, function: str, *arguments: Any) -> Any:
         """Run a function, or raise `Trouble`."""
         return value_of(answer(self.module, self.path, function, wire.plain(arguments)))
-
-
-def value_of(reply: Mapping[str, Any]) -> Any:
-    """Return what a function returned, or raise what it did instead as `Trouble`."""
-    if reply.get("status") == "returned":
-        return reply.get("value")
-    status = "not written" if reply.get("status") == "not written" else "error"
-    raise Trouble(str(reply.get("message", ""))[:300], status=status)
 
 
 def check(

@@ -1,147 +1,37 @@
-"""Grade a folder of submissions: every one in a process of its own, with a time limit.
+"""Grade a folder of submissions: pytest runs the checks on each, in a process with a time limit.
 
-The submission's process answers calls, no more. Inputs, comparisons and points stay in the grader's process, so that a
-submission can only change its answers. What this does not protect against: the processes run as the same user, so that
-a malicious submission can read and write that user's files, use the network, or leave processes behind. For
-submissions from strangers run the grader in a container without network.
+Inputs, comparisons and points stay in pytest's process. The submission's functions run in others, a new one for every
+call, so that a submission can only change its answers. What this does not protect against: the processes run as the
+same user, so that a malicious submission can read and write that user's files, use the network, or leave processes
+behind. For submissions from strangers run the grader in a container without network.
 """
 
 import contextlib
 import csv
+import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 import fedleak
-from fedleak.coursework import wire
-from fedleak.coursework.assignment import Assignment, Outcome, Result, Trouble, run_check
-from fedleak.coursework.checking import assignment, value_of
-from fedleak.coursework.checks import ASSIGNMENTS
+from fedleak import files
+from fedleak.coursework.assignment import Assignment, Outcome, Result
+from fedleak.coursework.checking import ASSIGNMENTS, assignment
 
 TIMEOUT = 120.0
 """Seconds that a submission may take, for all checks together."""
-SHARE = 1 / 2
-"""What one check may take of it: a function that never returns does not cost the points of the others."""
-START = 300.0
-"""Seconds for the interpreter and PyTorch to start; they do not count."""
-_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT", "FEDLEAK_DATA")
+OURS = 300.0
+"""Seconds for what is not the submission's time: PyTorch's start, and what the checks themselves compute."""
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "FEDLEAK_DATA")
 FIXED = ("student", "assignment", "points", "max", "seconds", "error")
-
-
-class Remote:
-    """A submission in a process of its own, in an empty folder; a `Student`.
-
-    Parameters
-    ----------
-    path
-        The file.
-    limit
-        Seconds, from the moment at which the file is imported.
-    """
-
-    def __init__(self, path: Path, limit: float):
-        self.path, self.limit = path, limit
-        self.left, self.share = limit, limit * SHARE
-        self.broken = ""
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def next_check(self) -> None:
-        """Begin a check: it has its own share of the time."""
-        self.share = self.limit * SHARE
-
-    def __call__(self, function: str, *arguments: Any) -> Any:
-        """Run a function of the submission, or raise `Trouble`; after a crash the process is started anew."""
-        if self.process is None:
-            self.start()
-        if self.broken:
-            raise Trouble(self.broken, status="error")
-        wanted = {"function": function, "arguments": wire.plain(arguments)}
-        reply = self.timed(lambda deadline: self.exchange(wanted, deadline), f"`{function}`")
-        return value_of(reply if isinstance(reply, dict) else {})
-
-    def exchange(self, message: Any, deadline: float) -> Any:
-        """Send a message and receive the answer."""
-        wire.send(self.link, message, deadline)
-        return wire.receive(self.link, deadline)
-
-    def timed(self, action: Callable[[float], Any], what: str) -> Any:
-        """Do something with the process on the submission's time; stop the process if that fails."""
-        begun, allowed = time.monotonic(), min(self.left, self.share)
-        try:
-            try:
-                return action(begun + allowed)
-            finally:
-                spent = time.monotonic() - begun
-                self.left, self.share = self.left - spent, self.share - spent
-        except TimeoutError:
-            self.stop()
-            raise Trouble(
-                f"{what} was stopped after {allowed:.3g} s", "is there a loop without end?", "stopped"
-            ) from None
-        except wire.Closed as closed:
-            code = self.stop()
-            raise Trouble(f"{what} ended the process ({closed}, exit code {code})", status="stopped") from None
-
-    def start(self) -> None:
-        """Start the process and import the submission; what goes wrong here goes wrong in every check."""
-        if self.broken:
-            return
-        ours, theirs = socket.socketpair()
-        self.link = ours
-        self.folder = Path(tempfile.mkdtemp(prefix="fedleak-"))
-        shutil.copyfile(self.path, self.folder / self.path.name)
-        home = {"HOME": str(self.folder), "TMPDIR": str(self.folder), "MPLCONFIGDIR": str(self.folder)}
-        package = {"PYTHONPATH": str(Path(fedleak.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
-        package["OMP_NUM_THREADS"] = "1"
-        command = [sys.executable, "-P", "-m", "fedleak.coursework.worker", str(theirs.fileno()), self.path.name]
-        self.process = subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env={name: os.environ[name] for name in _PASSED_ON if name in os.environ} | home | package,
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        theirs.close()
-        try:
-            wire.receive(self.link, time.monotonic() + START)
-        except (TimeoutError, wire.Closed):
-            self.stop()
-            raise RuntimeError(
-                "the process for submissions does not start; try `python -m fedleak.coursework.worker`"
-            ) from None
-        try:
-            reply = self.timed(lambda deadline: wire.receive(self.link, deadline), "importing the file")
-        except Trouble as trouble:
-            self.broken = trouble.message
-            raise
-        if not isinstance(reply, dict) or reply.get("status") != "ready":
-            self.broken = str(reply.get("message", ""))[:300] if isinstance(reply, dict) else "no answer"
-            self.stop()
-
-    def stop(self) -> int | None:
-        """Kill the process and what it has started, and remove its folder; return the exit code."""
-        if self.process is None:
-            return None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.link.close()
-            self.process.wait(0.2)  # a process that has ended keeps its own exit code
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        code = self.process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.process = None
-        return code
 
 
 class Submission(NamedTuple):
@@ -185,22 +75,76 @@ def submissions(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
 
 
 def grade_one(submission: Submission, timeout: float = TIMEOUT, seed: int = 0) -> tuple[Result, float]:
-    """Run all checks on a submission in a process of its own; return the result and the seconds that it took."""
-    name, checks = submission.assignment.name, submission.assignment.checks
+    """Run all checks on a submission with pytest; return the result and the seconds that the submission took."""
+    name = submission.assignment.name
     if not submission.path.is_file():
-        message = f"{submission.path.name} is missing"
-        return Result(name, tuple(Outcome(check, "missing", message) for check in checks)), 0.0
-    student, outcomes = Remote(submission.path, timeout), []
+        notebook = submission.path.with_suffix(".ipynb")
+        there = f"; a notebook {notebook.name} is there: export it as Python" if notebook.is_file() else ""
+        return _same(submission.assignment, "missing", f"{submission.path.name} is missing{there}"), 0.0
+    with tempfile.TemporaryDirectory(prefix="fedleak-", ignore_cleanup_errors=True) as made:
+        own = Path(made, "own")
+        own.mkdir()
+        try:
+            shutil.copyfile(submission.path, own / submission.path.name)
+        except OSError as error:
+            message = f"{submission.path.name} cannot be read: {error.strerror}"
+            return _same(submission.assignment, "error", message), 0.0
+        package = Path(made, "package", "fedleak")  # a submission that deletes the checks deletes its own copy
+        shutil.copytree(Path(fedleak.__file__).parent, package)
+        asked = {"assignment": name, "file": str(own / submission.path.name), "timeout": timeout, "seed": seed}
+        report = Path(made, "report.xml")
+        ended = _pytest(asked, own, package.parent, report)
+        if ended:
+            return _same(submission.assignment, "stopped", ended), timeout
+        return _read(report, submission.assignment)
+
+
+def _pytest(asked: dict[str, Any], folder: Path, package: Path, report: Path) -> str:
+    """Run the checks in a process, kill it and what it has started, and return why there is no report, if so."""
+    command = [sys.executable, "-m", "pytest", "--pyargs", "fedleak.coursework.suite", f"--junit-xml={report}"]
+    command += ["-o", "junit_family=xunit1", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(folder)]
+    environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
+    environment |= dict.fromkeys(("HOME", "TMPDIR", "MPLCONFIGDIR"), str(report.parent))
+    environment |= {"PYTHONPATH": str(package), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1", "FEDLEAK_GRADE": json.dumps(asked)}
+    limit = asked["timeout"] + OURS
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
-        for check in checks:
-            student.next_check()
-            if student.left <= 0:
-                outcomes.append(Outcome(check, "stopped", f"the time limit of {timeout:g} s is used up"))
-            else:
-                outcomes.append(run_check(check, student, seed))
+        code = process.wait(limit)
+    except subprocess.TimeoutExpired:
+        return f"the checks were stopped after {limit:g} s"
     finally:
-        student.stop()
-    return Result(name, tuple(outcomes)), timeout - student.left
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return "" if code in (0, 1) and report.is_file() else f"the checks were ended from outside (exit code {code})"
+
+
+def _read(report: Path, made: Assignment) -> tuple[Result, float]:
+    """Return what pytest's report says, and the seconds that the submission took."""
+    cases = {
+        case.get("name"): {entry.get("name"): entry.get("value", "") for entry in case.iter("property")}
+        for case in ElementTree.parse(report).iter("testcase")
+    }
+    found = [cases.get(f"test_check[{check.name}]", {}) for check in made.checks]
+    outcomes = (
+        Outcome(check, entry.get("status", "stopped"), entry.get("message", ""), entry.get("hint", ""))
+        for check, entry in zip(made.checks, found, strict=True)
+    )
+    return Result(made.name, tuple(outcomes)), sum(float(entry.get("seconds", 0)) for entry in found)
+
+
+def _same(made: Assignment, status: str, message: str) -> Result:
+    """Return the result of a submission all of whose checks end in the same way."""
+    return Result(made.name, tuple(Outcome(check, status, message) for check in made.checks))
 
 
 def row_of(submission: Submission, result: Result, seconds: float) -> dict[str, Any]:
@@ -251,15 +195,15 @@ def grade(
     Raises
     ------
     ValueError, FileNotFoundError
-        See `submissions`; for a time limit that is not positive.
+        See `submissions`; for a time limit that is not positive, and without pytest.
     """
+    if find_spec("pytest") is None:
+        raise ValueError("grading needs pytest: pip install 'fedleak[coursework]'")
     if not timeout > 0:
         raise ValueError(f"the time limit is a positive number of seconds, got {timeout:g}")
     found = submissions(folder, only)
     graded = dict.fromkeys(s.assignment.name for s in found)
     columns = [*FIXED, *(f"{name}.{check.name}" for name in graded for check in ASSIGNMENTS[name].checks)]
-    if feedback:
-        feedback.mkdir(parents=True, exist_ok=True)
     with out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
@@ -270,5 +214,5 @@ def grade(
             file.flush()
             if feedback:
                 text = feedback / f"{submission.student}_{submission.assignment.name}.txt"
-                text.write_text(f"{result}\n", encoding="utf-8")
+                files.write_text(text, f"{result}\n")
             yield row

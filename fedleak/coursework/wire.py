@@ -1,22 +1,14 @@
-"""Messages between the grader and a submission's process: tensors and plain values, never pickled objects."""
+"""Values between the checks and a submission's process: tensors and plain values, never pickled objects."""
 
 import io
-import socket
-import struct
-import time
 from typing import Any
 
 import torch
 
 LIMIT = 64 * 2**20
-"""Largest message, in bytes."""
+"""Largest answer, in bytes."""
 LARGEST, ENTRIES = 5_000_000, 100_000
 """Most entries of a tensor, and of lists and dictionaries in all."""
-_SIZE = struct.Struct("!Q")
-
-
-class Closed(Exception):
-    """The other side is gone, or has sent something that is no message."""
 
 
 def encode(value: Any) -> bytes:
@@ -37,13 +29,13 @@ def decode(data: bytes) -> Any:
 
     Raises
     ------
-    Closed
+    ValueError
         If the bytes are not what `encode` writes.
     """
     try:
         return plain(torch.load(io.BytesIO(data), weights_only=True))
     except Exception as error:
-        raise Closed("no readable answer") from error
+        raise ValueError("no readable answer") from error
 
 
 def plain(value: Any, _left: list[int] | None = None) -> Any:
@@ -74,64 +66,3 @@ def plain(value: Any, _left: list[int] | None = None) -> Any:
     if type(value).__module__ == "numpy":
         return value.item() if getattr(value, "ndim", 1) == 0 else torch.from_numpy(value.copy())
     raise TypeError(f"expected tensors, numbers, text, lists or dictionaries, got a {type(value).__name__}")
-
-
-def send(link: socket.socket, value: Any, deadline: float | None = None) -> None:
-    """Send a value.
-
-    Raises
-    ------
-    Closed
-        If the other side is gone.
-    TimeoutError
-        After the deadline (on the clock of `time.monotonic`).
-    """
-    data = encode(value)
-    link.settimeout(_left(deadline))
-    try:
-        link.sendall(_SIZE.pack(len(data)) + data)
-    except TimeoutError:
-        raise
-    except OSError as error:
-        raise Closed("the process is gone") from error
-
-
-def receive(link: socket.socket, deadline: float | None = None) -> Any:
-    """Receive a value.
-
-    Raises
-    ------
-    Closed
-        If the other side is gone, or has sent something else.
-    TimeoutError
-        After the deadline, also if the message has begun by then.
-    """
-    (size,) = _SIZE.unpack(_exactly(link, _SIZE.size, deadline))
-    if size > LIMIT:
-        raise Closed(f"an answer of more than {LIMIT >> 20} MiB")
-    return decode(_exactly(link, size, deadline))
-
-
-def _exactly(link: socket.socket, size: int, deadline: float | None) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        link.settimeout(_left(deadline))
-        try:
-            piece = link.recv(min(size - len(data), 2**20))
-        except TimeoutError:
-            raise
-        except OSError as error:
-            raise Closed("the process is gone") from error
-        if not piece:
-            raise Closed("the process is gone")
-        data += piece
-    return bytes(data)
-
-
-def _left(deadline: float | None) -> float | None:
-    if deadline is None:
-        return None
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left

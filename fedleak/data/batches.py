@@ -1,6 +1,6 @@
 """What a client's batch holds: the composition of its labels, and images drawn to fit them.
 
-Both are vectorised over trials. Another composition is one more function in `SCHEMES`.
+Both are vectorised over trials. Another composition is one more function in `COMPOSITIONS`.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from fedleak.data.images import Images
 
-Scheme = Callable[[int, int, int, int, Generator], Tensor]
+Composition = Callable[[int, int, int, int, Generator], Tensor]
 """From (batch_size, n_classes, trials, steps, generator) to int64 labels [trials, steps, batch_size]."""
 
 
@@ -54,7 +54,7 @@ def subclassed(batch_size: int, n_classes: int, trials: int, steps: int, generat
     return order.gather(1, chosen).view(trials, steps, batch_size)
 
 
-SCHEMES: dict[str, Scheme] = {
+COMPOSITIONS: dict[str, Composition] = {
     "balanced": balanced,
     "unbalanced": unbalanced,
     "single": single,
@@ -64,7 +64,7 @@ SCHEMES: dict[str, Scheme] = {
 
 
 def compose(
-    scheme: str,
+    composition: str,
     batch_size: int,
     n_classes: int,
     trials: int,
@@ -75,14 +75,14 @@ def compose(
 
     Parameters
     ----------
-    scheme : str
-        One of `SCHEMES`.
+    composition : str
+        One of `COMPOSITIONS`.
     batch_size, n_classes, trials : int
         At least 1 each.
     generator : torch.Generator
         Decides the labels, and the device they are on.
     steps : int, optional
-        The local steps of FedAvg, a batch each; what a scheme fixes for a client holds in all its steps.
+        The local steps of FedAvg, a batch each; what a composition fixes for a client holds in all its steps.
         Without it there is one batch a trial and no axis for the steps.
 
     Returns
@@ -92,15 +92,15 @@ def compose(
     Raises
     ------
     ValueError
-        If the scheme is unknown, or a size is below 1.
+        If the composition is unknown, or a size is below 1.
     """
-    if scheme not in SCHEMES:
-        raise ValueError(f"unknown batch composition {scheme!r}; there are: {', '.join(SCHEMES)}")
+    if composition not in COMPOSITIONS:
+        raise ValueError(f"unknown batch composition {composition!r}; there are: {', '.join(COMPOSITIONS)}")
     sizes = {"batch_size": batch_size, "n_classes": n_classes, "trials": trials}
     for what, size in (sizes | ({} if steps is None else {"steps": steps})).items():
         if size < 1:
             raise ValueError(f"{what} must be at least 1, not {size}")
-    labels = SCHEMES[scheme](batch_size, n_classes, trials, 1 if steps is None else steps, generator)
+    labels = COMPOSITIONS[composition](batch_size, n_classes, trials, 1 if steps is None else steps, generator)
     return labels[:, 0] if steps is None else labels
 
 

@@ -1,4 +1,4 @@
-"""A labelled set of images, and the class-stratified ways to divide one."""
+"""A labelled set of images or texts, and the class-stratified ways to divide one."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Images:
-    """Labelled images of one data set and split.
+    """Labelled images of one data set and split, or texts as tokens.
 
     Attributes
     ----------
-    x : float32 tensor [N, C, H, W]
-        Pixels in [0, 1]; normalisation is the model's business.
+    x : float32 tensor [N, C, H, W] or int64 tensor [N, L]
+        Pixels in [0, 1], normalisation is the model's business; or tokens, none negative.
     y : int64 tensor [N]
         Labels in [0, n_classes).
     classes : tuple of str
@@ -47,8 +47,11 @@ class Images:
     licence: str
 
     def __post_init__(self) -> None:
-        if self.x.ndim != 4 or self.x.dtype != torch.float32:
-            raise ValueError(f"{self.name}: x must be float32 [N, C, H, W], not {self.x.dtype} {list(self.x.shape)}")
+        if (self.x.ndim, self.x.dtype) not in ((4, torch.float32), (2, torch.int64)):
+            raise ValueError(
+                f"{self.name}: x must be pixels, float32 [N, C, H, W], or tokens, int64 [N, L], "
+                f"not {self.x.dtype} {list(self.x.shape)}"
+            )
         if self.y.ndim != 1 or self.y.dtype != torch.int64:
             raise ValueError(f"{self.name}: y must be int64 [N], not {self.y.dtype} {list(self.y.shape)}")
         if len(self.x) != len(self.y):
@@ -57,8 +60,10 @@ class Images:
             raise ValueError(f"{self.name}: no class names; expected at least one")
         if len(self.y) == 0:
             return
+        if not self.x.is_floating_point():
+            refuse_negative(self.x, self.name)
         # NaN fails both comparisons, so it is refused here too.
-        if self.x.numel() and not (self.x.min() >= 0 and self.x.max() <= 1):
+        elif self.x.numel() and not (self.x.min() >= 0 and self.x.max() <= 1):
             raise ValueError(
                 f"{self.name}: pixels must be in [0, 1], found [{self.x.min().item():g}, {self.x.max().item():g}]"
             )
@@ -74,10 +79,9 @@ class Images:
         return len(self.classes)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of one image."""
-        _, channels, height, width = self.x.shape
-        return channels, height, width
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height and width of one image; the length of a text."""
+        return tuple(self.x.shape[1:])
 
     @cached_property
     def digest(self) -> str:
@@ -151,6 +155,12 @@ class Images:
     def to(self, device: str | torch.device) -> "Images":
         """Return the same images on a device."""
         return replace(self, x=self.x.to(device), y=self.y.to(device))
+
+
+def refuse_negative(tokens: Tensor, name: str) -> None:
+    """Refuse negative tokens, int64 [N, L], with a `ValueError`."""
+    if tokens.numel() and tokens.min() < 0:
+        raise ValueError(f"{name}: tokens must not be negative, found {int(tokens.min())}: pad with a token of its own")
 
 
 def stratified_choice(labels: np.ndarray, count: int, seed: int) -> np.ndarray:

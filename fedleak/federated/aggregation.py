@@ -26,7 +26,7 @@ from torch import Tensor
 from fedleak.federated.field import PRIME, FixedPoint, add, subtract
 from fedleak.federated.update import Update
 
-__all__ = ["Client", "FixedPoint", "Round", "plain_sum", "run_protocol", "secure_sum"]
+__all__ = ["FixedPoint", "Party", "Transcript", "plain_sum", "run_protocol", "secure_sum"]
 
 Entropy = Callable[[int], bytes]
 """``entropy(n)``: n random bytes."""
@@ -47,7 +47,7 @@ def derive(secret: bytes, purpose: bytes) -> bytes:
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=b"fedleak " + purpose).derive(secret)
 
 
-class Client:
+class Party:
     """One client's side of the protocol; the method names are its rounds.
 
     Parameters
@@ -111,8 +111,8 @@ def agree(private: X25519PrivateKey, public: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Round:
-    """What the server has after a round."""
+class Transcript:
+    """What the server has after a run of the protocol."""
 
     masked: dict[int, np.ndarray]
     """Client number to the masked vector that it sent, field elements ``[d]``: all that it sees of one client."""
@@ -120,7 +120,7 @@ class Round:
     """Sum of the survivors' vectors, field elements ``[d]``."""
 
 
-def run_protocol(clients: Sequence[Client], threshold: int, dropped: Collection[int] = ()) -> Round:
+def run_protocol(clients: Sequence[Party], threshold: int, dropped: Collection[int] = ()) -> Transcript:
     """Run the server's side; the clients numbered in `dropped` leave after they have shared their keys.
 
     Raises
@@ -153,7 +153,7 @@ def run_protocol(clients: Sequence[Client], threshold: int, dropped: Collection[
         for v in survivors:  # a survivor added the mask if its number is the lower one
             pairwise = mask(agree(key, keys[v][1]), total.size)
             total = subtract(total, pairwise) if v < u else add(total, pairwise)
-    return Round(masked, total)
+    return Transcript(masked, total)
 
 
 def plain_sum(updates: Sequence[Update], encoding: FixedPoint | None = None) -> Update:
@@ -188,7 +188,7 @@ def secure_sum(
     threshold: int | None = None,
     dropped: Collection[int] = (),
     entropy: Entropy = os.urandom,
-) -> tuple[Update, Round]:
+) -> tuple[Update, Transcript]:
     """Sum updates by the protocol.
 
     Parameters
@@ -208,7 +208,7 @@ def secure_sum(
     -------
     aggregate : Update
         Sum of the survivors' updates, float64, exact to the encoding.
-    round : Round
+    transcript : Transcript
         What the server saw.
 
     Raises
@@ -220,7 +220,7 @@ def secure_sum(
     encoding.check(len(updates))
     if stranger := set(dropped) - set(range(1, len(updates) + 1)):
         raise ValueError(f"clients are numbered 1 to {len(updates)}; there is no {sorted(stranger)} to drop out")
-    clients = [Client(u + 1, _flat(update, names, encoding), entropy) for u, update in enumerate(updates)]
+    clients = [Party(u + 1, _flat(update, names, encoding), entropy) for u, update in enumerate(updates)]
     done = run_protocol(clients, threshold or max(2, -(-2 * len(clients) // 3)), dropped)
     left = [update for u, update in enumerate(updates) if u + 1 not in set(dropped)]
     return _aggregate(left, _shaped(encoding.decode(done.total), updates[0], names)), done
@@ -245,7 +245,8 @@ def _flat(update: Update, names: list[str], encoding: FixedPoint) -> np.ndarray:
 
 def _shaped(values: np.ndarray, like: Update, names: list[str]) -> dict[str, Tensor]:
     pieces = torch.from_numpy(values).split([like.tensors[n].numel() for n in names])
-    return {n: piece.view(like.tensors[n].shape) for n, piece in zip(names, pieces, strict=True)}
+    theirs = [like.tensors[n] for n in names]
+    return {n: piece.view(t.shape).to(t.device) for n, piece, t in zip(names, pieces, theirs, strict=True)}
 
 
 def _aggregate(updates: Sequence[Update], tensors: Mapping[str, Tensor]) -> Update:

@@ -174,7 +174,8 @@ class Client:
                 raise ValueError(
                     f"labels lie in 0..{logits.shape[1] - 1}, got {int(labels.min())}..{int(labels.max())}"
                 )
-            gradients = torch.autograd.grad(nn.functional.cross_entropy(logits, labels), list(weights.values()))
+            loss = nn.functional.cross_entropy(logits, labels)
+            gradients = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
             for (k, weight), gradient in zip(weights.items(), gradients, strict=True):
                 weight.grad = gradient + correction(scheme, own, sent, weight.detach(), start[k], k)
             optimiser.step()

@@ -62,7 +62,8 @@ def fedavg(
         if int(y.max()) >= logits.shape[1] or int(y.min()) < 0:
             raise ValueError(f"labels lie in 0..{logits.shape[1] - 1}, got {int(y.min())}..{int(y.max())}")
         loss = nn.functional.cross_entropy(logits, step_y)
-        gradients = torch.autograd.grad(loss, list(weights.values()))
+        # What the outputs do not depend on, such as a second head, has a gradient of zero.
+        gradients = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
         for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
             total[name] += gradient
             weights[name] = weight.detach() - lr * gradient

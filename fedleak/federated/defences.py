@@ -1,16 +1,19 @@
 """What clients do to their updates before they share them: noise, clipping, sparsification.
 
 A defence works on the updates of K clients at once, ``{name: [K, ...]}``; `protect` applies it to a single `Update`.
+Those that are `register`-ed, with their strengths, are measured by the arena and the audit.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol
 
 import torch
 from opacus.accountants import RDPAccountant
 from opacus.accountants.analysis import rdp
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedleak.federated.update import Update
 
@@ -32,12 +35,76 @@ def protect(update: Update, defence: Defence, client: int = 0) -> Update:
     return update.replace({name: t.squeeze(0) for name, t in stacked.items()})
 
 
+Maker = Callable[[float, nn.Module, int, int], Defence]
+"""``make(strength, model, clients, seed)`` returns a defence for that many clients of a model, without memory."""
+
+
+@dataclass(frozen=True)
+class Protection:
+    """A kind of defence, and the strengths that it is measured at.
+
+    Parameters
+    ----------
+    name, make
+        Unique name, and how one is made; see `Maker`.
+    strengths
+        What the arena measures.
+    remedies
+        Strengths that an audit puts on top of what there is; by default `strengths`, none if empty.
+    relative
+        Whether `remedies` are multiples of the size (root mean square) of the update's own entries.
+    says
+        Writes a remedy's strength in words; by default name and number.
+    changes_training
+        Whether the server learns from something else than without it, which may cost accuracy.
+    """
+
+    name: str
+    make: Maker
+    strengths: tuple[float, ...] = (0.0,)
+    remedies: tuple[float, ...] | None = None
+    relative: bool = False
+    says: Callable[[float], str] | None = None
+    changes_training: bool = True
+
+    @property
+    def audited(self) -> tuple[float, ...]:
+        """The strengths that an audit puts on top of what there is."""
+        return self.strengths if self.remedies is None else self.remedies
+
+    def words(self, strength: float) -> str:
+        """Write the defence at a strength in words."""
+        return self.says(strength) if self.says else f"{self.name}, {strength:g}" if strength else self.name
+
+
+_PROTECTIONS: dict[str, Protection] = {}
+
+
+def register(name: str, **fields: Any) -> Callable[[Maker], Maker]:
+    """Register the decorated `Maker` as a `Protection` with these fields; a name that is taken is a `ValueError`."""
+    if name in _PROTECTIONS:
+        raise ValueError(f"a defence named {name!r} is registered already")
+
+    def decorate(make: Maker) -> Maker:
+        _PROTECTIONS[name] = Protection(name, make, **fields)
+        return make
+
+    return decorate
+
+
+def protections() -> dict[str, Protection]:
+    """Return every kind of defence that is registered, by name."""
+    import_module("fedleak.federated.restricted")
+    return dict(_PROTECTIONS)
+
+
 def _positive(**values: float) -> None:
     for name, value in values.items():
         if not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{name} is a positive number, got {value}")
 
 
+@dataclass
 class PureNoise:
     """Add N(0, sigma^2) to every entry (LLG, Sec. 6.5.1, "pure noise").
 
@@ -54,10 +121,12 @@ class PureNoise:
         If `sigma` is not a positive number.
     """
 
-    def __init__(self, sigma: float, seed: int):
-        _positive(sigma=sigma)
-        self.sigma = sigma
-        self.generator = torch.Generator().manual_seed(seed)
+    sigma: float
+    seed: int = field(repr=False)
+
+    def __post_init__(self) -> None:
+        _positive(sigma=self.sigma)
+        self.generator = torch.Generator().manual_seed(self.seed)
 
     def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
         """Return the noisy updates."""
@@ -67,6 +136,7 @@ class PureNoise:
         }
 
 
+@dataclass
 class ClippedNoise:
     """Clip each tensor to the L2 norm `bound`, then add noise (LLG, Sec. 6.5.1, after Geyer et al. 2017).
 
@@ -79,10 +149,13 @@ class ClippedNoise:
         If `bound` or `sigma` is not a positive number.
     """
 
-    def __init__(self, bound: float, sigma: float, seed: int):
-        _positive(bound=bound)
-        self.bound = bound
-        self.noise = PureNoise(sigma, seed)
+    bound: float
+    sigma: float
+    seed: int = field(repr=False)
+
+    def __post_init__(self) -> None:
+        _positive(bound=self.bound)
+        self.noise = PureNoise(self.sigma, self.seed)
 
     def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
         """Return the clipped, noisy updates."""
@@ -94,6 +167,7 @@ class ClippedNoise:
         return (flat / (flat.norm(dim=1, keepdim=True) / self.bound).clamp(min=1)).view_as(tensor)
 
 
+@dataclass
 class Sparsification:
     """Gradient compression with memory (Lin et al., ICLR 2018): what is not sent now is added to later rounds.
 
@@ -112,12 +186,14 @@ class Sparsification:
         If `discard` is outside that range, or there is no client.
     """
 
-    def __init__(self, discard: float, clients: int = 1):
-        if not 0 <= discard < 1:
-            raise ValueError(f"discard is in [0, 1), got {discard}")
-        if clients < 1:
-            raise ValueError(f"clients is at least 1, got {clients}")
-        self.discard, self.clients = discard, clients
+    discard: float
+    clients: int = field(default=1, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.discard < 1:
+            raise ValueError(f"discard is in [0, 1), got {self.discard}")
+        if self.clients < 1:
+            raise ValueError(f"clients is at least 1, got {self.clients}")
         self.residual: Stacked = {}
 
     def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
@@ -133,6 +209,33 @@ class Sparsification:
             sent[name] = flat.scatter(1, smallest, 0).view_as(whole)
             self.residual[name][clients] = whole - sent[name]
         return sent
+
+
+@register(
+    "noise",
+    strengths=(0.01, 0.1, 0.3, 1.0),
+    remedies=(1, 10),
+    relative=True,
+    says=lambda sigma: f"noise, σ = {sigma:.2g}",
+)
+def _noise(strength: float, model: nn.Module, clients: int, seed: int) -> Defence:
+    return PureNoise(strength, seed)
+
+
+# No remedy of an audit: the bound would have to follow the update's norm, and noise is there by itself.
+@register("clipping and noise", strengths=(0.003, 0.03), remedies=())
+def _clipped_noise(strength: float, model: nn.Module, clients: int, seed: int) -> Defence:
+    return ClippedNoise(0.2, strength, seed)
+
+
+@register(
+    "sparsification",
+    strengths=(0.9, 0.99),
+    remedies=(0.99,),
+    says=lambda discard: f"largest {100 * (1 - discard):.3g} % of each tensor sent",
+)
+def _sparsification(strength: float, model: nn.Module, clients: int, seed: int) -> Defence:
+    return Sparsification(strength, clients)
 
 
 class ReleasedCompression:

@@ -1,14 +1,15 @@
 """Restricted sharing: what clients do not send in the clear, because the last layers give the labels away."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
 from fedleak.errors import WithheldParameter
 from fedleak.federated.aggregation import FixedPoint, secure_sum
-from fedleak.federated.defences import Stacked
+from fedleak.federated.defences import Defence, Stacked, register
 from fedleak.federated.update import Update
-from fedleak.models import chain
+from fedleak.models import chain, head
 
 
 def last_layers(model: nn.Module, layers: int = 1) -> tuple[str, ...]:
@@ -34,6 +35,7 @@ def _there(names: Collection[str], updates: Mapping[str, Tensor]) -> None:
             raise WithheldParameter(name, sorted(updates))
 
 
+@dataclass
 class Withhold:
     """Do not send some parameters: what the server has in the clear when they are encrypted, or stay with the client.
 
@@ -48,8 +50,10 @@ class Withhold:
         When called, if one of them is not there in the first place.
     """
 
-    def __init__(self, names: Collection[str]):
-        self.names = frozenset(names)
+    names: Collection[str]
+
+    def __post_init__(self) -> None:
+        self.names = tuple(sorted(set(self.names)))
 
     def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
         """Return the updates without these parameters."""
@@ -57,6 +61,13 @@ class Withhold:
         return {name: t for name, t in updates.items() if name not in self.names}
 
 
+@register("last layer encrypted", remedies=(0.0,), says=lambda _: "last layer not shared", changes_training=False)
+def _last_layer(strength: float, model: nn.Module, clients: int, seed: int) -> Defence:
+    last = head(model)
+    return Withhold([name for name, _ in model.named_parameters() if name in (last.weight, last.bias)])
+
+
+@dataclass
 class FedVF:
     """Classifier layers that clients update locally and share rarely (Mei et al., IPCCC 2021).
 
@@ -78,10 +89,14 @@ class FedVF:
         If `every` or `clients` is below 1.
     """
 
-    def __init__(self, names: Collection[str], every: int, clients: int = 1):
-        if every < 1 or clients < 1:
-            raise ValueError(f"every and clients are at least 1, got {every} and {clients}")
-        self.names, self.every, self.clients = frozenset(names), every, clients
+    names: Collection[str]
+    every: int
+    clients: int = field(default=1, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.every < 1 or self.clients < 1:
+            raise ValueError(f"every and clients are at least 1, got {self.every} and {self.clients}")
+        self.names = tuple(sorted(set(self.names)))
         self.round = 0
         self.local: Stacked = {}
 
@@ -90,7 +105,7 @@ class FedVF:
         _there(self.names, updates)
         self.round += 1
         sent = {name: t for name, t in updates.items() if name not in self.names}
-        for name in sorted(self.names):
+        for name in self.names:
             tensor = updates[name]
             total = self.local.setdefault(name, tensor.new_zeros(self.clients, *tensor.shape[1:]))
             total[clients] += tensor

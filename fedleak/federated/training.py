@@ -83,10 +83,12 @@ class Federation:
     generator: Generator
 
     @classmethod
-    def of(cls, model: nn.Module, images: Images, *, users: int, samples: int, scheme: str, seed: int) -> "Federation":
-        """Give every user `samples` samples composed by `scheme` (see `fedleak.data.compose`)."""
+    def of(
+        cls, model: nn.Module, images: Images, *, users: int, samples: int, composition: str, seed: int
+    ) -> "Federation":
+        """Give every user `samples` samples composed by `composition` (see `fedleak.data.compose`)."""
         generator = torch.Generator().manual_seed(seed)
-        labels = compose(scheme, samples, images.n_classes, users, generator)
+        labels = compose(composition, samples, images.n_classes, users, generator)
         return cls(model, images, draw(images, labels, generator), generator)
 
     def batches(self, clients: Tensor, steps: int, batch_size: int) -> Tensor:
@@ -94,7 +96,8 @@ class Federation:
         held, needed = self.users.shape[1], steps * batch_size
         epochs = -(-needed // held)
         order = torch.rand(len(clients), epochs, held, generator=self.generator).argsort(dim=-1).flatten(1)
-        return self.users[clients].gather(1, order[:, :needed]).view(len(clients), steps, batch_size)
+        chosen = self.users[clients].gather(1, order[:, :needed].to(self.users.device))
+        return chosen.view(len(clients), steps, batch_size)
 
     def choose(self, participants: int) -> Tensor:
         """Choose the users of a round, without repetition."""

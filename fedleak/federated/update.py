@@ -1,13 +1,22 @@
 """What the server sees of one client: an `Update`, read the same way whatever the client shared."""
 
+import copy
+import math
+import numbers
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedleak.errors import WithheldParameter
+
+MOST_SAMPLES = 10**8
+"""Samples that an update may stand for; more than any client has, and few enough to draw a label for each."""
+_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 @dataclass(frozen=True)
@@ -17,12 +26,14 @@ class Update:
     Parameters
     ----------
     tensors
-        Parameter name to tensor, each of the parameter's own shape. A withheld parameter is absent.
+        Parameter name to tensor, each dense, real, floating-point and of the parameter's own shape. A withheld
+        parameter is absent.
     kind
         ``"gradient"``: the mean gradient over a batch, summed over the local steps.
         ``"delta"``: the weights after the local steps minus those before.
     samples
-        Number of training samples behind the update, over all steps (the papers' ``|D|``).
+        Number of training samples behind the update, over all steps (the papers' ``|D|``). The last batches may be
+        smaller, so the steps need not divide it.
     steps
         Number of local optimisation steps, 1 for FedSGD.
     lr
@@ -31,8 +42,8 @@ class Update:
     Raises
     ------
     ValueError
-        For an unknown kind, counts below 1, samples that the steps do not divide, or a missing or
-        non-positive learning rate.
+        For anything else than such tensors, an unknown kind, counts that are no whole numbers or below 1, more steps
+        than samples, more than `MOST_SAMPLES`, or a missing or non-positive learning rate.
     """
 
     tensors: Mapping[str, Tensor]
@@ -42,20 +53,76 @@ class Update:
     lr: float | None = None
 
     def __post_init__(self) -> None:
+        _check_tensors(self.tensors)
         if self.kind not in ("gradient", "delta"):
             raise ValueError(f"kind is 'gradient' or 'delta', not {self.kind!r}")
+        for name in ("samples", "steps"):
+            object.__setattr__(self, name, _whole(name, getattr(self, name)))
         if self.steps < 1 or self.samples < 1:
             raise ValueError(f"samples and steps are at least 1, got {self.samples} and {self.steps}")
-        if self.samples % self.steps:
-            raise ValueError(f"{self.samples} samples do not divide into {self.steps} equal local batches")
-        if self.lr is not None and not self.lr > 0:
-            raise ValueError(f"the learning rate is positive, got {self.lr}")
-        if self.kind == "delta" and self.lr is None:
+        if self.samples < self.steps:
+            raise ValueError(f"every step takes a sample at least, got {self.samples} samples in {self.steps} steps")
+        if self.samples > MOST_SAMPLES:
+            raise ValueError(f"an update is of at most {MOST_SAMPLES:,} samples, got {self.samples:,}")
+        if self.lr is not None:
+            object.__setattr__(self, "lr", _rate(self.lr))
+        elif self.kind == "delta":
             raise ValueError("an update of kind 'delta' is read with the client's learning rate: pass lr")
+
+    @classmethod
+    def from_states(
+        cls, before: Mapping[str, Tensor], after: Mapping[str, Tensor], samples: int, steps: int, lr: float
+    ) -> "Update":
+        """Make an update of kind ``"delta"`` from two state dicts, as `nn.Module.state_dict` returns them.
+
+        Batch norm's running statistics and whatever is not floating-point (counters) are no parameters: they are left
+        out.
+
+        Parameters
+        ----------
+        before, after
+            The client's model before and after its local steps.
+        samples, steps, lr
+            As above.
+
+        Raises
+        ------
+        ValueError
+            If the states are of different models, or what `Update` refuses.
+        """
+        for name, state in (("before", before), ("after", after)):
+            if not isinstance(state, Mapping) or not all(isinstance(t, Tensor) for t in state.values()):
+                raise ValueError(f"{name} is a state dict, names to tensors: pass model.state_dict()")
+        if before.keys() != after.keys():
+            odd = ", ".join(map(repr, sorted(map(str, before.keys() ^ after.keys()))))
+            raise ValueError(f"only one of the two states has {odd}: pass both states of the same model, whole")
+        for name, tensor in before.items():
+            if tensor.shape != after[name].shape:
+                raise ValueError(
+                    f"{name!r} has shape {tuple(tensor.shape)} before and {tuple(after[name].shape)} after: pass both "
+                    "states of the same model"
+                )
+        moved = {
+            name: after[name].detach().to(tensor.device) - tensor.detach()
+            for name, tensor in before.items()
+            if (tensor.is_floating_point() or tensor.is_complex()) and name.rpartition(".")[2] not in _STATISTICS
+        }
+        return cls(moved, "delta", samples, steps, lr)
 
     @property
     def batch_size(self) -> int:
-        """Samples per local step, B."""
+        """Samples per local step, B.
+
+        Raises
+        ------
+        ValueError
+            If the steps do not divide the samples, so that there is no such number.
+        """
+        if self.samples % self.steps:
+            raise ValueError(
+                f"{self.samples} samples do not divide into {self.steps} equal local batches, and what was asked for "
+                "needs equal ones: use an attack that does not"
+            )
         return self.samples // self.steps
 
     def gradient(self, name: str) -> Tensor:
@@ -66,12 +133,44 @@ class Update:
         WithheldParameter
             If the client did not share it.
         """
-        if name not in self.tensors:
-            raise WithheldParameter(name, sorted(self.tensors))
-        if self.kind == "gradient":
-            return self.tensors[name] / self.steps
-        assert self.lr is not None
-        return self.tensors[name] / (-self.lr * self.steps)
+        scale = self.steps if self.lr is None or self.kind == "gradient" else -self.lr * self.steps
+        return self._shared(name) / scale
+
+    def summed(self, name: str) -> Tensor:
+        """Return the mean gradients of all local steps, summed, for parameter `name`; errors as for `gradient`."""
+        return self._shared(name) if self.kind == "gradient" else self.gradient(name) * self.steps
+
+    def delta(self, name: str) -> Tensor:
+        """Return the change of parameter `name` over the local steps, as plain SGD makes it.
+
+        Raises
+        ------
+        WithheldParameter
+            If the client did not share it.
+        ValueError
+            If gradients were shared without the learning rate.
+        """
+        if self.kind == "delta":
+            return self._shared(name)
+        if self.lr is None:
+            raise ValueError("the change of the weights follows from the learning rate: pass an update with lr")
+        return self._shared(name) * -self.lr
+
+    def model(self, before: nn.Module) -> nn.Module:
+        """Return the client's model at the end of its local steps, from the model before them, which stays as it was.
+
+        Raises
+        ------
+        WithheldParameter
+            If a parameter is not shared.
+        ValueError
+            As for `delta`; if a parameter is of another shape, NaN or infinite.
+        """
+        after = copy.deepcopy(before)
+        with torch.no_grad():
+            for name, parameter in after.named_parameters():
+                parameter.add_(fitting(self.delta(name), name, parameter).to(parameter))
+        return after
 
     def without(self, *names: str) -> "Update":
         """Return the same update with the named parameters withheld.
@@ -82,8 +181,7 @@ class Update:
             If one of them is not shared in the first place.
         """
         for name in names:
-            if name not in self.tensors:
-                raise WithheldParameter(name, sorted(self.tensors))
+            self._shared(name)
         return self.replace({k: v for k, v in self.tensors.items() if k not in names})
 
     def replace(self, tensors: Mapping[str, Tensor]) -> "Update":
@@ -93,3 +191,66 @@ class Update:
     def to(self, device: str | torch.device) -> "Update":
         """Return the update on `device`."""
         return self.replace({k: v.to(device) for k, v in self.tensors.items()})
+
+    def _shared(self, name: str) -> Tensor:
+        if name not in self.tensors:
+            raise WithheldParameter(name, sorted(self.tensors))
+        return self.tensors[name]
+
+
+def fitting(tensor: Tensor, name: str, parameter: Tensor) -> Tensor:
+    """Return what an update tells of parameter `name`, detached, if it can be of this parameter.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ, or an entry is NaN or infinite.
+    """
+    if tensor.shape != parameter.shape:
+        raise ValueError(
+            f"the update's {name!r} has shape {tuple(tensor.shape)}, "
+            f"the model's has {tuple(parameter.shape)}: is it an update of this model?"
+        )
+    if bad := int((~torch.isfinite(tensor)).sum()):
+        raise ValueError(f"{bad} of {tensor.numel()} entries of the update's {name!r} are NaN or infinite")
+    return tensor.detach()
+
+
+def _check_tensors(tensors: Any) -> None:
+    if not isinstance(tensors, Mapping):
+        raise ValueError(f"tensors map parameter names to tensors: pass a dict, not {_kind(tensors)}")
+    for name, tensor in tensors.items():
+        dense = isinstance(tensor, Tensor) and tensor.layout == torch.strided and not tensor.is_meta
+        if not isinstance(name, str) or not dense or tensor.is_nested or tensor.dtype not in _DTYPES:
+            raise ValueError(
+                f"the update's {name!r} is {_kind(tensor)}: names are strings, and tensors are dense, real and "
+                "floating-point; leave out what is no parameter, and convert the rest "
+                "(torch.as_tensor, Tensor.to_dense, Tensor.float)"
+            )
+
+
+def _kind(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    layout = "nested" if value.is_nested else "meta" if value.is_meta else str(value.layout).removeprefix("torch.")
+    return f"a {layout} tensor of {value.dtype}"
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = True
+    if isinstance(number, bool) or isinstance(value, bool):
+        raise ValueError(f"{name} is a whole number, got {value!r}")
+    return number
+
+
+def _rate(value: Any) -> float:
+    try:
+        rate = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else 0.0
+    except OverflowError:
+        rate = math.inf
+    if not 0 < rate < math.inf:
+        raise ValueError(f"the learning rate is positive, got {value}: pass a finite number")
+    return rate

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 
 from fedleak.models.bridged import MLP6, AlexNet, positive_, resnet_conv, vgg11, without_biases
-from fedleak.models.chain import Chain, Link, chain
+from fedleak.models.chains import Chain, Link, chain
 from fedleak.models.deep import ACTIVATIONS, FCN3, count_parameters, replace_relu, resnet, vgg, vgg_bn
-from fedleak.models.head import Head, HeadPass, batch_dependent, head, head_pass, input_shape, remember_passes
+from fedleak.models.heads import Head, HeadPass, batch_dependent, head, head_pass, negative_inputs, remember_passes
+from fedleak.models.made_up import as_inputs, input_shape, known_tokens
 from fedleak.models.wide import WideResNet
 from fedleak.models.zoo import CNN, LeNet, ResNet20, uniform_
 
@@ -19,6 +21,7 @@ __all__ = [
     "Head",
     "HeadPass",
     "Link",
+    "as_inputs",
     "batch_dependent",
     "build",
     "chain",
@@ -26,12 +29,21 @@ __all__ = [
     "head",
     "head_pass",
     "input_shape",
+    "known_tokens",
     "names",
+    "negative_inputs",
     "positive_",
     "remember_passes",
     "without_biases",
 ]
 
+STAND_INS: dict[str, dict[str, Any]] = {
+    "vgg16-quarter": {"net": "vgg16", "width": 0.25},
+    "resnet20-1": {"net": "resnet20-4", "width": 0.25},
+    "resnet20-2": {"net": "resnet20-4", "width": 0.5},
+    "resnet32-4": {"net": "resnet32", "width": 4.0},
+}
+"""Networks that stand in for another: which one, and their width beside its."""
 _BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "cnn": CNN,
     "lenet": LeNet,
@@ -62,7 +74,7 @@ def names() -> list[str]:
 
 def build(
     name: str,
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     n_classes: int,
     *,
     seed: int,

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 from torchvision import models as vision
 
-from fedleak.models.chain import chain
+from fedleak.models.chains import chain
 from fedleak.models.deep import resnet
-from fedleak.models.head import head
+from fedleak.models.heads import head
 
 MLP_WIDTHS = (2048, 1024, 512, 256, 128, 64)
 
@@ -115,5 +115,6 @@ def positive_(
     if not low < high:
         raise ValueError(f"low is below high, got {low} and {high}")
     for link in chain(without_biases(model, shape), shape).links:
-        link.layer.weight.uniform_(low, high, generator=generator)
+        weight = link.layer.weight
+        weight.copy_(torch.empty(weight.shape, dtype=weight.dtype).uniform_(low, high, generator=generator))
     return model

@@ -98,5 +98,7 @@ def _shortcut(width: int, planes: int, stride: int) -> nn.Module | None:
 def uniform_(model: nn.Module, generator: torch.Generator, bound: float = 0.5) -> nn.Module:
     """Draw every parameter from U(-bound, bound), as LLG's released code does for its CNN."""
     for parameter in model.parameters():
-        parameter.uniform_(-bound, bound, generator=generator)
+        parameter.copy_(
+            torch.empty(parameter.shape, dtype=parameter.dtype).uniform_(-bound, bound, generator=generator)
+        )
     return model

@@ -232,8 +232,11 @@ def test_layers_outside_the_chain():
 def test_bad_updates():
     model = positive(20, 10, 5)
     x, update = same_images(model, torch.tensor([1, 1]))
-    for bad in (torch.zeros(3, 3), torch.full((10, 20), math.nan)):
-        with pytest.raises(ValueError, match="must be the same, and all entries finite"):
+    for bad, message in (
+        (torch.zeros(3, 3), r"has shape \(3, 3\), the model's has \(10, 20\)"),
+        (torch.full((10, 20), math.nan), "200 of 200 entries of the update's '0.weight' are NaN"),
+    ):
+        with pytest.raises(ValueError, match=message):
             gdbr.recover(update.replace({**update.tensors, "0.weight": bad}), model, x)
     with pytest.raises(ValueError, match="no auxiliary images"):
         gdbr.recover(update, model, x[:0])

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fedleak.attacks.labels import zlg
-from fedleak.attacks.labels.simulated import simulate
+from fedleak.attacks.labels.stand_ins import stand_in
 from fedleak.data import Images
 from fedleak.federated import fedsgd
 
@@ -26,7 +26,7 @@ def test_zlg_is_exact_where_its_means_are():
 def test_simulations_keep_what_they_promise():
     true = torch.randn(20, 30, generator=torch.Generator().manual_seed(0)) * 3 + torch.arange(30)
     made = {
-        m: simulate(true, m, torch.Generator().manual_seed(1))
+        m: stand_in(true, m, torch.Generator().manual_seed(1))
         for m in ("stats", "stats (col)", "shuffle (col)", "mask")
     }
     assert made["stats"].mean() == pytest.approx(true.mean().item(), abs=1.5)
@@ -38,5 +38,5 @@ def test_simulations_keep_what_they_promise():
     assert int(kept.sum()) == 300
     torch.testing.assert_close(made["mask"][~kept].unique().mean(), true[~kept].mean(), atol=1e-3, rtol=0)
     assert made["mask"][~kept].std() < 1e-4
-    with pytest.raises(ValueError, match="unknown simulation 'copy'"):
-        simulate(true, "copy", torch.Generator())
+    with pytest.raises(ValueError, match="unknown stand-in 'copy'"):
+        stand_in(true, "copy", torch.Generator())

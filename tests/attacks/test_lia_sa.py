@@ -127,7 +127,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match="is it an update of this model"):
         lia_sa.recover(wrong, models, 6, SHAPE)
     nan = total.replace({**total.tensors, "5.bias": torch.full((4,), math.nan)})
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="are NaN or infinite"):
         lia_sa.recover(nan, models, 6, SHAPE)
     other = [*models[:2], build("fcn3", SHAPE, 7, seed=0)]
     with pytest.raises(ValueError, match="heads are of different shapes"):

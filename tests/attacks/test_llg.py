@@ -1,5 +1,7 @@
 """LLG: Algorithm 1 and Eqs. 18-20 against transcriptions of the paper, and exact recovery where it must be exact."""
 
+import time
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -186,6 +188,30 @@ def test_bad_probes(shape, batch, steps, message):
         llg.impact_and_offset(torch.zeros(shape), batch, steps)
 
 
+def test_a_thousand_extractions_are_those_of_the_loop():
+    generator = torch.Generator().manual_seed(0)
+    for case in range(1000):
+        n, samples = (int(torch.randint(low, high, (1,), generator=generator)) for low, high in ((2, 30), (1, 300)))
+        g, s = torch.randn(2, n, generator=generator, dtype=torch.float64)
+        m = -torch.rand((), generator=generator, dtype=torch.float64) * 10.0 ** (case % 7 - 4)
+        if case % 10 == 0:  # heads with negative inputs: the impact has the wrong sign, or none
+            m = -m * (case % 20 > 0)
+        if case % 13 == 0:
+            g, s = g.round(), s.round()  # ties
+            m = m.sign()
+        stop = bool(case % 2)
+        found = llg.extract(g, m, s, samples, stop)
+        assert found.tolist() == algorithm_1(g.tolist(), m.item(), s.tolist(), samples, stop), case
+
+
+def test_ten_million_samples_take_less_than_a_second():
+    g = torch.randn(20, 1000, generator=torch.Generator().manual_seed(0)).double()
+    start = time.perf_counter()
+    found = llg.extract(g, llg.gradient_impact(g, 10**7), 0.0, 10**7)
+    assert time.perf_counter() - start < 1
+    assert (found.sum(-1) == 10**7).all()
+
+
 # --- the probes --------------------------------------------------------------------------------------------------
 
 
@@ -323,7 +349,7 @@ def test_auxiliary_data_of_other_classes():
     with pytest.raises(ValueError, match="the auxiliary data have 3 classes, the model has 4"):
         llg.recover(update, model, images(3))
     only_even = images(4).take(torch.arange(0, 48, 2))
-    with pytest.raises(ValueError, match="holds no image of class 'class 1'"):
+    with pytest.raises(ValueError, match="hold no sample of class 'class 1'"):
         llg.recover(update, model, only_even)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fedleak import WithheldParameter
-from fedleak.attacks.labels import auxiliary, rlu, whole_head, zlg
+from fedleak.attacks.labels import confidence, rlu, whole_head, zlg
 from fedleak.data import Images, compose, draw
 from fedleak.federated import Scheme, Server, Update, fedavg
 from fedleak.metrics import counts
@@ -35,7 +35,7 @@ def test_the_system_is_exact_with_the_batch_itself_as_auxiliary_data():
     model, x, y, truth = situation()
     present = truth > 0
     p = head_pass(model.double(), x[0].double()).probabilities
-    A = auxiliary.coefficients(auxiliary.by_class(p, y[0], N))
+    A = confidence.coefficients(confidence.by_class(p, y[0], N))
     delta = fedavg(model, x.double(), y, 0.3, share="delta").tensors[head(model).bias]
     torch.testing.assert_close(12 / 0.3 * delta, A @ truth.double())
     assert A[:, present].sum(0).abs().max() < 1e-12
@@ -45,7 +45,7 @@ def test_the_confidence_of_normal_logits_is_the_same_by_draws_and_by_averaging()
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(4000) % 2
     z = torch.randn(4000, 2, generator=generator).double() + torch.tensor([[1.0, -1.0], [0.0, 0.5]]).double()[y]
-    ways = [auxiliary.erroneous_confidence(z, y, method) for method in ("average", "gaussian")]
+    ways = [confidence.erroneous_confidence(z, y, method) for method in ("average", "gaussian")]
     torch.testing.assert_close(*ways, atol=0.05, rtol=0)
     torch.testing.assert_close(ways[1].sum(1), torch.ones(2).double())
 
@@ -53,7 +53,7 @@ def test_the_confidence_of_normal_logits_is_the_same_by_draws_and_by_averaging()
 def test_draws_have_the_moments_of_few_samples_too():
     z = torch.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0], [0.0, 0.0, 0.0]]).double().repeat(3, 1)
     y = torch.arange(3).repeat_interleave(3)
-    draws, labels = auxiliary.drawn(z, y, "gaussian", samples=20000)
+    draws, labels = confidence.drawn(z, y, "gaussian", samples=20000)
     torch.testing.assert_close(draws[labels == 1].mean(0), z[3:6].mean(0), atol=0.03, rtol=0)
     torch.testing.assert_close(draws[labels == 1].T.cov(), z[3:6].T.cov(), atol=0.05, rtol=0)
 
@@ -82,7 +82,7 @@ def test_the_simulated_round_of_a_linear_head_with_constant_inputs_is_the_real_o
         embedding = rlu.average_embedding(observed.weight, observed.bias)
         torch.testing.assert_close(embedding, inputs)
         logits = layer(inputs).detach().expand(N, N)
-        found = rlu.simulate(6 * counts(y[0], N).double(), logits, torch.arange(N), observed, embedding)
+        found = rlu.simulate_round(6 * counts(y[0], N).double(), logits, torch.arange(N), observed, embedding)
         torch.testing.assert_close(found.shift, update.tensors["bias"] * (1 + inputs @ inputs))
         torch.testing.assert_close(found.system @ (6 * counts(y[0], N).double()), observed.target)
 
@@ -158,10 +158,10 @@ def test_bad_input():
             attack(update.without("0.weight"), model, aux)
     with pytest.raises(WithheldParameter, match="withholds"):
         rlu.recover(update.without(last.bias), model, aux)
-    with pytest.raises(ValueError, match="this model has none"):
+    with pytest.raises(ValueError, match="the last layer has no bias"):
         rlu.recover(update, nn.Sequential(nn.Flatten(), nn.Linear(144, N, bias=False)), aux)
     broken = {**update.tensors, last.bias: torch.full((N,), float("nan"))}
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="are NaN or infinite"):
         rlu.recover(update.replace(broken), model, aux)
     without_lr = Update(fedavg(model, x, y, 0.05).tensors, "gradient", y.numel(), 5)
     with pytest.raises(ValueError, match="learning rate"):

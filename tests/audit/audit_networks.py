@@ -30,5 +30,28 @@ class Patches(nn.Module):
         return self.out(self.drop(x.mean((1, 2))))
 
 
+class Text(nn.Module):
+    """Fifty tokens' embeddings, their mean, a layer with a ReLU, and six classes."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.body, self.fc = nn.Embedding(50, 16), nn.Linear(16, 32), nn.Linear(32, 6)
+
+    def forward(self, tokens):
+        return self.fc(self.body(self.words(tokens).mean(1)).relu())
+
+
+class Two(nn.Module):
+    """Has two heads, both declared before the rest; gives the outputs of one, or of both."""
+
+    def __init__(self, both=False):
+        super().__init__()
+        self.both, self.head, self.other, self.body = both, nn.Linear(20, 7), nn.Linear(20, 7), nn.Linear(20, 20)
+
+    def forward(self, x):
+        x = self.body(x).relu()
+        return (self.head(x), self.other(x)) if self.both else self.head(x)
+
+
 def mlp():
     return nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 5))

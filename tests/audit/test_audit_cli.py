@@ -78,7 +78,7 @@ def test_the_example_is_a_file_that_works(written):
         ("def setup():\n    x = 1\n    return x.y\n", "my_setup.py, line 3: AttributeError"),
         ("x = (\n", "my_setup.py, line 1: SyntaxError"),
         (GOOD.replace("batch_size=4", "batch_size=0"), "my_setup.py, line 4: batch_size is a whole number"),
-        (GOOD.replace("shape=(6,)", "shape=(7,)"), "does not take 2 inputs of shape"),
+        (GOOD.replace("shape=(6,)", "shape=(7,)"), "does not take 2 inputs of torch.float32 (7,)"),
         (GOOD.replace("nn.Linear(8, 3))", "nn.Linear(8, 3), nn.Softmax(1))"), "the last layer has to be linear"),
         (GOOD.replace("trials=5", "algorithm='fedfoo'"), "unknown algorithm 'fedfoo'"),
     ],

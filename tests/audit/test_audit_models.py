@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from audit_networks import Patches, Residual, mlp
+from audit_networks import Patches, Residual, Text, Two, mlp
 from torch import nn
 from torchvision import models as vision
 
@@ -33,6 +33,8 @@ MODELS = {
     "mlp": (mlp, (3, 8, 8)),
     "on a series": (lambda: nn.Sequential(nn.Conv1d(2, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(112, 3)), (2, 16)),
     "linear": (lambda: nn.Linear(7, 3), (7,)),
+    "two heads, declared first": (Two, (20,)),
+    "text": (Text, (8,)),
     "double precision": (lambda: mlp().double(), (3, 8, 8)),
 }
 
@@ -79,6 +81,28 @@ def test_frozen_layers_are_neither_trained_nor_shared():
     assert report.facts["parameters"] == 4 * 33
     assert report.facts["withheld"] == []
     assert {"iLRG", "RLU"} <= set(report.ranking())
+
+
+def test_a_text_classifier_is_audited_with_texts():
+    """An embedding, and a head whose inputs are not negative: what needs no made-up pixels works."""
+    words = torch.randint(50, (240, 8))
+    report = audit(Setup(model=Text(), data=(words, torch.arange(240) % 6), batch_size=8, trials=3))
+    found = report.table.set_index("attack")["iacc"]
+    assert found["random guess"] < 0.6
+    assert (found[["LLG", "LLG+", "iLRG", "RLU"]] > 0.7).all()
+    assert "inputs are integer tokens" in dict(report.untried)["LLG*"]
+    assert not [why for name, why in report.untried if "unforeseen" in why]
+    several = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=1, clients=2, composition="data"))
+    assert "inputs are integer tokens" in dict(several.untried)["LIA-SA"]
+    images = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=1, images=1.0)).images
+    assert "it is for images" in images.why
+
+
+def test_tanh_before_the_head_is_right_where_the_sign_does_not_matter():
+    model = nn.Sequential(nn.Linear(20, 32), nn.Tanh(), nn.Linear(32, 6))
+    with pytest.warns(UserWarning, match="inputs are not negative, and may name wrong labels here"):
+        report = audit(Setup(model=model, shape=(20,), batch_size=8, trials=3))
+    assert report.table.set_index("attack").loc["iLRG", "iacc"] > 0.8
 
 
 def test_a_trained_model_is_recognised_and_an_untrained_one_too():

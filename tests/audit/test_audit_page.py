@@ -1,23 +1,16 @@
 """The page of the book: its example is a set-up that works, and the fragment is a report made from it."""
 
-import importlib.util
 import os
-
-import pytest
+import sys
 
 from fedleak import paths
 from fedleak.audit.case import prepare
 from fedleak.audit.cli import load
 
+sys.path.insert(0, str(paths.root() / "book" / "_ext"))
+import generated
+
 EXAMPLE = paths.root() / "book" / "audit_example.py"
-
-
-@pytest.fixture(scope="module")
-def generated():
-    spec = importlib.util.spec_from_file_location("generated", paths.root() / "book" / "_ext" / "generated.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_example_is_a_set_up_that_works():
@@ -26,7 +19,7 @@ def test_the_example_is_a_set_up_that_works():
     assert case.n_classes == 10
 
 
-def test_the_fragment_is_a_report_with_its_figure(generated, tmp_path):
+def test_the_fragment_is_a_report_with_its_figure(tmp_path):
     text = "from torch import nn\nfrom fedleak.audit import Setup\n"
     (tmp_path / "mine.py").write_text(
         f"{text}setup = Setup(model=nn.Linear(6, 3), shape=(6,), batch_size=4, trials=3)\n"
@@ -37,7 +30,7 @@ def test_the_fragment_is_a_report_with_its_figure(generated, tmp_path):
     assert "<svg" in (tmp_path / "audit.svg").read_text()
 
 
-def test_a_fragment_is_made_again_only_if_something_changed(generated, tmp_path):
+def test_a_fragment_is_made_again_only_if_something_changed(tmp_path):
     source, made = tmp_path / "a.py", tmp_path / "a.md"
     source.touch()
     assert not generated.up_to_date(made, source)

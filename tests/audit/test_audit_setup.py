@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from audit_networks import Residual, mlp
+from audit_networks import Residual, Text, Two, mlp
 from torch import nn
 
 from fedleak.attacks.registry import MALICIOUS_AGGREGATOR, WITH_AUXILIARY
@@ -67,19 +67,13 @@ class Squeeze(nn.Module):
         return self.last(self.gate(x.movedim(1, -1)).movedim(-1, 1)).mean((2, 3))
 
 
-class Two(nn.Module):
-    """Creates its classifier before the rest."""
-
-    def __init__(self):
-        super().__init__()
-        self.head, self.body = nn.Linear(20, 20), nn.Linear(20, 20)
-
-    def forward(self, x):
-        return self.head(self.body(x).relu())
-
-
 def frozen():
     return mlp().requires_grad_(False)
+
+
+def named(model, head_name):
+    model.head_name = head_name
+    return model
 
 
 @pytest.mark.parametrize(
@@ -87,10 +81,14 @@ def frozen():
     [
         (lambda: nn.Conv2d(3, 4, 3), (3, 8, 8), "has no fully connected layer"),
         (Squeeze, (3, 8, 8), "the last layer has to be linear"),
-        (Two, (20,), "outputs are not those of its last nn.Linear, 'body'"),
         (lambda: nn.Sequential(nn.Linear(20, 4), nn.Softmax(1)), (20,), "without a softmax"),
         (lambda: nn.Linear(20, 1), (20,), "at least two outputs"),
-        (mlp, (3, 9, 9), r"does not take 2 inputs of shape \(3, 9, 9\) in training mode"),
+        (lambda: Two(both=True), (20,), r"one tensor of logits \[N, n\], this model a tuple; name the layer"),
+        (lambda: named(Two(both=True), "head"), (20,), "this model a tuple: audit a model that returns those of one"),
+        (lambda: named(Two(), "other"), (20,), "are not those of 'other'. Return logits, .* or name the layer"),
+        (Text, None, r"inputs are integer tokens, .* \(an audit: data, or shape=\(L,\)\)"),
+        (Text, (2, 5), r"this model a tensor \[2, 5, 6\]"),
+        (mlp, (3, 9, 9), r"does not take 2 inputs of torch.float32 \(3, 9, 9\) in training mode"),
         (Residual, (21,), "does not take"),
         (frozen, (3, 8, 8), "no parameter that is trained"),
         (lambda: 3, (3, 8, 8), "gives a int, not an nn.Module"),
@@ -124,6 +122,20 @@ def test_a_model_that_does_not_fit_is_refused(make, shape, message):
 def test_data_that_do_not_fit_are_refused(coloured, change, message):
     with pytest.raises(ValueError, match=message):
         prepare(Setup(model=mlp(), shape=(3, 8, 8), data=change(*coloured)))
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.full((40, 8), -1), "tokens must not be negative, found -1: pad with a token of its own"),
+        (torch.arange(320).view(40, 8) % 51, r"does not take 2 inputs of torch.int64 \(8,\).*out of range"),
+        (torch.rand(40, 8), r"does not take 2 inputs of torch.float32 \(8,\)"),
+        (torch.zeros(40, 8, dtype=torch.uint8), "x of floats, or of tokens"),
+    ],
+)
+def test_texts_that_do_not_fit_are_refused(x, message):
+    with pytest.raises(ValueError, match=message):
+        prepare(Setup(model=Text(), data=(x, torch.arange(40) % 6)))
 
 
 def test_shape_and_classes_follow_from_the_data(coloured):

@@ -6,7 +6,8 @@ import torch
 
 from fedleak import coursework, paths
 from fedleak.coursework import check, wire
-from fedleak.coursework.worker import load
+from fedleak.coursework.assignment import Trouble
+from fedleak.coursework.worker import load, value_of
 
 SOLUTION = paths.root() / "book" / "coursework" / "solutions" / "lia_sa.py"
 
@@ -115,5 +116,11 @@ def test_bytes_that_are_no_message_are_refused():
             return (pytest.fail, ("executed",))
 
     for data in (b"", b"abc", pickle.dumps(Evil(), protocol=2)):
-        with pytest.raises(wire.Closed):
+        with pytest.raises(ValueError, match="no readable answer"):
             wire.decode(data)
+
+
+@pytest.mark.parametrize("reply", [None, 3, {}, {"status": "passed", "points": 10}, {"status": "error", "message": ""}])
+def test_a_reply_that_is_none_has_a_reason(reply):
+    with pytest.raises(Trouble, match="no readable answer"):
+        value_of(reply)

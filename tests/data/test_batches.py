@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedleak.data import SCHEMES, Images, compose, draw
+from fedleak.data import COMPOSITIONS, Images, compose, draw
 
 SIZES = {
     "batch_size": st.integers(1, 40),
@@ -27,15 +27,15 @@ def pool(counts):
     return Images(x, y, names, name="toy", split="train", subset=False, source="", licence="")
 
 
-@pytest.mark.parametrize("scheme", list(SCHEMES))
+@pytest.mark.parametrize("composition", list(COMPOSITIONS))
 @given(**SIZES)
-def test_labels_are_in_range_shaped_and_reproducible(scheme, batch_size, n_classes, trials, seed):
-    labels = compose(scheme, batch_size, n_classes, trials, seeded(seed))
+def test_labels_are_in_range_shaped_and_reproducible(composition, batch_size, n_classes, trials, seed):
+    labels = compose(composition, batch_size, n_classes, trials, seeded(seed))
     assert labels.shape == (trials, batch_size)
     assert labels.dtype == torch.int64
     assert 0 <= labels.min() <= labels.max() < n_classes
-    assert torch.equal(labels, compose(scheme, batch_size, n_classes, trials, seeded(seed)))
-    assert compose(scheme, batch_size, n_classes, trials, seeded(seed), steps=3).shape == (trials, 3, batch_size)
+    assert torch.equal(labels, compose(composition, batch_size, n_classes, trials, seeded(seed)))
+    assert compose(composition, batch_size, n_classes, trials, seeded(seed), steps=3).shape == (trials, 3, batch_size)
 
 
 @given(**SIZES, steps=st.integers(1, 4))
@@ -81,8 +81,10 @@ def test_permuted_is_as_even_as_can_be(batch_size, n_classes, trials, seed):
         assert counts.max() - counts.min() <= 1
 
 
-def test_a_scheme_can_be_added(monkeypatch):
-    monkeypatch.setitem(SCHEMES, "zeros", lambda batch, n, trials, steps, g: torch.zeros(trials, steps, batch).long())
+def test_a_composition_can_be_added(monkeypatch):
+    monkeypatch.setitem(
+        COMPOSITIONS, "zeros", lambda batch, n, trials, steps, g: torch.zeros(trials, steps, batch).long()
+    )
     assert compose("zeros", 2, 3, 4, seeded()).tolist() == [[0, 0]] * 4
 
 
@@ -93,7 +95,7 @@ def test_sizes_below_one_are_refused(size):
         compose("balanced", generator=seeded(), **sizes)
 
 
-def test_an_unknown_scheme_is_refused():
+def test_an_unknown_composition_is_refused():
     with pytest.raises(ValueError, match="balanced, unbalanced"):
         compose("lopsided", 2, 2, 2, seeded())
 

@@ -34,6 +34,16 @@ def test_it_knows_its_shape_and_classes():
     assert images.of_class(1).tolist() == [2, 3, 4]
 
 
+def test_texts_are_tokens():
+    tokens = torch.arange(30).view(6, 5)
+    texts = some_images(x=tokens)
+    assert (texts.shape, texts.x.dtype) == ((5,), torch.int64)
+    assert torch.equal(texts.take([5, 0]).x, tokens[[5, 0]])
+    assert repr(texts).startswith("Images(toy/train, 6 of 5, 3 classes, ")
+    halves = torch.cat([half.x for half in texts.split_in_two(0)])
+    assert torch.equal(halves.sort(0).values, tokens)
+
+
 def test_of_class_of_unsorted_labels_and_of_none():
     images = some_images((2, 0, 2, 0), n_classes=4)
     assert images.of_class(2).tolist() == [0, 2]
@@ -46,6 +56,10 @@ def test_of_class_of_unsorted_labels_and_of_none():
     ("changes", "said"),
     [
         ({"x": torch.zeros(6, 2, 3)}, "float32"),
+        ({"x": torch.zeros(6, 3)}, "tokens, int64"),
+        ({"x": torch.zeros(6, 1, 2, 3, dtype=torch.int64)}, "tokens, int64"),
+        ({"x": torch.zeros(6, 3, dtype=torch.int32)}, "tokens, int64"),
+        ({"x": torch.full((6, 3), -1)}, "tokens must not be negative, found -1"),
         ({"x": torch.zeros(6, 1, 2, 3, dtype=torch.float64)}, "float32"),
         ({"x": torch.full((6, 1, 2, 3), 1.5)}, r"\[0, 1\]"),
         ({"x": torch.full((6, 1, 2, 3), -0.1)}, r"\[0, 1\]"),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedleak.federated import Update
-from fedleak.federated.aggregation import Client, FixedPoint, mask, plain_sum, run_protocol, secure_sum
+from fedleak.federated.aggregation import FixedPoint, Party, mask, plain_sum, run_protocol, secure_sum
 from fedleak.federated.field import PRIME, add, subtract
 
 
@@ -89,7 +89,7 @@ def test_what_a_client_sends_says_nothing_about_its_update():
 
 
 def test_shares_go_out_for_one_kind_of_seed_a_client_only():
-    clients = [Client(u, np.zeros(2, dtype=np.uint64), entropy(u)) for u in (1, 2, 3)]
+    clients = [Party(u, np.zeros(2, dtype=np.uint64), entropy(u)) for u in (1, 2, 3)]
     run_protocol(clients, 2, dropped=[3])
     revealed = clients[0].unmask([1, 2])
     assert {u: len(share) for u, share in revealed.items()} == {1: 16, 2: 16, 3: 32}

@@ -23,7 +23,7 @@ def images(count=60, classes=3, seed=0):
 
 
 def federation(seed=0, **changes):
-    options = {"users": 5, "samples": 12, "scheme": "unbalanced", "seed": seed, **changes}
+    options = {"users": 5, "samples": 12, "composition": "unbalanced", "seed": seed, **changes}
     return Federation.of(build("cnn", SHAPE, 3, seed=1), images(), **options)
 
 

@@ -1,5 +1,8 @@
 """What the server sees: `Update` reads the same gradient whatever was shared, and refuses what makes no sense."""
 
+import copy
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,6 +11,7 @@ from torch import nn
 
 from fedleak import Update, WithheldParameter
 from fedleak.federated import fedavg
+from fedleak.models import build
 
 
 def update(**changes):
@@ -39,6 +43,125 @@ def test_delta_and_gradient_updates_give_the_same_gradient(seed, steps, batch, l
     assert shared.samples == moved.samples == steps * batch
     for name in shared.tensors:
         torch.testing.assert_close(moved.gradient(name), shared.gradient(name), rtol=1e-9, atol=1e-12)
+
+
+def network(seed):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 4), nn.Sigmoid(), nn.Linear(4, 3)).double()
+
+
+def trained(model, batches, lr):
+    """Plain SGD on one batch after the other, which need not be of one size."""
+    after, total = copy.deepcopy(model), {}
+    for x, y in batches:
+        nn.functional.cross_entropy(after(x), y).backward()
+        with torch.no_grad():
+            for name, p in after.named_parameters():
+                total[name] = total.get(name, 0) + p.grad
+                p -= lr * p.grad
+                p.grad = None
+    return after, total
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6), sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), lr=st.floats(0.01, 1.0))
+def test_every_reading_is_the_same_whatever_was_shared_and_the_last_batch_may_be_smaller(seed, sizes, lr):
+    model = network(seed)
+    batches = [(torch.rand(size, 3).double(), torch.randint(3, (size,))) for size in sizes]
+    after, total = trained(model, batches, lr)
+    told = {"samples": sum(sizes), "steps": len(sizes), "lr": lr}
+    shared, moved = (
+        Update(total, "gradient", **told),
+        Update.from_states(model.state_dict(), after.state_dict(), **told),
+    )
+    before = copy.deepcopy(model.state_dict())
+    for update in (shared, moved):
+        for name, p in model.named_parameters():
+            torch.testing.assert_close(update.summed(name), total[name], rtol=1e-8, atol=1e-10)
+            torch.testing.assert_close(update.gradient(name), total[name] / len(sizes), rtol=1e-8, atol=1e-10)
+            torch.testing.assert_close(update.delta(name), after.state_dict()[name] - p, rtol=1e-8, atol=1e-10)
+        end = update.model(model).state_dict()
+        for name, value in after.state_dict().items():
+            torch.testing.assert_close(end[name], value, rtol=1e-8, atol=1e-10)
+        if sum(sizes) % len(sizes):
+            with pytest.raises(ValueError, match=r"do not divide into \d equal local batches"):
+                _ = update.batch_size
+        else:
+            assert update.batch_size == sum(sizes) // len(sizes)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_the_change_of_the_weights_needs_the_learning_rate():
+    for read in (lambda u: u.delta("w"), lambda u: u.model(nn.Linear(1, 1, bias=False))):
+        with pytest.raises(ValueError, match="follows from the learning rate: pass an update with lr"):
+            read(update(tensors={"w": torch.zeros(1, 1), "weight": torch.zeros(1, 1)}))
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (torch.zeros(3), r"'weight' has shape \(3,\), the model's has \(1, 3\)"),
+        (torch.full((1, 3), float("nan")), "3 of 3 entries of the update's 'weight' are NaN or infinite"),
+    ],
+)
+def test_the_clients_model_of_another_model(weight, message):
+    with pytest.raises(ValueError, match=message):
+        update(tensors={"weight": weight}, lr=0.1).model(nn.Linear(3, 1, bias=False))
+    with pytest.raises(WithheldParameter, match="withholds 'bias'"):
+        update(tensors={"weight": torch.zeros(1, 3)}, lr=0.1).model(nn.Linear(3, 1))
+
+
+def test_states_of_a_model_with_batch_norm():
+    model = build("resnet20", (1, 8, 8), 3, seed=0)
+    after = copy.deepcopy(model)
+    after(torch.rand(4, 1, 8, 8))  # moves the running statistics and their counter
+    found = Update.from_states(model.state_dict(), after.state_dict(), 4, 1, 0.1)
+    assert set(found.tensors) == {name for name, _ in model.named_parameters()}
+    assert not any(t.any() for t in found.tensors.values())
+
+
+@pytest.mark.parametrize(
+    ("after", "message"),
+    [
+        ({"w": torch.zeros(2), "v": torch.zeros(1)}, "only one of the two states has 'v'"),
+        ({}, "only one of the two states has 'w'"),
+        ({"w": torch.zeros(3)}, r"'w' has shape \(2,\) before and \(3,\) after"),
+        ({"w": None}, r"after is a state dict, names to tensors: pass model\.state_dict"),
+        (nn.Linear(1, 2), "after is a state dict"),
+        ({"w": torch.zeros(2, dtype=torch.complex64)}, "the update's 'w' is a strided tensor of torch.complex64"),
+    ],
+)
+def test_states_that_do_not_go_together(after, message):
+    with pytest.raises(ValueError, match=message):
+        Update.from_states({"w": torch.zeros(2)}, after, 4, 1, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (None, "a NoneType"),
+        ("weights", "a str"),
+        ([1.0], "a list"),
+        (np.zeros(2), "a ndarray"),
+        (torch.zeros(2).bool(), "a strided tensor of torch.bool"),
+        (torch.zeros(2).int(), "a strided tensor of torch.int32"),
+        (torch.zeros(2).cfloat(), "a strided tensor of torch.complex64"),
+        (torch.eye(2).to_sparse(), "a sparse_coo tensor of torch.float32"),
+        (torch.eye(2).to_sparse_csr(), "a sparse_csr tensor of torch.float32"),
+        (torch.zeros(2, device="meta"), "a meta tensor of torch.float32"),
+        (torch.zeros(2).to(torch.float8_e5m2), "a strided tensor of torch.float8_e5m2"),
+        (torch.quantize_per_tensor(torch.zeros(2), 1.0, 0, torch.qint8), "a strided tensor of torch.qint8"),
+    ],
+)
+def test_what_is_no_parameter_is_named_with_what_to_do(value, what):
+    with pytest.raises(ValueError, match=f"the update's 'odd' is {what}: .* convert the rest"):
+        update(tensors={"w": torch.zeros(2), "odd": value})
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_every_floating_point_format_is_taken(dtype):
+    assert update(tensors={"w": torch.ones(2, dtype=dtype)}, steps=2).gradient("w").tolist() == [0.5, 0.5]
+    assert update(samples=np.int64(6), lr=np.float32(0.5)).samples == 6
 
 
 def test_withheld_parameter_is_named_with_what_is_shared():
@@ -77,7 +200,15 @@ def test_replace_and_to_keep_what_is_known_about_the_update():
         ({"samples": -4}, "at least 1, got -4 and 1"),
         ({"steps": 0}, "at least 1, got 6 and 0"),
         ({"steps": -1}, "at least 1, got 6 and -1"),
-        ({"steps": 4}, "6 samples do not divide into 4 equal local batches"),
+        ({"steps": 7}, "every step takes a sample at least, got 6 samples in 7 steps"),
+        ({"samples": 6.0}, "samples is a whole number, got 6.0"),
+        ({"steps": True}, "steps is a whole number, got True"),
+        ({"samples": "6"}, "samples is a whole number, got '6'"),
+        ({"samples": 10**9}, "at most 100,000,000 samples, got 1,000,000,000"),
+        ({"lr": float("inf")}, "learning rate is positive, got inf: pass a finite number"),
+        ({"lr": "0.1"}, "learning rate is positive, got 0.1: pass a finite number"),
+        ({"tensors": [1]}, "tensors map parameter names to tensors: pass a dict, not a list"),
+        ({"tensors": {3: torch.zeros(1)}}, "the update's 3 is a strided tensor of torch.float32: names are strings"),
         ({"lr": 0.0}, "learning rate is positive, got 0"),
         ({"lr": -0.1}, "learning rate is positive, got -0.1"),
         ({"lr": float("nan")}, "learning rate is positive, got nan"),

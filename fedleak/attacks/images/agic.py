@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedleak.attacks.images.engine import invert
 from fedleak.attacks.images.invg import INVG, ITERATIONS, inferred
 from fedleak.attacks.images.objective import LayerWeights, View
-from fedleak.attacks.images.problem import Inversion, Recipe
+from fedleak.attacks.images.problem import Descent, Inversion
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.federated import Update, fedavg
 from fedleak.models import input_shape
@@ -109,8 +109,8 @@ def one_batch_error(update: Update, model: nn.Module, x: Tensor, y: Tensor) -> f
         ``[steps, B, C, H, W]`` and ``[steps, B]``.
     """
     whole = fedavg(model, x.flatten(0, 1)[None], y.flatten()[None], lr=1.0).tensors
-    gap = sum(float(((update.gradient(n) - g) ** 2).sum()) for n, g in whole.items())
-    return math.sqrt(gap / sum(float((g**2).sum()) for g in whole.values()))
+    gap = sum(((update.gradient(n) - g) ** 2).sum().double() for n, g in whole.items())
+    return math.sqrt(gap / sum((g**2).sum().double() for g in whole.values()))
 
 
 def expected_error(update: Update, model: nn.Module, labels: Tensor, seed: int = 0) -> float:
@@ -119,9 +119,11 @@ def expected_error(update: Update, model: nn.Module, labels: Tensor, seed: int =
         return 0.0
     like = next(model.parameters())
     generator = torch.Generator().manual_seed(seed)
-    shape = (update.steps, update.batch_size, *input_shape(model))
+    batch = update.samples // update.steps  # a smaller last batch is left out of this estimate
+    shape = (update.steps, batch, *input_shape(model))
     x = torch.rand(shape, generator=generator).to(like)
-    y = labels[torch.randperm(len(labels), generator=generator).to(labels.device)].view(shape[:2])
+    order = torch.randperm(len(labels), generator=generator)
+    y = labels.to(like.device)[order[: update.steps * batch].to(like.device)].view(shape[:2])
     return one_batch_error(fedavg(model, x, y, update.lr or 1.0, "delta"), model, x, y)
 
 
@@ -133,7 +135,7 @@ def invert_many(
     index: Sequence[Sequence[int]] | None = None,
     gammas: Sequence[float] | None = None,
     weights: LayerWeights | None = None,
-    recipe: Recipe = AGIC,
+    descent: Descent = AGIC,
     total_variation: float | None = None,
     **options: Any,
 ) -> Inversion:
@@ -153,7 +155,7 @@ def invert_many(
         Weights of the rounds, by default 1 and then 0.1.
     weights
         alpha; by default `layer_weights()`, for an untrained network.
-    recipe, total_variation, **options
+    descent, total_variation, **options
         As for `fedleak.attacks.images.invg.invert_many`.
 
     Raises
@@ -167,7 +169,7 @@ def invert_many(
             f"{len(rounds)} rounds, {len(models)} models and {len(labels)} sets of labels do not go together"
         )
     if total_variation is not None:
-        recipe = dataclasses.replace(recipe, total_variation=total_variation)
+        descent = dataclasses.replace(descent, total_variation=total_variation)
     gammas = gammas or [GAMMAS[min(k, 1)] for k in range(len(rounds))]
     index = index or [list(range(updates[0].samples)) for updates in rounds]
     weights = weights or layer_weights()
@@ -175,7 +177,7 @@ def invert_many(
         View(u, m, y, i, epoch_weight=g, layer_weights=weights)
         for u, m, y, i, g in zip(rounds, models, labels, index, gammas, strict=True)
     ]
-    return invert(views, recipe, **options)
+    return invert(views, descent, **options)
 
 
 def reconstruct(
@@ -265,8 +267,9 @@ def greedy_pairs(errors: Tensor, allowed: Tensor | None = None) -> Tensor:
         raise ValueError(f"the epochs hold {errors.shape[0]} and {errors.shape[1]} images: no one-to-one mapping")
     partner = torch.full((len(errors),), -1)
     taken = torch.zeros(len(errors), dtype=torch.bool)
-    for mask in ([allowed] if allowed is not None else []) + [torch.ones_like(errors, dtype=torch.bool)]:
-        for place in errors.cpu().masked_fill(~mask.cpu(), math.inf).flatten().argsort(stable=True).tolist():
+    every = torch.ones(errors.shape, dtype=torch.bool)
+    for mask in [every] if allowed is None else [allowed.cpu(), every]:
+        for place in errors.cpu().masked_fill(~mask, math.inf).flatten().argsort(stable=True).tolist():
             row, column = divmod(place, len(errors))
             if mask[row, column] and partner[row] < 0 and not taken[column]:
                 partner[row], taken[column] = column, True
@@ -287,5 +290,6 @@ register(
         needs=frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}),
         summary="A FedAvg update is inverted as the gradient of one batch, later convolutions counting more.",
         run=reconstruct,
+        cost="minutes",
     )
 )

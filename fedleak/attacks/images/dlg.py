@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 from fedleak.attacks.images.engine import invert
 from fedleak.attacks.images.objective import View
-from fedleak.attacks.images.problem import Inversion, Recipe
+from fedleak.attacks.images.problem import Descent, Inversion
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.federated import Update
 
 ITERATIONS = 100
 """Outer L-BFGS steps in LLG's comparison (Sec. 6.1); each makes up to 20 evaluations of the gradient."""
-DLG = Recipe("DLG", "l2", box=False, optimiser="lbfgs", lr=1.0, labels=True)
-DLG_ADAM = Recipe("DLG-Adam", "l2", box=False, lr=0.1)
+DLG = Descent("DLG", "l2", box=False, optimiser="lbfgs", lr=1.0, labels=True)
+DLG_ADAM = Descent("DLG-Adam", "l2", box=False, lr=0.1)
 """AGIC's baseline (Sec. V-A): Adam in place of L-BFGS, which fails on deep networks; the labels are given."""
 
 
@@ -107,6 +107,7 @@ register(
         needs=_NEEDS,
         summary="Dummy images and labels are optimised until their gradient equals the shared one.",
         run=reconstruct,
+        cost="minutes",
     )
 )
 register(
@@ -118,6 +119,7 @@ register(
         needs=_NEEDS,
         summary="The labels that DLG's optimisation ends with.",
         run=recover,
+        cost="minutes",
     )
 )
 register(
@@ -129,5 +131,6 @@ register(
         needs=_NEEDS,
         summary="DLG with inferred labels and Adam, which gets further on deep networks.",
         run=reconstruct_adam,
+        cost="minutes",
     )
 )

@@ -106,7 +106,9 @@ register(
         needs=frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}),
         summary="All clients but one get a model whose ReLUs are dead, so that the sum is that one's update.",
         run=reconstruct,
+        cost="minutes",
         sees="aggregate",
         server="malicious",
+        apart="it ends in an image inversion, which is not tried under secure aggregation",
     )
 )

@@ -1,4 +1,4 @@
-"""The one loop behind the inversions: DLG, DLG-Adam, InvG and AGIC are recipes for it.
+"""The one loop behind the inversions: DLG, DLG-Adam, InvG and AGIC are descents for it.
 
 N independent reconstructions of the same shape run in one step. Each has P dummy images, which one or more rounds
 (views) share; the objective is the weighted sum of the views' distances, plus total variation.
@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fedleak.attacks.images.objective import View
-from fedleak.attacks.images.problem import Inversion, Problem, Recipe
+from fedleak.attacks.images.problem import Descent, Inversion, Problem
 from fedleak.models import input_shape
 
 LOOK_EVERY = 25
@@ -26,7 +26,7 @@ LOOK_EVERY = 25
 
 def invert(
     views: Sequence[View],
-    recipe: Recipe,
+    descent: Descent,
     *,
     iterations: int,
     seed: int = 0,
@@ -41,7 +41,7 @@ def invert(
     ----------
     views
         The rounds; see `View`.
-    recipe
+    descent
         The attack.
     iterations
         Steps of the optimiser.
@@ -64,9 +64,9 @@ def invert(
     """
     if iterations < 1:
         raise ValueError(f"iterations is at least 1, got {iterations}")
-    problem = Problem(views, recipe, tuple(shape or input_shape(views[0].model)))
+    problem = Problem(views, descent, tuple(shape or input_shape(views[0].model)))
     dummies = problem.start(seed)
-    if recipe.optimiser == "lbfgs":
+    if descent.optimiser == "lbfgs":
         return _lbfgs(problem, dummies, iterations, progress)
     return _adam(problem, dummies, iterations, sorted(snapshots), progress, checkpoint, seed)
 
@@ -80,20 +80,21 @@ def _adam(
     checkpoint: Path | str | None,
     seed: int,
 ) -> Inversion:
-    recipe = problem.recipe
-    optimiser = torch.optim.Adam(dummies, lr=recipe.lr)
-    falls = [int(iterations * share) for share in recipe.decay]
+    descent = problem.descent
+    optimiser = torch.optim.Adam(dummies, lr=descent.lr)
+    falls = [int(iterations * share) for share in descent.decay]
     diverged = torch.full((problem.runs,), -1, device=dummies[0].device)
     kept: dict[int, Tensor] = {}
     first, path = 0, Path(checkpoint) if checkpoint else None
     key = _key(problem, iterations, seed, snapshots) if path else ""
-    if path and path.exists() and (state := torch.load(path, weights_only=True))["key"] == key:
-        first, kept, diverged = state["iteration"], state["kept"], state["diverged"]
+    if path and path.exists() and (state := torch.load(path, weights_only=True, map_location="cpu"))["key"] == key:
+        first, diverged = state["iteration"], state["diverged"].to(diverged.device)
+        kept = {after: images.to(diverged.device) for after, images in state["kept"].items()}
         for dummy, saved in zip(dummies, state["dummies"], strict=True):
             dummy.data.copy_(saved)
         optimiser.load_state_dict(state["optimiser"])
     said, good = False, [d.detach().clone() for d in dummies]
-    bar = tqdm(total=iterations, initial=first, desc=recipe.name, disable=not progress, leave=False)
+    bar = tqdm(total=iterations, initial=first, desc=descent.name, disable=not progress, leave=False)
     for iteration in range(first, iterations):
         values, grads = problem.evaluate(dummies)
         running = values.isfinite() & (diverged < 0)
@@ -104,13 +105,13 @@ def _adam(
         good = [torch.where(_over(running, d), d.detach(), g) for d, g in zip(dummies, good, strict=True)]
         for dummy, grad in zip(dummies, grads, strict=True):
             dummy.grad = torch.where(
-                _over(running, grad), grad.sign() if recipe.signed and dummy is dummies[0] else grad, 0.0
+                _over(running, grad), grad.sign() if descent.signed and dummy is dummies[0] else grad, 0.0
             )
         for group in optimiser.param_groups:
-            group["lr"] = recipe.lr * 0.1 ** sum(iteration >= fall for fall in falls)
+            group["lr"] = descent.lr * 0.1 ** sum(iteration >= fall for fall in falls)
         optimiser.step()
         with torch.no_grad():
-            if recipe.box:
+            if descent.box:
                 dummies[0].copy_(torch.minimum(torch.maximum(dummies[0], problem.low), problem.high))
             for dummy, safe in zip(dummies, good, strict=True):
                 dummy.copy_(torch.where(_over(running, dummy), dummy, safe))
@@ -121,7 +122,7 @@ def _adam(
             bar.set_postfix_str(f"distance {values.mean().item():.4g}", refresh=False)
             if not said and bool((diverged >= 0).any()):
                 said = True
-                warnings.warn(_complaint(recipe, diverged), stacklevel=3)
+                warnings.warn(_complaint(descent, diverged), stacklevel=3)
             if path and ((iteration + 1) % (4 * LOOK_EVERY) == 0):
                 state = {"key": key, "iteration": iteration + 1, "kept": kept, "diverged": diverged}
                 _save(path, {**state, "dummies": [d.detach() for d in dummies], "optimiser": optimiser.state_dict()})
@@ -132,7 +133,7 @@ def _adam(
         path.unlink(missing_ok=True)
     values = problem.evaluate(dummies)[0].detach()
     images = problem.pixels(dummies[0].detach())
-    return Inversion(images, dummies[1].detach() if recipe.labels else None, values, diverged.cpu(), kept)
+    return Inversion(images, dummies[1].detach() if descent.labels else None, values, diverged.cpu(), kept)
 
 
 def _over(runs: Tensor, like: Tensor) -> Tensor:
@@ -142,12 +143,12 @@ def _over(runs: Tensor, like: Tensor) -> Tensor:
 def _lbfgs(problem: Problem, dummies: list[Tensor], iterations: int, progress: bool) -> Inversion:
     """Run L-BFGS, one reconstruction after the other; the best iterate is returned, NaN is never one."""
     best = [d.detach().clone() for d in dummies]
-    values = torch.full((problem.runs,), torch.inf, dtype=dummies[0].dtype)
+    values = torch.full((problem.runs,), torch.inf).to(dummies[0])
     diverged = torch.full((problem.runs,), -1)
     for run in range(problem.runs):
         runs = slice(run, run + 1)
         own = [d.detach()[runs].clone().requires_grad_() for d in dummies]
-        optimiser = torch.optim.LBFGS(own, lr=problem.recipe.lr)
+        optimiser = torch.optim.LBFGS(own, lr=problem.descent.lr)
 
         def closure(own: list[Tensor] = own, runs: slice = runs) -> Tensor:
             value, grads = problem.evaluate(own, runs)
@@ -161,7 +162,7 @@ def _lbfgs(problem: Problem, dummies: list[Tensor], iterations: int, progress: b
                 for held, found in zip(best, where, strict=True):
                     held[runs] = found.detach()
 
-        for iteration in tqdm(range(iterations), desc=problem.recipe.name, disable=not progress, leave=False):
+        for iteration in tqdm(range(iterations), desc=problem.descent.name, disable=not progress, leave=False):
             before = [d.detach().clone() for d in own]
             value: Any = optimiser.step(closure)  # the distance at `before`
             keep(value.item(), before)
@@ -172,21 +173,21 @@ def _lbfgs(problem: Problem, dummies: list[Tensor], iterations: int, progress: b
                 break
         keep(closure().item(), own)
     if bool((diverged >= 0).any()):
-        warnings.warn(_complaint(problem.recipe, diverged), stacklevel=3)
-    logits = best[1] if problem.recipe.labels else None
+        warnings.warn(_complaint(problem.descent, diverged), stacklevel=3)
+    logits = best[1] if problem.descent.labels else None
     return Inversion(problem.pixels(best[0]), logits, values, diverged)
 
 
-def _complaint(recipe: Recipe, diverged: Tensor) -> str:
+def _complaint(descent: Descent, diverged: Tensor) -> str:
     hit = (diverged >= 0).nonzero().flatten().tolist()
     return (
-        f"{recipe.name}: {len(hit)} of {len(diverged)} reconstructions met NaN, the first after "
+        f"{descent.name}: {len(hit)} of {len(diverged)} reconstructions met NaN, the first after "
         f"{int(diverged[hit].min())} iterations; they keep their last finite images. A smaller learning rate may help."
     )
 
 
 def _key(problem: Problem, iterations: int, seed: int, snapshots: Sequence[int]) -> str:
-    digest = hashlib.sha256(repr((problem.recipe, iterations, seed, list(snapshots), problem.pool)).encode())
+    digest = hashlib.sha256(repr((problem.descent, iterations, seed, list(snapshots), problem.pool)).encode())
     for view in problem.views:
         digest.update(repr((view.index, view.epoch_weight, view.simulate)).encode())
         for tensor in (*view.targets, *view.parameters.values(), view.alphas):

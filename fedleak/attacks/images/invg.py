@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from fedleak.attacks.images.engine import invert
 from fedleak.attacks.images.objective import View
-from fedleak.attacks.images.problem import Inversion, Recipe
+from fedleak.attacks.images.problem import Descent, Inversion
 from fedleak.attacks.registry import WHITE_BOX, Attack, Need, get, register
 from fedleak.federated import Update
 
-INVG = Recipe("InvG", "cosine", total_variation=1e-4, signed=True, decay=(0.375, 0.625, 0.875))
+INVG = Descent("InvG", "cosine", total_variation=1e-4, signed=True, decay=(0.375, 0.625, 0.875))
 """The weight of the total variation is AGIC's for an untrained ResNet20-4 (Sec. V-A)."""
 ITERATIONS = 10_000
 """As in AGIC's experiments."""
@@ -45,7 +45,7 @@ def invert_many(
     model: nn.Module,
     labels: Tensor,
     *,
-    recipe: Recipe = INVG,
+    descent: Descent = INVG,
     total_variation: float | None = None,
     simulate: bool = True,
     **options: Any,
@@ -60,19 +60,19 @@ def invert_many(
         The model before the round.
     labels
         ``[N, samples]``, of FedAvg step after step: a simulation has to be GIVEN which label belongs to which step.
-    recipe
+    descent
         By default InvG's.
     total_variation
-        In place of the recipe's.
+        In place of the descent's.
     simulate
         Whether the local steps of FedAvg are followed; of FedSGD there is one, and nothing to follow.
     **options
         Of `fedleak.attacks.images.engine.invert`.
     """
     if total_variation is not None:
-        recipe = dataclasses.replace(recipe, total_variation=total_variation)
+        descent = dataclasses.replace(descent, total_variation=total_variation)
     view = View(updates, model, labels, simulate=simulate and updates[0].steps > 1)
-    return invert([view], recipe, **options)
+    return invert([view], descent, **options)
 
 
 def reconstruct(
@@ -126,5 +126,6 @@ register(
         needs=frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}),
         summary="Dummy images are optimised until the cosine of their gradient with the shared one is 1.",
         run=reconstruct,
+        cost="minutes",
     )
 )

@@ -72,12 +72,13 @@ def fronted_model(
     model: nn.Module, shape: tuple[int, int, int], client: int, clients: int, thresholds: Tensor, seed: int = 0
 ) -> Fronted:
     """Return the model for one client; see `Front`. The original model is shared, not copied."""
-    return Fronted(Front(shape, client, clients, thresholds, seed), model)
+    front = Front(shape, client, clients, thresholds, seed)
+    return Fronted(front.to(next(model.parameters()).device), model)
 
 
 def thresholds(brightness: Tensor, bins: int = 256) -> Tensor:
     """Return `bins` thresholds at the quantiles of the normal distribution fitted to some brightnesses ``[N]``."""
-    levels = torch.arange(1, bins + 1, dtype=torch.float64) / (bins + 1)
+    levels = torch.arange(1, bins + 1, dtype=torch.float64, device=brightness.device) / (bins + 1)
     return (brightness.double().mean() + brightness.double().std() * torch.special.ndtri(levels)).float()
 
 
@@ -134,5 +135,6 @@ register(
         run=reconstruct,
         sees="aggregate",
         server="malicious",
+        apart="the server would have to send another architecture, with a module in front of the model",
     )
 )

@@ -11,6 +11,7 @@ from torch.func import functional_call
 
 from fedleak.attacks.images.layers import stackable, stacked
 from fedleak.federated import Update
+from fedleak.federated.update import fitting
 
 Distance = Literal["l2", "cosine"]
 LayerWeights = Callable[[Update, nn.Module], dict[str, float]]
@@ -72,16 +73,7 @@ def checked_gradients(update: Update, model: nn.Module) -> dict[str, Tensor]:
     ValueError
         If a gradient is NaN or infinite, or not of its parameter's shape.
     """
-    found = {name: update.gradient(name).detach() for name, _ in model.named_parameters()}
-    for name, parameter in model.named_parameters():
-        if found[name].shape != parameter.shape:
-            raise ValueError(
-                f"the update's {name!r} has shape {tuple(found[name].shape)}, "
-                f"the model's has {tuple(parameter.shape)}: is it an update of this model?"
-            )
-    if not all(torch.isfinite(t).all() for t in found.values()):
-        raise ValueError("the update holds NaN or infinite gradients, nothing can be matched to them")
-    return found
+    return {name: fitting(update.gradient(name), name, p) for name, p in model.named_parameters()}
 
 
 @dataclass
@@ -121,6 +113,7 @@ class View:
     epoch_weight: float = 1.0
     layer_weights: LayerWeights | None = None
     simulate: bool = False
+    places: Tensor = field(init=False, repr=False)
     targets: list[Tensor] = field(init=False, repr=False)
     alphas: Tensor = field(init=False, repr=False)
 
@@ -141,6 +134,10 @@ class View:
             )
         if self.simulate and (self.labels is None or (self.steps > 1 and self.lr is None)):
             raise ValueError("a simulation of local steps needs every step's labels and the client's learning rate")
+        self.batch_size = first.batch_size if self.simulate else self.samples
+        device = next(self.model.parameters()).device
+        self.labels = None if self.labels is None else self.labels.to(device)
+        self.places = torch.as_tensor(self.index, device=device)
         self.parameters = {n: _fast(p.detach()) for n, p in self.model.named_parameters()}
         self.targets = [_fast(torch.stack([f[n] for f in found])) for n in self.names]
         given = [self.layer_weights(u, self.model) if self.layer_weights else {} for u in self.updates]
@@ -165,7 +162,7 @@ class View:
         weights = {n: p.expand(rows, *p.shape) if self.stacks else p for n, p in self.parameters.items()}
         weights = {n: p.detach().requires_grad_() for n, p in weights.items()}
         steps = self.steps if self.simulate else 1
-        batch = self.samples // steps
+        batch = self.batch_size
         total: list[Tensor] = []
         for step in range(steps):
             part = slice(step * batch, (step + 1) * batch)

@@ -12,7 +12,7 @@ from fedleak.models import head
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Descent:
     """How an attack descends.
 
     Parameters
@@ -51,7 +51,7 @@ class Inversion:
     """Where N reconstructions ended."""
 
     images: Tensor
-    """``[N, P, C, H, W]``, pixels; in [0, 1] if the recipe keeps the box."""
+    """``[N, P, C, H, W]``, pixels; in [0, 1] if the descent keeps the box."""
     label_logits: Tensor | None
     """``[N, P, classes]`` where labels were optimised."""
     values: Tensor
@@ -65,10 +65,10 @@ class Inversion:
 class Problem:
     """The objective as a function of the dummies, and its gradient."""
 
-    def __init__(self, views: Sequence[View], recipe: Recipe, shape: tuple[int, ...]):
+    def __init__(self, views: Sequence[View], descent: Descent, shape: tuple[int, ...]):
         if not views:
             raise ValueError("nothing to invert: no updates")
-        self.views, self.recipe = views, recipe
+        self.views, self.descent = views, descent
         self.runs = len(views[0].updates)
         if any(len(v.updates) != self.runs for v in views):
             raise ValueError("every view holds one update for each reconstruction")
@@ -76,8 +76,10 @@ class Problem:
         if any(head(v.model).layer.out_features != self.classes or set(v.names) != set(views[0].names) for v in views):
             raise ValueError("updates of different models cannot be joined")
         for view in views:
-            if (view.labels is None) != recipe.labels:
-                raise ValueError(f"{recipe.name} needs labels" if view.labels is None else f"{recipe.name} takes none")
+            if (view.labels is None) != descent.labels:
+                raise ValueError(
+                    f"{descent.name} needs labels" if view.labels is None else f"{descent.name} takes none"
+                )
             if view.labels is not None and not 0 <= int(view.labels.min()) <= int(view.labels.max()) < self.classes:
                 raise ValueError(f"labels lie in 0..{self.classes - 1}")
         self.pool = 1 + max(i for v in views for i in v.index or ())
@@ -91,7 +93,7 @@ class Problem:
     def start(self, seed: int) -> list[Tensor]:
         """Draw N(0, 1) dummies, and label logits where they are optimised; the same for every number of updates."""
         like, sizes = self.views[0].targets[0], [self.shape]
-        if self.recipe.labels:
+        if self.descent.labels:
             sizes.append((self.classes,))
         draws: list[list[Tensor]] = []
         for run in range(self.runs):
@@ -115,21 +117,20 @@ class Problem:
         held = [d.detach().requires_grad_() for d in dummies]
         total, values = [torch.zeros_like(d) for d in held], torch.zeros_like(held[0][:, 0, 0, ...].flatten(1)[:, 0])
         for view in self.views:
-            index = torch.as_tensor(view.index, device=held[0].device)
-            images = self.pixels(held[0].index_select(1, index))
+            images = self.pixels(held[0].index_select(1, view.places))
             if view.labels is None:
-                soft = held[1].index_select(1, index).softmax(dim=-1)
+                soft = held[1].index_select(1, view.places).softmax(dim=-1)
             else:
-                soft = nn.functional.one_hot(view.labels[runs].to(index.device), self.classes).to(images)
+                soft = nn.functional.one_hot(view.labels[runs], self.classes).to(images)
             found = view.gradients(images, soft, runs)
             targets = [t[runs] for t in view.targets]
-            value, slopes = distance(self.recipe.distance, [f.detach() for f in found], targets, view.alphas[runs])
+            value, slopes = distance(self.descent.distance, [f.detach() for f in found], targets, view.alphas[runs])
             slopes = [view.epoch_weight * s for s in slopes] if view.epoch_weight != 1 else slopes
             parts = torch.autograd.grad(found, held, slopes, allow_unused=True)
             total = [t if p is None else t + p for t, p in zip(total, parts, strict=True)]
             values = values + view.epoch_weight * value
-        if self.recipe.total_variation:
-            total[0] = total[0] + self.recipe.total_variation * total_variation_slope(held[0].detach())
+        if self.descent.total_variation:
+            total[0] = total[0] + self.descent.total_variation * total_variation_slope(held[0].detach())
         return values, total
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.models import batch_dependent
-from fedleak.models.chain import Link
+from fedleak.models.chains import Link
 
 Projection = Literal["paper", "one vector", "whitened"]
 _RIDGES = torch.logspace(-12, 0, 25, dtype=torch.float64)
@@ -74,14 +74,12 @@ def _constant_direction(x: Tensor) -> Tensor:
     if right is not None:
         left = left / values.sqrt()
     ones = left.sum(0)
-    best, chosen = torch.inf, None
-    for ridge in _RIDGES.to(x.device) * values.max():
+    ridges, errors = _RIDGES.to(x.device) * values.max(), []
+    for ridge in ridges:
         shrunk = values / (values + ridge)
         off = (1 - left @ (shrunk * ones)) / (1 - (left.square() @ shrunk).clamp(max=1 - 1e-9))
-        error = off.square().mean().item()
-        if error < best:
-            best, chosen = error, ridge
-    assert chosen is not None
+        errors.append(off.square().mean())
+    chosen = ridges[torch.stack(errors).nan_to_num(torch.inf).argmin()]
     return x.T @ (left @ (ones / (values + chosen)))
 
 

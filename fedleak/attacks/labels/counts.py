@@ -5,8 +5,11 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 
-def project(values: Tensor, total: int) -> Tensor:
-    """Return the nearest point with no negative entry and the sum `total`, for ``[..., n]`` at once (float64)."""
+def project(values: Tensor, total: int | Tensor) -> Tensor:
+    """Return the nearest point with no negative entry and the sum `total`, for ``[..., n]`` at once (float64).
+
+    `total` is a number for all, or not negative ``[..., 1]``.
+    """
     v = values.double()
     ordered = v.sort(dim=-1, descending=True).values
     rank = torch.arange(1, v.shape[-1] + 1, dtype=v.dtype, device=v.device)
@@ -39,6 +42,11 @@ def whole_counts(values: Tensor, total: int) -> Tensor:
         raise ValueError(f"the number of samples is at least 1, got {total}")
     if not torch.isfinite(values).all():
         raise ValueError("estimated counts are NaN or infinite")
+    return apportion(values, total)
+
+
+def apportion(values: Tensor, total: int | Tensor) -> Tensor:
+    """Return the integers of `whole_counts` for finite values; `total` as for `project`."""
     v = project(values, total)
     floors = (v + 1e-9).floor()
     missing = (total - floors.sum(-1, keepdim=True)).round()

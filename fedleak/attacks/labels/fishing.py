@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from fedleak.models import HeadPass, head
+from fedleak.models import HeadPass, head, known_tokens
 
 Recipe = Literal["literal", "log", "vector"]
 CHUNK = 20
@@ -118,6 +118,8 @@ def preset(
     """
     if not models:
         raise ValueError("no fishing models")
+    if known_tokens(models[0]):
+        raise ValueError("the embeddings are preset with random pixels, and this model's inputs are integer tokens")
     images = torch.rand(2, *shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
     first = models[0]
     flags = [[(type(m), m.training) for m in model.modules()] for model in models]

@@ -15,7 +15,8 @@ from fedleak.attacks.registry import Attack, Need, register
 from fedleak.data import Images
 from fedleak.errors import WithheldParameter
 from fedleak.federated import Update
-from fedleak.models import Link, chain, input_shape
+from fedleak.federated.update import fitting
+from fedleak.models import Link, as_inputs, chain, input_shape
 
 DUMMIES = 1000
 """Dummy images where there are no auxiliary ones: as many as the paper's auxiliary images."""
@@ -86,7 +87,7 @@ class Bridge:
     def observe(self, images: Images | Tensor) -> Features:
         """Run auxiliary or dummy images through the model; see `fedleak.attacks.labels.bridge.observe`."""
         x = images.x if isinstance(images, Images) else images
-        return observe(self.model, self.links, x.to(self.links[-1].layer.weight))
+        return observe(self.model, self.links, as_inputs(x, self.model))
 
     def cross(self, features: Features, projection: Projection = "paper") -> Crossing:
         """Return the map across the layers above; the paper's is computed once."""
@@ -137,18 +138,13 @@ class Bridge:
             If it is not of the layer's shape, or NaN or infinite; if the features are all zero.
         """
         name, layer = self.links[0].weight, self.links[0].layer
-        gradient = update.gradient(name).detach()
-        if gradient.shape != layer.weight.shape or not torch.isfinite(gradient).all():
-            raise ValueError(
-                f"the update's {name!r} has shape {tuple(gradient.shape)} and the model's {tuple(layer.weight.shape)}: "
-                "they must be the same, and all entries finite"
-            )
+        gradient = fitting(update.gradient(name).double(), name, layer.weight)
         across = self.cross(features, projection)
         logits = across.matrix @ self.first_step(gradient, features, projection)
-        estimates = update.batch_size * (features.probabilities - logits)
+        estimates = update.samples * (features.probabilities - logits)
         return Recovery(
-            counts=whole_counts(estimates * update.steps, update.samples),
-            estimates=estimates * update.steps,
+            counts=whole_counts(estimates, update.samples),
+            estimates=estimates,
             layer=self.layer,
             deficient=across.deficient,
             zero_features=int((features.rates[0] == 0).sum()),
@@ -234,5 +230,6 @@ register(
         needs=frozenset({Need.BELOW_HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL}),
         summary="One layer's gradient below the last, and the weights above it, lead to the gradient of the logits.",
         run=recover,
+        takes={"aux"},
     )
 )

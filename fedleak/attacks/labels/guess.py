@@ -1,9 +1,11 @@
-"""The random guess: what somebody who sees no gradient gets right."""
+"""Guesses: what somebody who sees no gradient gets right, the floor for all attacks."""
 
 import torch
 from torch import Tensor, nn
 
+from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.registry import Attack, Need, register
+from fedleak.data import Images
 from fedleak.federated import Update
 from fedleak.models import head
 
@@ -17,7 +19,14 @@ def uniform_counts(samples: int, n_classes: int, trials: int, generator: torch.G
 def recover(update: Update, model: nn.Module, *, seed: int = 0) -> Tensor:
     """Guess every label independently and uniformly; returns counts ``[n]`` that sum to ``update.samples``."""
     generator = torch.Generator().manual_seed(seed)
-    return uniform_counts(update.samples, head(model).layer.out_features, 1, generator)[0]
+    layer = head(model).layer
+    return uniform_counts(update.samples, layer.out_features, 1, generator)[0].to(layer.weight.device)
+
+
+def recover_prior(update: Update, model: nn.Module, aux: Images, *, prior: Tensor | None = None) -> Tensor:
+    """Spread the samples over the classes as auxiliary data are, or by `prior` ``[n]``; returns counts ``[n]``."""
+    shares = update.samples * aux.class_counts / len(aux) if prior is None else update.samples * prior
+    return whole_counts(shares, update.samples).to(head(model).layer.weight.device)
 
 
 register(
@@ -29,5 +38,16 @@ register(
         needs=frozenset({Need.SAMPLE_COUNT}),
         summary="Guesses every label independently and uniformly; sees no gradient.",
         run=recover,
+        takes={"seed"},
+    )
+)
+register(
+    Attack(
+        name="prior guess",
+        goal="labels",
+        needs=frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}),
+        summary="Spreads the samples over the classes as often as these occur; sees no gradient.",
+        run=recover_prior,
+        takes={"prior"},
     )
 )

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.inputs import head_gradient
+from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.federated import Update
 from fedleak.models import head
@@ -51,15 +51,8 @@ def recover(update: Update, model: nn.Module) -> Tensor:
     ValueError
         If the head has no bias, a gradient is NaN or infinite, or its shape is not the model's.
     """
-    last = head(model)
-    if last.layer.bias is None:
-        raise ValueError("iLRG divides by the gradient of the last layer's bias, and this model has none")
-    gradient, bias_gradient = head_gradient(update, model), update.gradient(last.bias).detach().double()
-    if bias_gradient.shape != last.layer.bias.shape or not torch.isfinite(bias_gradient).all():
-        raise ValueError(f"the update's {last.bias!r} is not of the model's shape, or not finite")
-    return solve(
-        last.layer.weight.detach().double(), last.layer.bias.detach().double(), gradient, bias_gradient, update.samples
-    )
+    layer, gradient, bias = head(model).layer, head_gradient(update, model), bias_gradient(update, model)
+    return solve(layer.weight.detach().double(), layer.bias.detach().double(), gradient, bias, update.samples)
 
 
 register(

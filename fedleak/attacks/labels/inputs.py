@@ -1,10 +1,11 @@
-"""What label attacks read off an update, checked once for all of them."""
+"""What label attacks read off an update, and what they ask of auxiliary data, checked once for all of them."""
 
-import torch
 from torch import Tensor, nn
 
+from fedleak.data import Images
 from fedleak.federated import Update
-from fedleak.models import head
+from fedleak.federated.update import fitting
+from fedleak.models import Head, head
 
 
 def head_gradient(update: Update, model: nn.Module) -> Tensor:
@@ -18,18 +19,48 @@ def head_gradient(update: Update, model: nn.Module) -> Tensor:
         If its shape is not that of the model's head, or an entry is NaN or infinite.
     """
     last = head(model)
-    gradient = update.gradient(last.weight)
-    if gradient.shape != last.layer.weight.shape:
-        raise ValueError(
-            f"the update's {last.weight!r} has shape {tuple(gradient.shape)}, "
-            f"the model's has {tuple(last.layer.weight.shape)}: is it an update of this model?"
-        )
-    if not torch.isfinite(gradient).all():
-        bad = int((~torch.isfinite(gradient)).sum())
-        raise ValueError(f"{bad} of {gradient.numel()} entries of the update's {last.weight!r} are NaN or infinite")
-    return gradient.detach().double()
+    return fitting(update.gradient(last.weight).double(), last.weight, last.layer.weight)
+
+
+def bias_gradient(update: Update, model: nn.Module) -> Tensor:
+    """Return the mean gradient of the head's bias over one local step, ``[n]``, in double precision.
+
+    Raises
+    ------
+    WithheldParameter
+        If the client did not share it.
+    ValueError
+        As for `head_gradient`; if the head has no bias.
+    """
+    last = head_with_bias(model)
+    return fitting(update.gradient(last.bias).double(), last.bias, last.layer.bias)
+
+
+def head_with_bias(model: nn.Module) -> Head:
+    """Return the model's head; a `ValueError` if it has no bias."""
+    last = head(model)
+    if last.layer.bias is None:
+        raise ValueError("the last layer has no bias, whose gradient this attack reads: use one that does not need it")
+    return last
 
 
 def row_sums(update: Update, model: nn.Module) -> Tensor:
     """Return each class's gradient g_i, the sum over its row of the head's weight gradient, ``[n]``."""
     return head_gradient(update, model).sum(dim=1)
+
+
+def require_classes(aux: Images, n_classes: int) -> None:
+    """Refuse auxiliary data of other classes, or without a sample of one.
+
+    Raises
+    ------
+    ValueError
+        If so.
+    """
+    if not isinstance(aux, Images):
+        raise ValueError(f"auxiliary data are labelled Images, got {type(aux).__name__}")
+    if aux.n_classes != n_classes:
+        raise ValueError(f"the auxiliary data have {aux.n_classes} classes, the model has {n_classes}")
+    if not aux.class_counts.all():
+        empty = aux.classes[int((aux.class_counts == 0).nonzero()[0])]
+        raise ValueError(f"the auxiliary data hold no sample of class {empty!r}: give some of every class")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.fishing import constants, fished_layer, fishing_model, foresee, preset
-from fedleak.attacks.labels.inputs import head_gradient
+from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.federated import Update
 from fedleak.models import head, input_shape
@@ -142,14 +142,9 @@ def recover(
             f"make {len(models) * batch_size}"
         )
     last = head(models[0])
-    if last.layer.bias is None:
-        raise ValueError("the last layer has no bias: without its gradient there is nothing to disaggregate")
     if any(head(m).layer.weight.shape != last.layer.weight.shape for m in models):
         raise ValueError("the fishing models differ in more than one layer: their heads are of different shapes")
-    weight_gradient = head_gradient(aggregate, models[0])
-    bias_gradient = aggregate.gradient(last.bias).detach().double()
-    if bias_gradient.shape != last.layer.bias.shape or not torch.isfinite(bias_gradient).all():
-        raise ValueError(f"the aggregate's {last.bias!r} is not of the model's shape, or not finite")
+    gradients = head_gradient(aggregate, models[0]), bias_gradient(aggregate, models[0])
     if len(models) > last.layer.in_features + 1:
         raise ValueError(
             f"{len(models)} clients are more than the {last.layer.in_features} + 1 equations of a class can tell apart"
@@ -161,7 +156,7 @@ def recover(
             "cannot be told apart; choose another recipe, or pass force=True for the solution of least norm"
         )
     server = foresee(models, input_shape, seed=seed)
-    solution = disaggregate(server.inputs, weight_gradient, bias_gradient)
+    solution = disaggregate(server.inputs, *gradients)
     return counts(server.probabilities, solution, batch_size).round().clamp(min=0).long()
 
 
@@ -174,7 +169,9 @@ register(
         needs=frozenset({Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL}),
         summary="Every client's head sees constants of its own, which makes the sum a linear system.",
         run=recover,
+        takes={"batch_size", "input_shape"},
         sees="aggregate",
         server="malicious",
+        sends=lambda model, clients, seed: [fishing_model(model, "vector", u, clients, seed) for u in range(clients)],
     )
 )

@@ -3,23 +3,31 @@
 A class's gradient g_i (row sum of the head's weight gradient) is about ``count_i * impact + offset_i``. LLG knows
 only the gradients, LLG* probes the model with dummy images, LLG+ with auxiliary data. The probes' gradients come
 from one forward pass (`HeadPass.row_sums`).
+
+All three need a head whose inputs are not negative (Property 1), as a ReLU or sigmoid in front of it makes them: behind
+a tanh, a layer norm (vision transformers) or an embedding they name wrong labels, and warn.
 """
 
+import math
+import warnings
 from functools import partial
-from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.inputs import row_sums
+from fedleak.attacks.labels.counts import apportion
+from fedleak.attacks.labels.inputs import require_classes
+from fedleak.attacks.labels.probes import Dummy, dummy_images, probe
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.data import Images, draw
 from fedleak.federated import Update
-from fedleak.models import batch_dependent, head, head_pass, input_shape
+from fedleak.federated.update import fitting
+from fedleak.models import as_inputs, head, input_shape, negative_inputs
 
-Dummy = Literal["zeros", "ones", "random"]
 RUNS = 10
 """Probe batches per label: the paper's auxiliary data are 10 batches of each class (Sec. 6.1)."""
+MOST_PROBES = 10**8
+"""Images of all probe batches together, at most."""
 
 
 def class_gradients(update: Update, model: nn.Module) -> Tensor:
@@ -27,8 +35,20 @@ def class_gradients(update: Update, model: nn.Module) -> Tensor:
 
     Under FedAvg the scale matters: impact and offset are measured on the model before the round, and the offset is not
     scaled by the number of steps, because training removes it after the first of them.
+
+    Warns
+    -----
+    UserWarning
+        If the model shows that the head's inputs can be negative.
     """
-    return row_sums(update, model) * update.steps
+    last = head(model)
+    if share := negative_inputs(model):
+        warnings.warn(
+            f"LLG needs a last layer whose inputs are not negative, and may name wrong labels here: {share:.0%} of "
+            f"those of {last.name!r} are negative for inputs made up for the model",
+            stacklevel=3,
+        )
+    return fitting(update.summed(last.weight).double(), last.weight, last.layer.weight).sum(dim=1)
 
 
 def gradient_impact(row_sums: Tensor, samples: int) -> Tensor:
@@ -50,7 +70,7 @@ def gradient_impact(row_sums: Tensor, samples: int) -> Tensor:
     return row_sums.clamp(max=0).sum(dim=-1) / samples * (1 + 1 / n_classes)
 
 
-def impact_and_offset(probe_row_sums: Tensor, batch_size: int, steps: int = 1) -> tuple[Tensor, Tensor]:
+def impact_and_offset(probe_row_sums: Tensor, batch_size: float, steps: int = 1) -> tuple[Tensor, Tensor]:
     """Estimate impact and offset from probes of known label (Eqs. 19 and 20).
 
     Parameters
@@ -58,7 +78,7 @@ def impact_and_offset(probe_row_sums: Tensor, batch_size: int, steps: int = 1) -
     probe_row_sums
         ``[..., run, label, class]``: class gradients of a batch full of one label, for every label and run.
     batch_size
-        Samples per probe batch, the victim's B.
+        Samples per probe batch, the victim's B; the mean where its batches differ.
     steps
         Local steps of the victim, gamma: the released code divides the impact by it, Eq. 19 as printed does not.
         The offset is not scaled.
@@ -88,6 +108,9 @@ def impact_and_offset(probe_row_sums: Tensor, batch_size: int, steps: int = 1) -
 
 def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop_at_samples: bool = False) -> Tensor:
     """Extract label counts from class gradients (Algorithm 1), for any number of updates at once.
+
+    The algorithm takes one label after the other: of the class with the smallest gradient, from which it then takes the
+    impact. That fills all classes up to one level, so the counts follow without the loop, for any number of samples.
 
     Parameters
     ----------
@@ -125,52 +148,60 @@ def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop
         named &= g.argsort(dim=-1, stable=True).argsort(dim=-1) < samples
     counts = named.long()
     g = g - counts * m - s
-    remaining = samples - counts.sum(dim=-1, keepdim=True)
-    for taken in range(max(int(remaining.max()), 0)):
-        smallest = g.argmin(dim=-1, keepdim=True)
-        still = remaining > taken
-        counts.scatter_add_(-1, smallest, still.long())
-        g.scatter_add_(-1, smallest, -m * still)
-    return counts
+    remaining = (samples - counts.sum(dim=-1, keepdim=True)).clamp(min=0)
+    smallest = g.argmin(dim=-1, keepdim=True)
+    height = (g - g.gather(-1, smallest)) / (-m).clamp(min=1e-300)
+    # An impact that is not negative never lifts the smallest gradient above the others: it gets all labels.
+    alone = torch.zeros_like(counts).scatter_(-1, smallest, remaining)
+    return counts + alone.where(m >= 0, apportion(-height, remaining))
 
 
-def dummy_images(kind: Dummy, count: int, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Make LLG*'s dummy images: `count` of them with random pixels in [0, 1), or one of zeros or ones.
-
-    One is enough for the constant ones, since a batch of equal images has the gradient of any one of them.
-    """
-    if kind == "random":
-        return torch.rand(count, *shape, generator=generator)
-    if kind not in ("zeros", "ones"):
-        raise ValueError(f"aux is None, 'zeros', 'ones', 'random' or an Images, not {kind!r}")
-    return torch.full((1, *shape), float(kind == "ones"))
+def from_gradients(update: Update, model: nn.Module) -> Tensor:
+    """Recover the counts ``[n]`` by LLG: the impact from the gradients themselves, no offset; see `recover`."""
+    g = class_gradients(update, model)
+    return extract(g, gradient_impact(g, update.samples), torch.zeros_like(g), update.samples)
 
 
-def probe(model: nn.Module, images: Tensor, index: Tensor) -> Tensor:
-    """Return the class gradients of probe batches, each full of one label, without a backward pass.
+def from_dummies(
+    update: Update,
+    model: nn.Module,
+    aux: Dummy = "zeros",
+    *,
+    runs: int = RUNS,
+    seed: int = 0,
+    shape: tuple[int, ...] | None = None,
+) -> Tensor:
+    """Recover the counts ``[n]`` by LLG*: impact and offset measured with dummy images; see `recover`."""
+    if not isinstance(aux, str):
+        raise ValueError("LLG* takes 'zeros', 'ones' or 'random' dummy images; with auxiliary data it is LLG+")
+    g, index = class_gradients(update, model), _probe_batches(update, model, runs)
+    pool = dummy_images(aux, index.numel(), shape or input_shape(model), torch.Generator().manual_seed(seed))
+    return extract(g, *_measured(update, model, pool, index % len(pool)), update.samples)
 
-    Parameters
-    ----------
-    model
-        The model before the round.
-    images
-        Pool of images, ``[N, C, H, W]``.
-    index
-        Which of them are in the batch of a run and label, ``[run, n, B]``.
 
-    Returns
-    -------
-    Tensor
-        ``[run, label, class]``
-    """
-    labels = torch.arange(index.shape[1], device=images.device)[None, :, None].expand(index.shape)
-    if not batch_dependent(model):
-        distinct, place = index.unique(return_inverse=True)
-        return head_pass(model, images[distinct]).row_sums(place, labels)
-    own = torch.arange(index.shape[2], device=images.device)
-    batches = zip(index.flatten(0, 1), labels.flatten(0, 1), strict=True)
-    found = [head_pass(model, images[batch]).row_sums(own, label) for batch, label in batches]
-    return torch.stack(found).unflatten(0, index.shape[:2])
+def from_auxiliary(update: Update, model: nn.Module, aux: Images, *, runs: int = RUNS, seed: int = 0) -> Tensor:
+    """Recover the counts ``[n]`` by LLG+: impact and offset measured with auxiliary data; see `recover`."""
+    g, index = class_gradients(update, model), _probe_batches(update, model, runs)
+    require_classes(aux, len(g))
+    labels = torch.arange(len(g))[None, :, None].expand(index.shape)
+    index = draw(aux, labels, torch.Generator().manual_seed(seed))
+    return extract(g, *_measured(update, model, aux.x, index), update.samples, stop_at_samples=True)
+
+
+def _probe_batches(update: Update, model: nn.Module, runs: int) -> Tensor:
+    """Return numbers for the images of probe batches as large as the victim's, ``[run, n, B]``."""
+    if runs < 1:
+        raise ValueError(f"runs is at least 1, got {runs}")
+    shape = (runs, head(model).layer.out_features, -(-update.samples // update.steps))
+    if (size := math.prod(shape)) > MOST_PROBES:
+        raise ValueError(f"{runs} probe batches for each label would take {size:,} images: use LLG, or fewer runs")
+    return torch.arange(size).view(shape)
+
+
+def _measured(update: Update, model: nn.Module, pool: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """Return impact and offset, measured with probe batches from a pool."""
+    probes = probe(model, as_inputs(pool, model), index.to(head(model).layer.weight.device))
+    return impact_and_offset(probes.double(), update.samples / update.steps, update.steps)
 
 
 def recover(
@@ -182,7 +213,7 @@ def recover(
     seed: int = 0,
     shape: tuple[int, ...] | None = None,
 ) -> Tensor:
-    """Recover the label counts behind an update.
+    """Recover the label counts behind an update, by the attack for which the adversary has what it needs.
 
     Parameters
     ----------
@@ -191,7 +222,8 @@ def recover(
     model
         The model before the round. LLG only looks up which layer is the last.
     aux
-        ``None`` is LLG; ``"zeros"``, ``"ones"`` or ``"random"`` dummy images make it LLG*; labelled images LLG+.
+        ``None`` is LLG (`from_gradients`); ``"zeros"``, ``"ones"`` or ``"random"`` dummy images make it LLG*
+        (`from_dummies`); labelled images LLG+ (`from_auxiliary`).
     runs
         Probe batches per label.
     seed
@@ -211,43 +243,11 @@ def recover(
     ValueError
         For NaN or infinite gradients, an update of another model, or auxiliary data of other classes.
     """
-    g = class_gradients(update, model)
     if aux is None:
-        return extract(g, gradient_impact(g, update.samples), torch.zeros_like(g), update.samples)
-    if runs < 1:
-        raise ValueError(f"runs is at least 1, got {runs}")
-    n_classes, batch_size = len(g), update.batch_size
-    weight = head(model).layer.weight
-    generator = torch.Generator().manual_seed(seed)
+        return from_gradients(update, model)
     if isinstance(aux, Images):
-        if aux.n_classes != n_classes:
-            raise ValueError(f"the auxiliary data have {aux.n_classes} classes, the model has {n_classes}")
-        labels = torch.arange(n_classes)[None, :, None].expand(runs, n_classes, batch_size)
-        index = draw(aux, labels, generator)
-        pool = aux.x
-    else:
-        shape = shape or input_shape(model)
-        pool = dummy_images(aux, runs * n_classes * batch_size, shape, generator)
-        index = torch.arange(runs * n_classes * batch_size).view(runs, n_classes, batch_size) % len(pool)
-    probes = probe(model, pool.to(weight), index.to(weight.device))
-    impact, offset = impact_and_offset(probes.double(), batch_size, update.steps)
-    return extract(g, impact, offset, update.samples, stop_at_samples=isinstance(aux, Images))
-
-
-def _gradients_only(update: Update, model: nn.Module) -> Tensor:
-    return recover(update, model)
-
-
-def _dummy(update: Update, model: nn.Module, aux: Dummy = "zeros", **options: Any) -> Tensor:
-    if not isinstance(aux, str):
-        raise ValueError("LLG* takes 'zeros', 'ones' or 'random' dummy images; with auxiliary data it is LLG+")
-    return recover(update, model, aux, **options)
-
-
-def _auxiliary(update: Update, model: nn.Module, aux: Images, **options: Any) -> Tensor:
-    if not isinstance(aux, Images):
-        raise ValueError("LLG+ takes auxiliary data, an Images; with dummy images it is LLG*")
-    return recover(update, model, aux, **options)
+        return from_auxiliary(update, model, aux, runs=runs, seed=seed)
+    return from_dummies(update, model, aux, runs=runs, seed=seed, shape=shape)
 
 
 _GRADIENTS = frozenset({Need.HEAD_GRADIENT, Need.SAMPLE_COUNT})
@@ -258,7 +258,7 @@ register(
         equation="Alg. 1, Eq. 18",
         needs=_GRADIENTS,
         summary="Signs and sizes of the last layer's gradients, with the impact estimated from themselves.",
-        run=_gradients_only,
+        run=from_gradients,
     )
 )
 register(
@@ -267,7 +267,8 @@ register(
         equation="Alg. 1, Eqs. 19-20",
         needs=_GRADIENTS | {Need.MODEL},
         summary="LLG with impact and offset measured on the model with dummy images.",
-        run=_dummy,
+        run=from_dummies,
+        takes={"runs"},
     )
 )
 register(
@@ -276,6 +277,7 @@ register(
         equation="Alg. 1, Eqs. 19-20",
         needs=_GRADIENTS | {Need.MODEL, Need.AUXILIARY_DATA},
         summary="LLG with impact and offset measured on the model with labelled auxiliary data.",
-        run=_auxiliary,
+        run=from_auxiliary,
+        takes={"runs"},
     )
 )

@@ -5,26 +5,27 @@ coefficients: the mean softmax of every other class. Labelled auxiliary data giv
 the round; a simulation of the round gives those in between.
 """
 
+import dataclasses
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.auxiliary import (
+from fedleak.attacks.labels.confidence import (
     Confidence,
     by_class,
     coefficients,
     drawn,
     erroneous_confidence,
     logits_of,
-    require_classes,
-    uploaded,
 )
 from fedleak.attacks.labels.counts import solve, whole_counts
+from fedleak.attacks.labels.inputs import head_with_bias, require_classes
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.data import Images
 from fedleak.federated import Scheme, Update
-from fedleak.models import head, head_pass
+from fedleak.federated.update import fitting
+from fedleak.models import as_inputs, head_pass
 
 Trajectory = Literal["midpoint", "search"]
 ROUNDS, ENOUGH = 5, 0.1
@@ -39,7 +40,8 @@ class Observed(NamedTuple):
     weight: Tensor
     """The same of the head's weights, ``[n, d]``, h included."""
     scheme: Scheme
-    batch_size: int
+    batch_size: float
+    """Samples of a step, the mean where the batches differ."""
 
     @property
     def target(self) -> Tensor:
@@ -49,9 +51,7 @@ class Observed(NamedTuple):
 
 def observe(update: Update, model: nn.Module, scheme: Scheme | None, history: Tensor | None) -> Observed:
     """Read the head's update; see `recover`."""
-    last = head(model)
-    if last.layer.bias is None:
-        raise ValueError("RLU reads the update of the last layer's bias, and this model has none")
+    last = head_with_bias(model)
     if scheme is None:
         if update.steps > 1 and update.lr is None:
             raise ValueError("of several local steps RLU needs the client's learning rate: pass an update with lr")
@@ -60,16 +60,14 @@ def observe(update: Update, model: nn.Module, scheme: Scheme | None, history: Te
         raise ValueError(
             f"the update is of {update.steps} steps at rate {update.lr}, the scheme of {scheme.steps} at {scheme.lr}"
         )
-    moved = -scheme.lr * update.steps
-    bias, weight = (moved * update.gradient(name).detach().double() for name in (last.bias, last.weight))
-    for name, tensor, parameter in ((last.bias, bias, last.layer.bias), (last.weight, weight, last.layer.weight)):
-        if tensor.shape != parameter.shape or not torch.isfinite(tensor).all():
-            raise ValueError(f"the update's {name!r} is not of the model's shape, or not finite")
+    plain = dataclasses.replace(update, lr=scheme.lr)
+    bias = fitting(plain.delta(last.bias).double(), last.bias, last.layer.bias)
+    weight = fitting(plain.delta(last.weight).double(), last.weight, last.layer.weight)
     if history is not None:
         if history.shape not in (torch.Size([]), bias.shape):
             raise ValueError(f"history is h of the head's bias, {list(bias.shape)}, got {list(history.shape)}")
         bias = bias - history.to(bias)
-    return Observed(bias, weight, scheme, update.batch_size)
+    return Observed(bias, weight, scheme, update.samples / update.steps)
 
 
 def average_embedding(weight: Tensor, bias: Tensor, ratios: bool = False) -> Tensor:
@@ -92,7 +90,7 @@ class Simulation(NamedTuple):
     """By how much the logits have moved at the end of the round, ``[n]``."""
 
 
-def simulate(counts: Tensor, logits: Tensor, labels: Tensor, observed: Observed, embedding: Tensor) -> Simulation:
+def simulate_round(counts: Tensor, logits: Tensor, labels: Tensor, observed: Observed, embedding: Tensor) -> Simulation:
     """Simulate a round with the given counts, the same share in every step (Eqs. 12 and 13).
 
     The bias moves by Eq. 12, all logits by ``(1 + |O|^2)`` times that (Eq. 13), and the coefficients follow.
@@ -133,7 +131,7 @@ def search(
     shift = by_class(after - before, labels, len(start)).mean(0)
     logits, classes = drawn(before, labels, confidence)
     counts = start.clone()
-    simulated = simulate(counts, logits, classes, observed, embedding)
+    simulated = simulate_round(counts, logits, classes, observed, embedding)
     for _ in range(rounds):
         off = simulated.shift - shift
         if off.abs().max() < ENOUGH:
@@ -142,7 +140,7 @@ def search(
         moved = counts[high].clamp(max=float(observed.scheme.steps))
         counts[high] -= moved
         counts[low] += moved
-        simulated = simulate(counts, logits, classes, observed, embedding)
+        simulated = simulate_round(counts, logits, classes, observed, embedding)
     return solve(simulated.system, observed.target, samples)
 
 
@@ -188,13 +186,13 @@ def recover(
         raise ValueError(f"trajectory is 'midpoint' or 'search', not {trajectory!r}")
     observed = observe(update, model, scheme, history)
     require_classes(aux, len(observed.bias))
-    x, labels = aux.x.to(head(model).layer.weight), aux.y.to(observed.bias.device)
+    x, labels = as_inputs(aux.x, model), aux.y.to(observed.bias.device)
     before = logits_of(head_pass(model, x), model)
     rho = float(observed.scheme.weights().mean())
     system = rho * coefficients(erroneous_confidence(before, labels, confidence))
     if update.steps == 1:
         return whole_counts(solve(system, observed.target, update.samples), update.samples)
-    client = uploaded(update, model)
+    client = update.model(model)
     after = logits_of(head_pass(client, x), client)
     system = (system + rho * coefficients(erroneous_confidence(after, labels, confidence))) / 2
     found = solve(system, observed.target, update.samples)
@@ -221,5 +219,6 @@ register(
         ),
         summary="Least squares on the bias with the mean softmax of auxiliary data, over simulated local steps.",
         run=recover,
+        takes={"scheme", "history"},
     )
 )

@@ -10,13 +10,14 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.auxiliary import by_class, require_classes, uploaded
+from fedleak.attacks.labels.confidence import by_class
 from fedleak.attacks.labels.counts import solve, whole_counts
+from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, require_classes
 from fedleak.attacks.labels.rlu import observe
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.data import Images
 from fedleak.federated import Scheme, Update
-from fedleak.models import head, head_pass
+from fedleak.models import as_inputs, head_pass
 
 RIDGE = 0.1
 """Added to the covariance's diagonal, as a share of its mean."""
@@ -36,14 +37,16 @@ def path(
     """
     generator = torch.Generator().manual_seed(seed)
     share = (counts / counts.sum()).clamp(min=1e-6) / aux.class_counts.to(counts)
-    running, models = copy.deepcopy(model), []
+    each = share[aux.y].float().cpu()
+    running: nn.Module = copy.deepcopy(model)
+    models: list[nn.Module] = []
     optimiser = scheme.optimiser(running.parameters())
     start = list(model.parameters())
     for _ in range(scheme.steps):
         models.append(copy.deepcopy(running))
-        index = torch.multinomial(share[aux.y].float(), LARGER * batch_size, replacement=True, generator=generator)
+        index = torch.multinomial(each, LARGER * batch_size, replacement=True, generator=generator)
         optimiser.zero_grad()
-        nn.functional.cross_entropy(running(aux.x[index]), aux.y[index]).backward()
+        nn.functional.cross_entropy(running(as_inputs(aux.x[index], running)), aux.y[index]).backward()
         with torch.no_grad():
             for parameter, first in zip(running.parameters(), start, strict=True):
                 assert parameter.grad is not None
@@ -51,9 +54,9 @@ def path(
         optimiser.step()
     with torch.no_grad():
         gap = [c - e for c, e in zip(client.parameters(), running.parameters(), strict=True)]
-        for step, each in enumerate(models):
-            for parameter, missing in zip(each.parameters(), gap, strict=True):
-                parameter.add_(step / scheme.steps * missing)
+        for step, simulated in enumerate(models):
+            for weight, missing in zip(simulated.parameters(), gap, strict=True):
+                weight.add_(step / scheme.steps * missing)
     return models
 
 
@@ -62,7 +65,7 @@ def contributions(models: list[nn.Module], aux: Images, weights: Tensor) -> Tens
     total = torch.zeros(())
     truth = nn.functional.one_hot(aux.y, aux.n_classes).double()
     for model, weight in zip(models, weights.tolist(), strict=True):
-        seen = head_pass(model, aux.x.to(head(model).layer.weight))
+        seen = head_pass(model, as_inputs(aux.x, model))
         inputs = nn.functional.pad(seen.inputs.double(), (0, 1), value=1.0)
         total = total + weight * torch.einsum("sn,sd->snd", seen.probabilities.double() - truth, inputs)
     return total / len(models)
@@ -122,20 +125,21 @@ def recover(update: Update, model: nn.Module, aux: Images, *, scheme: Scheme | N
     WithheldParameter
         If a parameter that is needed is not shared.
     ValueError
-        As for `rlu.recover`; for a scheme with a history; for a head of more than 5000 entries.
+        As for `rlu.recover`; for a scheme with a history; for a head of more than 5000 entries; for local batches of
+        different sizes.
     """
     if scheme is not None and scheme.name in ("scaffold", "feddyn", "feddc"):
         raise ValueError(f"the whole head's history is not known to this attack, and {scheme.name!r} has one: use rlu")
     observed = observe(update, model, scheme, None)
     require_classes(aux, len(observed.bias))
+    aux = aux.to(observed.bias.device)
     entries = observed.weight.numel() + len(observed.bias)
     if entries > MOST:
         raise ValueError(f"the head has {entries} entries, too many for their covariance (at most {MOST}): use rlu")
-    scheme, samples = observed.scheme, update.samples
-    moved = torch.cat([observed.weight, observed.bias[:, None]], dim=1).flatten()
-    gradient = -moved / (scheme.lr * update.steps)
+    scheme, samples, batch_size = observed.scheme, update.samples, update.batch_size
+    gradient = torch.cat([head_gradient(update, model), bias_gradient(update, model)[:, None]], dim=1).flatten()
     models, weights = [model], scheme.weights()
-    client = model if update.steps == 1 else uploaded(update, model)
+    client = model if update.steps == 1 else update.model(model)
     if update.steps > 1:
         models, weights = [model, client], weights.mean().expand(2)
     found = torch.zeros(())
@@ -148,7 +152,7 @@ def recover(update: Update, model: nn.Module, aux: Images, *, scheme: Scheme | N
             for _ in range(2):
                 found = weighted_solve(each.flatten(1), aux.y, gradient, found, samples)
         if attempt < ROUNDS and update.steps > 1:
-            models = path(model, client, aux, found, scheme, update.batch_size, seed + attempt)
+            models = path(model, client, aux, found, scheme, batch_size, seed + attempt)
             weights = scheme.weights()
     return whole_counts(found, samples)
 
@@ -171,5 +175,6 @@ register(
         ),
         summary="RLU's equations for the weights too, weighted by their noise, along a simulated round.",
         run=recover,
+        takes={"scheme"},
     )
 )

@@ -1,18 +1,17 @@
 """ZLG, zero-shot label counts from gradients (Geng et al., 2021), and ZLG+ with auxiliary data."""
 
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.auxiliary import by_class, require_classes, uploaded
+from fedleak.attacks.labels.confidence import by_class
 from fedleak.attacks.labels.counts import whole_counts
-from fedleak.attacks.labels.inputs import row_sums
+from fedleak.attacks.labels.inputs import require_classes, row_sums
 from fedleak.attacks.registry import Attack, Need, register
 from fedleak.data import Images
 from fedleak.federated import Update
-from fedleak.models import head, head_pass, input_shape
+from fedleak.models import as_inputs, head_pass, input_shape
 
 DUMMIES = 1000
 """Dummy images of ZLG, drawn from N(0, 1)."""
@@ -74,33 +73,33 @@ def recover(
     ValueError
         For NaN or infinite gradients, an update of another model, or auxiliary data that lack a class.
     """
+    if aux is None:
+        return from_noise(update, model, seed=seed, shape=shape)
+    return from_auxiliary(update, model, aux)
+
+
+def from_noise(update: Update, model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None) -> Tensor:
+    """Recover the counts ``[n]`` by ZLG, with noise images; see `recover`."""
     sums = row_sums(update, model)
-    weight = head(model).layer.weight
-    if aux is None:
-        generator = torch.Generator().manual_seed(seed)
-        x = torch.randn(DUMMIES, *(shape or input_shape(model)), generator=generator).to(weight)
-    else:
-        require_classes(aux, len(sums))
-        x = aux.x.to(weight)
-    models = [model] if update.steps == 1 else [model, uploaded(update, model)]
-    passes = [head_pass(each, x) for each in models]
+    noise = torch.randn(DUMMIES, *(shape or input_shape(model)), generator=torch.Generator().manual_seed(seed))
+    softmax, mass = _seen(update, model, noise)
+    return estimate(sums, softmax.mean(0), mass, update.samples)
+
+
+def from_auxiliary(update: Update, model: nn.Module, aux: Images) -> Tensor:
+    """Recover the counts ``[n]`` by ZLG+, with labelled images; see `recover`."""
+    sums = row_sums(update, model)
+    require_classes(aux, len(sums))
+    softmax, mass = _seen(update, model, aux.x)
+    return estimate(sums, by_class(softmax, aux.y.to(softmax.device), len(sums)).diagonal(), mass, update.samples)
+
+
+def _seen(update: Update, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the softmax ``[N, n]`` of these inputs and the mass O; of several steps, means over both ends."""
+    models = [model] if update.steps == 1 else [model, update.model(model)]
+    passes = [head_pass(each, as_inputs(x, model)) for each in models]
     mass = torch.stack([p.inputs.double().sum(1).mean() for p in passes]).mean()
-    softmax = torch.stack([p.probabilities.double() for p in passes]).mean(0)
-    if aux is None:
-        probabilities = softmax.mean(0)
-    else:
-        probabilities = by_class(softmax, aux.y.to(softmax.device), len(sums)).diagonal()
-    return estimate(sums, probabilities, mass, update.samples)
-
-
-def _auxiliary(update: Update, model: nn.Module, aux: Images, **options: Any) -> Tensor:
-    if not isinstance(aux, Images):
-        raise ValueError("ZLG+ takes auxiliary data, an Images; without them it is ZLG")
-    return recover(update, model, aux, **options)
-
-
-def _noise(update: Update, model: nn.Module, **options: Any) -> Tensor:
-    return recover(update, model, None, **options)
+    return torch.stack([p.probabilities.double() for p in passes]).mean(0), mass
 
 
 _ZLG = partial(Attack, goal="labels", paper="geng2021zlg", equation="Sec. 4.1")
@@ -110,7 +109,7 @@ register(
         name="ZLG",
         needs=_NEEDS,
         summary="Row sums against the mean probabilities and activations of noise images.",
-        run=_noise,
+        run=from_noise,
     )
 )
 register(
@@ -118,6 +117,6 @@ register(
         name="ZLG+",
         needs=_NEEDS | {Need.AUXILIARY_DATA},
         summary="ZLG with probabilities and activations of labelled auxiliary data.",
-        run=_auxiliary,
+        run=from_auxiliary,
     )
 )

@@ -1,0 +1,59 @@
+"""Show things on a page: a data frame as a table or as cards, a number as the book writes it, a place in a chapter."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from sphinx.application import Sphinx
+
+ROLES = {"eq": "eq", "prop": "prf:ref", "lem": "prf:ref", "thm": "prf:ref"}
+
+
+def number(value: Any) -> str:
+    """Return a number as the tables show it: three significant digits, a dash for none, words as they are."""
+    if isinstance(value, bool | str):
+        return str(value)
+    if pd.isna(value):
+        return "–"
+    if 1000 <= abs(value) < 1e15 and value == round(value):
+        return f"{value:,.0f}"
+    return (str(value) if isinstance(value, int) else f"{value:.3g}").replace("-", "−")
+
+
+def plain(text: Any) -> str:
+    """Return words as Markdown that shows them as they are: LLG* is a name and no emphasis."""
+    return re.sub(r"([*_$`\\])", r"\\\1", " ".join(str(text).split()))
+
+
+def link(text: str, anchor: str | None) -> str:
+    """Return a reference to a place in a chapter: an equation, a theorem, or anything else with a name."""
+    if not anchor:
+        return text
+    role = ROLES.get(anchor.split("-")[0])
+    if not role:
+        return f"[{text}](#{anchor})"
+    return "Eq. " * (role == "eq") + f"{{{role}}}`{anchor}`"
+
+
+def table(frame: pd.DataFrame) -> str:
+    """Return a Markdown table that scrolls when it is wide; bars and line breaks in a cell are made harmless."""
+    rows = [frame.columns, ["---"] * frame.shape[1], *frame.astype(object).itertuples(index=False)]
+    cells = ([" ".join(number(cell).split()).replace("|", r"\|") for cell in row] for row in rows)
+    return "\n".join(["::::{div} wide-table full-width", *(f"| {' | '.join(row)} |" for row in cells), "::::", ""])
+
+
+def cards(frame: pd.DataFrame, columns: str) -> str:
+    """Return a card for each row, its ``title`` and ``text``; ``columns`` side by side ("1 2": narrow, wide)."""
+    parts = [f":::{{grid-item-card}} {row.title}\n{row.text}\n:::\n" for row in frame.itertuples()]
+    return "\n".join([f"::::{{grid}} {columns}\n:gutter: 3\n", *parts, "::::\n"])
+
+
+def keep(app: Sphinx, fragments: dict[str, str]) -> None:
+    """Write fragments; one that says what it said before keeps its date, so that its page is not read again."""
+    folder = Path(app.srcdir) / "book" / "_generated"
+    folder.mkdir(exist_ok=True)
+    for name, text in fragments.items():
+        path = folder / f"{name}.md"
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")

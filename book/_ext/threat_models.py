@@ -1,0 +1,106 @@
+"""Write the page of the threat models from the package's registry: where each attack stands, and what it needs."""
+
+from collections.abc import Iterable
+
+import pandas as pd
+from render import cards, keep, plain, table
+from sphinx.application import Sphinx
+
+from fedleak.attacks import registry
+from fedleak.attacks.registry import Adversary, Attack
+from fedleak.federated.defences import protections
+
+PLACES = (
+    (
+        "Sees one client’s update",
+        "A passive server without secure aggregation, or an eavesdropper.",
+        (
+            (registry.NOBODY, "No gradients"),
+            (registry.EAVESDROPPER, "The gradients alone"),
+            (registry.WHITE_BOX, "Also the model"),
+            (registry.WITH_AUXILIARY, "Also auxiliary data"),
+        ),
+    ),
+    (
+        "Sees an update without its last layer",
+        "Partial encryption, or a head that stays with the client.",
+        ((registry.RESTRICTED, "A lower layer, the model, auxiliary data"),),
+    ),
+    (
+        "Sees the sum only, and changes the model",
+        "A malicious server behind secure aggregation.",
+        ((registry.MALICIOUS_AGGREGATOR, "The aggregate and the model"),),
+    ),
+)
+
+
+def first_possible(attacks: Iterable[Attack], steps: Iterable[tuple[Adversary, str]]) -> list[tuple[str, list[Attack]]]:
+    """Put each attack under the first of these adversaries who can run it; those whom none can run are left out."""
+    left, found = list(attacks), []
+    for adversary, words in steps:
+        can = [attack for attack in left if not attack.lacking(adversary)]
+        left = [attack for attack in left if attack not in can]
+        found.append((words, can))
+    return found
+
+
+def threat_map() -> str:
+    """Return a card for each place from which an adversary looks, with the attacks that stand there."""
+    rows = []
+    for title, text, steps in PLACES:
+        for words, attacks in first_possible(registry.all_attacks(), steps):
+            text += f"\n\n**{words}**"
+            for goal in ("labels", "images"):
+                names = " · ".join(plain(attack.name) for attack in attacks if attack.goal == goal)
+                text += f"\n: {goal}: {names}" if names else ""
+        rows.append({"title": title, "text": text})
+    return cards(pd.DataFrame(rows), columns="1")
+
+
+def threat_models() -> str:
+    """Return what each registered attack is after, and what each adversary must have."""
+    attacks = registry.all_attacks()
+    needs = [need for need in registry.Need if any(need in attack.needs for attack in attacks)]
+    names = pd.DataFrame({"Attack": [f"**{plain(attack.name)}**" for attack in attacks]})
+    about = pd.DataFrame(
+        {
+            "Recovers": attack.goal,
+            "Server": attack.server,
+            "Sees": attack.sees,
+            "Paper": f"{{cite:t}}`{attack.paper}`" if attack.paper else "–",
+            "Rule": attack.equation or "–",
+            "In short": attack.summary,
+        }
+        for attack in attacks
+    )
+    required = pd.DataFrame({need.value: "needs" if need in a.needs else "·" for need in needs} for a in attacks)
+    possible = pd.DataFrame(
+        {adversary.name: "·" if a.lacking(adversary) else "can" for adversary in registry.ADVERSARIES} for a in attacks
+    )
+    against = pd.DataFrame(
+        {
+            "Defence": f"**{kind.name}**",
+            "Strengths in the arena": ", ".join(f"{s:g}" for s in kind.strengths if s) or "–",
+            "Remedies in an audit": ", ".join(f"{s:g}" for s in kind.audited if s)
+            or ("as it is" if kind.audited else "–"),
+            "The server learns from": "something else" if kind.changes_training else "the same",
+        }
+        for kind in protections().values()
+    )
+    return (
+        f"## The attacks\n\n{table(names.join(about))}\n"
+        f"## What each attack needs\n\n{table(names.join(required))}\n"
+        f"## Which adversary can run it\n\n{table(names.join(possible))}\n"
+        f"## The defences that are measured\n\n{table(against)}"
+    )
+
+
+def write(app: Sphinx) -> None:
+    """Write the fragments."""
+    keep(app, {"threat_map": threat_map(), "threat_models": threat_models()})
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect to Sphinx."""
+    app.connect("builder-inited", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

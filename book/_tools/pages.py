@@ -1,0 +1,202 @@
+"""Look at the built book in the installed Chromium: `python book/_tools/pages.py pdf | axe | look [PAGE...]`.
+
+A page goes by its name in the table of contents, such as ``notebooks/llg``.
+"""
+
+import io
+import os
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+import typer
+from playwright.sync_api import Page, sync_playwright
+from pypdf import PdfReader, PdfWriter
+from pypdf.generic import ArrayObject, Fit, NameObject
+from sphinx_external_toc.parsing import parse_toc_yaml
+
+from fedleak import paths
+
+BUILD = paths.root() / "_build"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+VIEWS = ((1300, "light"), (1300, "dark"), (420, "light"), (420, "dark"))
+GRAVE = ("serious", "critical")
+READY = "() => Promise.all([window.MathJax?.startup?.promise, document.fonts.ready]).then(() => null)"
+"""Waits until a page's equations are set."""
+UNCOLOURED = "() => [...document.querySelectorAll('.highlight pre')].slice(5).forEach(one => one.textContent += '')"
+"""Takes the colours off all code blocks but five: axe would look at every word of hundreds of them."""
+UNFOLDED = """() => {
+  document.querySelectorAll('details.sd-dropdown').forEach(one => one.open = true);
+  document.querySelectorAll('#jb-print-toc, h1 .headerlink').forEach(one => one.remove());
+  const columns = [...document.querySelectorAll('.wide-table table')].map(table => table.rows[0].cells.length);
+  const title = document.querySelector('.bd-article h1')?.textContent ?? document.title;
+  return [title.trim(), Math.max(0, ...columns) > 7];
+}"""
+"""Opens what is folded (but not the code that the chapters hide); returns the title, and whether a table is wide."""
+
+app = typer.Typer(help=__doc__, add_completion=False, pretty_exceptions_enable=False)
+
+
+def chromium() -> str:
+    """Return the browser's path: what the variable ``CHROMIUM`` names, or the first of the usual names.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is none.
+    """
+    asked = os.environ.get("CHROMIUM")
+    found = next(filter(None, map(shutil.which, [asked] if asked else NAMES)), None)
+    if found is None:
+        looked = f"CHROMIUM={asked}" if asked else f"{', '.join(NAMES)} on the PATH"
+        raise FileNotFoundError(
+            f"no Chromium found ({looked}): install one (apt install chromium), or name one in the variable CHROMIUM"
+        )
+    return found
+
+
+@contextmanager
+def browser() -> Iterator[Page]:
+    """Start Chromium without a network; yield its one page."""
+    switches = ["--disable-gpu", "--disable-quic", "--allow-file-access-from-files"]
+    path = chromium()
+    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=path, args=switches) as started:
+        yield started.new_page(offline=True)
+
+
+def show(page: Page, file: Path) -> None:
+    """Open a built page and wait until its equations are set."""
+    page.goto(file.as_uri())
+    page.evaluate(READY)
+
+
+def view(page: Page, width: int, scheme: str) -> None:
+    """Show the open page at a width in pixels, light or dark."""
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+
+
+def built(html: Path, names: Sequence[str] = ()) -> list[Path]:
+    """Return the files of these pages, by default of all.
+
+    Raises
+    ------
+    FileNotFoundError
+        If one has not been built, or none has.
+    """
+    html = html.resolve()
+    files = [html / f"{name.removesuffix('.html')}.html" for name in names]
+    files = files or sorted(file for file in html.rglob("*.html") if "_static" not in file.relative_to(html).parts)
+    missing = [file.relative_to(html).as_posix() for file in files if not file.is_file()]
+    if missing or not files:
+        raise FileNotFoundError(f"{', '.join(missing) or 'no page'} in {html}: build the book first (make book)")
+    return files
+
+
+def relink(writer: PdfWriter, starts: dict[Path, int]) -> None:
+    """Lead links to pages of the book to where they begin in the PDF, and take out those to other local files."""
+    for page in writer.pages:
+        kept = ArrayObject()
+        for one in page.get("/Annots") or ():
+            link = one.get_object()
+            address = urlsplit(str(link.get("/A", {}).get("/URI", "")))
+            if address.scheme == "file":
+                start = starts.get(Path(unquote(address.path)))
+                if start is None:
+                    continue
+                del link["/A"]
+                where = [writer.pages[start].indirect_reference, NameObject("/XYZ"), *Fit.xyz().fit_args]
+                link[NameObject("/Dest")] = ArrayObject(where)
+            kept.append(one)
+        page[NameObject("/Annots")] = kept
+
+
+@app.command()
+def pdf(html: Path = BUILD / "html", out: Path = BUILD / "fedleak.pdf") -> None:
+    """Print the book into one PDF, page by page in the order of the contents.
+
+    A link to another page of the book leads to where that begins in the PDF; links to downloads are taken out.
+    """
+    writer, starts = PdfWriter(), {}
+    margin = dict.fromkeys(("top", "bottom", "left", "right"), "0.6in")
+    files = built(html, list(parse_toc_yaml(paths.root() / "_toc.yml")))
+    with browser() as page:
+        for file in files:
+            show(page, file)
+            title, wide = page.evaluate(UNFOLDED)
+            starts[file] = len(writer.pages)
+            printed = page.pdf(format="A4", landscape=wide, print_background=True, margin=margin)
+            writer.append(PdfReader(io.BytesIO(printed)), outline_item=title, import_outline=False)
+    relink(writer, starts)
+    writer.add_metadata({"/Title": "fedleak: what a federated-learning update gives away"})
+    writer.compress_identical_objects()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    writer.write(out)
+    print(f"wrote {out}, {len(writer.pages)} pages")
+
+
+def violations(html: Path, names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield what axe-core finds on the pages (by default all): each violation with its page, width and scheme."""
+    from axe_core_python.sync_playwright import Axe
+
+    with browser() as page:
+        page.route(re.compile("mathjax"), lambda route: route.abort())  # tens of thousands of elements, not ours
+        for file in built(html, names):
+            show(page, file)
+            page.evaluate(UNCOLOURED)
+            for width, scheme in VIEWS[:3]:
+                view(page, width, scheme)
+                where = {"page": file.relative_to(html.resolve()).as_posix(), "width": width, "scheme": scheme}
+                found = Axe().run(page, options={"resultTypes": ["violations"]})
+                yield from (where | one for one in found["violations"])
+
+
+@app.command()
+def axe(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[PAGE]...")] = None, html: Path = BUILD / "html"
+) -> None:
+    """List the violations of accessibility, light and dark, wide and narrow; fail if one is serious or critical."""
+    count = Counter()
+    for one in violations(html, names or ()):
+        count[one["impact"] in GRAVE] += 1
+        print(f"{one['impact']}: {one['page']} ({one['width']} px, {one['scheme']}): {one['id']}, {one['help']}")
+        for node in one["nodes"][:5]:
+            print("   ", *node["target"])
+        if (more := len(one["nodes"]) - 5) > 0:
+            print(f"    and {more} more")
+    print(f"{count[True]} serious or critical violations, {count[False]} lesser ones")
+    raise typer.Exit(int(count[True] > 0))
+
+
+@app.command()
+def look(
+    names: Annotated[list[str], typer.Argument(metavar="PAGE...")], html: Path = BUILD / "html", pieces: int = 4
+) -> None:
+    """Take pictures of pages, wide and narrow, light and dark: the first PIECES of 3000 px, into `_build/look/`."""
+    out = BUILD / "look"
+    files = built(html, names)
+    with browser() as page:
+        for file in files:
+            show(page, file)
+            for width, scheme in VIEWS:
+                view(page, width, scheme)
+                height = page.evaluate("document.documentElement.scrollHeight")
+                tops = range(0, height, 3000)
+                for number, top in enumerate(tops[:pieces], start=1):
+                    clip = {"x": 0, "y": top, "width": width, "height": min(3000, height - top)}
+                    path = out / f"{file.stem}-{width}-{scheme}-{number:02}.png"
+                    page.screenshot(path=path, full_page=True, clip=clip)
+                print(f"{out}/{file.stem}-{width}-{scheme}-*.png: {number} of {len(tops)}")
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except (FileNotFoundError, ModuleNotFoundError) as error:
+        sys.exit(f"pages: {error}")

@@ -1,0 +1,130 @@
+"""Every attack that applies, on the same update: what the arena and the audit run.
+
+A contest knows no attack by name. Which of them an adversary can run, what each of them takes and whether it is done in
+seconds, the registry says.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.registry import Adversary, Attack, Need, all_attacks
+from fedleak.errors import WithheldParameter
+from fedleak.federated import Update
+from fedleak.models import head
+
+FORESEEN = (ValueError, RuntimeError, WithheldParameter)
+"""What attacks raise where they cannot work. Anything else is a mistake, and is said to be one."""
+
+
+class Attempt(NamedTuple):
+    """What came of one attack on one update."""
+
+    attack: Attack
+    found: Tensor | None
+    """Counts ``[n]``, or ``[U, n]`` of an attack on an aggregate; None if it failed."""
+    seconds: float
+    reason: str
+    """Why it failed; "" if it did not."""
+
+
+def entrants() -> list[Attack]:
+    """Return the label attacks that can be run on update after update: guesses first, then those that see something."""
+    found = [attack for attack in all_attacks() if attack.goal == "labels" and attack.cost == "seconds"]
+    return sorted((attack for attack in found if not attack.apart), key=lambda attack: not attack.blind)
+
+
+def view(adversary: Adversary, update: Update, model: nn.Module) -> Adversary:
+    """Return the adversary with only those gradients that an update holds."""
+    last = head(model)
+    there = {
+        Need.HEAD_GRADIENT: last.weight in update.tensors,
+        Need.BIAS_GRADIENT: last.bias in update.tensors,
+        Need.BELOW_HEAD_GRADIENT: bool(update.tensors.keys() - {last.weight, last.bias}),
+        Need.ALL_GRADIENTS: all(name in update.tensors for name, _ in model.named_parameters()),
+    }
+    return replace(adversary, has=adversary.has - {need for need, is_there in there.items() if not is_there})
+
+
+def attempt(
+    attack: Attack,
+    update: Update,
+    model: nn.Module | Sequence[nn.Module],
+    adversary: Adversary | str,
+    held: dict[str, Any],
+    clock: Callable[[], float] = time.process_time,
+) -> Attempt:
+    """Run one attack; whatever it raises is the reason of its failure.
+
+    Parameters as for `contest`; `model` is the list of models that were sent, for an attack that sends them.
+    """
+    options, started = attack.inputs(adversary, held), clock()
+    found, reason = None, ""
+    try:
+        found = _counts(attack(update, model, adversary=adversary, **options), model)  # type: ignore[arg-type]
+    except FORESEEN as error:
+        reason = str(error) or type(error).__name__
+    except Exception as error:  # one attack's mistake must not end the others' run
+        reason = f"unforeseen {type(error).__name__}: {error}"
+    return Attempt(attack, found, clock() - started, reason)
+
+
+def _counts(found: Any, model: nn.Module | Sequence[nn.Module]) -> Tensor:
+    n = head(model if isinstance(model, nn.Module) else model[0]).layer.out_features
+    if not isinstance(found, Tensor) or found.shape[-1:] != (n,) or found.dtype != torch.long:
+        what = f"{found.dtype} {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise TypeError(f"a label attack returns counts, torch.int64 [{n}]; this one returned {what}")
+    return found.cpu()
+
+
+def contest(
+    update: Update,
+    model: nn.Module,
+    adversary: Adversary | str,
+    held: dict[str, Any],
+    *,
+    attacks: Iterable[Attack] | None = None,
+    plain: Update | None = None,
+    fished: Mapping[str, tuple[Update, Sequence[nn.Module]]] | None = None,
+    clock: Callable[[], float] = time.process_time,
+) -> Iterator[Attempt]:
+    """Run every attack that the adversary can run.
+
+    Parameters
+    ----------
+    update
+        What the server sees: one client's update, or the sum of all.
+    model
+        The model before the round.
+    adversary
+        Who attacks, or the name of one of `fedleak.attacks.registry.ADVERSARIES`.
+    held
+        What the attacks may take, by the names of `fedleak.attacks.registry.INPUTS`; each gets what it declares.
+    attacks
+        Which; by default all `entrants`.
+    plain
+        The update as plain SGD would have sent it, for attacks that do not take the scheme themselves; by default the
+        update.
+    fished
+        For attacks of a server that sends models of its own, by name: what it then sees, and the models. An attack
+        that sends some, and is not here, is not run.
+    clock
+        What the seconds are taken from: processor time, or `time.perf_counter`.
+
+    Yields
+    ------
+    Attempt
+        One for each attack that the adversary can run, in the order of the attacks.
+    """
+    for attack in entrants() if attacks is None else attacks:
+        if attack.lacking(adversary) or (attack.sends and attack.name not in (fished or {})):
+            continue
+        if fished and attack.sends:
+            yield attempt(attack, *fished[attack.name], adversary, held, clock)
+        else:
+            read = update if plain is None or "scheme" in attack.takes else plain
+            yield attempt(attack, read, model, adversary, held, clock)

@@ -1,0 +1,108 @@
+"""What a paper says in words, measured: a statistic of an experiment's cells, with an interval over its trials."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedleak.experiments import records
+from fedleak.intervals import LEAST, POINT
+
+RESAMPLES = 400
+Statistic = Callable[..., float]
+
+
+class Cells:
+    """The means of one value by cell, and resampled means: the same trials in every cell, so that pairs stay pairs.
+
+    Parameters
+    ----------
+    rows
+        Trial rows, or recorded cells that have no trials any more: those have means and no resamples.
+    by
+        Columns that make a cell.
+    value
+        Column that is averaged.
+    wide
+        The column whose values become the columns of the statistic's frame; without it the statistic gets a series.
+    """
+
+    def __init__(self, rows: pd.DataFrame, by: Sequence[str], value: str, wide: str | None):
+        varying = [c for c in by if c in rows and (c == wide or rows[c].nunique(dropna=False) > 1)]
+        self.keys = varying or [by[0]]
+        self.wide = wide
+        self.trials: np.ndarray | None = None
+        if "trial" in rows:
+            means = records.units(rows, self.keys, [value])
+            grid = means.set_index([*self.keys, "trial"])[value].unstack("trial")
+            self.trials, self.index = grid.to_numpy(dtype=float), grid.index
+            self.n = int((~np.isnan(self.trials)).sum(1).min())
+            self.means = np.nanmean(self.trials, axis=1)
+        else:
+            cells = rows.set_index(self.keys)[value]
+            self.index, self.means = cells.index, cells.to_numpy(dtype=float)
+            self.n = int(rows["n"].min()) if "n" in rows else 0
+        places = pd.Series(range(len(self.index)), self.index, dtype=float)
+        self.places: Any = places.unstack(wide) if wide and len(self.keys) > 1 else places
+
+    def frame(self, means: np.ndarray) -> Any:
+        """Return means as the statistic takes them."""
+        at = self.places.to_numpy()
+        values = np.where(np.isnan(at), np.nan, means[np.nan_to_num(at).astype(int)])
+        if values.ndim == 1:
+            return pd.Series(values, self.places.index)
+        return pd.DataFrame(values, self.places.index, self.places.columns)
+
+    def resampled(self, draws: Mapping[int, np.ndarray]) -> np.ndarray:
+        """Return resampled means ``[cells, resamples]``; the draws ``[resamples, n]`` go by the number of trials."""
+        assert self.trials is not None
+        found = []
+        for cell in self.trials:
+            own = cell[~np.isnan(cell)]
+            found.append(own[draws[len(own)]].mean(1))
+        return np.array(found)
+
+    def counts(self) -> set[int]:
+        """Return the numbers of trials that occur."""
+        return set() if self.trials is None else set((~np.isnan(self.trials)).sum(1).tolist())
+
+
+def estimate(statistic: Statistic, cells: Sequence[Cells]) -> tuple[float, float, float, int]:
+    """Return a statistic of some experiments' cells with its 95 % interval, and the smallest number of trials.
+
+    A percentile bootstrap over the trials. Without trial rows, or with fewer than three trials, there is no interval.
+    """
+    value = float(statistic(*(one.frame(one.means) for one in cells)))
+    n = min(one.n for one in cells)
+    if n < LEAST or any(one.trials is None for one in cells):
+        return value, math.nan, math.nan, n
+    rng = np.random.default_rng(0)
+    sizes = sorted(set().union(*(one.counts() for one in cells)))
+    draws = {size: rng.integers(size, size=(RESAMPLES, size)) for size in sizes}
+    means = [one.resampled(draws) for one in cells]
+    found = [
+        float(statistic(*(one.frame(m[:, b]) for one, m in zip(cells, means, strict=True)))) for b in range(RESAMPLES)
+    ]
+    return value, *_bounds(found, n), n
+
+
+def _bounds(found: Sequence[float], n: int) -> tuple[float, float]:
+    """Return the percentiles; equal values of fewer than ten trials have none, as in `intervals.interval`."""
+    low, high = np.nanpercentile(found, [2.5, 97.5])
+    return (math.nan, math.nan) if low == high and n < POINT else (float(low), float(high))
+
+
+def of_rows(statistic: Statistic, rows: pd.DataFrame, resamples: int = 100) -> tuple[float, float, float, int]:
+    """Return a statistic of trial rows with its 95 % interval: for what is no function of the cells' means."""
+    value, n = float(statistic(rows)), int(rows["trial"].nunique()) if "trial" in rows else 0
+    if n < LEAST:
+        return value, math.nan, math.nan, n
+    rng, places = np.random.default_rng(0), rows.reset_index(drop=True).groupby("trial").indices
+    found = []
+    for draw in rng.integers(n, size=(resamples, n)):
+        chosen = [places[t] for t in np.array(list(places))[draw]]
+        numbered = np.repeat(np.arange(n), [len(c) for c in chosen])
+        found.append(float(statistic(rows.iloc[np.concatenate(chosen)].assign(trial=numbered))))
+    return value, *_bounds(found, n), n

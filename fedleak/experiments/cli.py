@@ -1,0 +1,109 @@
+"""`fedleak record`, `fedleak recheck`, `fedleak scoreboard` and `fedleak cache`."""
+
+import json
+from datetime import date
+from typing import Annotated
+
+import typer
+
+from fedleak import paths
+from fedleak.experiments import scoreboard
+from fedleak.experiments.cache import Units, listed
+
+cache_app = typer.Typer(help="Finished units of experiments: what a killed run does not compute again.")
+
+
+def record(
+    name: Annotated[str, typer.Argument(help="The chapter: the name of a notebook in notebooks/.")],
+    artefact: Annotated[list[str] | None, typer.Argument(help="Its experiments. [default: all]")] = None,
+    profile: Annotated[str, typer.Option(help="quick or paper.")] = "paper",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="Run on the workers of this Dask scheduler.")] = "",
+) -> None:
+    """Run declared experiments, without their chapter's pages, and record each as it is done.
+
+    A run that was killed goes on where it stopped. Then `fedleak run NAME --record` measures the claims anew.
+    """
+    from fedleak.experiments.declared import declared
+
+    chapter = declared(name, profile=profile, device=device, scheduler=scheduler)
+    if unknown := sorted(set(artefact or ()) - set(chapter.experiments)):
+        raise ValueError(f"{name} declares no {', '.join(unknown)}; there are: {', '.join(chapter.experiments)}")
+    for one in artefact or chapter.experiments:
+        chapter.experiments[one].record()
+        typer.echo(f"recorded {name}/{one} ({profile})")
+
+
+def recheck(
+    name: Annotated[str | None, typer.Argument(help="The chapter; by default tables of all are drawn.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides what is drawn. [default: the day]")] = None,
+    budget: Annotated[float, typer.Option(help="Seconds that the drawn settings took when they were recorded.")] = 60,
+) -> None:
+    """Compute randomly drawn recorded results again, and compare."""
+    from fedleak.experiments import recheck as again
+
+    chosen = again.recorded(name)
+    if not chosen:
+        raise ValueError(f"no recorded results of {name!r}" if name else "there are no recorded results")
+    seed = date.today().toordinal() if seed is None else seed
+    typer.echo(f"drawn with --seed {seed}")
+    outcomes = again.spot_check(chosen, seed, budget, typer.echo)
+    if not outcomes:
+        raise ValueError(f"nothing could be checked: no setting took less than --budget {budget:g} s, on data at hand")
+    if differing := [str(one.record) for one in outcomes if again.DIFFERS in one.verdicts]:
+        raise ValueError(f"what is recorded does not come out again: {', '.join(differing)}")
+
+
+def scoreboard_command(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one object: the counts by chapter, and of all.")
+    ] = False,
+) -> None:
+    """Count the papers' values by status, from what is recorded; no notebook is run."""
+    found = scoreboard.overview()
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    names = list(found["all"])
+    typer.echo(" " * 8 + "  ".join(f"{name.replace('_', ' '):>16s}" for name in names))
+    for chapter, counts in found.items():
+        typer.echo(f"{chapter:8s}" + "  ".join(f"{counts[name]:16d}" for name in names))
+
+
+@cache_app.command("list")
+def list_units() -> None:
+    """List the experiments that have finished units, with their versions and the time that they took."""
+    for chapter, units in listed(paths.units()):
+        seconds = sum(unit["seconds"] for unit in units.units.values())
+        typer.echo(
+            f"{chapter} {units.name} version {units.version}: {len(units.units)} units, {seconds:.0f} s {units.setting}"
+        )
+
+
+_Artefact = Annotated[str | None, typer.Argument(help="The experiment. [default: all of the chapter's]")]
+
+
+def _units(name: str, artefact: str | None) -> list[Units]:
+    found = [units for chapter, units in listed(paths.units()) if chapter == name]
+    return [units for units in found if artefact in (None, units.name)]
+
+
+@cache_app.command()
+def accept(name: str, artefact: _Artefact = None) -> None:
+    """Keep finished units although their code has changed: the change cannot change what comes out."""
+    from fedleak.experiments.declared import declared
+
+    experiments = declared(name, device="cpu").experiments
+    found = [units for units in _units(name, artefact) if units.name in experiments]
+    for units in found:
+        units.accept(experiments[units.name].trial.__globals__)
+    typer.echo(f"accepted the units of {len(found)} settings")
+
+
+@cache_app.command()
+def drop(name: str, artefact: _Artefact = None) -> None:
+    """Forget finished units."""
+    found = _units(name, artefact)
+    for units in found:
+        units.path.unlink()
+    typer.echo(f"dropped the units of {len(found)} settings")

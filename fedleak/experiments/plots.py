@@ -1,0 +1,129 @@
+"""The look of every figure, and the one plot shape that the notebooks share: panels of curves with intervals."""
+
+import math
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from fedleak.experiments.experiment import NOW, RECORDED
+
+_MARKERS = "osD^vPX*<>"
+_COLOURS = sns.color_palette("colorblind", 10)
+STYLE = {
+    "LLG": (_COLOURS[0], "o"),
+    "LLG*": (_COLOURS[1], "s"),
+    "LLG+": (_COLOURS[2], "D"),
+    "DLG": (_COLOURS[3], "^"),
+    "random guess": (_COLOURS[7], "x"),
+}
+"""Colour and marker of an attack, the same in every figure."""
+
+
+def use_theme() -> None:
+    """Set the theme: SVG with real text, a white grid, colours that colour-blind readers can tell apart."""
+    from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+    set_matplotlib_formats("svg")
+    sns.set_theme(style="whitegrid", palette="colorblind", context="notebook", font_scale=0.9)
+    mpl.rcParams.update(
+        {
+            "svg.fonttype": "none",
+            "svg.hashsalt": "fedleak",
+            "figure.constrained_layout.use": True,
+            "axes.titlesize": "medium",
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "font.sans-serif": ["DejaVu Sans"],
+        }
+    )
+
+
+def style_of(names: Sequence[str]) -> dict[str, tuple]:
+    """Return a colour and a marker for every name: an attack's own, or the next free ones."""
+    taken = {STYLE[n] for n in names if n in STYLE}
+    pairs = [(c, _MARKERS[(i + turn) % len(_MARKERS)]) for turn in range(len(_MARKERS)) for i, c in enumerate(_COLOURS)]
+    rest = iter([pair for pair in pairs if pair not in taken])
+    return {name: STYLE.get(name) or next(rest) for name in names}
+
+
+def curves(
+    table: pd.DataFrame,
+    *,
+    x: str,
+    hue: str,
+    panel: str,
+    y: str = "mean",
+    xlabel: str,
+    ylabel: str,
+    log2: bool = True,
+    columns: int = 2,
+    ylim: tuple[float, float] | None = (0, 1.03),
+) -> Figure:
+    """Draw `y` with its interval, ``y low`` to ``y high``, over `x`: a line a `hue`, an axes a `panel`.
+
+    Where the table holds recorded rows (column ``source``), they are the lines and bands, and this run's means
+    are hollow markers on top; otherwise this run is the lines.
+    """
+    table = table.rename(columns={y: "mean", f"{y} low": "low", f"{y} high": "high"})
+    panels = list(dict.fromkeys(table[panel]))
+    names = list(dict.fromkeys(table[hue]))
+    style = style_of(names)
+    columns = min(columns, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    figure = Figure(figsize=(4.1 * columns if columns > 1 else 5.6, 3.0 * rows + 0.7), layout="constrained")
+    grid = np.atleast_1d(figure.subplots(rows, columns, sharey=True, squeeze=False)).ravel()
+    for axes, title in zip(grid, panels, strict=False):
+        part = table[table[panel] == title]
+        has_recorded = (part["source"] == RECORDED).any()
+        for name in names:
+            for source in (RECORDED, NOW):
+                line = part[(part[hue] == name) & (part["source"] == source)].sort_values(x)
+                if not line.empty:
+                    _curve(axes, line, x, style[name], hollow=source == NOW and has_recorded)
+        axes.set_title(title)
+        axes.set_xlabel(xlabel)
+        if log2:
+            axes.set_xscale("log", base=2)
+            ticks = sorted(part[x].unique())
+            axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
+            axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+        if ylim is not None:
+            axes.set_ylim(*ylim)
+    for axes in grid[len(panels) :]:
+        axes.set_visible(False)
+    for row in range(rows):
+        grid[row * columns].set_ylabel(ylabel)
+    figure.legend(
+        handles=_legend(style, (table["source"] == RECORDED).any(), (table["source"] == NOW).any()),
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        fontsize="small",
+    )
+    return figure
+
+
+def _curve(axes: Axes, line: pd.DataFrame, x: str, style: tuple, *, hollow: bool) -> None:
+    colour, marker = style
+    if hollow:
+        colours = {"color": colour} if marker in "x+" else {"facecolor": "white", "edgecolor": colour}
+        axes.scatter(line[x], line["mean"], marker=marker, s=34, zorder=3, **colours)
+        return
+    axes.plot(line[x], line["mean"], color=colour, marker=marker, markersize=5)
+    axes.fill_between(line[x], line["low"], line["high"], color=colour, alpha=0.18, linewidth=0)
+
+
+def _legend(style: dict[str, tuple], recorded: bool, now: bool) -> list:
+    handles: list = [Line2D([], [], color=c, marker=m, label=name) for name, (c, m) in style.items()]
+    handles.append(Patch(color="grey", alpha=0.3, label="95 % interval of the mean"))
+    if recorded and now:
+        handles.append(Line2D([], [], color="grey", label="line: recorded run"))
+        handles.append(Line2D([], [], color="grey", marker="o", mfc="white", linestyle="", label="hollow: this run"))
+    return handles

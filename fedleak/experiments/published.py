@@ -1,0 +1,232 @@
+"""What a paper prints: its tables as tables, the claims of its text, and what would count as reproducing them.
+
+``data/published/<paper>/`` holds ``tables.toml`` (per table or figure: where it stands, what its columns mean, what
+holds of every row, the tolerances), one CSV for each table (settings as columns, named as our trials name them, and the
+printed values; blank: does not apply; ``?``: not printed, or lost), and ``claims.toml`` (what the text says).
+"""
+
+import csv
+import itertools
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from fedleak import paths
+
+LOST = "?"
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Published:
+    """One number or claim of a paper, and what would count as reproducing it, written down before the run.
+
+    ``kind`` says how `published` is read: ``"value"`` (a number), ``"at least"``, ``"at most"`` or ``"between"`` (two
+    numbers); the band is that with `tolerance` on every side. ``attack`` marks a value of the paper's own attack, which
+    may be better than printed; a baseline's or a defence's may not. ``table`` and ``cell`` are the table or figure with
+    the paper's settings, and those of this value; ``beyond`` marks what no paper prints (our extensions, derived
+    bounds).
+    """
+
+    id: str
+    item: str
+    anchor: str
+    claim: str
+    where: str
+    metric: str
+    direction: Literal["higher", "lower", "neither"]
+    kind: Literal["value", "at least", "at most", "between"]
+    published: float | tuple[float, float]
+    tolerance: float
+    why: str
+    attack: bool = False
+    beyond: bool = False
+    table: str = ""
+    column: str = ""
+    cell: Row = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        pair = isinstance(self.published, tuple)
+        if self.kind not in ("value", "at least", "at most", "between") or pair != (self.kind == "between"):
+            raise ValueError(f"{self.id}: kind {self.kind!r} does not go with published = {self.published!r}")
+        if self.direction not in ("higher", "lower", "neither"):
+            raise ValueError(f"{self.id}: direction is 'higher', 'lower' or 'neither', not {self.direction!r}")
+        if not self.tolerance >= 0:
+            raise ValueError(f"{self.id}: the tolerance is not negative, got {self.tolerance}")
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """The values that count as reproducing this one; 0.98 - 0.97 is more than 0.01 in binary."""
+        low, high = self.published if isinstance(self.published, tuple) else (self.published, self.published)
+        slack = self.tolerance + 1e-9
+        return (
+            -math.inf if self.kind == "at most" else low - slack,
+            math.inf if self.kind == "at least" else high + slack,
+        )
+
+    def text(self) -> str:
+        """Return the published value as the tables print it."""
+        if isinstance(self.published, tuple):
+            return f"{self.published[0]:g} to {self.published[1]:g}"
+        return {"value": "", "at least": "≥ ", "at most": "≤ "}[self.kind] + f"{self.published:g}"
+
+    def difference(self, ours: float) -> float:
+        """Return by how much `ours` misses what was published: signed, 0 where a bound or range is met."""
+        low, high = self.published if isinstance(self.published, tuple) else (self.published, self.published)
+        low, high = (-math.inf if self.kind == "at most" else low), (math.inf if self.kind == "at least" else high)
+        return min(ours - low, 0.0) or max(ours - high, 0.0)
+
+
+def fits(when: Row | None, row: Row) -> bool:
+    """Say whether a row has the values that a condition names (a list: one of them)."""
+    return all(row.get(k) in (v if isinstance(v, list) else [v]) for k, v in (when or {}).items())
+
+
+def number(text: str) -> Any:
+    """Read a cell of a CSV: a number where it is one; None where it is blank."""
+    try:
+        return float(text) if text != "" else None
+    except ValueError:
+        return text
+
+
+@dataclass(frozen=True)
+class Table:
+    """A printed table or figure: its rows of settings (and values), and the rest of what ``tables.toml`` says of it.
+
+    ``keys`` name the columns that identify a row; the others are settings that are compared. ``fixed`` holds for every
+    row. A figure without printed values has ``axes`` in place of a CSV: their product is its rows.
+    """
+
+    paper: str
+    name: str
+    head: Row
+    names: Mapping[str, Mapping[str, str]]
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """Every row: what holds of all of them, and its own."""
+        path, own = paths.published(self.paper) / f"{self.name}.csv", list[dict[str, Any]]()
+        if path.exists():
+            with open(path, encoding="utf-8", newline="") as file:
+                own = [{k: number(v) for k, v in row.items()} for row in csv.DictReader(file)]
+        else:
+            axes = self.head.get("axes", {})
+            own = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+        return [{**self.head.get("fixed", {}), **row} for row in own]
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns that identify a row."""
+        return self.head["keys"]
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        """The columns of printed values, each with its metric."""
+        return self.head.get("values", {})
+
+    def settings(self, row: Row) -> dict[str, Any]:
+        """Return what of a row is neither a key nor a value."""
+        return {k: v for k, v in row.items() if k not in self.keys and k not in self.values}
+
+    def says(self, what: str, row: Row, value: str = "") -> Any:
+        """Return what ``tables.toml`` says of a row under a name: for all rows, or the first rule that fits."""
+        said = self.head.get(what)
+        if isinstance(said, list) and said and isinstance(said[0], dict):
+            rules = [rule for rule in said if fits(rule.get("when"), {**row, "value": value})]
+            said = rules[0]["is"] if rules else None
+        if isinstance(said, str):
+            shown = self.shown({**row, "value": value})
+            return said.format(**({k: _slug(v) for k, v in shown.items()} if what == "id" else shown))
+        return said
+
+    def named(self, setting: str, value: Any) -> str:
+        """Return a value as sentences name it."""
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        return self.names[setting].get(text, text) if setting in self.names else text
+
+    def shown(self, row: Row) -> dict[str, str]:
+        """Return a row's cells as sentences name them."""
+        return {k: self.named(k, v) for k, v in row.items()}
+
+    def items(self) -> Iterator[Published]:
+        """Yield every printed value."""
+        for row in self.rows:
+            for value, metric in self.values.items():
+                if row.get(value) is None:
+                    continue
+                rule = next(rule for rule in self.head["tolerance"] if fits(rule.get("when"), {**row, "value": value}))
+                attack = self.head.get("attack", False)
+                yield Published(
+                    id=self.says("id", row, value),
+                    item=self.says("item", row, value),
+                    anchor=self.head["anchor"],
+                    claim=self.says("claim", row, value),
+                    where=self.says("where", row, value),
+                    metric=metric.format(**self.shown(row)),
+                    direction=self.says("direction", row, value),
+                    kind=self.says("kind", row, value) or "value",
+                    published=row[value],
+                    tolerance=rule["is"],
+                    why=rule["why"],
+                    attack=attack if isinstance(attack, bool) else fits(attack, {**row, "value": value}),
+                    beyond=bool(self.head.get("beyond", False)),
+                    table=self.name,
+                    column=value,
+                    cell=row,
+                )
+
+
+def _slug(text: str) -> str:
+    return text.lower().replace("-", "").replace("+", "plus").replace("*", "star").replace(" ", "")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """All that is printed in one paper."""
+
+    name: str
+    title: str
+    key: str
+    tables: Mapping[str, Table]
+    items: Mapping[str, Published]
+
+
+def load(paper: str) -> Paper:
+    """Read what a paper prints.
+
+    Raises
+    ------
+    ValueError
+        For two values of one id, a field that is missing, unknown or of a wrong value, or a claim that names neither
+        a table with the paper's settings nor says that it has none (``table = ""``).
+    """
+    head = tomllib.loads((paths.published(paper) / "tables.toml").read_text(encoding="utf-8"))
+    title, bibkey, names = head.pop("title"), head.pop("key"), head.pop("names", {})
+    tables = {name: Table(paper, name, entry, names) for name, entry in head.items()}
+    items: dict[str, Published] = {}
+    text = (paths.published(paper) / "claims.toml").read_text(encoding="utf-8")
+    for fields in tomllib.loads(text).get("claim", []):
+        if isinstance(fields.get("published"), list):
+            fields["published"] = tuple(fields["published"])
+        try:
+            fields["cell"] = fields.pop("when", {})
+            found = Published(**fields)
+        except TypeError as error:
+            raise ValueError(f"{paper}/claims.toml, claim {fields.get('id')!r}: {error}") from None
+        if "table" not in fields or (found.table and found.table not in tables):
+            raise ValueError(f"{paper}/claims.toml, {found.id!r}: table names one of {', '.join(tables)}, or is empty")
+        _add(items, found, paper)
+    for table in tables.values():
+        for found in table.items():
+            _add(items, found, paper)
+    return Paper(paper, title, bibkey, tables, items)
+
+
+def _add(items: dict[str, Published], found: Published, paper: str) -> None:
+    if found.id in items:
+        raise ValueError(f"{paper} has two values {found.id!r}")
+    items[found.id] = found

@@ -1,0 +1,176 @@
+"""Recompute randomly chosen cells of the recorded results, and compare them with what is recorded.
+
+A recorded table follows from a declared experiment and a seed: one of its settings is drawn, all its trials are
+computed again, and every row that comes out is looked for in the record.
+"""
+
+import io
+import random
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedleak import paths
+from fedleak.errors import DataNotFound
+from fedleak.experiments import records
+from fedleak.experiments.chapter import Chapter
+from fedleak.experiments.declared import declared
+from fedleak.experiments.experiment import Experiment
+from fedleak.experiments.sweep import sweep
+
+SAME, CLOSE, DIFFERS, NEW = "same", "within the interval", "differs", "new"
+"""What a row can be: `NEW` is one of a setting that the record does not have, of something that was added since."""
+RELATIVE = 1e-3
+"""Numbers agree to this: sums in another order, on another processor or with other threads, differ by less than that,
+unless they turn the decision of a trial; then the mean of the trials stays within its interval."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A recorded table, and where it comes from."""
+
+    paper: str
+    artefact: str
+    profile: str
+    facts: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.paper}/{self.artefact} ({self.profile})"
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The recorded rows."""
+        found = records.recorded(self.paper, self.artefact, self.profile)
+        if found is None:
+            raise FileNotFoundError(f"{self} is not recorded")
+        return found[0]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one table: its rows, and the verdict on each."""
+
+    record: Record
+    rows: pd.DataFrame
+    verdicts: Sequence[str]
+
+
+def recorded(paper: str | None = None) -> list[Record]:
+    """Return the recorded tables (of one paper) that can be computed again on a CPU, tables of times left out.
+
+    Trial rows that were recorded before the declaration was, are compared by what the notebook declares today.
+    """
+    found = []
+    for folder in sorted((paths.root() / "data" / "results").iterdir()):
+        for profile in ("quick", "paper") if paper in (None, folder.name) else ():
+            for path in sorted(paths.recorded(folder.name, profile).glob("*.csv")):
+                one = records.recorded(folder.name, path.stem, profile)
+                if one is None or one[1]["device"] != "cpu" or "trial" not in one[0]:
+                    continue
+                declaration = one[1].get("declared", {"values": ["any"], "times": []})
+                if set(declaration["values"]) - set(declaration["times"]):
+                    found.append(Record(folder.name, path.stem, profile, one[1]))
+    return found
+
+
+def spot_check(chosen: Iterable[Record], seed: int, budget: float, say: Callable[[str], None] = print) -> list[Outcome]:
+    """Recompute one setting of some of these tables, in random order, for as long as the budget lasts.
+
+    Parameters
+    ----------
+    chosen
+        The tables to draw from; those of a data set that is not here are passed over.
+    seed
+        Decides on the tables and on the setting in them.
+    budget
+        Seconds, by what the tables have cost when they were recorded, shared evenly among their settings.
+    say
+        Where to say what is checked.
+    """
+    draw = random.Random(seed)
+    queue = sorted(chosen, key=str)
+    draw.shuffle(queue)
+    outcomes, spent = [], 0.0
+    chapters: dict[tuple[str, str], Chapter] = {}
+    for record in queue:
+        own = random.Random(draw.random())
+        key = (record.paper, record.profile)
+        if key not in chapters:
+            facts = {k: record.facts[k] for k in ("seed", "trials")}
+            chapters[key] = declared(record.paper, profile=record.profile, device="cpu", **facts)
+        experiment = chapters[key].experiments.get(record.artefact)
+        if experiment is None:
+            say(f"{record}: passed over, its notebook declares no such experiment")
+            continue
+        cost = record.facts["seconds"] / len(experiment.settings())
+        if spent + cost > budget:
+            continue
+        try:
+            rows = recompute(experiment, own)
+        except DataNotFound as error:
+            say(f"{record}: passed over, {str(error).splitlines()[0]}")
+            continue
+        spent += cost
+        verdicts = compare(record.table, rows, record.facts.get("declared", experiment.declared))
+        outcomes.append(Outcome(record, rows, verdicts))
+        counts = ", ".join(f"{verdicts.count(v)} {v}" for v in (SAME, CLOSE, DIFFERS, NEW) if v in verdicts)
+        say(f"{record}: {len(rows)} of {len(record.table)} rows: {counts}")
+    return outcomes
+
+
+def recompute(experiment: Experiment, draw: random.Random) -> pd.DataFrame:
+    """Compute the rows of one setting of an experiment, drawn at random, without its cache."""
+    setting = draw.choice(experiment.settings())
+    with tempfile.TemporaryDirectory() as folder:
+        trials = setting.pop("trials")
+        rows = sweep(
+            experiment.call, [setting], trials, experiment.chapter.seed, Path(folder), name=experiment.artefact
+        )
+    return rows.drop(columns="seed")
+
+
+def compare(table: pd.DataFrame, rows: pd.DataFrame, declaration: Mapping[str, Any]) -> list[str]:
+    """Give a verdict on every row: the recorded trial is the same, or else its cell's mean is within the interval."""
+    # as the recorded ones have been: written, and an empty text read as a NaN
+    rows = pd.read_csv(io.StringIO(rows.to_csv(index=False, float_format="%.7g")))
+    keys = [k for k in [*declaration["axes"], *declaration["by"]] if k in table and k in rows]
+    values = [v for v in declaration["values"] if v in table and v in rows and v not in declaration["times"]]
+    old = {name: group for name, group in table.groupby(keys, dropna=False)}
+    verdicts = []
+    for name, group in rows.groupby(keys, dropna=False):
+        known = next((g for n, g in old.items() if all(_equal(a, b) for a, b in zip(n, name, strict=True))), None)
+        if known is None:
+            verdicts += [NEW] * len(group)
+            continue
+        same = [_found(row, known, values, declaration["rounding"]) for _, row in group.iterrows()]
+        verdicts += [SAME if s else CLOSE if _within(group, known, values) else DIFFERS for s in same]
+    return verdicts
+
+
+def _equal(a: Any, b: Any) -> bool:
+    missing = pd.isna(a), pd.isna(b)
+    return all(missing) if any(missing) else str(a) == str(b) or a == b
+
+
+def _found(row: pd.Series, known: pd.DataFrame, values: Sequence[str], rounding: Sequence[str]) -> bool:
+    """Say whether one of the rows of the same trial has the same values."""
+    same = known[known["trial"] == row["trial"]]
+    return any(all(_close(row[v], other[v], v in rounding) for v in values) for _, other in same.iterrows())
+
+
+def _close(a: float, b: float, rounding: bool) -> bool:
+    if rounding:  # the same on the same processor, elsewhere of the same order of magnitude
+        return max(abs(a), abs(b)) <= 10 * min(abs(a), abs(b)) or max(abs(a), abs(b)) < 1e-9
+    return bool(np.isclose(a, b, rtol=RELATIVE, atol=1e-6, equal_nan=True))
+
+
+def _within(group: pd.DataFrame, known: pd.DataFrame, values: Sequence[str]) -> bool:
+    """Say whether the new means lie within the intervals of the recorded ones."""
+    then = records.summarise(known.assign(cell=0), ["cell"], values).iloc[0]
+    now = group[list(values)].mean()
+    return all(then[f"{v} low"] <= now[v] <= then[f"{v} high"] for v in values if not pd.isna(now[v]))

@@ -1,0 +1,100 @@
+"""Recorded runs: the rows of every trial as CSV, and beside them where they come from."""
+
+import hashlib
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedleak import paths
+from fedleak.files import write_text
+from fedleak.intervals import interval
+
+
+def units(rows: pd.DataFrame, by: Sequence[str], values: Sequence[str]) -> pd.DataFrame:
+    """Reduce rows to one an independent unit: the means over the rows of a trial, such as its ten clients."""
+    return rows.groupby([*by, "trial"], sort=False, dropna=False)[list(values)].mean().reset_index()
+
+
+def summarise(rows: pd.DataFrame, by: Sequence[str], values: str | Sequence[str]) -> pd.DataFrame:
+    """Reduce trial rows to one row a cell: ``value, value low, value high`` (95 % interval of the mean) and ``n``.
+
+    Parameters
+    ----------
+    rows
+        With a column ``trial``: what is independent. Rows of one trial, such as clients that share a network, are
+        averaged first. Without that column every row is a trial of its own.
+    by
+        Columns that make a cell.
+    values
+        Columns of numbers; a value that is NaN in some trials is averaged over the others.
+    """
+    values = [values] if isinstance(values, str) else list(values)
+    if "trial" not in rows:
+        rows = rows.assign(trial=range(len(rows)))
+    found = []
+    for keys, group in units(rows, by, values).groupby(list(by), sort=False, dropna=False):
+        row: dict[str, Any] = dict(zip(by, keys, strict=True))
+        for value in values:
+            v = group[value].dropna().to_numpy(dtype=float)
+            rate = bool(v.size and v.min() >= 0 and v.max() <= 1)
+            low, high = interval(v, rate=rate) if v.size and np.isfinite(v).all() else (math.nan, math.nan)
+            row |= {value: v.mean() if v.size else math.nan, f"{value} low": low, f"{value} high": high}
+        found.append({**row, "n": len(group)})
+    return pd.DataFrame(found)
+
+
+def record(paper: str, artefact: str, table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
+    """Write a table and its provenance under ``data/results/<paper>/``; a quick run's, below that in ``quick/``."""
+    body = table.to_csv(index=False, float_format="%.7g")
+    folder = paths.recorded(paper, facts.get("profile", "paper"))
+    write_text(folder / f"{artefact}.csv", body)
+    facts = {**facts, "sha256": hashlib.sha256(body.encode()).hexdigest()}
+    write_text(folder / f"{artefact}.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+
+
+def recorded(paper: str, artefact: str, profile: str = "paper") -> tuple[pd.DataFrame, dict[str, Any]] | None:
+    """Read a recorded table and its provenance; None if there is none.
+
+    Raises
+    ------
+    ValueError
+        If the table is not the one that its provenance was written for, or has none.
+    """
+    path = paths.recorded(paper, profile) / f"{artefact}.csv"
+    if not path.exists():
+        return None
+    if not path.with_suffix(".json").exists():
+        raise ValueError(f"{path.name} has no provenance beside it")
+    facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    body = path.read_bytes()
+    if hashlib.sha256(body).hexdigest() != facts["sha256"]:
+        raise ValueError(f"{path.name} is not the table that its provenance was written for: record it again")
+    return pd.read_csv(io.BytesIO(body), engine="python", keep_default_na=False, na_values=["NaN", ""]), facts
+
+
+def settled(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
+    """Return one row a cell of a recorded table, with every setting as a column.
+
+    A table of trial rows is summarised by what its provenance declares. One recorded before trials were kept holds
+    ``mean, low, high`` of its first value: those are renamed, and the settings that the declaration knows are added.
+    """
+    declared = facts["declared"]
+    first, *_ = declared["values"]
+    if "trial" not in table:
+        names = {"mean": first, "low": f"{first} low", "high": f"{first} high"}
+        table = table.rename(columns={old: new for old, new in names.items() if new not in table})
+        for name, value in {**declared["fixed"], **declared.get("filled", {})}.items():
+            if name not in table:
+                table[name] = value
+        return table
+    by = [c for c in [*declared["axes"], *declared["by"]] if c in table]
+    found = summarise(table, by, [v for v in declared["values"] if v in table])
+    facts_of = [c for c in declared["facts"] if c in table]
+    if facts_of:
+        found = found.merge(table.groupby(by, sort=False, dropna=False)[facts_of].min().reset_index(), on=by)
+    return found.assign(**{k: v for k, v in declared["fixed"].items() if k not in found}, exact=declared["exact"])

@@ -1,0 +1,97 @@
+"""How everything stands: the papers' values beside what is recorded, without running a notebook."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedleak import paths
+from fedleak.experiments import published
+from fedleak.experiments.records import recorded, settled
+from fedleak.experiments.status import COUNTED, Difference, Measured, from_table, together
+from fedleak.files import write_text
+
+Cells = Mapping[str, tuple[list[dict[str, Any]], Sequence[str]]]
+"""By artefact: one row a cell of ours, and the paper's tables that they belong to."""
+
+
+def joined(paper: published.Paper, claims: Mapping[str, list[Measured]], cells: Cells) -> list[dict[str, Any]]:
+    """Return one row a published value, in the order of the paper's files: its status and what was measured."""
+    found = dict(claims)
+    for name, table in paper.tables.items():
+        if table.values:
+            rows = [row for own, tables in cells.values() if name in tables for row in own]
+            found |= {m.id: [m] for m in from_table(table, rows, "recorded")}
+    nothing = "nothing was measured for it"
+    return [
+        together(item, found.get(key) or [Measured(key, None, source="—", note=nothing)])
+        for key, item in paper.items.items()
+    ]
+
+
+def keep(paper: str, claims: Mapping[str, list[Measured]]) -> None:
+    """Write what was measured for a chapter's claims, with the records that it was measured on."""
+    found = [
+        {**vars(m), "differences": [vars(d) for d in m.differences]} for readings in claims.values() for m in readings
+    ]
+    document = {"records": _digests(paper), "claims": found}
+    write_text(paths.recorded(paper) / "claims.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def _digests(paper: str) -> dict[str, str]:
+    files = sorted(path for path in paths.recorded(paper).glob("*.json") if path.stem != "claims")
+    return {path.stem: json.loads(path.read_text(encoding="utf-8"))["sha256"][:16] for path in files}
+
+
+def kept(paper: str) -> dict[str, list[Measured]]:
+    """Read what was measured for a chapter's claims.
+
+    Raises
+    ------
+    ValueError
+        If a table has been recorded since: the claims are to be measured again.
+    """
+    path = paths.recorded(paper) / "claims.json"
+    if not path.exists():
+        return {}
+    document = json.loads(path.read_text(encoding="utf-8"))
+    now = _digests(paper)
+    if changed := sorted(k for k in now.keys() | document["records"] if now.get(k) != document["records"].get(k)):
+        raise ValueError(
+            f"the claims of {paper} were measured before {', '.join(changed)} changed: "
+            f"measure them again, `fedleak run {paper} --record`"
+        )
+    found: dict[str, list[Measured]] = {}
+    for fields in document["claims"]:
+        fields["differences"] = tuple(Difference(**d) for d in fields["differences"])
+        found.setdefault(fields["id"], []).append(Measured(**fields))
+    return found
+
+
+def rows(paper: str) -> list[dict[str, Any]]:
+    """Return one row a published value of a chapter, from what is recorded."""
+    cells = {}
+    for path in sorted(paths.recorded(paper).glob("*.csv")):
+        found = recorded(paper, path.stem)
+        if found is not None and "declared" in found[1]:
+            cells[path.stem] = (settled(*found).to_dict("records"), found[1]["declared"]["tables"])
+    return joined(published.load(paper), kept(paper), cells)
+
+
+def papers() -> list[str]:
+    """Return the chapters that have a paper, by the folders of ``data/published/``."""
+    return sorted(path.parent.name for path in (paths.root() / "data" / "published").glob("*/tables.toml"))
+
+
+def overview() -> dict[str, dict[str, int]]:
+    """Return the counts of every chapter, and of ``all``: see `counts`."""
+    found = {paper: counts(rows(paper)) for paper in papers()}
+    found["all"] = {name: sum(one[name] for one in found.values()) for name in [*COUNTED.values(), "total", "beyond"]}
+    return found
+
+
+def counts(found: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Count a paper's values by status; ``beyond`` counts what no paper prints, which is in none of the others."""
+    printed = Counter(COUNTED[row["status"]] for row in found if not row["beyond"])
+    beyond = sum(bool(row["beyond"]) for row in found)
+    return {**{name: printed[name] for name in COUNTED.values()}, "total": sum(printed.values()), "beyond": beyond}

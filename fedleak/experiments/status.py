@@ -1,0 +1,238 @@
+"""How a measured value stands to a published one: the settings in which they differ, and the interval, decide."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedleak.experiments.published import LOST, Published, Row, Table, fits
+from fedleak.intervals import LEAST
+from fedleak.models import STAND_INS
+
+MATCH, BETTER, DIFFERS, UNDECIDED = "✓ match", "▲ better attack", "✗ differs", "≈ undecided"
+SCALED_AGREES, SCALED_DIFFERS, SCALED_UNDECIDED = "◌ agrees", "◌ differs", "◌ undecided"
+NOT_ATTEMPTED = "— not attempted"
+COUNTED = {
+    MATCH: "match",
+    BETTER: "better",
+    DIFFERS: "differs",
+    UNDECIDED: "undecided",
+    SCALED_AGREES: "scaled_agrees",
+    SCALED_DIFFERS: "scaled_differs",
+    SCALED_UNDECIDED: "scaled_undecided",
+    NOT_ATTEMPTED: "not_attempted",
+}
+"""Every status, and its name in ``fedleak scoreboard --json``."""
+SCALED = {MATCH: SCALED_AGREES, BETTER: SCALED_DIFFERS, DIFFERS: SCALED_DIFFERS, UNDECIDED: SCALED_UNDECIDED}
+IMMATERIAL: Mapping[str, str] = {
+    "trials": "the interval says what the number of trials is worth",
+    "seed": "the interval says what the seed is worth",
+    "device": "the same numbers to rounding; times are compared on their own device only",
+    "threads": "sums in another order: the same numbers to rounding",
+}
+"""Settings in which ours may always differ from the paper's, and why. `sample_of` is the one other rule; what a paper's
+``tables.toml`` lists as immaterial names its evidence: an equation's label, or a recorded artefact."""
+HOUSE_BY_HOUSE = {"svhn": ", whose files come house by house"}
+"""Data sets whose files are not in random order, so that a part of them is a sample with a remark."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting in which ours is another than the paper's; one with a reason, `why`, does not count."""
+
+    setting: str
+    ours: Any
+    paper: Any
+    why: str = ""
+
+    def __str__(self) -> str:
+        if self.why:
+            return self.why
+        theirs = "lost or not printed" if self.paper == LOST else _text(self.paper)
+        return f"{self.setting.replace('_', ' ')} {_text(self.ours)}, paper {theirs}"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "not recorded"
+    return f"{value:,g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What we measured for one value: with its 95 % interval over n independent trials, and the settings it has.
+
+    ``exact`` is for what is computed and has no randomness. ``differences`` are those of the settings; ``samples`` the
+    remarks on parts of data sets that count as the whole; ``reading`` names one of several ways to read the paper.
+    """
+
+    id: str
+    ours: float | None
+    low: float = math.nan
+    high: float = math.nan
+    n: int = 0
+    exact: bool = False
+    source: str = "this run"
+    differences: tuple[Difference, ...] = ()
+    reading: str = ""
+    note: str = ""
+
+
+def sample_of(ours: Row, images: float) -> str:
+    """Say that our images are a sample of all of the data set's, or "" where they do not count as one.
+
+    They do where no network was trained on them (``trained``, or ``stage``, is 0) and no round has to repeat an image:
+    each client holds (``held``) at least as many as it needs, the batch times the local steps. The files of a data set
+    are in random order, or `HOUSE_BY_HOUSE` says otherwise.
+    """
+    need = (ours.get("batch_size") or 1) * (ours.get("steps") or 1)
+    held = ours.get("held", images)
+    if ours.get("trained") or ours.get("stage") or not held >= need:
+        return ""
+    return f"sample of {images:,.0f} images{HOUSE_BY_HOUSE.get(str(ours.get('data')), '')}"
+
+
+def canonical(row: Row) -> dict[str, Any]:
+    """Return our settings with a stand-in network under the name of the one it stands for, and what it lacks of it."""
+    plain = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
+    return {"width": 1.0, **plain, **STAND_INS.get(str(plain.get("net")), {})}
+
+
+def differences(table: Table, ours: Row, paper: Row) -> tuple[Difference, ...]:
+    """Compare every setting that the paper has and that is neither key nor value; blank ones do not apply."""
+    ours, found = canonical(ours), []
+    for setting, theirs in table.settings(paper).items():
+        missing = setting not in ours
+        mine = ours.get(setting)
+        if theirs is None or setting in IMMATERIAL or mine == theirs or (mine is None and not missing):
+            continue
+        rules = (r for r in table.head.get("immaterial", ()) if r["setting"] == setting and fits(r.get("when"), ours))
+        rule = next(rules, None)
+        why = f"{setting.replace('_', ' ')} does not matter here ({rule['evidence']})" if rule else ""
+        if setting == "images" and isinstance(mine, int | float) and isinstance(theirs, float) and mine < theirs:
+            why = why or sample_of(ours, mine)
+        found.append(Difference(setting, mine, theirs, why))
+    return tuple(found)
+
+
+def status(item: Published, found: Measured) -> str:
+    """Return the status of a measurement."""
+    if found.ours is None or not math.isfinite(found.ours):
+        return NOT_ATTEMPTED
+    low, high = (found.ours, found.ours) if found.exact else (found.low, found.high)
+    bottom, top = item.band
+    if not found.exact and (found.n < LEAST or math.isnan(low) or math.isnan(high)):
+        word = UNDECIDED
+    elif bottom <= low and high <= top:
+        word = MATCH
+    elif high < bottom or low > top:
+        better = item.attack and item.kind in ("value", "between") and item.direction != "neither"
+        word = BETTER if better and (low > top) == (item.direction == "higher") else DIFFERS
+    else:
+        word = UNDECIDED
+    return SCALED[word] if any(not d.why for d in found.differences) else word
+
+
+def candidates(table: Table, rows: Iterable[Row], cell: Row) -> list[tuple[Row, tuple[Difference, ...]]]:
+    """Return our rows of one of the paper's cells, by its keys, with their differences: the best first.
+
+    The fewest differences win, then the largest n; a row with fewer than three trials never displaces one that decides.
+    """
+
+    def order(found: tuple[Row, tuple[Difference, ...]]) -> tuple[bool, int, float]:
+        row, differ = found
+        return row["n"] < LEAST, sum(not d.why for d in differ), -row["n"]
+
+    same = [row for row in rows if all(canonical(row).get(key) == cell.get(key) for key in table.keys)]
+    return sorted(((row, differences(table, row, cell)) for row in same), key=order)
+
+
+def from_table(table: Table, rows: Sequence[Row], source: str) -> list[Measured]:
+    """Measure every printed value of a table from our rows: ``column, column low, column high, n`` and the settings."""
+    found = []
+    for item in table.items():
+        same = [(row, d) for row, d in candidates(table, rows, item.cell) if _finite(row.get(item.column))]
+        if not same:
+            why = table.says("missing", item.cell, item.column)
+            found.append(Measured(item.id, None, source="—", note=why or "not run here"))
+            continue
+        row, differ = same[0]
+        low, high = (row.get(f"{item.column} {side}", math.nan) for side in ("low", "high"))
+        more = f"{len(same)} of our rows have this cell" if len(same) > 1 else ""
+        exact = bool(row.get("exact", False))
+        found.append(Measured(item.id, row[item.column], low, high, int(row["n"]), exact, source, differ, note=more))
+    return found
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def of_cells(table: Table, rows: Sequence[Row], when: Row) -> tuple[Difference, ...]:
+    """Return the differences of a claim about some of a table's cells: the union of theirs, and how many are missing.
+
+    Rows of ours that belong to a cell by its keys other than ``rule`` count: a claim may take rules that only we have.
+    Rows that agree in all settings that the cell has are one curve, such as that over the batch size, and all of its
+    points count; of several curves, the one with the fewest differences.
+    """
+    cells = [row for row in table.rows if fits(when, row)]
+    keys = [key for key in table.keys if key != "rule"]
+    wanted = list({tuple(cell.get(k) for k in keys): cell for cell in cells}.values())
+    found, missing = dict[str, Difference](), 0
+    for cell in wanted:
+        same = [r for r in rows if all(canonical(r).get(k) == cell.get(k) for k in keys)]
+        if not same:
+            missing += 1
+            continue
+        compared = [k for k, v in table.settings(cell).items() if v is not None]
+        curves: dict[tuple[Any, ...], dict[str, Difference]] = {}
+        for row in same:
+            curve = curves.setdefault(tuple(canonical(row).get(k) for k in compared), {})
+            curve |= {str(d): d for d in differences(table, row, cell)}
+        closest = min(curves, key=lambda settings: sum(not d.why for d in curves[settings].values()))
+        found |= curves[closest]
+    if missing:
+        found["cells"] = Difference("cells", f"{len(wanted) - missing} of {len(wanted)}", len(wanted))
+    return tuple(found.values())
+
+
+def together(item: Published, readings: Sequence[Measured]) -> dict[str, Any]:
+    """Return the row of a value: its status and what was measured; several readings of the paper must all agree."""
+    readings = [m for m in readings if m.ours is not None] or readings[:1]
+    each = [status(item, m) for m in readings]
+    chosen, word = readings[0], each[0]
+    if len(readings) > 1 and len(set(each)) > 1:
+        scaled = any(s in SCALED.values() for s in each)
+        word = SCALED_UNDECIDED if scaled else UNDECIDED
+    agree = sum(s in (MATCH, SCALED_AGREES) for s in each)
+    shown = "; ".join(f"{m.reading} {m.ours:.3g}" for m in readings) if len(readings) > 1 else ""
+    tried = word != NOT_ATTEMPTED
+    nothing = "" if tried or chosen.note else "no number comes out of these rows"
+    return {
+        "id": item.id,
+        "item": item.item,
+        "anchor": item.anchor,
+        "claim": item.claim,
+        "where": item.where,
+        "metric": item.metric,
+        "direction": item.direction,
+        "published": item.text(),
+        "tolerance": item.tolerance,
+        "why": item.why,
+        "beyond": item.beyond,
+        "attack": item.attack,
+        "table": item.table,
+        "column": item.column,
+        "ours": chosen.ours if tried else None,
+        "low": chosen.low if tried and math.isfinite(chosen.low) else None,
+        "high": chosen.high if tried and math.isfinite(chosen.high) else None,
+        "n": chosen.n,
+        "difference": item.difference(chosen.ours) if tried and chosen.ours is not None else None,
+        "status": word,
+        "source": chosen.source if tried else "—",
+        "differences": [str(d) for d in chosen.differences if not d.why],
+        "remarks": [str(d) for d in chosen.differences if d.why],
+        "note": "; ".join(
+            filter(None, [f"{agree} of {len(each)} readings agree: {shown}" * bool(shown), chosen.note, nothing])
+        ),
+    }

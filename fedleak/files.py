@@ -1,0 +1,73 @@
+"""Files that are there whole or not at all."""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name beside it, which replaces what is there once all is on the disk.
+
+    Raises
+    ------
+    PermissionError
+        If the folder or the file cannot be written.
+    OSError
+        If the disk is full or fails; what was there stays.
+    """
+    temporary = reserve(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text as UTF-8; see `write_bytes`."""
+    write_bytes(path, text.encode())
+
+
+def reserve(path: Path, suffix: str = ".tmp") -> Path:
+    """Create the folder of a file, and an empty one in it that all can read and whose temporary name ends in `suffix`.
+
+    Raises
+    ------
+    PermissionError
+        If that cannot be done.
+    """
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(0, "it is a folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=suffix)
+    except OSError as error:
+        raise PermissionError(f"cannot write {path.name} to {path.parent}: {error.strerror or error}") from error
+    os.close(handle)
+    os.chmod(temporary, 0o644)  # mkstemp's 0600 would outlive the rename
+    return Path(temporary)
+
+
+def write_checked(path: Path, content: bytes) -> None:
+    """Write a file with its checksum in the first line; see `write_bytes`."""
+    write_bytes(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+
+
+def read_checked(path: Path) -> bytes | None:
+    """Read what `write_checked` has written; None if there is no file, or one that is not what was written.
+
+    The latter is set aside, as ``<path>.corrupt``.
+    """
+    try:
+        checksum, _, content = Path(path).read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    if hashlib.sha256(content).hexdigest().encode() == checksum:
+        return content
+    os.replace(path, Path(path).with_suffix(".corrupt"))
+    return None

@@ -1,0 +1,240 @@
+"""A contest runs what the registry says, and what is registered anywhere takes part everywhere."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import nn
+
+from fedleak import paths
+from fedleak.attacks import contest, registry
+from fedleak.attacks.labels import llg
+from fedleak.attacks.registry import (
+    EAVESDROPPER,
+    MALICIOUS_AGGREGATOR,
+    WHITE_BOX,
+    WITH_AUXILIARY,
+    Adversary,
+    Attack,
+    Need,
+)
+from fedleak.audit import Setup, audit
+from fedleak.data import Images
+from fedleak.federated import Scheme, fedavg, fedsgd
+from fedleak.federated import defences as defences_module
+from fedleak.federated.aggregation import plain_sum
+from fedleak.federated.defences import protections, register
+from fedleak.models import build
+
+SHAPE, CLASSES = (1, 8, 8), 4
+
+
+@pytest.fixture
+def aux():
+    x = torch.rand(40, *SHAPE, generator=torch.Generator().manual_seed(0))
+    return Images(x, torch.arange(40) % CLASSES, tuple("abcd"), "random", "train", False, "made here", "none")
+
+
+@pytest.fixture
+def model():
+    return build("fcn3", SHAPE, CLASSES, seed=0)
+
+
+@pytest.fixture
+def newcomers(monkeypatch):
+    """Let a test register what is gone after it."""
+    registry.all_attacks(), protections()
+    monkeypatch.setattr(registry, "_ATTACKS", dict(registry._ATTACKS))
+    monkeypatch.setattr(defences_module, "_PROTECTIONS", dict(defences_module._PROTECTIONS))
+
+
+def one_class(update, model, **taken):
+    counts = torch.zeros(CLASSES, dtype=torch.long)
+    counts[0] = update.samples
+    return counts
+
+
+def newcomer(**fields):
+    said = {"goal": "labels", "needs": frozenset({Need.HEAD_GRADIENT}), "summary": "Names one class.", "run": one_class}
+    return Attack(**{"name": "one class", **said, **fields})
+
+
+def test_a_contest_runs_all_that_the_adversary_can_and_nothing_else(aux, model):
+    update = fedsgd(model, aux.x[:6], aux.y[:6])
+    for adversary in (EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY):
+        done = list(contest.contest(update, model, adversary, {"aux": aux, "seed": 3}))
+        assert [one.attack for one in done] == [a for a in contest.entrants() if not a.lacking(adversary)]
+        assert {one.attack.name for one in done if one.reason} == {"iDLG", "GI"}  # of one sample, of one a class
+        assert all(one.found is not None for one in done if not one.reason)
+        assert all(one.seconds >= 0 for one in done)
+    assert not {a.name for a in contest.entrants()} & {"DLG", "DLG (labels)", "MANDRAKE"}
+    found = {one.attack.name: one.found for one in done}
+    assert found["LLG"].equal(llg.recover(update, model))
+    assert found["LLG+"].equal(llg.recover(update, model, aux))
+
+
+def test_auxiliary_data_go_to_those_whose_adversary_has_some(newcomers, aux, model):
+    got = {}
+
+    def spy(update, model, **taken):
+        got.update(taken)
+        return one_class(update, model)
+
+    attack, update = newcomer(run=spy, takes={"aux", "prior", "scheme"}), fedsgd(model, aux.x[:2], aux.y[:2])
+    scheme, prior = Scheme("fedavg", 0.1, 1), torch.full((CLASSES,), 1 / CLASSES)
+    held = {"aux": aux, "prior": prior, "scheme": scheme, "runs": 2, "history": None}
+    contest.attempt(attack, update, model, WHITE_BOX, held)
+    assert got == {"scheme": scheme}
+    contest.attempt(attack, update, model, WITH_AUXILIARY, held)
+    assert got.keys() == {"aux", "prior", "scheme"}
+
+
+def test_who_knows_the_scheme_reads_the_update_as_it_is(newcomers, aux, model):
+    read = []
+
+    def spy(update, model, **taken):
+        read.append(update)
+        return one_class(update, model)
+
+    update = fedavg(model, aux.x[:4].view(2, 2, *SHAPE), aux.y[:4].view(2, 2), lr=0.1, share="delta")
+    plain = update.replace({name: t / 2 for name, t in update.tensors.items()})
+    both = [newcomer(run=spy), newcomer(name="knows", run=spy, takes={"scheme"})]
+    list(contest.contest(update, model, WHITE_BOX, {"scheme": Scheme("fedavg", 0.1, 2)}, attacks=both, plain=plain))
+    assert [one is update for one in read] == [False, True]
+    assert read[0] is plain
+
+
+def test_a_cheating_server_reads_its_own_models(aux, model):
+    attack = registry.get("LIA-SA")
+    models = attack.sends(model, 3, 0)
+    updates = [fedsgd(m, aux.x[4 * k : 4 * k + 4], aux.y[4 * k : 4 * k + 4]) for k, m in enumerate(models)]
+    seen, held = plain_sum(updates), {"batch_size": 4, "input_shape": SHAPE, "aux": aux}
+    (one,) = contest.contest(seen, model, MALICIOUS_AGGREGATOR, held, fished={"LIA-SA": (seen, models)})
+    assert one.found.tolist() == [aux.y[4 * k : 4 * k + 4].bincount(minlength=CLASSES).tolist() for k in range(3)]
+    assert not list(contest.contest(seen, model, MALICIOUS_AGGREGATOR, held))
+
+
+def broken(update, model):
+    return {}["nothing"]
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (broken, "unforeseen KeyError: 'nothing'"),
+        (
+            lambda update, model: None,
+            "unforeseen TypeError: a label attack returns counts, torch.int64 [4]; this one re",
+        ),
+        (lambda update, model: torch.zeros(3), "unforeseen TypeError: a label attack returns counts"),
+        (lambda update, model: update.gradient("head"), "the update withholds 'head'"),
+    ],
+)
+def test_what_an_attack_does_wrong_is_a_row_and_not_the_end(newcomers, aux, model, run, reason):
+    registry.register(newcomer(run=run))
+    done = {o.attack.name: o for o in contest.contest(fedsgd(model, aux.x[:4], aux.y[:4]), model, EAVESDROPPER, {})}
+    assert done["one class"].found is None
+    assert done["one class"].reason.startswith(reason)
+    assert done["LLG"].found.sum() == 4
+    report = audit(Setup(model=nn.Linear(20, CLASSES), shape=(20,), batch_size=8, trials=3))
+    assert dict(report.untried)["one class"].startswith(reason)
+    assert "LLG" in report.ranking()
+
+
+def test_an_input_that_nothing_gives_is_refused():
+    with pytest.raises(ValueError, match="one class takes colour; there are: aux, prior"):
+        newcomer(takes={"colour"})
+
+
+def test_an_adversary_may_be_given_by_its_name(aux, model):
+    update = fedsgd(model, aux.x[:4], aux.y[:4])
+    attack = registry.get("LLG*")
+    assert attack(update, model, adversary="white-box model").equal(attack(update, model, adversary=WHITE_BOX))
+    with pytest.raises(ValueError, match="'shared gradients' lacks: the model's architecture"):
+        attack(update, model, adversary="shared gradients")
+    with pytest.raises(ValueError, match="unknown adversary 'mallory'; there are: 'no access'"):
+        attack.lacking("mallory")
+    with pytest.raises(ValueError, match=r"is an Adversary of .* or its name, not None"):
+        attack.lacking(None)
+
+
+def test_the_view_has_only_gradients_that_the_update_holds(aux, model):
+    update = fedsgd(model, aux.x[:4], aux.y[:4])
+    assert contest.view(WITH_AUXILIARY, update, model) == WITH_AUXILIARY
+    last = contest.head(model)
+    without = contest.view(WITH_AUXILIARY, update.without(last.weight, last.bias), model)
+    assert without.has == registry.RESTRICTED.has
+
+
+@dataclass
+class Halved:
+    """Sends a part of every entry: a stranger's defence."""
+
+    share: float
+
+    def __call__(self, updates, clients):
+        return {name: self.share * t for name, t in updates.items()}
+
+
+def test_an_attack_and_a_defence_are_entered_in_one_place(newcomers, aux, model, monkeypatch):
+    """Registered, they are in the contest, the audit and the data of the threat models."""
+    registry.register(newcomer())
+
+    @register("halving", strengths=(0.5, 0.25))
+    def _halved(strength, model, clients, seed):
+        return Halved(strength)
+
+    @register("refusal", strengths=(1.0,))
+    def _refused(strength, model, clients, seed):
+        raise NotImplementedError("not for this model")
+
+    update = fedsgd(model, aux.x[:4], aux.y[:4])
+    assert "one class" in {o.attack.name for o in contest.contest(update, model, "shared gradients", {})}
+    report = audit(Setup(model=nn.Linear(20, CLASSES), shape=(20,), batch_size=8, trials=3, seconds=1e9))
+    row = report.table.set_index("attack").loc["one class"]
+    assert (row["n"], row["adversary"]) == (3, "shared gradients")
+    assert {"halving, 0.5", "halving, 0.25"} < set(report.remedies["remedy"])
+    assert dict(report.left_out)["refusal, 1"] == "not for this model"
+    text = report.to_markdown()
+    assert "one class" in text
+    assert "- refusal, 1: not measured (not for this model)." in text
+    monkeypatch.syspath_prepend(str(paths.root() / "book" / "_ext"))
+    import threat_models
+
+    page = threat_models.threat_models()
+    assert page.count("| **one class** |") == 3
+    assert "| **one class** | labels | passive | one update | – | – | Names one class. |" in page
+    assert "| **halving** | 0.5, 0.25 | 0.5, 0.25 | something else |" in page
+
+
+def test_a_defence_with_a_name_that_is_taken_is_refused(newcomers):
+    with pytest.raises(ValueError, match="a defence named 'noise' is registered already"):
+        register("noise")
+
+
+@pytest.mark.parametrize("kind", protections().values(), ids=lambda kind: kind.name)
+def test_every_registered_defence_changes_an_update(kind, aux, model):
+    update = fedsgd(model, aux.x[:4], aux.y[:4])
+    for strength in (*kind.strengths, *kind.audited):
+        shared = defences_module.protect(update, kind.make(strength, model, 1, 0))
+        same = shared.tensors.keys() == update.tensors.keys()
+        assert not same or any(not t.equal(update.tensors[name]) for name, t in shared.tensors.items())
+        assert kind.words(strength)
+
+
+def test_attacks_that_take_minutes_or_stand_apart_are_no_entrants(newcomers):
+    for number, fields in enumerate(({"cost": "minutes"}, {"apart": "it needs the moon"}, {"goal": "images"})):
+        registry.register(newcomer(name=str(number), **fields))
+    assert not {"0", "1", "2"} & {attack.name for attack in contest.entrants()}
+    why = dict(audit(Setup(model=nn.Linear(20, CLASSES), shape=(20,), batch_size=8, trials=1)).untried)
+    assert "takes minutes" in why["0"]
+    assert why["1"] == "it needs the moon"
+
+
+def test_guesses_are_known_by_what_they_need():
+    blind = {attack.name for attack in registry.all_attacks() if attack.blind}
+    assert blind == {"random guess", "prior guess"}
+    assert not replace(registry.get("prior guess"), needs=frozenset({Need.MODEL})).blind
+    assert not registry.get("LLG").blind
+    nobody = Adversary("a logger", frozenset({Need.SAMPLE_COUNT}))
+    assert registry.get("random guess").lacking(nobody) == []

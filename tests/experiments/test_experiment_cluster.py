@@ -1,0 +1,416 @@
+"""Sweeps on a Dask cluster: the same rows, whatever dies, and a clear word where that cannot be."""
+
+import json
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from functools import cache, partial
+
+import cloudpickle
+import dask
+import pandas as pd
+import pytest
+import torch
+from distributed import Client, LocalCluster
+from typer.testing import CliRunner
+
+from fedleak import notebooks
+from fedleak.cli import app
+from fedleak.errors import DataNotFound
+from fedleak.experiments import Chapter, cluster, grid, sweep
+from fedleak.experiments.calls import elsewhere, fingerprints, traced
+from fedleak.experiments.declared import declared
+
+LOG = ""
+PAUSE = 0.0
+DEADLY = -1
+AXIS = {"a": [1, 2, 3, 4, 5, 6, 7, 8]}
+
+
+def started(a):
+    with open(LOG, "a") as log:
+        log.write(f"{os.getpid()} {a}\n")
+
+
+def trial(seed, a):
+    started(a)
+    if a == DEADLY:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(PAUSE)
+    return {"value": a * torch.rand(1, generator=torch.Generator().manual_seed(seed)).item()}
+
+
+def rows(out, scheduler=None, function=trial):
+    return sweep(function, AXIS, 1, 7, out, scheduler, progress=False)
+
+
+def finished(out):
+    """The units in a folder of the cache."""
+    return [line for file in out.glob("*.jsonl") for line in file.read_text().splitlines() if '"rows"' in line]
+
+
+@pytest.fixture(autouse=True)
+def sent_by_value():
+    """The functions of this file are in no module that a worker has, like those of a notebook."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    """What was started so far: [process, a]."""
+    monkeypatch.setattr(sys.modules[__name__], "LOG", str(tmp_path / "log"))
+    (tmp_path / "log").touch()
+    return lambda: [[int(word) for word in line.split()] for line in (tmp_path / "log").read_text().splitlines()]
+
+
+# --- what is sent ------------------------------------------------------------------------------------------------
+
+
+@cache
+def tower(k):
+    CALLS.append(k)
+    return 0 if k == 0 else 3 + tower(k - 1)
+
+
+CALLS: list[int] = []
+
+
+def towers(n):
+    return [tower(n) for _ in range(2)]
+
+
+def test_cached_functions_that_call_each_other_are_sent_with_one_cache():
+    copy = cloudpickle.loads(cloudpickle.dumps(towers))
+    assert copy(5) == [15, 15]
+    there = copy.__globals__
+    assert there is not globals()
+    assert (there["CALLS"], there["tower"].cache_info().hits) == ([5, 4, 3, 2, 1, 0], 1)
+    assert CALLS == []
+    assert pickle.loads(cloudpickle.dumps(cluster.versions)) is cluster.versions  # a worker has that
+
+
+def test_a_chapter_is_sent_without_what_it_has_loaded_or_declared():
+    chapter = Chapter("llg", "quick", "cpu", 3, 2, "", False)
+    chapter.images("synthetic")
+    chapter.experiment("x", quick=grid(a=1), paper=grid(a=1), values="value")(trial)
+    sent = pickle.dumps(chapter)
+    assert len(sent) < 500
+    copy = pickle.loads(sent)
+    assert repr(copy) == repr(chapter)
+    assert (copy._images, copy.experiments, list(chapter.experiments)) == ({}, {}, ["x"])
+    copy.images("synthetic")
+
+
+def test_a_worker_knows_the_notebooks_functions_by_the_hashes_that_it_was_given():
+    """It has neither their source nor those that no other of them names."""
+    known = fingerprints(globals())
+    assert {":trial", ":started", ":tower", ":towers"} <= set(known)
+    home = {"__name__": __name__, "towers": towers}
+    tower.cache_clear()
+    _, calls = elsewhere(known, traced, partial(towers, 1), home)
+    assert calls == {name: known[name] for name in (":towers", ":tower")}
+
+
+# --- a scheduler that is not there -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["nonsense", "http://host:80", "tcp://127.0.0.1"])
+def test_what_is_no_address(address):
+    with pytest.raises(
+        ConnectionError, match=r"no Dask scheduler answers at .* \(.*\). Start one with .*tcp://host:8786"
+    ):
+        cluster.reach(address)
+
+
+def test_a_scheduler_that_is_not_there_is_an_error_within_seconds(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "CONNECT", 1.0)
+    began = time.monotonic()
+    for attempt in (
+        lambda: rows(tmp_path, "tcp://127.0.0.1:9"),
+        lambda: Chapter("llg", "quick", "cpu", 0, 0, "", False, "tcp://127.0.0.1:9"),
+    ):
+        with pytest.raises(ConnectionError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9 .*`dask scheduler`"):
+            attempt()
+    monkeypatch.setattr(notebooks, "execute", pytest.fail)
+    for command in (["run", "rlu"], ["record", "rlu", "table1"]):
+        done = CliRunner().invoke(app, [*command, "--scheduler", "tcp://127.0.0.1:9"])
+        assert done.exit_code == 1
+        assert "fedleak: no Dask scheduler answers at tcp://127.0.0.1:9" in done.output
+    assert time.monotonic() - began < 30
+
+
+def test_the_command_hands_the_scheduler_to_the_notebook(monkeypatch):
+    given = {}
+    monkeypatch.setattr(cluster, "reach", lambda address: None)
+    monkeypatch.setattr(notebooks, "execute", lambda name, **options: given.update(options))
+    done = CliRunner().invoke(app, ["run", "llg", "--scheduler", "tcp://node7:8786"])
+    assert done.exit_code == 0, done.output
+    assert given["parameters"] == {"scheduler": "tcp://node7:8786"}
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_something_else_that_listens(monkeypatch, answer):
+    monkeypatch.setattr(cluster, "CONNECT", 1.0)
+
+    def serve():
+        while True:
+            try:
+                connection, _ = other.accept()
+            except OSError:
+                return
+            held.append(connection)
+            connection.sendall(answer)
+
+    held = []
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        threading.Thread(target=serve, daemon=True).start()
+        address = f"tcp://127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(ConnectionError, match=f"no Dask scheduler answers at {address}"):
+            cluster.reach(address)
+        other.shutdown(socket.SHUT_RDWR)
+
+
+# --- a worker in this process ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def in_threads():
+    """A cluster of one worker with four threads, in this process."""
+    with LocalCluster(n_workers=1, threads_per_worker=4, processes=False, dashboard_address=None) as found:
+        yield found.scheduler_address
+
+
+def computed(scheduler, function, *calls):
+    """What `cluster.compute` gives, by the number of the call."""
+    return dict(cluster.compute(function, dict(enumerate(calls)), scheduler))
+
+
+def test_one_trial_at_a_time_in_a_worker_process(in_threads):
+    running = []
+
+    def unit(number):
+        running.append(number)
+        time.sleep(0.02)
+        assert running.pop() == number
+        return number, len(running)
+
+    found = computed(in_threads, unit, *[(number,) for number in range(8)])
+    assert found == {number: (number, 0) for number in range(8)}
+
+
+def test_an_error_of_a_trial_comes_back_with_its_worker(in_threads, monkeypatch):
+    monkeypatch.delenv("FEDLEAK_DATA", raising=False)
+    chapter = Chapter("rlu", "quick", "cpu", 0, 0, "", False)
+    for call, error in (((lambda: chapter.images("mnist")), DataNotFound), ((lambda: [].pop()), IndexError)):
+        with pytest.raises(error) as raised:
+            computed(in_threads, call, ())
+        assert raised.value.__notes__[0].startswith("on worker inproc://")
+
+
+def test_a_worker_with_other_versions_is_named(in_threads, monkeypatch):
+    here = cluster.versions()
+    assert {"Python", "torch", "fedleak", "code of fedleak"} <= set(here)
+    wanted = iter([here | {"torch": "1.0", "code of fedleak": "another"}])
+    monkeypatch.setattr(cluster, "versions", lambda: next(wanted, here))
+    with pytest.raises(
+        RuntimeError, match=r"worker inproc://\S+ runs torch 2\.\S+ instead of 1\.0, code of fedleak \w+ instead of ano"
+    ):
+        computed(in_threads, len, ("four",))
+
+
+def test_a_worker_is_no_scheduler(in_threads):
+    with Client(in_threads, set_as_default=False) as client:
+        (worker,) = client.scheduler_info()["workers"]
+    with pytest.raises(ConnectionError, match=rf"no Dask scheduler answers at {worker} \(Worker\)"):
+        cluster.reach(worker)
+
+
+# --- two worker processes ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """The folder in which the workers keep trained networks."""
+    return tmp_path_factory.mktemp("weights")
+
+
+@pytest.fixture(scope="module")
+def two_processes(weights):
+    """A Dask cluster of two worker processes on this machine; a unit may kill one worker, not two."""
+    with (
+        pytest.MonkeyPatch.context() as environment,
+        # by default the cluster gives up a killed worker that is not back in 15 s, too short for a busy machine
+        dask.config.set(
+            {"distributed.scheduler.allowed-failures": 1, "distributed.deploy.lost-worker-timeout": "300s"}
+        ),
+    ):
+        environment.setenv("FEDLEAK_CACHE", str(weights))
+        with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as found:
+            yield found
+
+
+@pytest.fixture
+def workers(two_processes):
+    """The cluster, with both workers there, whatever an earlier test has done to them."""
+    with Client(two_processes.scheduler_address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=300)
+    return two_processes
+
+
+def when(condition, act):
+    """Do something in a thread as soon as a condition holds."""
+
+    def watch():
+        deadline = time.monotonic() + 300
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        act()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+@pytest.mark.slow
+def test_the_rows_are_those_of_this_process_and_more_workers_take_part(tmp_path, log, workers):
+    here = rows(tmp_path / "here")
+    there = rows(tmp_path / "there", workers.scheduler_address)
+    pd.testing.assert_frame_equal(there, here)
+    begun = log()
+    assert len({process for process, _ in begun} - {os.getpid()}) == 2
+    pd.testing.assert_frame_equal(rows(tmp_path / "there"), here)
+    assert log() == begun  # all from the cache, and by the same code
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victims", [1, 2])
+def test_workers_killed_in_the_middle_of_a_trial_change_nothing(tmp_path, log, workers, monkeypatch, victims):
+    here = rows(tmp_path / "here")
+    first = len(log())
+    monkeypatch.setattr(sys.modules[__name__], "PAUSE", 0.4)
+    killed = []
+
+    def kill():
+        killed.extend(dict.fromkeys(process for process, _ in log()[:first:-1]))
+        del killed[victims:]
+        for process in killed:
+            os.kill(process, signal.SIGKILL)
+
+    thread = when(lambda: len(log()) >= first + 4 and len({process for process, _ in log()[first:]}) == 2, kill)
+    there = rows(tmp_path / "there", workers.scheduler_address)
+    thread.join()
+    assert len(killed) == victims
+    pd.testing.assert_frame_equal(there, here)
+    runs = Counter(a for _, a in log()[first:])
+    assert set(runs) == set(AXIS["a"])
+    # what was in flight ran twice, and perhaps what was done and not fetched yet, but nothing else
+    assert 1 <= runs.total() - len(runs) <= 2 * victims
+
+
+@pytest.mark.slow
+def test_a_trial_that_kills_every_worker_is_named(tmp_path, log, workers, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "DEADLY", 3)
+    with pytest.raises(RuntimeError, match=r"\{'a': 3\}.* on 2 different workers, .*tcp://"):
+        sweep(trial, {"a": [3]}, 1, 7, tmp_path / "out", workers.scheduler_address, progress=False)
+
+
+@pytest.mark.slow
+def test_a_trial_that_the_workers_cannot_import_is_an_error_and_no_endless_wait(tmp_path, workers):
+    (tmp_path / "only_here.py").write_text("def trial(seed, a):\n    return []\n")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        import only_here
+
+        with pytest.raises(ModuleNotFoundError, match="only_here"):
+            rows(tmp_path / "out", workers.scheduler_address, only_here.trial)
+    finally:
+        sys.path.remove(str(tmp_path))
+        del sys.modules["only_here"]
+
+
+@pytest.mark.slow
+def test_without_any_worker_the_sweep_waits_says_so_and_gives_up_with_what_is_done_kept(
+    tmp_path, log, workers, monkeypatch, capsys
+):
+    here = rows(tmp_path / "here")
+    monkeypatch.setattr(sys.modules[__name__], "PAUSE", 0.4)
+    monkeypatch.setattr(cluster, "PATIENCE", 2.0)
+    monkeypatch.setattr(cluster, "LOOK", 0.1)
+    address, out = workers.scheduler_address, tmp_path / "out"
+    thread = when(lambda: finished(out), lambda: workers.scale(0))
+    with pytest.raises(ConnectionError, match=r"has had no worker for 2 s. What is finished is kept"):
+        rows(out, address)
+    thread.join()
+    assert f"{address} has no worker; waiting for one, up to 2 s" in capsys.readouterr().out
+    kept = len(finished(out))
+    assert 1 <= kept < 8
+    before = len(log())
+    monkeypatch.setattr(cluster, "PATIENCE", 200.0)
+    workers.scale(2)
+    pd.testing.assert_frame_equal(rows(out, address), here)
+    assert len(log()) == before + 8 - kept
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_goes_away_is_an_error(tmp_path, log, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "PAUSE", 0.4)
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as short:
+        thread = when(lambda: finished(tmp_path / "out"), short.close)
+        with pytest.raises(ConnectionError, match=r"the scheduler at tcp://.* has gone away. What is finished is kept"):
+            rows(tmp_path / "out", short.scheduler_address)
+        thread.join()
+
+
+# --- a notebook's experiments ------------------------------------------------------------------------------------
+
+SETTINGS = {
+    "table1": [{"name": "scaffold", "data": "mnist5k", "trials": 1}],
+    "table3": [{"data": "photos", "stage": 0.3, "alpha": alpha, "trials": 1} for alpha in (0.1, 5.0)],
+}
+
+
+def notebook(**parameters):
+    """Rows of two experiments of a notebook, by their names."""
+    chapter = declared("rlu", device="cpu", **parameters)
+    return {name: chapter.experiments[name].run(some, progress=False) for name, some in SETTINGS.items()}
+
+
+@pytest.mark.slow
+def test_a_notebooks_experiment_comes_out_the_same(tmp_path, workers, weights, monkeypatch):
+    """Data by name, cached functions that call each other, trained networks on disk, and the code that was called."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as many as a worker has: sums in the same order
+    try:
+        monkeypatch.setenv("FEDLEAK_CACHE", str(tmp_path))
+        here = notebook()
+        monkeypatch.setenv("FEDLEAK_CACHE", str(weights))
+        there = notebook(scheduler=workers.scheduler_address)
+        for name in SETTINGS:
+            pd.testing.assert_frame_equal(there[name], here[name])
+        ours, theirs = called(tmp_path), called(weights)
+        assert {name: one for name, one in theirs.items() if ours.get(name, one) != one} == {}
+        assert {":identity", ":noted_round", ":heterogeneous", ":trained", ":train_to"} <= set(ours) & set(theirs)
+        notebook()  # the workers' units are good here: no Changed is raised
+        for file in weights.glob("*/*/*.jsonl"):
+            file.unlink()
+        trained = {file: file.stat().st_mtime_ns for file in weights.glob("*/weights/*.pt")}
+        pd.testing.assert_frame_equal(notebook()["table3"], here["table3"])  # and so are their networks
+        assert {file: file.stat().st_mtime_ns for file in weights.glob("*/weights/*")} == trained
+        assert len(trained) == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+def called(folder):
+    """The functions behind all units and networks of a cache, with their hashes."""
+    lines = [line.partition(" ")[2] for file in folder.glob("*/*/*.jsonl") for line in file.read_text().splitlines()]
+    facts = lines + [torch.load(file, weights_only=True)["facts"] for file in folder.glob("*/weights/*.pt")]
+    return {name: one for line in facts for name, one in json.loads(line).get("calls", {}).items()}

@@ -1,0 +1,146 @@
+"""Intervals, summaries and recorded tables."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedleak import paths
+from fedleak.experiments import claims, records
+from fedleak.intervals import interval
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    return tmp_path
+
+
+def test_ten_equal_values_are_a_point_and_fewer_are_not():
+    assert interval([1.0] * 10) == (1.0, 1.0)
+    low, high = interval([1.0] * 9)
+    assert low == pytest.approx(9 / (9 + 1.959964**2))  # Wilson's, by hand
+    assert high == pytest.approx(1)
+    assert all(map(math.isnan, interval([3.0] * 9, rate=False)))
+    assert all(map(math.isnan, interval([0.2, 0.4])))
+
+
+def test_the_interval_of_a_known_spread():
+    values = np.random.default_rng(0).normal(10, 2, 400)
+    low, high = interval(values, rate=False)
+    assert low < values.mean() < high
+    assert high - low == pytest.approx(2 * 1.96 * 2 / 20, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"), [([], "no values"), ([0.5, math.nan], "NaN"), ([0.5, 0.7, 1.5], r"rate lies in \[0, 1\]")]
+)
+def test_bad_values(values, message):
+    with pytest.raises(ValueError, match=message):
+        interval(values)
+
+
+def test_the_unit_is_the_trial_and_not_its_clients():
+    rows = pd.DataFrame(
+        {"net": "a", "trial": np.repeat(range(4), 10), "iacc": np.repeat([0.2, 0.4, 0.6, 0.8], 10), "s": 1.0}
+    )
+    (row,) = records.summarise(rows, ["net"], ["iacc", "s"]).to_dict("records")
+    assert row["n"] == 4
+    assert row["iacc"] == pytest.approx(0.5)
+    assert row["iacc high"] - row["iacc low"] > 0.3
+    assert list(row) == ["net", "iacc", "iacc low", "iacc high", "s", "s low", "s high", "n"]
+
+
+DECLARED = {
+    "axes": ["net"], "by": ["rule"], "values": ["iacc"], "facts": ["held"], "fixed": {"lr": 0.1}, "times": [],
+    "rounding": [], "exact": False, "tables": ["t"],
+}  # fmt: skip
+
+
+def test_a_recorded_table_comes_back_and_is_settled(checkout):
+    rows = pd.DataFrame(
+        {"net": "a", "rule": ["x", "y"] * 3, "trial": [0, 0, 1, 1, 2, 2], "iacc": 0.5, "held": range(6)}
+    )
+    records.record("p", "t", rows, {"profile": "paper", "declared": DECLARED})
+    table, facts = records.recorded("p", "t")
+    pd.testing.assert_frame_equal(table, rows)
+    cells = records.settled(table, facts)
+    assert cells[["rule", "held", "lr", "n"]].to_numpy().tolist() == [["x", 0, 0.1, 3], ["y", 1, 0.1, 3]]
+    assert records.recorded("p", "t", "quick") is None
+
+
+def test_a_table_of_summaries_keeps_its_rows_and_gets_what_the_declaration_fixes():
+    old = pd.DataFrame({"net": ["a"], "rule": ["x"], "mean": [0.4], "low": [0.3], "high": [0.5], "n": [7]})
+    (row,) = records.settled(old, {"declared": DECLARED}).to_dict("records")
+    assert (row["iacc"], row["iacc low"], row["iacc high"], row["n"], row["lr"]) == (0.4, 0.3, 0.5, 7, 0.1)
+
+
+def test_a_table_that_was_changed_by_hand_is_refused(checkout):
+    records.record("p", "t", pd.DataFrame({"a": [1]}), {"profile": "paper"})
+    path = paths.recorded("p") / "t.csv"
+    path.write_text(path.read_text().replace("1", "2"))
+    with pytest.raises(ValueError, match="record it again"):
+        records.recorded("p", "t")
+    path.with_suffix(".json").unlink()
+    with pytest.raises(ValueError, match="no provenance"):
+        records.recorded("p", "t")
+
+
+# --- claims --------------------------------------------------------------------------------------------------------
+
+
+def rows_of(values):
+    """Trial rows of two rules in two cells: ``values[rule]`` are the trials' values."""
+    return pd.DataFrame(
+        [
+            {"data": data, "rule": rule, "trial": t, "iacc": v}
+            for data in ("m", "c")
+            for rule, own in values.items()
+            for t, v in enumerate(own)
+        ]
+    )
+
+
+def test_a_claim_is_a_statistic_of_cells_with_a_paired_interval():
+    noise = np.linspace(0, 0.5, 20)
+    rows = rows_of({"ours": noise + 0.1, "theirs": noise})
+    cells = claims.Cells(rows, ["data", "rule"], "iacc", "rule")
+    value, low, high, n = claims.estimate(lambda t: (t["ours"] - t["theirs"]).min(), [cells])
+    assert (value, n) == (pytest.approx(0.1), 20)
+    assert low == pytest.approx(0.1) == high  # pairs stay pairs, however much the trials differ
+    cells = claims.Cells(rows[rows["rule"] == "ours"], ["data", "rule"], "iacc", None)
+    value, low, high, n = claims.estimate(lambda t: t.min(), [cells])
+    assert low < value < high
+
+
+def test_claims_without_trials_or_with_few_equal_ones_have_no_interval():
+    few = claims.Cells(rows_of({"ours": [0.5] * 5}), ["data", "rule"], "iacc", None)
+    assert math.isnan(claims.estimate(lambda t: t.min(), [few])[1])
+    summary = pd.DataFrame({"data": ["m", "c"], "iacc": [0.4, 0.6], "n": [10, 20]})
+    value, low, _, n = claims.estimate(lambda t: t.min(), [claims.Cells(summary, ["data"], "iacc", None)])
+    assert (value, n) == (0.4, 10)
+    assert math.isnan(low)
+
+
+def test_a_statistic_of_rows():
+    rows = rows_of({"ours": np.linspace(0, 1, 10)})
+    value, low, high, n = claims.of_rows(lambda t: t["iacc"].max(), rows)
+    assert (value, n) == (1.0, 10)
+    assert low < 1 == high
+
+
+def test_records_of_this_checkout_say_what_was_run():
+    for path in paths.root().glob("data/results/*/*.json"):
+        if path.stem != "claims":
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            converted = {"columns", "note"} & set(facts)  # of trials that were recorded before all this was noted
+            if (
+                "declared" in facts
+                and not converted
+                and "trial" in path.with_suffix(".csv").read_text().split("\n")[0].split(",")
+            ):
+                assert facts["seconds"] > 0, path
+                assert facts["processor"], path
+                assert {"numpy", "scipy", "torch", "torchvision", "memory", "commit"} <= set(facts), path

@@ -1,0 +1,165 @@
+"""How a status follows: every one can be reached and every one can fail, and no difference of settings is forgotten."""
+
+import math
+
+import pytest
+
+from fedleak.experiments import status
+from fedleak.experiments.published import Published, Table
+from fedleak.experiments.status import (
+    BETTER,
+    DIFFERS,
+    MATCH,
+    NOT_ATTEMPTED,
+    SCALED_AGREES,
+    SCALED_DIFFERS,
+    SCALED_UNDECIDED,
+    UNDECIDED,
+    Difference,
+    Measured,
+)
+
+
+def item(**changes):
+    fields = dict(
+        id="a", item="Table 1", anchor="tab", claim="c", where="Sec. 1", metric="m", direction="higher", kind="value"
+    )
+    return Published(**{**fields, "published": 0.9, "tolerance": 0.05, "why": "w", "attack": True, **changes})
+
+
+def measured(low, high, n=10, **changes):
+    return Measured("a", (low + high) / 2, low, high, n, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "low", "high", "n", "expected"),
+    [
+        ({}, 0.86, 0.94, 10, MATCH),
+        ({}, 0.96, 0.99, 10, BETTER),
+        ({"attack": False}, 0.96, 0.99, 10, DIFFERS),
+        ({"direction": "lower"}, 0.96, 0.99, 10, DIFFERS),
+        ({"direction": "lower"}, 0.70, 0.80, 10, BETTER),
+        ({"direction": "neither"}, 0.96, 0.99, 10, DIFFERS),
+        ({}, 0.70, 0.80, 10, DIFFERS),
+        ({}, 0.80, 0.90, 10, UNDECIDED),
+        ({}, 0.88, 0.92, 2, UNDECIDED),
+        ({}, math.nan, math.nan, 10, UNDECIDED),
+        ({"kind": "at least"}, 0.86, 1.0, 10, MATCH),
+        ({"kind": "at least"}, 0.70, 0.80, 10, DIFFERS),
+        ({"kind": "at least"}, 0.80, 0.99, 10, UNDECIDED),
+        ({"kind": "at most"}, 0.0, 0.94, 10, MATCH),
+        ({"kind": "at most"}, 0.96, 0.99, 10, DIFFERS),  # a bound that is broken, whatever is better
+        ({"kind": "between", "published": (0.4, 0.6)}, 0.38, 0.64, 10, MATCH),
+        ({"kind": "between", "published": (0.4, 0.6)}, 0.7, 0.8, 10, BETTER),
+    ],
+)
+def test_status(changes, low, high, n, expected):
+    found = Measured("a", 0.9 if math.isnan(low) else (low + high) / 2, low, high, n)
+    assert status.status(item(**changes), found) == expected
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0.86, 0.94, SCALED_AGREES), (0.96, 0.99, SCALED_DIFFERS), (0.8, 0.9, SCALED_UNDECIDED)],
+)
+def test_a_setting_that_differs_is_never_a_match(low, high, expected):
+    assert status.status(item(), measured(low, high, differences=(Difference("side", 16, 32.0),))) == expected
+    excused = (Difference("images", 500, 5000.0, "sample of 500 images"),)
+    assert status.status(item(), measured(0.86, 0.94, differences=excused)) == MATCH
+
+
+def test_what_is_computed_needs_no_interval_and_what_was_not_tried_has_no_status():
+    assert status.status(item(), Measured("a", 0.9, exact=True)) == MATCH
+    assert status.status(item(), Measured("a", 0.5, exact=True)) == DIFFERS
+    assert status.status(item(), Measured("a", None)) == NOT_ATTEMPTED
+    assert status.status(item(), Measured("a", math.nan)) == NOT_ATTEMPTED
+
+
+HEAD = {
+    "keys": ["data", "rule"],
+    "values": {"iacc": "iAcc"},
+    "fixed": {"clients": 10, "width": 1, "lr": "?", "stage": 0, "images": 50000.0, "side": 32, "iacc": 0.9},
+    "immaterial": [{"setting": "lr", "when": {"steps": 1}, "evidence": "eq-x"}],
+    "axes": {"data": ["cifar10"], "rule": ["RLU"], "net": ["vgg16"]},
+    "tolerance": [{"is": 0.05, "why": "w"}],
+    **{key: key for key in ("anchor", "item", "claim", "where", "id")},
+    "direction": "higher",
+    "attack": {"rule": "RLU"},
+}
+TABLE = Table("rlu", "no-such-file", HEAD, {})
+OURS = {
+    "data": "cifar10", "rule": "RLU", "net": "vgg16", "clients": 10, "steps": 1, "batch_size": 64, "stage": 0.0,
+    "images": 8380, "held": 300, "lr": 0.01, "side": 32, "iacc": 0.9, "iacc low": 0.88, "iacc high": 0.92, "n": 10,
+}  # fmt: skip
+
+
+def named(changes):
+    found = status.differences(TABLE, OURS | changes, TABLE.rows[0])
+    return {d.setting for d in found if not d.why}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, set()),
+        ({"side": 16}, {"side"}),
+        ({"clients": 5, "side": 16}, {"clients", "side"}),
+        ({"net": "vgg16-quarter"}, {"width"}),
+        ({"net": "lenet"}, {"net"}),
+        ({"steps": 10, "held": 640}, {"lr"}),  # lost, and immaterial for one step only
+        ({"stage": 0.4}, {"stage", "images"}),  # a network trained on a sample is another network
+        ({"held": 63}, {"images"}),  # a round that repeats an image
+        ({"images": 50000}, set()),
+        ({"side": float("nan")}, set()),  # does not apply to this row
+        ({"trials": 3, "device": "cuda"}, set()),
+    ],
+)
+def test_differences_are_listed_by_machine(changes, expected):
+    assert named(changes) == expected
+
+
+def test_a_setting_that_was_not_recorded_is_a_difference():
+    ours = {k: v for k, v in OURS.items() if k != "side"}
+    assert [str(d) for d in status.differences(TABLE, ours, TABLE.rows[0]) if not d.why] == [
+        "side not recorded, paper 32"
+    ]
+
+
+def test_samples_carry_a_remark():
+    assert status.sample_of(OURS, 8380) == "sample of 8,380 images"
+    assert "house by house" in status.sample_of(OURS | {"data": "svhn"}, 866)
+    assert not status.sample_of(OURS | {"trained": 1}, 8380)
+
+
+def test_the_closest_row_is_compared_then_the_largest_and_never_one_of_two_trials():
+    rows = [OURS | {"side": 16, "n": 90}, OURS | {"n": 5}, OURS | {"n": 9, "iacc": 0.91}, OURS | {"n": 2, "net": "x"}]
+    found = status.candidates(TABLE, rows, TABLE.rows[0])
+    assert [row["n"] for row, _ in found] == [9, 5, 90, 2]
+    (one,) = status.from_table(TABLE, rows, "recorded")
+    assert (one.ours, one.low, one.high, one.n) == (0.91, 0.88, 0.92, 9)
+    assert status.from_table(TABLE, [], "recorded")[0].ours is None
+
+
+def test_a_claim_inherits_the_differences_of_all_its_cells_and_counts_them():
+    wide = Table("rlu", "no-such-file", HEAD | {"axes": {**HEAD["axes"], "data": ["cifar10", "svhn"]}}, {})
+    found = {str(d) for d in status.of_cells(wide, [OURS | {"rule": "mine", "side": 16}], {})}
+    assert "side 16, paper 32" in found
+    assert "cells 1 of 2, paper 2" in found
+    assert not [d for d in status.of_cells(wide, [OURS], {"data": "cifar10"}) if not d.why]
+
+
+def test_all_points_of_a_curve_count_in_a_claim_but_of_several_curves_the_closest():
+    table = Table("rlu", "no-such-file", HEAD, {})
+    curve = [OURS | {"held": held} for held in (640, 63)]  # the second repeats an image
+    assert {d.setting for d in status.of_cells(table, curve, {}) if not d.why} == {"images"}
+    other = [OURS | {"side": 16}, OURS]
+    assert not [d for d in status.of_cells(table, other, {}) if not d.why]
+
+
+def test_all_readings_of_the_paper_have_to_agree():
+    good, bad = measured(0.88, 0.92, reading="text"), measured(0.5, 0.6, reading="caption")
+    assert status.together(item(), [good, good])["status"] == MATCH
+    assert status.together(item(), [bad, bad])["status"] == DIFFERS
+    row = status.together(item(), [good, bad])
+    assert row["status"] == UNDECIDED
+    assert row["note"].startswith("1 of 2 readings agree")

@@ -1,0 +1,196 @@
+"""Other people's models: the head is where the outputs come from, or the reason why nobody can tell is given."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torchvision import models as vision
+
+from fedleak.attacks.labels import ilrg, llg, rlu, zlg
+from fedleak.data import Images
+from fedleak.federated import fedsgd
+from fedleak.metrics import counts, instance_accuracy
+from fedleak.models import chain, head, head_pass, input_shape, negative_inputs
+
+LABELS = torch.tensor([0, 0, 0, 3, 3, 1, 5, 5])
+
+
+class Text(nn.Module):
+    """Embedding, mean and a linear layer; `hidden` puts a layer with a ReLU between them."""
+
+    def __init__(self, hidden=False):
+        super().__init__()
+        self.words = nn.Embedding(50, 16)
+        self.body = nn.Sequential(nn.Linear(16, 32), nn.ReLU()) if hidden else nn.Identity()
+        self.fc = nn.Linear(32 if hidden else 16, 6)
+
+    def forward(self, tokens):
+        return self.fc(self.body(self.words(tokens).mean(1)))
+
+
+class First(nn.Module):
+    """Declares its classifier before the rest."""
+
+    def __init__(self):
+        super().__init__()
+        self.classify, self.body = nn.Linear(20, 6), nn.Linear(12, 20)
+
+    def forward(self, x):
+        return self.classify(self.body(x.flatten(1)).relu())
+
+
+class Two(nn.Module):
+    """Has two heads; gives the outputs of one, or of both."""
+
+    def __init__(self, both):
+        super().__init__()
+        self.both, self.body = both, nn.Linear(12, 20)
+        self.classes, self.other = nn.Linear(20, 6), nn.Linear(20, 6)
+
+    def forward(self, x):
+        h = self.body(x.flatten(1)).relu()
+        return (self.classes(h), self.other(h)) if self.both else self.classes(h)
+
+
+class Behind(nn.Module):
+    """Some function of a linear layer's outputs."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.body, self.fc = function, nn.Linear(12, 20), nn.Linear(20, 6)
+
+    def forward(self, x):
+        return self.function(self.fc(self.body(x).relu()))
+
+
+def vit():
+    return vision.VisionTransformer(32, 8, 2, 2, 16, 32, num_classes=6).eval()
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "x"),
+    [
+        (Text, "fc", torch.randint(50, (8, 5))),
+        (lambda: Text(hidden=True), "fc", torch.randint(50, (8, 5))),
+        (First, "classify", torch.rand(8, 3, 4)),
+        (lambda: Two(both=False), "classes", torch.rand(8, 12)),
+        (vit, "heads.head", torch.rand(8, 3, 32, 32)),
+        (lambda: Behind(lambda z: z.log_softmax(1)), "fc", torch.rand(8, 12)),
+        (lambda: nn.Sequential(nn.Linear(12, 20), nn.Tanh(), nn.Linear(20, 6)), "2", torch.rand(8, 12)),
+    ],
+)
+def test_ilrg_is_right_about_most_labels_whatever_the_model_is_like(make, name, x):
+    model = make()
+    state = torch.get_rng_state()
+    assert head(model).name == name
+    assert torch.equal(state, torch.get_rng_state())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    found = ilrg.recover(fedsgd(model, x, LABELS), model)
+    assert instance_accuracy(found, counts(LABELS, 6)) >= 0.7
+    torch.testing.assert_close(head_pass(model, x).probabilities, model(x).softmax(1))
+
+
+def test_two_heads_are_told_apart_by_name_only():
+    model, x = Two(both=True), torch.rand(8, 12)
+    with pytest.raises(
+        ValueError, match=r"one tensor of logits \[N, n\], this model a tuple; name the layer: model.head"
+    ):
+        head(model)
+    model.head_name = "classes"
+    assert head(model).layer is model.classes
+    assert head(model, "other").layer is model.other
+    one = Two(both=False)
+    one.load_state_dict(model.state_dict())
+    update = fedsgd(one, x, LABELS)
+    assert torch.equal(llg.recover(update, model), llg.recover(update, one))
+    with pytest.raises(
+        ValueError, match=r"'body\.0' is no fully connected layer of the model; there are: 'body', 'classes'"
+    ):
+        head(model, "body.0")
+
+
+@pytest.mark.parametrize("function", [lambda z: z.softmax(1), lambda z: z.tanh(), lambda z: z[:, :4]])
+def test_outputs_that_are_no_layers_are_refused_with_what_to_do(function):
+    with pytest.raises(
+        ValueError, match=r"not those of a fully connected layer\. Return logits, without a softmax, or name"
+    ):
+        head(Behind(function))
+
+
+def test_a_model_whose_inputs_cannot_be_made_up_asks_for_their_shape_or_the_layers_name():
+    model = nn.Sequential(
+        nn.Conv1d(2, 8, 3), nn.Flatten(), nn.Linear(112, 9), nn.ReLU(), nn.Linear(9, 3), nn.Identity()
+    )
+    with pytest.raises(ValueError, match=r"Note the shape of one input, model.input_shape = \(C, H, W\), or name"):
+        head(model)
+    model.input_shape = (2, 16)
+    assert head(model).name == "4"
+
+
+def test_a_layer_that_was_replaced_is_not_remembered():
+    model = First()
+    assert head(model).layer is model.classify
+    model.classify = nn.Linear(20, 9)
+    assert head(model).layer is model.classify
+
+
+def test_input_shapes_of_vision_transformers_and_texts():
+    assert input_shape(vit()) == (3, 32, 32)
+    with pytest.raises(ValueError, match="inputs are integer tokens, and what was asked for makes up pixels"):
+        input_shape(Text())
+    assert [link.name for link in chain(Text(hidden=True)).links] == ["body.0", "fc"]
+
+
+def test_a_text_classifier_with_a_relu_is_attacked_with_and_without_auxiliary_texts():
+    model, x = Text(hidden=True), torch.randint(50, (8, 5))
+    update, truth = fedsgd(model, x, LABELS), counts(LABELS, 6)
+    texts = Images(
+        torch.randint(50, (60, 5)), torch.arange(60) % 6, tuple("abcdef"), "made", "up", False, "here", "none"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plain, plus = llg.recover(update, model), llg.recover(update, model, texts)
+    for found in (
+        plain,
+        plus,
+        ilrg.recover(update, model),
+        zlg.recover(update, model, texts),
+        rlu.recover(update, model, texts),
+    ):
+        assert instance_accuracy(found, truth) >= 0.75
+    for recover in (lambda: llg.recover(update, model, "zeros"), lambda: zlg.recover(update, model)):
+        with pytest.raises(ValueError, match="integer tokens"):
+            recover()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Text(),
+        vit(),
+        nn.Sequential(nn.Linear(12, 20), nn.Tanh(), nn.Linear(20, 6)),
+        nn.Sequential(nn.Linear(12, 20), nn.ELU(), nn.Linear(20, 6)),
+    ],
+    ids=["embedding", "vit", "tanh", "elu"],
+)
+def test_llg_warns_where_the_heads_inputs_are_negative(model):
+    x = torch.randint(50, (8, 5)) if isinstance(model, Text) else torch.rand(8, *input_shape(model))
+    update = fedsgd(model, x, LABELS)
+    for aux in [None] if isinstance(model, Text) else [None, "zeros"]:
+        with pytest.warns(UserWarning, match=r"inputs are not negative, and may name wrong labels here: \d+% of"):
+            llg.recover(update, model, aux)
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Sigmoid, nn.Softplus])
+def test_llg_does_not_warn_where_they_are_not(activation):
+    model = nn.Sequential(nn.Linear(12, 20), activation(), nn.Linear(20, 6))
+    assert negative_inputs(model) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        llg.recover(fedsgd(model, torch.rand(8, 12), LABELS), model)

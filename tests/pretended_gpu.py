@@ -1,0 +1,248 @@
+"""A GPU for a machine that has none: tensors on the wrong device are an error, as they are on a real one.
+
+Tensors "on" it live in CPU memory and are known by their storage; every call of torch's Python interface is looked at.
+Errors, as on a real GPU: an operation on tensors of both places (a CPU number without dimensions is none), an index on
+the GPU into a tensor on the CPU, `.numpy()` of a tensor on the GPU, a CPU generator for numbers that are drawn there.
+What is drawn there without a generator, or with one of its own, differs from what the CPU draws with the same seed.
+
+    with PretendedGPU():
+        model.to("cuda")
+        assert fedsgd(model, x.to("cuda"), y.to("cuda")).tensors["weight"].device.type == "cuda"
+
+Limits: nothing is seen of what happens in C++, so that all of a backward pass counts as on the GPU if its outputs do,
+and an operation that CUDA lacks works here. Times mean nothing.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch._C import _functorch as functorch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
+
+GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
+ACROSS = {
+    "copy_",
+    "data",
+    "__set__",
+    "set_",
+    "result_type",
+    "can_cast",
+    "is_same_size",
+    "_has_compatible_shallow_copy_type",
+}
+"""Functions that take tensors of both places."""
+STRICT = {
+    "stack",
+    "cat",
+    "concat",
+    "hstack",
+    "vstack",
+    "linear",
+    "matmul",
+    "__matmul__",
+    "mm",
+    "bmm",
+    "einsum",
+    "gather",
+}
+"""Functions to which a CPU tensor without dimensions is a tensor like others."""
+FROM_DATA = {"as_tensor", "tensor", "asarray", "scalar_tensor"}
+"""Functions whose result is where they are told, whatever they are given."""
+DRAW = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "dropout", "rand_like"}
+DRAW |= {"randn_like", "randint_like", "trunc_normal_", "kaiming_uniform_", "kaiming_normal_", "xavier_uniform_"}
+DRAW |= {f"{name}_" for name in ("normal", "uniform", "random", "bernoulli", "exponential", "cauchy", "geometric")}
+OTHER_STREAM = 0x5EED
+
+
+class _Generator(torch.Generator):
+    """A generator that can be made for the pretended GPU, where a seed gives other numbers than on the CPU."""
+
+    def __new__(cls, device: Any = "cpu") -> "_Generator":
+        made = super().__new__(cls)
+        made.there = torch.device(device).type == "cuda"
+        return made
+
+    @property
+    def device(self) -> torch.device:
+        return GPU if self.there else CPU
+
+    def manual_seed(self, seed: int) -> "_Generator":
+        super().manual_seed(seed ^ OTHER_STREAM if self.there else seed)
+        return self
+
+
+class PretendedGPU(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.storages: dict[int, StorageWeakRef] = {}
+        self.drawn: list[str] = []
+        """The functions that have drawn numbers here."""
+        self.backward = False
+        self.stream = torch.Generator().manual_seed(OTHER_STREAM).get_state()
+        self.patches = contextlib.ExitStack()
+
+    def __enter__(self) -> "PretendedGPU":
+        run = torch.autograd._engine_run_backward
+        for target, name, value in (
+            (torch, "Generator", _Generator),
+            (torch.cuda, "is_available", lambda: True),
+            (torch.cuda, "is_current_stream_capturing", lambda: False),
+            (torch.cuda, "get_device_name", lambda device=None: "pretended GPU"),
+            (torch.cuda, "manual_seed_all", lambda seed: None),
+            (torch.autograd, "_engine_run_backward", lambda *args, **kwargs: self.run_backward(run, args, kwargs)),
+        ):
+            self.patches.enter_context(mock.patch.object(target, name, value))
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self.patches.close()
+
+    # --- where a tensor is ------------------------------------------------------------------------------------------
+
+    def there(self, tensor: Tensor) -> bool:
+        return self.backward or self.known(tensor)
+
+    def known(self, tensor: Tensor) -> bool:
+        tensor = _plain(tensor)
+        return tensor.layout == torch.strided and tensor.untyped_storage()._cdata in self.storages
+
+    def put(self, tensor: Tensor) -> Tensor:
+        storage = _plain(tensor).untyped_storage()
+        if storage._cdata not in self.storages:
+            if len(self.storages) > 20_000:
+                self.storages = {key: ref for key, ref in self.storages.items() if not ref.expired()}
+            # A weak reference keeps the number from being given to another storage.
+            self.storages[storage._cdata] = StorageWeakRef(storage)
+        return tensor
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = dict(kwargs or {}), getattr(func, "__name__", str(func))
+        if func == Tensor.device.__get__:
+            return GPU if self.there(args[0]) else CPU
+        if func == Tensor.is_cuda.__get__ or func == Tensor.is_cpu.__get__:
+            return self.there(args[0]) == (func == Tensor.is_cuda.__get__)
+        if name in ("to", "cuda", "cpu") and isinstance(args[0], Tensor):
+            return self.moved(name, args[0], args[1:], kwargs)
+        if name in FROM_DATA:
+            return self.from_data(func, args, kwargs)
+        if name in ("numpy", "__array__") and self.there(args[0]):
+            raise TypeError("can't convert cuda:0 device type tensor to numpy: use Tensor.cpu() first")
+        device = kwargs.pop("device", None)
+        told = None if device is None else torch.device(device).type == "cuda"
+        given = list(_tensors(args[:1] if name == "__deepcopy__" else (args, kwargs)))
+        there = told if told is not None else any(self.there(t) for t in given)
+        if told is None or not name.startswith("new_"):
+            self.check(name, args, given, told)
+        self.check_generator(name, kwargs, there)
+        if name == "lstsq" and there and kwargs.get("driver") not in (None, "gels"):
+            raise RuntimeError("torch.linalg.lstsq on CUDA takes the driver 'gels' alone")
+        if device is not None and told is False:
+            kwargs["device"] = device
+        drawn = name in DRAW and there
+        if drawn:
+            self.drawn.append(name)
+        with self.drawing(drawn and kwargs.get("generator") is None):
+            out = func(*args, **kwargs)
+        if there and name != "copy_":
+            for tensor in _tensors(out):
+                self.put(tensor)
+        return out
+
+    def moved(self, name: str, tensor: Tensor, rest: Any, options: dict[str, Any]) -> Tensor:
+        target = torch.device(name) if name != "to" else options.pop("device", None)
+        keep = []
+        for one in rest if name == "to" else ():
+            if isinstance(one, Tensor):
+                target = GPU if self.there(one) else CPU
+                keep.append(one.dtype)
+            elif isinstance(one, str | torch.device):
+                target = torch.device(one)
+            elif isinstance(one, torch.dtype):
+                keep.append(one)
+        out = tensor.to(*keep, **options) if keep or options else tensor
+        there = self.there(tensor) if target is None else torch.device(target).type == "cuda"
+        if there != self.there(tensor) and _shared(out, tensor):
+            out = out.clone()
+        return self.put(out) if there else out
+
+    def from_data(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
+        data, device = args[0], kwargs.pop("device", None)
+        there = isinstance(data, Tensor) and self.there(data)
+        target = there if device is None else torch.device(device).type == "cuda"
+        out = func(*args, **kwargs)
+        if isinstance(data, Tensor) and there != target and _shared(out, data):
+            out = out.clone()
+        return self.put(out) if target else out
+
+    # --- what a real one refuses ------------------------------------------------------------------------------------
+
+    def check(self, name: str, args: Any, given: list[Tensor], told: bool | None) -> None:
+        if name in ACROSS or self.backward:
+            return
+        if name in ("__getitem__", "__setitem__"):
+            index = [t for t in _tensors(args[1]) if t.dim() or t.dtype == torch.bool]
+            if not self.there(args[0]) and any(self.there(t) for t in index):
+                raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
+            value = args[2] if len(args) > 2 else None
+            given = [args[0], value] if index and isinstance(value, Tensor) else [args[0]]
+        written = (name.endswith("_") and not name.endswith("__")) or (name.startswith("__i") and name.endswith("__"))
+        numbers = {id(t) for t in given[1 if written else 0 :] if not t.dim() and not self.there(t)}
+        if name in STRICT:
+            numbers = set()
+        places = {self.there(t) for t in given if id(t) not in numbers}
+        if len(places) > 1:
+            raise RuntimeError(f"expected all tensors to be on the same device, found cuda:0 and cpu ({name})")
+
+    def check_generator(self, name: str, kwargs: dict[str, Any], there: bool) -> None:
+        generator = kwargs.get("generator")
+        if generator is not None and (getattr(generator, "there", False)) != there:
+            raise RuntimeError(f"{name}: numbers on {GPU if there else CPU} need a generator of this device")
+
+    @contextlib.contextmanager
+    def drawing(self, own: bool) -> Iterator[None]:
+        """Let what is drawn without a generator come from the GPU's own stream."""
+        if not own:
+            yield
+            return
+        outside = torch.default_generator.get_state()
+        torch.default_generator.set_state(self.stream)
+        try:
+            yield
+        finally:
+            self.stream = torch.default_generator.get_state()
+            torch.default_generator.set_state(outside)
+
+    def run_backward(self, run: Any, args: Any, kwargs: Any) -> Any:
+        """Run a backward pass under this mode, so that Python code in it finds itself on the GPU."""
+        roots = list(_tensors(args[0]))
+        before, self.backward = self.backward, self.backward or any(self.known(t) for t in roots)
+        TorchFunctionMode.__enter__(self)
+        try:
+            return run(*args, **kwargs)
+        finally:
+            TorchFunctionMode.__exit__(self, None, None, None)
+            self.backward = before
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
+
+
+def _shared(one: Tensor, other: Tensor) -> bool:
+    return _plain(one).untyped_storage()._cdata == _plain(other).untyped_storage()._cdata
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(part)

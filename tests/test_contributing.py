@@ -1,0 +1,120 @@
+"""The files that CONTRIBUTING.md tells newcomers to start from: each does all that it promises."""
+
+import re
+import runpy
+import shutil
+import tomllib
+
+import nbformat
+import pytest
+from torch import nn
+
+from fedleak import paths
+from fedleak.attacks import registry
+from fedleak.attacks.contest import entrants
+from fedleak.audit import Setup, audit
+from fedleak.experiments import scoreboard
+from fedleak.experiments.calls import fingerprint
+from fedleak.experiments.declared import declared
+from fedleak.federated import defences
+
+CHECKOUT = paths.root()
+EXAMPLES = CHECKOUT / "tests" / "examples"
+TEXT = (CHECKOUT / "CONTRIBUTING.md").read_text()
+
+
+@pytest.fixture
+def newcomers(monkeypatch):
+    """Run the attack's and the defence's file, and return what they define; they are gone after the test."""
+    registry.all_attacks(), defences.protections()
+    for module, known in ((registry, "_ATTACKS"), (defences, "_PROTECTIONS")):  # without copies that kept their names
+        there = {name: one for name, one in getattr(module, known).items() if name not in ("smallest row", "signs")}
+        monkeypatch.setattr(module, known, there)
+    return {name: runpy.run_path(str(EXAMPLES / f"{name}.py")) for name in ("attack", "defence")}
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """Put the paper's files where CONTRIBUTING.md says, in a checkout with nothing else."""
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    for folder in ("notebooks", "data"):
+        shutil.copytree(EXAMPLES / "paper" / folder, tmp_path / folder)
+    return tmp_path
+
+
+def run(**parameters):
+    """Execute a notebook's code, with these parameters, and return its chapter."""
+    chapter = declared("example", **parameters)
+    namespace = {"chapter": chapter, "gradients": chapter.experiments["table1"]}
+    exec("from fedleak.experiments import plots, show", namespace)
+    for cell in nbformat.read(paths.source_notebook("example"), as_version=4).cells:
+        if cell.cell_type == "code" and not set(cell.metadata.get("tags", ())) & {"parameters", "setup", "experiment"}:
+            exec(cell.source, namespace)
+    return chapter
+
+
+def test_the_text_is_one_screen_and_names_files_that_are_there():
+    assert len(TEXT.splitlines()) < 60
+    named = set(re.findall(r"`((?:tests|fedleak|book)/[\w./]+)`", TEXT))
+    files = {str(path.relative_to(CHECKOUT)) for path in EXAMPLES.rglob("*.*") if path.suffix in (".py", ".ipynb")}
+    assert files <= named
+    assert [name for name in named if not (CHECKOUT / name).exists()] == []
+
+
+def test_attack_and_defence_take_part_everywhere(newcomers, monkeypatch):
+    assert "smallest row" in {attack.name for attack in entrants()}
+    report = audit(Setup(model=nn.Linear(20, 4), shape=(20,), batch_size=8, trials=3, seconds=1e9))
+    assert 0.2 < report.table.set_index("attack").loc["smallest row", "iacc"] < 1
+    assert "signs alone, ± 0.01" in set(report.remedies["remedy"])
+    monkeypatch.syspath_prepend(CHECKOUT / "book" / "_ext")
+    import threat_models
+
+    page = threat_models.threat_models()
+    assert page.count("| **smallest row** |") == 3
+    assert "| **signs** | 0.01 | 0.01 |" in page
+    assert "smallest row" in threat_models.threat_map()
+
+
+def test_a_defence_of_no_size_is_refused(newcomers):
+    with pytest.raises(ValueError, match="size is positive, got 0"):
+        newcomers["defence"]["Signs"](0)
+
+
+def test_experiment_claim_and_paper_are_in_the_scoreboard(newcomers, checkout):
+    assert {row["status"] for row in run().compare()} == {"— not attempted"}  # a quick run counts nothing
+    run(profile="paper", record=True)
+    assert scoreboard.papers() == ["example"]
+    rows = {row["id"]: row for row in scoreboard.rows("example")}
+    assert set(rows) == {"ahead", "tab1-4-llg", "tab1-4-randomguess", "tab1-16-llg", "tab1-16-randomguess"}
+    assert "— not attempted" not in {row["status"] for row in rows.values()}
+    assert rows["ahead"]["status"] == "✓ match"
+    assert rows["ahead"]["n"] == 12
+    again = run()
+    assert "smallest row" in set(again.experiments["table1"].table["rule"])
+
+
+def test_an_attack_that_is_registered_changes_no_finished_trial(monkeypatch):
+    name = "fedleak.attacks.registry:all_attacks"
+    assert registry.all_attacks()
+    full = fingerprint(name, {})
+    monkeypatch.setattr(registry, "_ATTACKS", {})
+    assert fingerprint(name, {}) == full
+
+
+def test_a_setting_that_is_added_leaves_what_is_recorded(checkout):
+    before = run(profile="paper", record=True).experiments["table1"].rows
+    path = paths.source_notebook("example")
+    path.write_text(path.read_text().replace("[4, 8, 16]", "[2, 4, 8, 16]"))
+    experiment = run(profile="paper").experiments["table1"]
+    assert set(experiment.rows["batch_size"]) == {2, 4, 8, 16}
+    kept = experiment.rows[experiment.rows["batch_size"] != 2]
+    assert kept["iacc"].tolist() == before["iacc"].tolist()
+    assert scoreboard.overview()["example"]["total"] == 5
+
+
+def test_the_papers_entries_fit_the_books_lists():
+    entries = tomllib.loads((EXAMPLES / "paper" / "book.toml").read_text())
+    for name, found in entries.items():
+        known = tomllib.loads((CHECKOUT / "data" / f"{name}.toml").read_text())
+        fields = {field for row in (row for rows in known.values() for row in rows) for field in row}
+        assert all(row.keys() <= fields for row in found["example"])

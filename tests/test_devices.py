@@ -1,0 +1,504 @@
+"""Everything runs on a GPU, here a pretended one, where it comes to the numbers that the CPU comes to."""
+
+import dataclasses
+import inspect
+import math
+from typing import get_args
+
+import pytest
+import torch
+import torchvision
+from pretended_gpu import CPU, GPU, PretendedGPU
+
+from fedleak import metrics
+from fedleak.attacks.contest import contest, entrants
+from fedleak.attacks.images import agic, dlg, eluding_sa, invg, mandrake
+from fedleak.attacks.images.objective import View
+from fedleak.attacks.images.problem import Problem
+from fedleak.attacks.labels import confidence, gdbr, llg, rlu
+from fedleak.attacks.labels.stand_ins import Mode, stand_in
+from fedleak.attacks.registry import WITH_AUXILIARY, Adversary, Need, all_attacks
+from fedleak.data import COMPOSITIONS, Images, compose, draw
+from fedleak.data.partitions import dirichlet, local_batches
+from fedleak.federated import Scheme, Server, Update, fedavg, fedsgd
+from fedleak.federated.aggregation import FixedPoint, plain_sum, secure_sum
+from fedleak.federated.algorithms import SCHEMES
+from fedleak.federated.defences import ClippedNoise, ReleasedCompression, protect, protections
+from fedleak.federated.restricted import FedVF, Withhold, last_layers, partially_encrypted
+from fedleak.federated.training import Federation, accuracy, stacked_updates
+from fedleak.models import batch_dependent, build, chain, head, head_pass, names, positive_
+
+SHAPE, CLASSES = (1, 8, 8), 4
+
+
+def pool(device, each=10, seed=0):
+    x = torch.rand(each * CLASSES, *SHAPE, generator=torch.Generator().manual_seed(seed))
+    y = torch.arange(each * CLASSES) % CLASSES
+    return Images(x, y, tuple("abcd"), "random", "train", False, "made here", "none").to(device)
+
+
+def tensors(value):
+    """Every tensor in what a function returned."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Update):
+        yield from tensors(dict(value.tensors))
+    elif isinstance(value, Images):
+        yield from (value.x, value.y)
+    elif isinstance(value, dict):
+        yield from (t for part in value.values() for t in tensors(part))
+    elif isinstance(value, list | tuple):
+        yield from (t for part in value for t in tensors(part))
+    elif value is not None and not isinstance(value, float | int | str | bool):
+        raise TypeError(type(value).__name__)
+
+
+def same_on_both(compute, place=GPU, **tolerance):
+    """Compute on both devices: the pretended GPU's results are at `place`, and the numbers are the CPU's."""
+    expected = list(tensors(compute("cpu")))
+    with PretendedGPU():
+        found = list(tensors(compute("cuda")))
+        assert {t.device for t in found} == {place}
+        found = [t.cpu() for t in found]
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, equal_nan=True, **tolerance)
+
+
+# --- the pretended GPU itself ------------------------------------------------------------------------------------
+
+
+def test_what_a_real_gpu_refuses_is_refused():
+    with PretendedGPU():
+        here, there = torch.ones(3), torch.ones(3).to("cuda")
+        refused = [
+            lambda: here + there,
+            lambda: here * there.sum(),
+            lambda: here.sum().add_(there.sum()),
+            lambda: torch.stack([here.sum(), there.sum()]),
+            lambda: here[there.long()],
+            lambda: torch.nn.Linear(3, 2).to("cuda")(here),
+            lambda: torch.func.vmap(torch.dot)(here.expand(2, 3), there.expand(2, 3)),
+            lambda: torch.rand(3, generator=torch.Generator(), device="cuda"),
+            lambda: torch.rand(3, generator=torch.Generator("cuda")),
+            lambda: there.clone().normal_(generator=torch.Generator()),
+            lambda: torch.multinomial(there, 1, generator=torch.Generator()),
+        ]
+        for operation in refused:
+            with pytest.raises(RuntimeError, match=r"same device|need a generator"):
+                operation()
+        with pytest.raises(TypeError, match="to numpy"):
+            there.numpy()
+        allowed = [there * here.sum(), there[here.long()], there.clone().copy_(here), torch.ones_like(there)]
+        assert {t.device for t in allowed} == {GPU}
+        assert {t.device for t in (here, there.cpu(), here.to(there.cpu()), torch.ones(1))} == {CPU}
+
+
+def test_gradients_are_where_their_variables_are_and_draws_differ_from_the_cpus():
+    with PretendedGPU():
+        model = build("cnn", SHAPE, CLASSES, seed=0).to("cuda")
+        model(torch.ones(1, *SHAPE, device="cuda")).sum().backward()
+        assert {p.grad.device for p in model.parameters()} == {GPU}
+        own = torch.rand(4, generator=torch.Generator("cuda").manual_seed(0), device="cuda").cpu()
+        assert not torch.equal(own, torch.rand(4, generator=torch.Generator().manual_seed(0)))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            free = torch.rand(4, device="cuda").cpu()
+            torch.manual_seed(0)
+            assert not torch.equal(free, torch.rand(4))
+    assert not torch.cuda.is_available()
+    assert torch.ones(1).to("cpu").device == CPU
+
+
+# --- data ----------------------------------------------------------------------------------------------------------
+
+
+def test_images_and_their_parts():
+    def compute(device):
+        images = pool(device)
+        taken = images.take([3, 1]), images.take(torch.tensor([5])), *images.split_in_two(seed=0)
+        return taken, images.class_counts, images.class_order, images.of_class(2)
+
+    same_on_both(compute)
+    with PretendedGPU():
+        assert pool("cuda").digest == pool("cpu").digest
+
+
+@pytest.mark.parametrize("composition", COMPOSITIONS)
+def test_batches(composition):
+    def compute(device):
+        images, generator = pool(device), torch.Generator().manual_seed(0)
+        labels = compose(composition, 12, CLASSES, 3, generator, steps=2)
+        index = draw(images, labels, generator)
+        return index, images.x[index], images.y[index] - labels.to(images.y.device)
+
+    same_on_both(compute)
+
+
+def test_partitions_are_numbers_on_the_cpu():
+    def compute(device):
+        images, generator = pool(device), torch.Generator().manual_seed(0)
+        parts = dirichlet(images.y, 3, 0.5, seed=0)
+        batches = [local_batches(part, 2, 4, generator) for part in parts]
+        assert {images.x[index].device.type for index in batches} == {device}
+        return parts, batches
+
+    same_on_both(compute, CPU)
+
+
+# --- models --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", names())
+def test_models(name):
+    small = name in ("cnn", "lenet", "fcn3", "mlp6")
+    shape = (1, 8, 8) if name in ("cnn", "fcn3", "mlp6") else (1, 28, 28) if small else (3, 32, 32)
+    built = build(name, shape, CLASSES, seed=0).eval()
+    x = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
+
+    def compute(device):
+        model = built.to(device)
+        assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {device}
+        with torch.no_grad():
+            return model(x.to(device)), *head_pass(model, x.to(device)), head(model).layer.weight
+
+    same_on_both(compute)
+
+
+def test_initialisations_on_the_device_draw_the_same_numbers():
+    def compute(device):
+        model = build("mlp6", SHAPE, CLASSES, seed=0).to(device)
+        drawn = dict(positive_(model, torch.Generator().manual_seed(1)).named_parameters())
+        return drawn, [link.matrix() for link in chain(model).links]
+
+    same_on_both(compute)
+
+
+# --- clients, algorithms, training -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", ["gradient", "delta"])
+def test_clients(share):
+    def compute(device):
+        model, images = build("resnet20", SHAPE, CLASSES, seed=0).to(device), pool(device)
+        x, y = images.x[:12].unflatten(0, (3, 4)), images.y[:12].view(3, 4)
+        update = fedavg(model, x, y, 0.1, share)
+        after = update.model(model) if share == "delta" else model
+        states = Update.from_states(model.state_dict(), after.state_dict(), 12, 3, 0.1)
+        return update, update.gradient(head(model).weight), states, fedsgd(model, x[0], y[0])
+
+    same_on_both(compute)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_federated_algorithms_and_what_their_server_knows(name):
+    momentum, regularisation = 0.9 * (name in ("sgdm", "nag")), 1.0 * (name in ("fedprox", "feddyn", "feddc"))
+    scheme = Scheme(name, 0.05, 2, momentum, regularisation)
+
+    def compute(device):
+        images, generator = pool(device), torch.Generator().manual_seed(0)
+        model = build("cnn", SHAPE, CLASSES, seed=0).to(device)
+        server = Server(model, scheme, 2)
+        for _ in range(3):
+            index = torch.randint(len(images), (2, 2, 6), generator=generator)
+            before = {k: v.clone() for k, v in model.state_dict().items()}
+            updates = server.round(images.x[index], images.y[index])
+        model.load_state_dict(before)
+        bias = head(model).bias
+        history = server.history(0, bias).to(updates[0].tensors[bias])
+        found = rlu.recover(updates[0], model, images, scheme=scheme, history=history)
+        return updates, server.sent, history, found
+
+    same_on_both(compute)
+
+
+def test_stacked_clients_and_training():
+    def compute(device):
+        images, model = pool(device), build("cnn", SHAPE, CLASSES, seed=0).to(device)
+        federation = Federation.of(model, images, users=4, samples=6, composition="unbalanced", seed=0)
+        index = federation.batches(federation.choose(2), 2, 3)
+        updates = stacked_updates(model, images.x[index], images.y[index], 0.1, chunk=1)
+        federation.round(2, 2, 3, 0.1, ClippedNoise(0.2, 0.01, 0))
+        assert 0 <= accuracy(model, images) <= 1
+        return updates, federation.users, index, dict(model.named_parameters())
+
+    same_on_both(compute)
+
+
+# --- defences and aggregation --------------------------------------------------------------------------------------
+
+
+def two_clients(device, net="fcn3"):
+    model, images = build(net, SHAPE, CLASSES, seed=0).to(device), pool(device)
+    return model, images, [fedsgd(model, images.x[k : k + 3], images.y[k : k + 3]) for k in (0, 5)]
+
+
+@pytest.mark.parametrize("name", protections())
+def test_registered_defences(name):
+    def compute(device):
+        model, _, updates = two_clients(device)
+        for strength in protections()[name].strengths:
+            defence = protections()[name].make(strength, model, 2, 0)
+            yield from (protect(update, defence, k) for _ in range(2) for k, update in enumerate(updates))
+
+    same_on_both(lambda device: list(compute(device)))
+
+
+def test_other_defences():
+    def compute(device):
+        model, _, updates = two_clients(device)
+        last = last_layers(model, 2)
+        made = [Withhold(last), FedVF(last, every=2, clients=2), ReleasedCompression(0.5, head(model).weight)]
+        return [
+            protect(update, defence, k) for d in range(3) for defence in [made[d]] for k, update in enumerate(updates)
+        ]
+
+    same_on_both(compute)
+
+
+def test_aggregation():
+    def compute(device):
+        model, _, updates = two_clients(device)
+        encoding = FixedPoint(32, 4.0)
+        hidden = secure_sum(updates, encoding)[0]
+        return (
+            hidden,
+            plain_sum(updates),
+            plain_sum(updates, encoding),
+            partially_encrypted(updates, last_layers(model)),
+        )
+
+    same_on_both(compute)
+
+
+# --- attacks -------------------------------------------------------------------------------------------------------
+
+EVERYTHING = Adversary("everything", frozenset(Need), server="malicious")
+SITUATIONS = {"one sample": (1, 1), "a batch": (1, 3), "local steps": (3, 3)}
+STRAIGHT = [attack for attack in all_attacks() if not attack.apart and not attack.sends]
+SENDING = [attack for attack in all_attacks() if attack.sends]
+ALONE = [attack for attack in all_attacks() if attack.apart and not attack.sends]
+
+
+def attacked(attack, device, steps, batch, aux, least):
+    """Run a registered attack on one client's update."""
+    images = pool(device)
+    model = build("cnn" if attack.goal == "images" else "fcn3", SHAPE, CLASSES, seed=0).to(device)
+    index = torch.arange(steps * batch).view(steps, batch) * 3 % len(images)
+    x, y = images.x[index], images.y[index]
+    update = fedsgd(model, x[0], y[0]) if steps == 1 else fedavg(model, x, y, 0.05, "delta")
+    held = {"aux": pool(aux or device, seed=1), "prior": torch.full((CLASSES,), 0.25, device=device), "seed": 3}
+    held |= {"scheme": Scheme("fedavg", 0.05, steps)} if steps > 1 else {}
+    held |= {"runs": 2, "batch_size": batch, "input_shape": SHAPE}
+    if least:
+        held = {name: held[name] for name in ("aux",) if Need.AUXILIARY_DATA in attack.needs}
+    options = attack.inputs(EVERYTHING, held)
+    known = inspect.signature(attack.run).parameters
+    if "iterations" in known or attack.cost == "minutes":
+        options["iterations"] = 2
+    if "labels" in known and steps > 1:
+        options["labels"] = y.flatten().to(aux or device)
+    return attack(update, model, adversary=dataclasses.replace(EVERYTHING, sees=attack.sees), **options)
+
+
+@pytest.mark.filterwarnings("ignore:.*local steps with learning rate")
+@pytest.mark.parametrize("attack", STRAIGHT, ids=lambda attack: attack.name)
+def test_every_registered_attack(attack):
+    ran = 0
+    for steps, batch in SITUATIONS.values():
+        for aux, least in ((None, False), ("cpu", False), (None, True)):
+            try:
+                attacked(attack, "cpu", steps, batch, aux, least)
+            except ValueError:  # not made for such an update
+                continue
+            same_on_both(lambda device: attacked(attack, device, steps, batch, aux, least))  # noqa: B023
+            ran += 1
+    assert ran
+
+
+@pytest.mark.parametrize("attack", SENDING, ids=lambda attack: attack.name)
+def test_every_attack_of_a_server_that_sends_models(attack):
+    def compute(device):
+        images, model = pool(device), build("fcn3", SHAPE, CLASSES, seed=0).to(device)
+        models = attack.sends(model, 3, 0)
+        clients = [fedsgd(m, images.x[k : k + 4], images.y[k : k + 4]) for k, m in enumerate(models)]
+        total = secure_sum(clients, FixedPoint(48, 16.0))[0]
+        options = attack.inputs(EVERYTHING, {"batch_size": 4, "input_shape": SHAPE, "aux": images, "seed": 0})
+        return attack(total, models, adversary=dataclasses.replace(EVERYTHING, sees="aggregate"), **options)
+
+    same_on_both(compute)
+
+
+def by_dead_models(device):
+    model, images = build("cnn", SHAPE, CLASSES, seed=0).to(device), pool(device)
+    models = eluding_sa.clients_models(model, 1, 3, layer=chain(model).links[0].name)
+    return plain_sum([fedsgd(m, images.x[:1], images.y[:1]) for m in models]), model, {"iterations": 2}
+
+
+def by_fronts(device):
+    model, images = build("fcn3", SHAPE, CLASSES, seed=0).to(device), pool(device)
+    levels = mandrake.thresholds(images.x.mean((1, 2, 3)), bins=8)
+    models = [mandrake.fronted_model(model, SHAPE, u, 2, levels).to(device) for u in range(2)]
+    clients = [fedsgd(m, images.x[k : k + 2], images.y[k : k + 2]) for k, m in enumerate(models)]
+    return plain_sum(clients), models[0], {"client": 1}
+
+
+APART = {"EludingSA": by_dead_models, "MANDRAKE": by_fronts}
+
+
+@pytest.mark.parametrize("attack", ALONE, ids=lambda attack: attack.name)
+def test_every_attack_that_runs_apart(attack):
+    def compute(device):
+        aggregate, model, options = APART[attack.name](device)
+        return attack(aggregate, model, adversary=dataclasses.replace(EVERYTHING, sees=attack.sees), **options)
+
+    same_on_both(compute)
+
+
+def test_a_contest_says_the_same():
+    def compute(device):
+        model, _, updates = two_clients(device)
+        held = {"aux": pool(device, seed=1), "seed": 0, "runs": 2}
+        attempts = list(contest(updates[0], model, WITH_AUXILIARY, held, attacks=entrants()))
+        reasons.append([attempt.reason for attempt in attempts])
+        return [attempt.found for attempt in attempts]
+
+    reasons = []
+    same_on_both(compute, CPU)
+    assert reasons[0] == reasons[1]
+
+
+@pytest.mark.parametrize("kind", ["zeros", "ones", "random"])
+@pytest.mark.parametrize("training", [False, True])
+def test_probes(kind, training):
+    def compute(device):
+        model = build("resnet20", SHAPE, CLASSES, seed=0).to(device).train(training)
+        images = pool(device)
+        update = fedsgd(model, images.x[:6], images.y[:6])
+        assert batch_dependent(model) == training
+        return llg.recover(update, model, kind, runs=2), llg.recover(update, model, images, runs=2)
+
+    same_on_both(compute)
+
+
+@pytest.mark.parametrize("projection", ["paper", "one vector", "whitened"])
+def test_bridges(projection):
+    def compute(device):
+        model, images = build("mlp6", SHAPE, CLASSES, seed=0, init="positive").to(device), pool(device)
+        update = fedsgd(model, images.x[:6], images.y[:6])
+        found = gdbr.recover_with_facts(update, model, images, projection=projection, layer=chain(model).links[2].name)
+        return found.counts, found.estimates
+
+    same_on_both(compute)
+
+
+def test_confidence_and_stand_ins():
+    logits = torch.randn(20, CLASSES, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def compute(device):
+        labels = (torch.arange(20) % CLASSES).to(device)
+        found = [confidence.erroneous_confidence(logits.to(device), labels, m) for m in ("average", "gaussian")]
+        stands = [stand_in(logits.to(device), mode, torch.Generator().manual_seed(0)) for mode in get_args(Mode)]
+        return found, stands
+
+    same_on_both(compute)
+
+
+# --- inversions of many updates at once ----------------------------------------------------------------------------
+
+
+def many(device, net="resnet20-1", steps=2):
+    """Two updates of a network in evaluation mode, and their labels."""
+    images, model = pool(device), build(net, SHAPE, CLASSES, seed=0).to(device).eval()
+    index = torch.arange(4 * steps).view(2, steps, 2)
+    updates = [fedavg(model, images.x[i], images.y[i], 0.05, "delta") for i in index]
+    return updates, model, images.y[index].flatten(1)
+
+
+@pytest.mark.parametrize("simulate", [False, True])
+@pytest.mark.parametrize("descent", [invg.INVG, dlg.DLG_ADAM], ids=lambda descent: descent.name)
+def test_objectives_of_stacked_inversions(descent, simulate):
+    def compute(device):
+        updates, model, labels = many(device)
+        weights = agic.layer_weights()
+        views = [
+            View(updates, model, labels.to(at), simulate=simulate, layer_weights=weights) for at in (device, "cpu")
+        ]
+        problem = Problem(views, descent, SHAPE)
+        return problem.evaluate(problem.start(0))
+
+    same_on_both(compute, rtol=1e-3, atol=1e-5)
+
+
+def test_inversions_over_rounds_with_a_checkpoint(tmp_path):
+    def compute(device):
+        updates, model, labels = many(device)
+        options = {"iterations": 3, "snapshots": [1], "seed": 2, "index": [[0, 1, 2, 3], [3, 2, 1, 0]]}
+        found = agic.invert_many([updates] * 2, [model] * 2, [labels] * 2, checkpoint=tmp_path / "state.pt", **options)
+        assert found.diverged.tolist() == [-1, -1]
+        return found.images, found.values, found.snapshots
+
+    expected = compute("cpu")[1]
+    with PretendedGPU():
+        images, values, snapshots = compute("cuda")
+        assert {images.device, values.device, snapshots[1].device} == {GPU}
+        torch.testing.assert_close(values.cpu(), expected, rtol=0.05, atol=0)  # signs of tiny gradients may differ
+
+
+def test_matching_epochs_and_the_one_batch_error():
+    def compute(device):
+        updates, model, labels = many(device)
+        x = pool(device).x[:4]
+        error = agic.expected_error(updates[0], model, labels[0])
+        allowed = agic.share_a_label(labels[:, :2], labels[:, 2:])
+        errors = agic.similarity(x, x.flip(0))
+        assert agic.greedy_pairs(errors).tolist() == [3, 2, 1, 0]
+        return torch.tensor(error, device=device), errors, allowed
+
+    same_on_both(compute)
+
+
+# --- metrics -------------------------------------------------------------------------------------------------------
+
+LABEL_METRICS = [
+    metrics.attack_success_rate,
+    metrics.hellinger,
+    metrics.label_number_accuracy,
+    metrics.instance_accuracy,
+    metrics.braun_blanquet,
+    metrics.class_accuracy,
+]
+
+
+@pytest.mark.parametrize("metric", LABEL_METRICS, ids=lambda metric: metric.__name__)
+def test_label_metrics(metric):
+    def compute(device):
+        labels = torch.tensor([[0, 1, 1, 3], [2, 2, 2, 0]], device=device)
+        return metric(metrics.counts(labels, CLASSES), metrics.counts(labels.roll(1, 0), CLASSES))
+
+    same_on_both(compute)
+
+
+IMAGE_METRICS = [metrics.psnr, metrics.ssim, metrics.paired, metrics.lpips]
+
+
+@pytest.mark.parametrize("metric", IMAGE_METRICS, ids=lambda metric: metric.__name__)
+def test_image_metrics(metric, monkeypatch, tmp_path):
+    with torch.random.fork_rng(devices=[]):  # LPIPS with weights of any kind
+        torch.manual_seed(0)
+        features = torchvision.models.alexnet().features.state_dict(prefix="features.")
+    (tmp_path / "weights").mkdir()
+    torch.save(features, tmp_path / "weights" / "alexnet_features_torchvision.pth")
+    monkeypatch.setenv("FEDLEAK_DATA", str(tmp_path))
+    metrics._perceptual.cache_clear()
+    truth = torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    try:
+        same_on_both(lambda device: metric(truth.flip(0).to(device), truth.to(device) / math.e))
+    finally:
+        metrics._perceptual.cache_clear()
+
+
+def test_every_metric_is_tested_here():
+    public = {name for name, f in inspect.getmembers(metrics, inspect.isfunction) if f.__module__ == metrics.__name__}
+    tested = {m.__name__ for m in LABEL_METRICS + IMAGE_METRICS} | {"counts"}
+    assert {name for name in public if not name.startswith("_")} == tested

@@ -1,0 +1,48 @@
+"""No circle of imports in the package: a module can be read without those that are built on it."""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+from fedleak import paths
+
+ROOT = paths.root()
+
+
+def graph(folder):
+    """Return which modules each module imports, anywhere in it: inside functions and for type checkers too.
+
+    That a module's package is imported with it is left out: a package's ``__init__`` names what it offers.
+    """
+    files = {}
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(folder.parent).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    found = {}
+    for module, path in files.items():
+        names = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                each = {f"{node.module}.{alias.name}" for alias in node.names}
+                names |= {name if name in files else node.module for name in each}
+        found[module] = {name for name in names if name in files and name != module}
+    return found
+
+
+def test_the_package_has_no_circle_of_imports():
+    edges = graph(ROOT / "fedleak")
+    assert len(edges) > 50
+    list(TopologicalSorter(edges).static_order())  # a CycleError names the circle
+
+
+def test_a_circle_is_found_inside_functions_too(tmp_path):
+    package = tmp_path / "p"
+    package.mkdir()
+    (package / "__init__.py").write_text("from p.a import x\n")
+    (package / "a.py").write_text("from p import b\n\nx = 1\n")
+    (package / "b.py").write_text("def f():\n    from p.a import x\n    return x\n")
+    with pytest.raises(CycleError):
+        list(TopologicalSorter(graph(package)).static_order())

@@ -1,0 +1,65 @@
+"""What the papers print, pinned before the numbers changed their form: nothing is lost, and no tolerance moves.
+
+`pinned/values.json` holds all 643 values with their tolerances, our values and statuses as they were;
+`pinned/changed_<paper>.csv` lists every status that is another now, with the rule that changed it.
+"""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from fedleak import paths
+from fedleak.experiments import published, scoreboard
+
+HERE = Path(__file__).parent / "pinned"
+VALUES = json.loads((HERE / "values.json").read_text(encoding="utf-8"))
+PAPERS = [p for p in dict.fromkeys(v["paper"] for v in VALUES) if (paths.published(p) / "tables.toml").exists()]
+SAME = {"▲ better": "▲ better attack", "◌ scaled down, agrees": "◌ agrees", "◌ scaled down, differs": "◌ differs"}
+
+
+def pinned(paper):
+    return {v["id"]: v for v in VALUES if v["paper"] == paper}
+
+
+def changed(paper):
+    path = HERE / f"changed_{paper}.csv"
+    if not path.exists():
+        return {}
+    with open(path, encoding="utf-8", newline="") as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
+
+
+def test_all_values_are_pinned():
+    assert len(VALUES) == 643
+    assert len({(v["paper"], v["id"]) for v in VALUES}) == 643
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_published_values_come_back(paper):
+    now, then = published.load(paper).items, pinned(paper)
+    assert set(then) <= set(now)
+    assert [k for k in set(now) - set(then) if not now[k].beyond] == [], "a new value of a paper is pinned with it"
+    for key, value in then.items():
+        item = now[key]
+        shown = list(item.published) if isinstance(item.published, tuple) else item.published
+        assert (shown, item.kind, item.direction, item.tolerance, item.where) == (
+            value["published"],
+            value["kind"],
+            value["direction"],
+            value["tolerance"],
+            value["where"],
+        ), key
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_statuses_change_for_a_listed_rule_only(paper):
+    then, listed = pinned(paper), changed(paper)
+    rows = {row["id"]: row for row in scoreboard.rows(paper)}
+    moved = {k: rows[k]["status"] for k, v in then.items() if rows[k]["status"] != SAME.get(v["status"], v["status"])}
+    assert moved == {k: row["now"] for k, row in listed.items()}
+    for key in moved:
+        row = listed[key]
+        assert row["then"] == then[key]["status"]
+        assert row["rule"].strip()
