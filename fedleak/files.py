@@ -1,6 +1,5 @@
 """Files that are there whole or not at all."""
 
-import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -51,23 +50,3 @@ def reserve(path: Path, suffix: str = ".tmp") -> Path:
     os.close(handle)
     os.chmod(temporary, 0o644)  # mkstemp's 0600 would outlive the rename
     return Path(temporary)
-
-
-def write_checked(path: Path, content: bytes) -> None:
-    """Write a file with its checksum in the first line; see `write_bytes`."""
-    write_bytes(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-
-
-def read_checked(path: Path) -> bytes | None:
-    """Read what `write_checked` has written; None if there is no file, or one that is not what was written.
-
-    The latter is set aside, as ``<path>.corrupt``.
-    """
-    try:
-        checksum, _, content = Path(path).read_bytes().partition(b"\n")
-    except FileNotFoundError:
-        return None
-    if hashlib.sha256(content).hexdigest().encode() == checksum:
-        return content
-    os.replace(path, Path(path).with_suffix(".corrupt"))
-    return None

@@ -53,23 +53,3 @@ def test_a_read_only_folder(tmp_path):
     (tmp_path / "out").mkdir(mode=0o555)
     with pytest.raises(PermissionError, match=r"cannot write a\.csv to .*Permission denied"):
         files.write_text(tmp_path / "out" / "a.csv", "text")
-
-
-def test_checked_files_come_back(tmp_path):
-    path = tmp_path / "unit.json"
-    assert files.read_checked(path) is None
-    for content in (b"", b"one\ntwo\n", bytes(range(256))):
-        files.write_checked(path, content)
-        assert files.read_checked(path) == content
-
-
-@pytest.mark.parametrize(
-    "damage", [lambda b: b[:-1], lambda b: b"", lambda b: b[:30], lambda b: b + b"x", lambda b: b[:-1] + b"?"]
-)
-def test_a_damaged_file_is_set_aside(tmp_path, damage):
-    path = tmp_path / "unit.json"
-    files.write_checked(path, b"content")
-    path.write_bytes(damage(path.read_bytes()))
-    assert files.read_checked(path) is None
-    assert [entry.name for entry in tmp_path.iterdir()] == ["unit.corrupt"]
-    assert files.read_checked(path) is None

@@ -15,7 +15,7 @@ from torch import nn
 
 from fedleak import data, models, paths
 from fedleak.data import Images
-from fedleak.experiments import claims, published, scoreboard, status
+from fedleak.experiments import claims, published, scoreboard
 from fedleak.experiments.cache import note
 from fedleak.experiments.experiment import NOW, RECORDED, Experiment
 from fedleak.experiments.records import recorded
@@ -235,36 +235,16 @@ class Chapter:
             What the reader should know of this number.
         """
         if statistic is None or not callable(statistic):
-            exact = statistic is not None
-            found = Measured(id, statistic, exact=exact, n=int(exact), source=RECORDED, reading=reading, note=note)
-            self._claims.append((RECORDED, found))
+            self._claims.append((RECORDED, claims.said(id, statistic, reading, note)))
             return
         used = [of] if isinstance(of, Experiment) else list(of)
         sources = [(NOW, [e.rows for e in used])] if any(e.recorded is None for e in used) or not self.full else []
         if all(e.recorded is not None for e in used):
             sources.append((RECORDED, [e.recorded_trials for e in used]))
+        asked = claims.Asked(id, statistic, value, wide, where, rows, reading, note)
         for source, tables in sources:
-            try:
-                chosen = [_chosen(table, where) for table in tables]
-                if rows:
-                    result = claims.of_rows(statistic, *chosen)
-                else:
-                    cells = (
-                        claims.Cells(t, [*e.axes, *e.by], value or e.values[0], wide)
-                        for e, t in zip(used, chosen, strict=True)
-                    )
-                    result = claims.estimate(statistic, list(cells))
-            except (KeyError, IndexError, ValueError) as missing:  # a setting that these rows do not have
-                absent = Measured(id, None, source=source, reading=reading, note=f"not in these rows: {missing}")
-                self._claims.append((RECORDED if source == RECORDED or self.full else NOW, absent))
-                continue
             official = source == RECORDED or self.full
-            item, differ = self.published.items[id], tuple[status.Difference, ...]()
-            if item.table and official:
-                cells_of = [r for e, t in zip(used, chosen, strict=True) for r in _settled(e, t)]
-                differ = status.of_cells(self.published.tables[item.table], cells_of, item.cell)
-            exact = all(e.exact for e in used)
-            found = Measured(id, *result, exact, source, differ, reading, note)
+            found = asked.measure(used, tables, source, self.published if official else None)
             self._claims.append((RECORDED if official else NOW, found))
 
     # --- what it shows ----------------------------------------------------------------------------------------------
@@ -285,7 +265,8 @@ class Chapter:
                 by_id.setdefault(found.id, []).append(found)
         if unknown := sorted({m.id for _, m in self._claims} - set(self.published.items)):
             raise ValueError(f"claims without an entry in {self.paper}/claims.toml: {', '.join(unknown)}")
-        rows = scoreboard.joined(self.published, by_id, {a: self._official(e) for a, e in self.experiments.items()})
+        cells = {name: (e.counted, e.declared["tables"]) for name, e in self.experiments.items()}
+        rows = scoreboard.joined(self.published, by_id, cells)
         live = {m.id: m.ours for source, m in self._claims if source == NOW}
         self._compared = [{**row, "now": live.get(row["id"])} for row in rows]
         document = {"paper": self.paper, "title": self.published.title, "profile": self.profile, "rows": self._compared}
@@ -297,12 +278,6 @@ class Chapter:
     def show_comparison(self, keep: Callable[[dict[str, Any]], Any] = lambda row: True) -> None:
         """Show the published values beside ours: those that `keep` keeps."""
         comparison([row for row in self._compared or self.compare() if keep(row)])
-
-    def _official(self, experiment: Experiment) -> tuple[list[dict[str, Any]], Sequence[str]]:
-        """Return the cells of an experiment that count, and the paper's tables that they belong to."""
-        counted = experiment.recorded if experiment.recorded is not None else experiment.now if self.full else None
-        rows = [] if counted is None else counted.to_dict("records")
-        return rows, experiment.declared["tables"]
 
     def keep(self, artefact: str, figure: Figure) -> Figure:
         """Return a figure for display; when this run is recorded, its picture is kept beside the table."""
@@ -320,17 +295,3 @@ class Chapter:
 
 def _names(columns: str | Sequence[str]) -> tuple[str, ...]:
     return (columns,) if isinstance(columns, str) else tuple(columns)
-
-
-def _chosen(rows: pd.DataFrame, where: Any) -> pd.DataFrame:
-    if where is None:
-        return rows
-    if callable(where):
-        return rows[where(rows)]
-    for column, value in where.items():
-        rows = rows[rows[column].isin(value if isinstance(value, list) else [value])]
-    return rows
-
-
-def _settled(experiment: Experiment, rows: pd.DataFrame) -> list[dict[str, Any]]:
-    return experiment.summary(rows).to_dict("records") if len(rows) else []

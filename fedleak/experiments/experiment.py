@@ -168,6 +168,12 @@ class Experiment:
         return self.summary(self.rows)
 
     @property
+    def counted(self) -> list[dict[str, Any]]:
+        """The cells that are compared with the paper: the recorded ones, or a paper run's own; one mapping a cell."""
+        cells = self.recorded if self.recorded is not None else self.now if self.chapter.full else None
+        return [] if cells is None else cells.to_dict("records")
+
+    @property
     def table(self) -> pd.DataFrame:
         """The cells of this run and the recorded ones (column ``source``)."""
         pieces = [self.now.assign(source=NOW)]

@@ -67,6 +67,13 @@ def test_batch_norm_networks(net, n):
     assert changed == 64
 
 
+def test_more_models_than_the_server_runs_at_once():
+    network = build("resnet20-1", (3, 16, 16), 4, seed=1)  # its head is found by a forward pass
+    models = [lia_sa.fishing_model(network, "vector", u, 23, 1) for u in range(23)]
+    found = lia_sa.preset(models, (3, 16, 16))
+    torch.testing.assert_close(found.inputs[21:], lia_sa.preset(models[21:], (3, 16, 16)).inputs)
+
+
 def test_through_the_masks():
     models, updates, truth = federation()
     total, _ = secure_sum(updates, FixedPoint(32, 4.0))

@@ -167,6 +167,7 @@ def _chunk(models: Sequence[nn.Module], images: Tensor, cast: dict[int, Tensor])
     Parameters that the models share are used once; the others, and the statistics that batch norm writes, are stacked.
     """
     first, stacked, shared = models[0], {}, {}
+    layer = head(first).layer  # outside of vmap: it may take a forward pass to find
 
     def as_dtype(t: Tensor) -> Tensor:
         if not t.is_floating_point():
@@ -187,7 +188,7 @@ def _chunk(models: Sequence[nn.Module], images: Tensor, cast: dict[int, Tensor])
 
     def one(own: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         seen: list[Tensor] = []
-        handle = head(first).layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+        handle = layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
         try:
             logits = functional_call(first, {**shared, **own}, (images,))
         finally:
