@@ -12,12 +12,6 @@ from fedleak import notebooks, paths
 from fedleak.experiments.cache import noting
 from fedleak.experiments.declared import declared
 
-SLOW = {
-    ("rlu", "fig3"): "three inversions by a wide ResNet",
-    ("rlu", "table5"): "training to 86 %, then fifty updates",
-}
-"""Experiments that take longer, and what takes their time."""
-
 
 def named(name):
     """The experiments that a notebook declares, read off its text: declaring them takes seconds a notebook."""
@@ -26,11 +20,7 @@ def named(name):
     return re.findall(r'chapter\.experiment\(\s*"([^"]+)"', text)
 
 
-EXPERIMENTS = [
-    pytest.param(name, artefact, marks=[pytest.mark.slow] if (name, artefact) in SLOW else [], id=f"{name}-{artefact}")
-    for name in notebooks.available()
-    for artefact in named(name)
-]
+EXPERIMENTS = [(name, artefact) for name in notebooks.available() for artefact in named(name)]
 
 
 def cheapest(settings):

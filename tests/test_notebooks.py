@@ -1,4 +1,4 @@
-"""The chapters run through papermill with few trials, and find what their attacks must find."""
+"""The chapters run through papermill, and find what their attacks must find."""
 
 import json
 import re
@@ -6,42 +6,33 @@ import re
 import nbformat
 import pytest
 
-from fedleak import notebooks
+from fedleak import notebooks, paths
 from fedleak.experiments import published, scoreboard, status
 from fedleak.experiments.declared import declared
 
 pytestmark = pytest.mark.slow
-TRIALS = {"gdbr": 3}  # the others run one
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """All notebooks, executed side by side."""
-    made = tmp_path_factory.mktemp("executed")
-    runs = {
-        name: {
-            "device": "cpu",
-            "parameters": {"trials": TRIALS.get(name, 1), "seed": 1},
-            "out": made / f"{name}.ipynb",
-        }
-        for name in notebooks.available()
-    }
-    notebooks.execute_all(runs, progress=False)
-    return made
+@pytest.fixture(scope="module", autouse=True)
+def executed():
+    """All notebooks, executed side by side as the book has them: the pages' tests build it from the same copies."""
+    parameters = {"profile": "quick", "device": "auto"}
+    stale = {name: parameters for name in notebooks.available() if notebooks.is_stale(name, parameters)}
+    notebooks.execute_all(stale, progress=False)
 
 
 @pytest.fixture(params=notebooks.available())
-def run(request, folder):
+def run(request):
     comparison = None
     if request.param in scoreboard.papers():
-        comparison = json.loads((folder / f"{request.param}.comparison.json").read_text(encoding="utf-8"))
-    return request.param, nbformat.read(folder / f"{request.param}.ipynb", as_version=4), comparison
+        comparison = json.loads(paths.executed_comparison(request.param).read_text(encoding="utf-8"))
+    return request.param, nbformat.read(paths.executed_notebook(request.param), as_version=4), comparison
 
 
-def cells(name, artefact, folder, monkeypatch):
-    """The cells of an experiment, computed in this process with a cache of its own."""
-    monkeypatch.setenv("FEDLEAK_CACHE", str(folder / "units"))
-    chapter = declared(name, device="cpu", trials=TRIALS.get(name, 1), seed=1)
+def cells(name, artefact, trials, folder, monkeypatch):
+    """The cells of an experiment with another seed, computed in this process with a cache of its own."""
+    monkeypatch.setenv("FEDLEAK_CACHE", str(folder))
+    chapter = declared(name, device="cpu", trials=trials, seed=1)
     return chapter.experiments[artefact].now
 
 
@@ -77,16 +68,16 @@ def test_every_figure_has_a_caption_an_alternative_text_and_an_image(run):
         assert any("image/svg+xml" in output.get("data", {}) for output in cell.outputs), cell.id
 
 
-def test_llg_finds_the_labels_of_untrained_networks(folder, monkeypatch):
-    rows = cells("llg", "fig3", folder, monkeypatch)
+def test_llg_finds_the_labels_of_untrained_networks(tmp_path, monkeypatch):
+    rows = cells("llg", "fig3", 1, tmp_path, monkeypatch)
     assert (rows.loc[rows["occurrences"] == 0, "raw"] >= 0).all()  # Property 1
-    found = cells("llg", "fig4", folder, monkeypatch)
+    found = cells("llg", "fig4", 1, tmp_path, monkeypatch)
     best = found[(found["attack"] == "LLG+") & (found["algorithm"] == "FedSGD")]
     assert best["asr"].mean() >= 0.9
 
 
-def test_gdbr_finds_the_labels_without_the_last_layer(folder, monkeypatch):
-    found = cells("gdbr", "table1", folder, monkeypatch)
+def test_gdbr_finds_the_labels_without_the_last_layer(tmp_path, monkeypatch):
+    found = cells("gdbr", "table1", 3, tmp_path, monkeypatch)
     lenet = found[(found["net"] == "lenet") & (found["init"] == "positive") & (found["form"] == found["form"].iloc[0])]
     assert set(lenet["scheme"]) == {"random", "uniform", "single", "subclassed", "imbalanced"}
     assert (lenet["insacc"] >= 0.92).all()
