@@ -74,15 +74,6 @@ class FedVF:
     The classifier's updates add up at the client, and the sum is sent in every `every`-th round; all other layers are
     sent in every round. The server's classifier is then not the one that the client's gradients were computed with.
 
-    Parameters
-    ----------
-    names
-        Parameters of the classifier layers.
-    every
-        The round in which the classifier is sent, and every multiple of it; at least 1.
-    clients
-        Number of clients whose sums are remembered.
-
     Raises
     ------
     ValueError
@@ -90,8 +81,11 @@ class FedVF:
     """
 
     names: Collection[str]
+    """Parameters of the classifier layers."""
     every: int
+    """The round in which the classifier is sent, and every multiple of it; at least 1."""
     clients: int = field(default=1, repr=False)
+    """Number of clients whose sums are remembered."""
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.clients < 1:

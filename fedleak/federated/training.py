@@ -63,24 +63,16 @@ def stacked_updates(model: nn.Module, x: Tensor, y: Tensor, lr: float, chunk: in
 
 @dataclass
 class Federation:
-    """A global model and its users, each with a fixed set of samples.
-
-    Parameters
-    ----------
-    model
-        The global model; trained in place.
-    images
-        The pool that the users' samples come from.
-    users
-        Which samples are whose, ``[users, samples]``.
-    generator
-        Chooses the users and batches of each round.
-    """
+    """A global model and its users, each with a fixed set of samples."""
 
     model: nn.Module
+    """The global model; trained in place."""
     images: Images
+    """The pool that the users' samples come from."""
     users: Tensor
+    """Which samples are whose, ``[users, samples]``."""
     generator: Generator
+    """Chooses the users and batches of each round."""
 
     @classmethod
     def of(
