@@ -149,3 +149,23 @@ def test_errata_are_shown_for_the_chapters_of_the_book_only():
     text = overview.errata(["llg"])
     assert text.count("\n| ") == len(ERRATA["llg"]) + 2
     assert "eq-agic" not in text
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({}, None),
+        ({"status": "✗ differs"}, None),
+        ({"status": "≈ undecided"}, "trials"),
+        ({"status": "◌ agrees", "differences": ["side 16, paper 32"]}, "computing"),
+        ({"status": "— not attempted"}, "computing"),
+        ({"status": "— not attempted", "note": "ImageNet on ResNet-50 takes a GPU"}, "GPU"),
+        ({"status": "◌ agrees", "differences": ["side 16, paper 32", "aux 30, paper 100"]}, "data"),
+        (
+            {"status": "◌ agrees", "differences": ["aux 30, paper 100", "lr 0.1, paper lost or not printed"]},
+            "not printed",
+        ),
+    ],
+)
+def test_the_hardest_thing_in_the_way_of_a_decision(row, expected):
+    assert overview.obstacle({"status": "✓ match", "differences": [], "note": "", **row}) == expected

@@ -167,6 +167,59 @@ def overview(papers: list[Row]) -> str:
     return f"**{sum(total.values())} tables and figures: {summed}.**\n\n" + "\n".join(parts)
 
 
+OBSTACLES = ("not printed", "data", "GPU", "computing", "trials")
+"""What keeps a value from being decided at the paper's settings, the hardest to lift first."""
+OF_DATA = ("images ", "aux ", "most aux ", "data ")
+
+
+def obstacle(row: Row) -> str | None:
+    """Return the hardest thing that stands between a value and a decision at the paper's settings; None if none does.
+
+    A setting that the paper does not print, images that are not here, a GPU, settings that take more computing, or no
+    more than trials.
+    """
+    differences = row["differences"]
+    if any(text.endswith("lost or not printed") for text in differences):
+        return "not printed"
+    if any(text.startswith(OF_DATA) and " not recorded" not in text for text in differences):
+        return "data"
+    if "GPU" in row["note"] or any(text.startswith("hardware ") for text in differences):
+        return "GPU"
+    if differences or row["status"] == NOT_ATTEMPTED:
+        return "computing"
+    return "trials" if row["status"] in (UNDECIDED, SCALED_UNDECIDED) else None
+
+
+def undecided(papers: list[Row]) -> str:
+    """Return, by table and figure, how many values are not decided at the papers' settings, and what it takes."""
+    listed, parts = read("artefacts"), []
+    every = [row for paper in papers for row in paper["rows"] if not row["beyond"]]
+    decided = sum(obstacle(row) is None for row in every)
+    blocked = sum(obstacle(row) in OBSTACLES[:3] for row in every)
+    parts.append(
+        f"**{decided} of {len(every)} values are decided at the paper's own settings. {blocked} others need something "
+        f"that was not at hand: {decided / (len(every) - blocked):.0%} of the rest are decided.**\n"
+    )
+    for paper in papers:
+        records, rows = records_of(paper["chapter"]), []
+        for artefact in listed[paper["chapter"]]:
+            mine = [row for row in paper["rows"] if belongs(row, artefact) and not row["beyond"] and obstacle(row)]
+            found = Counter(obstacle(row) for row in mine)
+            names = [name for name in artefact.get("records", ()) if name in records]
+            if mine:
+                rows.append(
+                    {
+                        "Table or figure": link(artefact["name"], mine[0].get("anchor")),
+                        **{name: found[name] or "·" for name in OBSTACLES},
+                        "Settings that differ": smaller(mine),
+                        "Command": f"`fedleak record {paper['chapter']} {' '.join(names)}`" if names else "–",
+                        "As recorded": duration([records[name] for name in names]),
+                    }
+                )
+        parts += [f"### {paper['title']}\n", table(pd.DataFrame(rows)) if rows else "Every value is decided.\n"]
+    return "\n".join(parts)
+
+
 def is_better(row: Row) -> bool | None:
     """Return whether a value is off the way that its metric has for better; None where it has none."""
     sign = {"higher": 1, "lower": -1}.get(row["direction"])
@@ -232,6 +285,7 @@ def write(app: Sphinx) -> None:
     """Write the fragments."""
     papers, listed = comparisons(), read("artefacts")
     found = {"overview": overview(papers), "deviations": deviations(papers), "errata": errata(notebooks.chapters())}
+    found["undecided"] = undecided(papers)
     boxes = {f"box_{paper['chapter']}": box(paper, listed[paper["chapter"]]) for paper in papers}
     keep(app, found | boxes)
 
