@@ -125,9 +125,25 @@ def provenance(facts: Mapping[str, Mapping[str, Any]]) -> None:
     """Show where recorded tables come from, and the data sets behind them."""
     if not facts:
         return
-    keys = ("date", "commit", "device", "processor", "memory", "threads", "seconds", "seed", "torch", "python")
+    keys = (
+        "date",
+        "commit",
+        "joined",
+        "device",
+        "processor",
+        "memory",
+        "threads",
+        "seconds",
+        "seed",
+        "torch",
+        "python",
+    )
     table = pd.DataFrame([{"artefact": a, **{k: _listed(f.get(k)) for k in keys}} for a, f in facts.items()])
-    show(table, "Where the recorded results come from; seconds: of all trials.", formats={"seconds": "{:,.3g}"})
+    table = table.dropna(axis=1, how="all")
+    caption = (
+        "Where the recorded results come from; seconds: of all trials; joined: the commit that holds this one's code."
+    )
+    show(table, caption, formats={"seconds": "{:,.3g}"})
     sets: dict[tuple, dict[str, Any]] = {}
     for artefact, one in facts.items():
         for d in one["datasets"]:
