@@ -1,5 +1,6 @@
 """GDBR: exact where its assumptions hold, honest where they do not, and clear about bad input."""
 
+import dataclasses
 import itertools
 import math
 import time
@@ -77,6 +78,16 @@ def test_one_convolution_with_one_output_a_channel():
     update = fedsgd(model, x.expand(5, -1, -1, -1), torch.tensor([0, 0, 1, 3, 3])).without("3.weight")
     for projection in ("paper", "one vector", "whitened"):
         assert gdbr.recover(update, model, x, projection=projection).tolist() == [2, 1, 0, 2]
+
+
+def test_a_projection_divides_by_the_share_of_active_images():
+    bridge, generator = gdbr.Bridge(positive(4, 3, 2), "0"), torch.Generator().manual_seed(1)
+    seen = bridge.observe(torch.rand(8, 4, dtype=torch.float64, generator=generator))
+    seen = dataclasses.replace(seen, rates=(torch.tensor([1.0, 0.5, 0.0], dtype=torch.float64),))
+    gradient = torch.rand(3, 4, dtype=torch.float64, generator=generator)
+    for projection in ("one vector", "whitened"):
+        by_hand = gradient @ seen.vector(projection) * torch.tensor([1, 2, 1])  # of a dead unit nothing is known
+        torch.testing.assert_close(bridge.first_step(gradient, seen, projection), by_hand)
 
 
 def test_one_vector_scales_every_sample_alone():

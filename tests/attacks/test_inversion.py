@@ -230,6 +230,20 @@ def test_two_epochs_share_their_dummies():
     assert value.item() == pytest.approx(0, abs=1e-9)
 
 
+def test_later_epochs_count_a_tenth(monkeypatch):
+    model, (x, y) = tiny(), batch(1, 2)
+    rounds = [[fedsgd(model, x[0], y[0])], [fedsgd(model, x[0] / 2, y[0])], [fedsgd(model, x[0] / 3, y[0])]]
+    views, options = [], []
+    monkeypatch.setattr(agic, "invert", lambda found, *descent, **_: (views.extend(found), options.extend(descent)))
+    agic.invert_many(rounds, [model] * 3, [y] * 3)
+    dummy = [torch.rand(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(1))]
+    together, *each = (
+        engine.Problem(v, *options, SHAPE).evaluate([d.clone() for d in dummy])[0].item()
+        for v in (views, *([dataclasses.replace(v, epoch_weight=1.0)] for v in views))
+    )
+    assert together == pytest.approx(each[0] + 0.1 * each[1] + 0.1 * each[2])
+
+
 def test_greedy_matching_by_hand():
     errors = torch.tensor([[0.5, 0.1, 0.9], [0.2, 0.15, 0.8], [0.3, 0.7, 0.6]])
     assert agic.greedy_pairs(errors).tolist() == [1, 0, 2]  # 0.1, then 0.2, then what is left
