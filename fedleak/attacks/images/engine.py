@@ -29,7 +29,7 @@ def invert(
     descent: Descent,
     *,
     iterations: int,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
     shape: tuple[int, ...] | None = None,
     snapshots: Sequence[int] = (),
     progress: bool = False,
@@ -46,7 +46,7 @@ def invert(
     iterations
         Steps of the optimiser.
     seed
-        The n-th reconstruction starts from seed + n, whatever stands beside it.
+        One for the start of every reconstruction; of a single number the n-th starts from seed + n.
     shape
         Shape of one image, where the model does not tell it.
     snapshots
@@ -60,7 +60,7 @@ def invert(
     Raises
     ------
     ValueError
-        If `iterations` is below 1, or the views do not go together.
+        If `iterations` is below 1, the views do not go together, or there are more or fewer seeds than reconstructions.
     """
     if iterations < 1:
         raise ValueError(f"iterations is at least 1, got {iterations}")
@@ -78,7 +78,7 @@ def _adam(
     snapshots: Sequence[int],
     progress: bool,
     checkpoint: Path | str | None,
-    seed: int,
+    seed: int | Sequence[int],
 ) -> Inversion:
     descent = problem.descent
     optimiser = torch.optim.Adam(dummies, lr=descent.lr)
@@ -186,7 +186,7 @@ def _complaint(descent: Descent, diverged: Tensor) -> str:
     )
 
 
-def _key(problem: Problem, iterations: int, seed: int, snapshots: Sequence[int]) -> str:
+def _key(problem: Problem, iterations: int, seed: int | Sequence[int], snapshots: Sequence[int]) -> str:
     digest = hashlib.sha256(repr((problem.descent, iterations, seed, list(snapshots), problem.pool)).encode())
     for view in problem.views:
         digest.update(repr((view.index, view.epoch_weight, view.simulate)).encode())

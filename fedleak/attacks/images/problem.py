@@ -90,14 +90,20 @@ class Problem:
         self.std = norm.std if norm is not None else like.new_ones(())
         self.low, self.high = (0 - self.mean) / self.std, (1 - self.mean) / self.std
 
-    def start(self, seed: int) -> list[Tensor]:
-        """Draw N(0, 1) dummies, and label logits where they are optimised; the same for every number of updates."""
+    def start(self, seed: int | Sequence[int]) -> list[Tensor]:
+        """Draw N(0, 1) dummies, and label logits where they are optimised, each reconstruction's from its own seed.
+
+        The n-th seed is ``seed + n``, or the n-th of a list.
+        """
+        seeds = seed if isinstance(seed, Sequence) else range(seed, seed + self.runs)
+        if len(seeds) != self.runs:
+            raise ValueError(f"a seed for each of the {self.runs} reconstructions, or one for all; got {len(seeds)}")
         like, sizes = self.views[0].targets[0], [self.shape]
         if self.descent.labels:
             sizes.append((self.classes,))
         draws: list[list[Tensor]] = []
-        for run in range(self.runs):
-            generator = torch.Generator().manual_seed(seed + run)
+        for own in seeds:
+            generator = torch.Generator().manual_seed(own)
             draws.append([torch.randn(self.pool, *size, generator=generator).to(like) for size in sizes])
         return [torch.stack(parts).requires_grad_() for parts in zip(*draws, strict=True)]
 
