@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from torch import nn
 
 from fedleak.federated import Update
+
+Run = TypeVar("Run", bound=Callable[..., Any])
 
 
 class Need(Enum):
@@ -185,6 +187,18 @@ def register(attack: Attack) -> None:
     if attack.name in _ATTACKS:
         raise ValueError(f"an attack named {attack.name!r} is registered already")
     _ATTACKS[attack.name] = attack
+
+
+def attack(
+    name: str, *, needs: Iterable[Need], goal: Literal["labels", "images"] = "labels", **fields: Any
+) -> Callable[[Run], Run]:
+    """Register the decorated function as an `Attack` with these fields."""
+
+    def decorate(run: Run) -> Run:
+        register(Attack(name, goal, frozenset(needs), run=run, **fields))
+        return run
+
+    return decorate
 
 
 def all_attacks() -> list[Attack]:

@@ -1,4 +1,4 @@
-"""The inversion engine: exact gradients for many reconstructions, seeds, checkpoints, NaN; InvG and AGIC on it."""
+"""The inversion engine: exact gradients for many reconstructions, seeds, NaN; InvG and AGIC on it."""
 
 import dataclasses
 
@@ -138,37 +138,6 @@ def test_a_start_hangs_on_its_own_seed_not_on_its_place_in_the_stack():
     moved = invg.invert_many(updates[::-1], model, y.flip(0), iterations=40, seed=seeds[::-1]).images
     torch.testing.assert_close(moved.flip(0), stack, atol=1e-6, rtol=0)
     assert not torch.allclose(stack, invg.invert_many(updates, model, y, iterations=40, seed=7).images, atol=1e-2)
-
-
-def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
-    model, _, y, updates = situation()
-    whole = invg.invert_many(updates, model, y, iterations=120, snapshots=[50])
-    path, evaluate, calls = tmp_path / "state.pt", engine.Problem.evaluate, []
-
-    def dies(self, *rest):
-        calls.append(1)
-        if len(calls) == 111:
-            raise KeyboardInterrupt
-        return evaluate(self, *rest)
-
-    monkeypatch.setattr(engine.Problem, "evaluate", dies)
-    with pytest.raises(KeyboardInterrupt):
-        invg.invert_many(updates, model, y, iterations=120, snapshots=[50], checkpoint=path)
-    assert path.exists()
-    calls.clear()
-    again = invg.invert_many(updates, model, y, iterations=120, snapshots=[50], checkpoint=path)
-    assert len(calls) == 21  # twenty iterations were left, and the last value
-    assert torch.equal(again.images, whole.images)
-    assert torch.equal(again.snapshots[50], whole.snapshots[50])
-    assert not path.exists()
-
-
-def test_another_attacks_checkpoint_is_not_taken_up(tmp_path):
-    model, _, y, updates = situation()
-    path = tmp_path / "state.pt"
-    torch.save({"key": "another"}, path)
-    found = invg.invert_many(updates, model, y, iterations=2, checkpoint=path)
-    assert torch.equal(found.images, invg.invert_many(updates, model, y, iterations=2).images)
 
 
 def test_nan_is_said_and_stops_only_its_own_reconstruction():

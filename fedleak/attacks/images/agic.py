@@ -13,7 +13,7 @@ from fedleak.attacks.images.engine import invert
 from fedleak.attacks.images.invg import INVG, ITERATIONS, inferred
 from fedleak.attacks.images.objective import LayerWeights, View
 from fedleak.attacks.images.problem import Descent, Inversion
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update, fedavg
 from fedleak.models import input_shape
 
@@ -180,6 +180,15 @@ def invert_many(
     return invert(views, descent, **options)
 
 
+@attack(
+    "AGIC",
+    goal="images",
+    paper="xu2022agic",
+    equation="Eqs. 4-8",
+    needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL},
+    summary="A FedAvg update is inverted as the gradient of one batch, later convolutions counting more.",
+    cost="minutes",
+)
 def reconstruct(
     updates: Update | Sequence[Update],
     model: nn.Module,
@@ -279,17 +288,3 @@ def greedy_pairs(errors: Tensor, allowed: Tensor | None = None) -> Tensor:
 def share_a_label(first: Tensor, second: Tensor) -> Tensor:
     """Say which of the lists of labels ``[K, S]`` and ``[L, S]`` have one in common, ``[K, L]``."""
     return (first[:, None, :, None] == second[None, :, None, :]).flatten(2).any(2)
-
-
-register(
-    Attack(
-        name="AGIC",
-        goal="images",
-        paper="xu2022agic",
-        equation="Eqs. 4-8",
-        needs=frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}),
-        summary="A FedAvg update is inverted as the gradient of one batch, later convolutions counting more.",
-        run=reconstruct,
-        cost="minutes",
-    )
-)

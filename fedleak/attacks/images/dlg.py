@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fedleak.attacks.images.engine import invert
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Descent, Inversion
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 
 ITERATIONS = 100
@@ -17,6 +17,7 @@ ITERATIONS = 100
 DLG = Descent("DLG", "l2", box=False, optimiser="lbfgs", lr=1.0, labels=True)
 DLG_ADAM = Descent("DLG-Adam", "l2", box=False, lr=0.1)
 """AGIC's baseline (Sec. V-A): Adam in place of L-BFGS, which fails on deep networks; the labels are given."""
+_NEEDS = {Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}
 
 
 class Match(NamedTuple):
@@ -69,11 +70,28 @@ def match(
     return Match(found.images[0], found.label_logits[0], found.values.item())
 
 
+@attack(
+    "DLG",
+    goal="images",
+    paper="zhu2019dlg",
+    equation="Alg. 1",
+    needs=_NEEDS,
+    summary="Dummy images and labels are optimised until their gradient equals the shared one.",
+    cost="minutes",
+)
 def reconstruct(updates: Update, model: nn.Module, **options: object) -> Tensor:
     """Reconstruct the images behind an update, ``[samples, C, H, W]`` in [0, 1]; options as for `match`."""
     return match(updates, model, **options).images.clamp(0, 1)  # type: ignore[arg-type]
 
 
+@attack(
+    "DLG (labels)",
+    paper="zhu2019dlg",
+    equation="Alg. 1",
+    needs=_NEEDS,
+    summary="The labels that DLG's optimisation ends with.",
+    cost="minutes",
+)
 def recover(update: Update, model: nn.Module, **options: object) -> Tensor:
     """Recover label counts ``[n]`` that sum to ``update.samples``; options as for `match`."""
     logits = match(update, model, **options).label_logits  # type: ignore[arg-type]
@@ -87,6 +105,15 @@ def adam(
     return invert([View(updates, model, labels, simulate=simulate)], DLG_ADAM, **options)
 
 
+@attack(
+    "DLG-Adam",
+    goal="images",
+    paper="zhu2019dlg",
+    equation="Alg. 1; Adam as in AGIC, Sec. V-A",
+    needs=_NEEDS,
+    summary="DLG with inferred labels and Adam, which gets further on deep networks.",
+    cost="minutes",
+)
 def reconstruct_adam(
     updates: Update, model: nn.Module, *, labels: Tensor | None = None, iterations: int = 1000, **options: Any
 ) -> Tensor:
@@ -95,42 +122,3 @@ def reconstruct_adam(
 
     labels = inferred(updates, model) if labels is None else labels
     return adam([updates], model, torch.as_tensor(labels)[None], iterations=iterations, **options).images[0].clamp(0, 1)
-
-
-_NEEDS = frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL})
-register(
-    Attack(
-        name="DLG",
-        goal="images",
-        paper="zhu2019dlg",
-        equation="Alg. 1",
-        needs=_NEEDS,
-        summary="Dummy images and labels are optimised until their gradient equals the shared one.",
-        run=reconstruct,
-        cost="minutes",
-    )
-)
-register(
-    Attack(
-        name="DLG (labels)",
-        goal="labels",
-        paper="zhu2019dlg",
-        equation="Alg. 1",
-        needs=_NEEDS,
-        summary="The labels that DLG's optimisation ends with.",
-        run=recover,
-        cost="minutes",
-    )
-)
-register(
-    Attack(
-        name="DLG-Adam",
-        goal="images",
-        paper="zhu2019dlg",
-        equation="Alg. 1; Adam as in AGIC, Sec. V-A",
-        needs=_NEEDS,
-        summary="DLG with inferred labels and Adam, which gets further on deep networks.",
-        run=reconstruct_adam,
-        cost="minutes",
-    )
-)

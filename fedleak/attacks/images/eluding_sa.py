@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.images import dlg
 from fedleak.attacks.labels.fishing import fished_layer
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 from fedleak.models import head
 
@@ -54,6 +54,18 @@ def target_update(aggregate: Update, model: nn.Module, samples: int) -> Update:
     return Update(dict(aggregate.tensors), "gradient", samples)
 
 
+@attack(
+    "EludingSA",
+    goal="images",
+    paper="pasquini2022eluding",
+    equation="Sec. 4",
+    needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL},
+    summary="All clients but one get a model whose ReLUs are dead, so that the sum is that one's update.",
+    cost="minutes",
+    sees="aggregate",
+    server="malicious",
+    apart="it ends in an image inversion, which is not tried under secure aggregation",
+)
 def reconstruct(
     aggregate: Update, model: nn.Module, *, samples: int = 1, iterations: int = dlg.ITERATIONS, seed: int = 0
 ) -> Tensor:
@@ -95,20 +107,3 @@ def clients_models(model: nn.Module, target: int, clients: int, layer: str | Non
         raise ValueError(f"clients are numbered 0 to {clients - 1}, got {target}")
     muted = muted_model(model, layer)
     return [model if u == target else muted for u in range(clients)]
-
-
-register(
-    Attack(
-        name="EludingSA",
-        goal="images",
-        paper="pasquini2022eluding",
-        equation="Sec. 4",
-        needs=frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}),
-        summary="All clients but one get a model whose ReLUs are dead, so that the sum is that one's update.",
-        run=reconstruct,
-        cost="minutes",
-        sees="aggregate",
-        server="malicious",
-        apart="it ends in an image inversion, which is not tried under secure aggregation",
-    )
-)

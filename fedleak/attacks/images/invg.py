@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fedleak.attacks.images.engine import invert
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Descent, Inversion
-from fedleak.attacks.registry import WHITE_BOX, Attack, Need, get, register
+from fedleak.attacks.registry import WHITE_BOX, Need, attack, get
 from fedleak.federated import Update
 
 INVG = Descent("InvG", "cosine", total_variation=1e-4, signed=True, decay=(0.375, 0.625, 0.875))
@@ -75,6 +75,15 @@ def invert_many(
     return invert([view], descent, **options)
 
 
+@attack(
+    "InvG",
+    goal="images",
+    paper="geiping2020invg",
+    equation="Eq. 4",
+    needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL},
+    summary="Dummy images are optimised until the cosine of their gradient with the shared one is 1.",
+    cost="minutes",
+)
 def reconstruct(
     updates: Update | Sequence[Update],
     model: nn.Module,
@@ -115,17 +124,3 @@ def reconstruct(
     labels = torch.as_tensor(labels).reshape(len(many), -1)
     images = invert_many(many, model, labels, iterations=iterations, **options).images
     return images[0] if isinstance(updates, Update) else images
-
-
-register(
-    Attack(
-        name="InvG",
-        goal="images",
-        paper="geiping2020invg",
-        equation="Eq. 4",
-        needs=frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}),
-        summary="Dummy images are optimised until the cosine of their gradient with the shared one is 1.",
-        run=reconstruct,
-        cost="minutes",
-    )
-)

@@ -8,7 +8,7 @@ thresholds: the difference of two neighbouring units' gradients is the images wi
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 
 FRONT = ("front.conv.weight", "front.bins.weight", "front.back.weight")
@@ -82,6 +82,17 @@ def thresholds(brightness: Tensor, bins: int = 256) -> Tensor:
     return (brightness.double().mean() + brightness.double().std() * torch.special.ndtri(levels)).float()
 
 
+@attack(
+    "MANDRAKE",
+    goal="images",
+    paper="zhao2023mandrake",
+    equation="Sec. 4",
+    needs={Need.ALL_GRADIENTS, Need.MODEL},
+    summary="A module in front keeps the clients apart in the sum and sorts their images by brightness.",
+    sees="aggregate",
+    server="malicious",
+    apart="the server would have to send another architecture, with a module in front of the model",
+)
 def reconstruct(aggregate: Update, model: Fronted, *, client: int) -> Tensor:
     """Return one client's images from the sum of all clients' gradients, ``[found, C, H, W]`` in [0, 1].
 
@@ -122,19 +133,3 @@ def reconstruct(aggregate: Update, model: Fronted, *, client: int) -> Tensor:
     images = pieces[found]
     mean = images.mean(dim=(1, 2, 3))
     return (images * (middles / mean.where(mean != 0, 1.0)).view(-1, 1, 1, 1)).clamp(0, 1).float()
-
-
-register(
-    Attack(
-        name="MANDRAKE",
-        goal="images",
-        paper="zhao2023mandrake",
-        equation="Sec. 4",
-        needs=frozenset({Need.ALL_GRADIENTS, Need.MODEL}),
-        summary="A module in front keeps the clients apart in the sum and sorts their images by brightness.",
-        run=reconstruct,
-        sees="aggregate",
-        server="malicious",
-        apart="the server would have to send another architecture, with a module in front of the model",
-    )
-)

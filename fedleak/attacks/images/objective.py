@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -63,19 +63,6 @@ def _combined(found: Tensor, b: Tensor, target: Tensor, a: Tensor) -> Tensor:
     return torch.add(found * b.item(), target, alpha=a.item())
 
 
-def checked_gradients(update: Update, model: nn.Module) -> dict[str, Tensor]:
-    """Return the update's mean gradients of one step for every parameter of the model.
-
-    Raises
-    ------
-    WithheldParameter
-        If a layer's gradient is not shared.
-    ValueError
-        If a gradient is NaN or infinite, or not of its parameter's shape.
-    """
-    return {name: fitting(update.gradient(name), name, p) for name, p in model.named_parameters()}
-
-
 @dataclass
 class View:
     """One round as N independent attacks see it: an update each, the same model, and which dummies went into it.
@@ -113,16 +100,15 @@ class View:
     epoch_weight: float = 1.0
     layer_weights: LayerWeights | None = None
     simulate: bool = False
-    places: Tensor = field(init=False, repr=False)
-    targets: list[Tensor] = field(init=False, repr=False)
-    alphas: Tensor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         first = self.updates[0]
         if len({(u.samples, u.steps, u.lr) for u in self.updates}) > 1:
             raise ValueError("updates that are inverted together are of the same samples, steps and learning rate")
-        found = [checked_gradients(u, self.model) for u in self.updates]
-        self.names = list(found[0])
+        self.targets = [
+            _fast(torch.stack([fitting(u.gradient(name), name, p) for u in self.updates]))
+            for name, p in self.model.named_parameters()
+        ]
         self.samples, self.steps, self.lr = first.samples, first.steps, first.lr
         if self.index is None:
             self.index = list(range(self.samples))
@@ -139,9 +125,8 @@ class View:
         self.labels = None if self.labels is None else self.labels.to(device)
         self.places = torch.as_tensor(self.index, device=device)
         self.parameters = {n: _fast(p.detach()) for n, p in self.model.named_parameters()}
-        self.targets = [_fast(torch.stack([f[n] for f in found])) for n in self.names]
         given = [self.layer_weights(u, self.model) if self.layer_weights else {} for u in self.updates]
-        self.alphas = self.targets[0].new_tensor([[g.get(n, 1.0) for n in self.names] for g in given])
+        self.alphas = self.targets[0].new_tensor([[g.get(n, 1.0) for n in self.parameters] for g in given])
         # A single reconstruction is faster in the model as it is.
         self.stacks = len(self.updates) > 1 and stackable(self.model)
         self.net = stacked(self.model, constant=not self.simulate) if self.stacks else copy.deepcopy(self.model)

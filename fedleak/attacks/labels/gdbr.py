@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.labels.bridge import Crossing, Features, Projection, crossing, masked_crossing, observe
 from fedleak.attacks.labels.counts import whole_counts
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.data import Images
 from fedleak.errors import WithheldParameter
 from fedleak.federated import Update
@@ -206,6 +206,14 @@ def recover_with_facts(
     return found
 
 
+@attack(
+    "GDBR",
+    paper="zhang2024gdbr",
+    equation="Eqs. 17-21",
+    needs={Need.BELOW_HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL},
+    summary="One layer's gradient below the last, and the weights above it, lead to the gradient of the logits.",
+    takes={"aux"},
+)
 def recover(
     update: Update,
     model: nn.Module,
@@ -219,17 +227,3 @@ def recover(
     """Recover the counts ``[n]``, which sum to ``update.samples``; see `recover_with_facts`."""
     options = {"layer": layer, "pseudo_inverse": pseudo_inverse, "seed": seed}
     return recover_with_facts(update, model, aux, projection=projection, **options).counts  # type: ignore[arg-type]
-
-
-register(
-    Attack(
-        name="GDBR",
-        goal="labels",
-        paper="zhang2024gdbr",
-        equation="Eqs. 17-21",
-        needs=frozenset({Need.BELOW_HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL}),
-        summary="One layer's gradient below the last, and the weights above it, lead to the gradient of the logits.",
-        run=recover,
-        takes={"aux"},
-    )
-)

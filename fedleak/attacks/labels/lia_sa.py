@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.labels.fishing import constants, fished_layer, fishing_model, foresee, preset
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 from fedleak.models import head, input_shape
 
@@ -93,6 +93,17 @@ def counts(probabilities: Tensor, bias_gradients: Tensor, batch_size: int) -> Te
     return batch_size * (probabilities - bias_gradients)
 
 
+@attack(
+    "LIA-SA",
+    paper="wang2024liasa",
+    equation="Eqs. 16, 17",
+    needs={Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL},
+    summary="Every client's head sees constants of its own, which makes the sum a linear system.",
+    takes={"batch_size", "input_shape"},
+    sees="aggregate",
+    server="malicious",
+    sends=lambda model, clients, seed: [fishing_model(model, "vector", u, clients, seed) for u in range(clients)],
+)
 def recover(
     aggregate: Update,
     models: Sequence[nn.Module],
@@ -158,20 +169,3 @@ def recover(
     server = foresee(models, input_shape, seed=seed)
     solution = disaggregate(server.inputs, *gradients)
     return counts(server.probabilities, solution, batch_size).round().clamp(min=0).long()
-
-
-register(
-    Attack(
-        name="LIA-SA",
-        goal="labels",
-        paper="wang2024liasa",
-        equation="Eqs. 16, 17",
-        needs=frozenset({Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL}),
-        summary="Every client's head sees constants of its own, which makes the sum a linear system.",
-        run=recover,
-        takes={"batch_size", "input_shape"},
-        sees="aggregate",
-        server="malicious",
-        sends=lambda model, clients, seed: [fishing_model(model, "vector", u, clients, seed) for u in range(clients)],
-    )
-)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fedleak.attacks.labels.counts import apportion
 from fedleak.attacks.labels.inputs import require_classes
 from fedleak.attacks.labels.probes import Dummy, dummy_images, probe
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.data import Images, draw
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
@@ -28,6 +28,8 @@ RUNS = 10
 """Probe batches per label: the paper's auxiliary data are 10 batches of each class (Sec. 6.1)."""
 MOST_PROBES = 10**8
 """Images of all probe batches together, at most."""
+_GRADIENTS = {Need.HEAD_GRADIENT, Need.SAMPLE_COUNT}
+_LLG = partial(attack, paper="wainakh2022llg")
 
 
 def class_gradients(update: Update, model: nn.Module) -> Tensor:
@@ -156,12 +158,25 @@ def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop
     return counts + alone.where(m >= 0, apportion(-height, remaining))
 
 
+@_LLG(
+    "LLG",
+    equation="Alg. 1, Eq. 18",
+    needs=_GRADIENTS,
+    summary="Signs and sizes of the last layer's gradients, with the impact estimated from themselves.",
+)
 def from_gradients(update: Update, model: nn.Module) -> Tensor:
     """Recover the counts ``[n]`` by LLG: the impact from the gradients themselves, no offset; see `recover`."""
     g = class_gradients(update, model)
     return extract(g, gradient_impact(g, update.samples), torch.zeros_like(g), update.samples)
 
 
+@_LLG(
+    "LLG*",
+    equation="Alg. 1, Eqs. 19-20",
+    needs=_GRADIENTS | {Need.MODEL},
+    summary="LLG with impact and offset measured on the model with dummy images.",
+    takes={"runs"},
+)
 def from_dummies(
     update: Update,
     model: nn.Module,
@@ -179,6 +194,13 @@ def from_dummies(
     return extract(g, *_measured(update, model, pool, index % len(pool)), update.samples)
 
 
+@_LLG(
+    "LLG+",
+    equation="Alg. 1, Eqs. 19-20",
+    needs=_GRADIENTS | {Need.MODEL, Need.AUXILIARY_DATA},
+    summary="LLG with impact and offset measured on the model with labelled auxiliary data.",
+    takes={"runs"},
+)
 def from_auxiliary(update: Update, model: nn.Module, aux: Images, *, runs: int = RUNS, seed: int = 0) -> Tensor:
     """Recover the counts ``[n]`` by LLG+: impact and offset measured with auxiliary data; see `recover`."""
     g, index = class_gradients(update, model), _probe_batches(update, model, runs)
@@ -248,36 +270,3 @@ def recover(
     if isinstance(aux, Images):
         return from_auxiliary(update, model, aux, runs=runs, seed=seed)
     return from_dummies(update, model, aux, runs=runs, seed=seed, shape=shape)
-
-
-_GRADIENTS = frozenset({Need.HEAD_GRADIENT, Need.SAMPLE_COUNT})
-_LLG = partial(Attack, goal="labels", paper="wainakh2022llg")
-register(
-    _LLG(
-        name="LLG",
-        equation="Alg. 1, Eq. 18",
-        needs=_GRADIENTS,
-        summary="Signs and sizes of the last layer's gradients, with the impact estimated from themselves.",
-        run=from_gradients,
-    )
-)
-register(
-    _LLG(
-        name="LLG*",
-        equation="Alg. 1, Eqs. 19-20",
-        needs=_GRADIENTS | {Need.MODEL},
-        summary="LLG with impact and offset measured on the model with dummy images.",
-        run=from_dummies,
-        takes={"runs"},
-    )
-)
-register(
-    _LLG(
-        name="LLG+",
-        equation="Alg. 1, Eqs. 19-20",
-        needs=_GRADIENTS | {Need.MODEL, Need.AUXILIARY_DATA},
-        summary="LLG with impact and offset measured on the model with labelled auxiliary data.",
-        run=from_auxiliary,
-        takes={"runs"},
-    )
-)

@@ -21,7 +21,7 @@ from fedleak.attacks.labels.confidence import (
 )
 from fedleak.attacks.labels.counts import solve, whole_counts
 from fedleak.attacks.labels.inputs import head_with_bias, require_classes
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.data import Images
 from fedleak.federated import Scheme, Update
 from fedleak.federated.update import fitting
@@ -144,6 +144,21 @@ def search(
     return solve(simulated.system, observed.target, samples)
 
 
+@attack(
+    "RLU",
+    paper="chen2024rlu",
+    equation="Alg. 1 and 2",
+    needs={
+        Need.HEAD_GRADIENT,
+        Need.BIAS_GRADIENT,
+        Need.ALL_GRADIENTS,
+        Need.SAMPLE_COUNT,
+        Need.MODEL,
+        Need.AUXILIARY_DATA,
+    },
+    summary="Least squares on the bias with the mean softmax of auxiliary data, over simulated local steps.",
+    takes={"scheme", "history"},
+)
 def recover(
     update: Update,
     model: nn.Module,
@@ -199,26 +214,3 @@ def recover(
     if trajectory == "search":
         found = search(found, before, after, labels, observed, confidence)
     return whole_counts(found, update.samples)
-
-
-register(
-    Attack(
-        name="RLU",
-        goal="labels",
-        paper="chen2024rlu",
-        equation="Alg. 1 and 2",
-        needs=frozenset(
-            {
-                Need.HEAD_GRADIENT,
-                Need.BIAS_GRADIENT,
-                Need.ALL_GRADIENTS,
-                Need.SAMPLE_COUNT,
-                Need.MODEL,
-                Need.AUXILIARY_DATA,
-            }
-        ),
-        summary="Least squares on the bias with the mean softmax of auxiliary data, over simulated local steps.",
-        run=recover,
-        takes={"scheme", "history"},
-    )
-)

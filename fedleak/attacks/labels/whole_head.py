@@ -14,7 +14,7 @@ from fedleak.attacks.labels.confidence import by_class
 from fedleak.attacks.labels.counts import solve, whole_counts
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, require_classes
 from fedleak.attacks.labels.rlu import observe
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.data import Images
 from fedleak.federated import Scheme, Update
 from fedleak.models import as_inputs, head_pass
@@ -104,6 +104,21 @@ def weighted_solve(each: Tensor, labels: Tensor, gradient: Tensor, start: Tensor
     return solve(white[:, :-1] / samples, white[:, -1], samples)
 
 
+@attack(
+    "RLU, whole head",
+    paper="chen2024rlu",
+    equation="beyond the paper",
+    needs={
+        Need.HEAD_GRADIENT,
+        Need.BIAS_GRADIENT,
+        Need.ALL_GRADIENTS,
+        Need.SAMPLE_COUNT,
+        Need.MODEL,
+        Need.AUXILIARY_DATA,
+    },
+    summary="RLU's equations for the weights too, weighted by their noise, along a simulated round.",
+    takes={"scheme"},
+)
 def recover(update: Update, model: nn.Module, aux: Images, *, scheme: Scheme | None = None, seed: int = 0) -> Tensor:
     """Recover the label counts ``[n]`` behind an update; they sum to ``update.samples``.
 
@@ -155,26 +170,3 @@ def recover(update: Update, model: nn.Module, aux: Images, *, scheme: Scheme | N
             models = path(model, client, aux, found, scheme, batch_size, seed + attempt)
             weights = scheme.weights()
     return whole_counts(found, samples)
-
-
-register(
-    Attack(
-        name="RLU, whole head",
-        goal="labels",
-        paper="chen2024rlu",
-        equation="beyond the paper",
-        needs=frozenset(
-            {
-                Need.HEAD_GRADIENT,
-                Need.BIAS_GRADIENT,
-                Need.ALL_GRADIENTS,
-                Need.SAMPLE_COUNT,
-                Need.MODEL,
-                Need.AUXILIARY_DATA,
-            }
-        ),
-        summary="RLU's equations for the weights too, weighted by their noise, along a simulated round.",
-        run=recover,
-        takes={"scheme"},
-    )
-)
