@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.images.engine import invert
-from fedleak.attacks.images.invg import INVG, ITERATIONS, inferred
+from fedleak.attacks.images.invg import INVG, ITERATIONS, labelled
 from fedleak.attacks.images.objective import LayerWeights, View
 from fedleak.attacks.images.problem import Descent, Inversion
 from fedleak.attacks.registry import Need, attack
@@ -132,11 +132,10 @@ def invert_many(
     models: Sequence[nn.Module],
     labels: Sequence[Tensor],
     *,
-    index: Sequence[Sequence[int]] | None = None,
+    index: Sequence[Sequence[int] | None] | None = None,
     gammas: Sequence[float] | None = None,
     weights: LayerWeights | None = None,
     descent: Descent = AGIC,
-    total_variation: float | None = None,
     **options: Any,
 ) -> Inversion:
     """Reconstruct N batches at once from their updates in one or more rounds (Eqs. 5 and 6).
@@ -155,7 +154,7 @@ def invert_many(
         Weights of the rounds, by default 1 and then 0.1.
     weights
         alpha; by default `layer_weights()`, for an untrained network.
-    descent, total_variation, **options
+    descent, **options
         As for `fedleak.attacks.images.invg.invert_many`.
 
     Raises
@@ -168,14 +167,11 @@ def invert_many(
         raise ValueError(
             f"{len(rounds)} rounds, {len(models)} models and {len(labels)} sets of labels do not go together"
         )
-    if total_variation is not None:
-        descent = dataclasses.replace(descent, total_variation=total_variation)
     gammas = gammas or [GAMMAS[min(k, 1)] for k in range(len(rounds))]
-    index = index or [list(range(updates[0].samples)) for updates in rounds]
     weights = weights or layer_weights()
     views = [
         View(u, m, y, i, epoch_weight=g, layer_weights=weights)
-        for u, m, y, i, g in zip(rounds, models, labels, index, gammas, strict=True)
+        for u, m, y, i, g in zip(rounds, models, labels, index or [None] * len(rounds), gammas, strict=True)
     ]
     return invert(views, descent, **options)
 
@@ -203,18 +199,12 @@ def reconstruct(
 
     Parameters
     ----------
-    updates
-        One update, or several, each a reconstruction of its own; gradients or FedAvg's differences of weights.
-    model
-        The model before the round.
-    labels
-        ``[samples]`` or ``[N, samples]`` in any order; by default inferred.
+    updates, model, labels, iterations
+        As for `fedleak.attacks.images.invg.reconstruct`, but the labels are in any order, of FedAvg too.
     rule
         The label attack that infers them; GI, as in the paper, never repeats a label.
     beta
         Weight of the last convolution.
-    iterations
-        Of Adam.
     **options
         Of `invert_many`.
 
@@ -230,11 +220,8 @@ def reconstruct(
     ValueError
         For updates that do not fit the model, or a model without convolutions.
     """
-    many = [updates] if isinstance(updates, Update) else list(updates)
-    if labels is None:
-        labels = torch.stack([inferred(u, model, rule) for u in many])
-    labels = torch.as_tensor(labels).reshape(len(many), -1)
-    error = expected_error(many[0], model, labels[0])
+    many, found = labelled(updates, model, labels, rule)
+    error = expected_error(many[0], model, found[0])
     if error > TOLERATED:
         warnings.warn(
             f"{many[0].steps} local steps with learning rate {many[0].lr:g}: on noise images the one-batch "
@@ -242,7 +229,7 @@ def reconstruct(
             stacklevel=2,
         )
     options.setdefault("weights", layer_weights(beta))
-    images = invert_many([many], [model], [labels], iterations=iterations, **options).images
+    images = invert_many([many], [model], [found], iterations=iterations, **options).images
     return images[0] if isinstance(updates, Update) else images
 
 

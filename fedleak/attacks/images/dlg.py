@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.images.engine import invert
+from fedleak.attacks.images.invg import invert_many, labelled
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Descent, Inversion
 from fedleak.attacks.registry import Need, attack
@@ -101,8 +101,8 @@ def recover(update: Update, model: nn.Module, **options: object) -> Tensor:
 def adam(
     updates: Sequence[Update], model: nn.Module, labels: Tensor, *, simulate: bool = False, **options: Any
 ) -> Inversion:
-    """Run DLG-Adam on N updates at once; see `fedleak.attacks.images.invg.invert_many` for the arguments."""
-    return invert([View(updates, model, labels, simulate=simulate)], DLG_ADAM, **options)
+    """Run DLG-Adam on N updates at once; arguments as for `fedleak.attacks.images.invg.invert_many`."""
+    return invert_many(updates, model, labels, descent=DLG_ADAM, simulate=simulate, **options)
 
 
 @attack(
@@ -118,7 +118,5 @@ def reconstruct_adam(
     updates: Update, model: nn.Module, *, labels: Tensor | None = None, iterations: int = 1000, **options: Any
 ) -> Tensor:
     """Reconstruct by DLG-Adam, ``[samples, C, H, W]`` in [0, 1]; without `labels` by GI's rule."""
-    from fedleak.attacks.images.invg import inferred
-
-    labels = inferred(updates, model) if labels is None else labels
-    return adam([updates], model, torch.as_tensor(labels)[None], iterations=iterations, **options).images[0].clamp(0, 1)
+    many, found = labelled(updates, model, labels)
+    return adam(many, model, found, iterations=iterations, **options).images[0].clamp(0, 1)

@@ -1,6 +1,5 @@
 """InvG, Inverting Gradients (Geiping et al., NeurIPS 2020): cosine of the gradients, total variation, signed Adam."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,13 +39,22 @@ def inferred(update: Update, model: nn.Module, rule: str = "GI") -> Tensor:
     return torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
 
 
+def labelled(
+    updates: Update | Sequence[Update], model: nn.Module, labels: Tensor | None, rule: str = "GI"
+) -> tuple[list[Update], Tensor]:
+    """Return one or more updates as a list, and their labels ``[N, samples]``, by a rule where none are given."""
+    many = [updates] if isinstance(updates, Update) else list(updates)
+    if labels is None:
+        labels = torch.stack([inferred(u, model, rule) for u in many])
+    return many, torch.as_tensor(labels).reshape(len(many), -1)
+
+
 def invert_many(
     updates: Sequence[Update],
     model: nn.Module,
     labels: Tensor,
     *,
     descent: Descent = INVG,
-    total_variation: float | None = None,
     simulate: bool = True,
     **options: Any,
 ) -> Inversion:
@@ -62,15 +70,11 @@ def invert_many(
         ``[N, samples]``, of FedAvg step after step: a simulation has to be GIVEN which label belongs to which step.
     descent
         By default InvG's.
-    total_variation
-        In place of the descent's.
     simulate
         Whether the local steps of FedAvg are followed; of FedSGD there is one, and nothing to follow.
     **options
         Of `fedleak.attacks.images.engine.invert`.
     """
-    if total_variation is not None:
-        descent = dataclasses.replace(descent, total_variation=total_variation)
     view = View(updates, model, labels, simulate=simulate and updates[0].steps > 1)
     return invert([view], descent, **options)
 
@@ -114,13 +118,8 @@ def reconstruct(
     ValueError
         For updates that do not fit the model, or several local steps without labels.
     """
-    many = [updates] if isinstance(updates, Update) else list(updates)
-    if labels is None:
-        if many[0].steps > 1:
-            raise ValueError(
-                "InvG simulates the local steps, and no attack says which label belongs to which: pass labels"
-            )
-        labels = torch.stack([inferred(u, model) for u in many])
-    labels = torch.as_tensor(labels).reshape(len(many), -1)
-    images = invert_many(many, model, labels, iterations=iterations, **options).images
+    many, found = labelled(updates, model, labels)
+    if labels is None and many[0].steps > 1:
+        raise ValueError("InvG simulates the local steps, and no attack says which label belongs to which: pass labels")
+    images = invert_many(many, model, found, iterations=iterations, **options).images
     return images[0] if isinstance(updates, Update) else images

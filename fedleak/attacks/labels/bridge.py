@@ -38,14 +38,32 @@ class Features:
 
     @cached_property
     def constant_direction(self) -> Tensor:
-        """The ridge regression of 1 on the inputs, ``[m]``: where all samples look most alike."""
-        return _constant_direction(self.inputs)
+        """The ridge regression of 1 on the inputs, ``(x^T x + r)^-1 x^T 1`` ``[m]``: where samples look most alike.
+
+        The ridge r is the one with the smallest leave-one-out error.
+        """
+        x = self.inputs
+        if len(x) <= x.shape[1]:  # by the smaller Gram matrix
+            values, left = torch.linalg.eigh(x @ x.T)
+            good = values > values.max() * 1e-13
+            values, left = values[good], left[:, good]
+        else:
+            values, right = torch.linalg.eigh(x.T @ x)
+            good = values > values.max() * 1e-13
+            values, left = values[good], (x @ right)[:, good] / values[good].sqrt()
+        ones = left.sum(0)
+        ridges, errors = _RIDGES.to(x.device) * values.max(), []
+        for ridge in ridges:
+            shrunk = values / (values + ridge)
+            off = (1 - left @ (shrunk * ones)) / (1 - (left.square() @ shrunk).clamp(max=1 - 1e-9))
+            errors.append(off.square().mean())
+        chosen = ridges[torch.stack(errors).nan_to_num(torch.inf).argmin()]
+        return x.T @ (left @ (ones / (values + chosen)))
 
     def vector(self, projection: Projection) -> Tensor:
         """Return the vector v that all rows of the gradient are projected on, scaled to ``mean(x . v) = 1``, ``[m]``.
 
-        ``"one vector"``: the mean input. ``"whitened"``: the one that makes ``x . v`` as constant as can be, which is
-        the ridge regression of 1 on the inputs; the ridge is the one with the smallest leave-one-out error.
+        ``"one vector"``: the mean input. ``"whitened"``: the one that makes ``x . v`` as constant as can be.
 
         Raises
         ------
@@ -59,28 +77,6 @@ class Features:
             )
         v = mean if projection == "one vector" else self.constant_direction
         return v / (mean @ v)
-
-
-def _constant_direction(x: Tensor) -> Tensor:
-    """Regress 1 on the rows of x with the best ridge: ``(x^T x + r)^-1 x^T 1``, by the smaller Gram matrix."""
-    if len(x) <= x.shape[1]:
-        values, left = torch.linalg.eigh(x @ x.T)
-        right = None
-    else:
-        values, right = torch.linalg.eigh(x.T @ x)
-        left = x @ right
-    good = values > values.max() * 1e-13
-    values, left = values[good], left[:, good]
-    if right is not None:
-        left = left / values.sqrt()
-    ones = left.sum(0)
-    ridges, errors = _RIDGES.to(x.device) * values.max(), []
-    for ridge in ridges:
-        shrunk = values / (values + ridge)
-        off = (1 - left @ (shrunk * ones)) / (1 - (left.square() @ shrunk).clamp(max=1 - 1e-9))
-        errors.append(off.square().mean())
-    chosen = ridges[torch.stack(errors).nan_to_num(torch.inf).argmin()]
-    return x.T @ (left @ (ones / (values + chosen)))
 
 
 @torch.no_grad()
