@@ -20,9 +20,7 @@ def solve(weight: Tensor, bias: Tensor, weight_gradient: Tensor, bias_gradient: 
     weight, bias
         The head's parameters, ``[n, m]`` and ``[n]``.
     weight_gradient, bias_gradient
-        Mean gradients over the K samples, ``[..., n, m]`` and ``[..., n]``.
-    samples
-        K.
+        Mean gradients over the K `samples`, ``[..., n, m]`` and ``[..., n]``.
 
     Returns
     -------

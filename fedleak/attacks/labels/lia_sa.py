@@ -70,17 +70,8 @@ def conditioning(models: Sequence[nn.Module], shape: tuple[int, ...] | None = No
 def disaggregate(embeddings: Tensor, weight_gradient: Tensor, bias_gradient: Tensor) -> Tensor:
     """Solve Eq. 16 for all classes with ONE factorisation (the paper solves n systems).
 
-    Parameters
-    ----------
-    embeddings
-        ``[U, m]``, float64.
-    weight_gradient, bias_gradient
-        Of the head, summed over the clients: ``[n, m]`` and ``[n]``.
-
-    Returns
-    -------
-    Tensor
-        Every client's bias gradient, ``[U, n]``; of least norm where the system is singular.
+    Embeddings are ``[U, m]``, float64; the head's gradients ``[n, m]`` and ``[n]`` are summed over the clients. What is
+    returned is every client's bias gradient, ``[U, n]``; of least norm where the system is singular.
     """
     right = torch.cat([bias_gradient[None], weight_gradient.T])
     return torch.linalg.lstsq(
@@ -123,12 +114,10 @@ def recover(
         The fishing models in the order of the clients.
     batch_size
         B, which the server prescribes.
-    input_shape
-        ``(C, H, W)`` of the random images with which the server presets embeddings and logits.
+    input_shape, seed
+        ``(C, H, W)`` of the random images with which the server presets embeddings and logits, and their seed.
     force
         Go on although the system is singular, with the solution of least norm.
-    seed
-        Seed of the random images.
 
     Returns
     -------

@@ -54,26 +54,16 @@ def class_gradients(update: Update, model: nn.Module) -> Tensor:
 
 
 def gradient_impact(row_sums: Tensor, samples: int) -> Tensor:
-    """Estimate the impact from the shared gradients alone (Eq. 18).
+    """Estimate the impact ``[...]`` from class gradients g ``[..., n]`` of ``|D|`` samples alone (Eq. 18).
 
-    Parameters
-    ----------
-    row_sums
-        Class gradients g, ``[..., n]``.
-    samples
-        Number of samples behind them, ``|D|``.
-
-    Returns
-    -------
-    Tensor
-        Impact, ``[...]``: never positive; 0 where no gradient is negative.
+    It is never positive, and 0 where no gradient is negative.
     """
     n_classes = row_sums.shape[-1]
     return row_sums.clamp(max=0).sum(dim=-1) / samples * (1 + 1 / n_classes)
 
 
 def impact_and_offset(probe_row_sums: Tensor, batch_size: float, steps: int = 1) -> tuple[Tensor, Tensor]:
-    """Estimate impact and offset from probes of known label (Eqs. 19 and 20).
+    """Estimate impact ``[...]`` and offset ``[..., n]`` from probes of known label (Eqs. 19 and 20).
 
     Parameters
     ----------
@@ -84,13 +74,6 @@ def impact_and_offset(probe_row_sums: Tensor, batch_size: float, steps: int = 1)
     steps
         Local steps of the victim, gamma: the released code divides the impact by it, Eq. 19 as printed does not.
         The offset is not scaled.
-
-    Returns
-    -------
-    impact : Tensor
-        ``[...]``
-    offset : Tensor
-        ``[..., n]``
 
     Raises
     ------
@@ -116,12 +99,8 @@ def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop
 
     Parameters
     ----------
-    row_sums
-        Class gradients g, ``[..., n]``.
-    impact
-        Impact m of each update, ``[...]`` or a number.
-    offset
-        Offset s, ``[..., n]``, ``[n]`` or a number.
+    row_sums, impact, offset
+        Class gradients g ``[..., n]``, m ``[...]`` or a number, and s ``[..., n]``, ``[n]`` or a number.
     samples
         Number of labels to extract, ``|D|``.
     stop_at_samples
@@ -130,8 +109,8 @@ def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop
 
     Returns
     -------
-    Tensor
-        Counts ``[..., n]``, long; they sum to `samples`, or more as said above.
+    LongTensor
+        Counts ``[..., n]``; they sum to `samples`, or more as said above.
 
     Raises
     ------
@@ -239,24 +218,20 @@ def recover(
 
     Parameters
     ----------
-    update
-        One client's update; its head gradient is used and nothing else.
-    model
-        The model before the round. LLG only looks up which layer is the last.
+    update, model
+        One client's update, of which the head's gradient is used, and the model before the round.
     aux
         ``None`` is LLG (`from_gradients`); ``"zeros"``, ``"ones"`` or ``"random"`` dummy images make it LLG*
         (`from_dummies`); labelled images LLG+ (`from_auxiliary`).
-    runs
-        Probe batches per label.
-    seed
-        Seed of the probes.
+    runs, seed
+        Probe batches per label, and their seed.
     shape
         Shape of one dummy image, where the model does not tell it.
 
     Returns
     -------
-    Tensor
-        Counts ``[n]``, long; see `extract` for their sum.
+    LongTensor
+        Counts ``[n]``; see `extract` for their sum.
 
     Raises
     ------

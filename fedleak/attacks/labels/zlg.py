@@ -20,23 +20,14 @@ _NEEDS = {Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}
 
 
 def estimate(row_sums: Tensor, probabilities: Tensor, mass: Tensor | float, samples: int) -> Tensor:
-    """Estimate counts: ``n_i = K (p_i - grad_i / O)``, for any number of updates at once.
+    """Estimate counts ``[..., n]`` of sum K: ``n_i = K (p_i - grad_i / O)``, for any number of updates at once.
 
     Parameters
     ----------
     row_sums
         Row sums of the head's mean gradient over a step, ``[..., n]``.
-    probabilities
-        Expected softmax p of each class, ``[..., n]``.
-    mass
-        Expected sum O of the head's inputs.
-    samples
-        K.
-
-    Returns
-    -------
-    LongTensor
-        ``[..., n]``, with the sum K.
+    probabilities, mass
+        Expected softmax p of each class, ``[..., n]``, and expected sum O of the head's inputs.
 
     Raises
     ------
@@ -55,18 +46,14 @@ def recover(
 
     Parameters
     ----------
-    update
-        One client's update. With several local steps all parameters are needed: probabilities and mass are the mean
-        of those before and after the round.
-    model
-        The model before the round.
+    update, model
+        One client's update, and the model before the round. With several local steps all parameters are needed:
+        probabilities and mass are the mean of those before and after the round.
     aux
         ``None`` is ZLG, which sends N(0, 1) noise through the model; labelled images make it ZLG+, in which p_i is the
         mean probability of class i among its own images.
-    seed
-        Seed of the noise.
-    shape
-        Shape of one input, where the model does not tell it.
+    seed, shape
+        Seed of the noise; shape of one input, where the model does not tell it.
 
     Raises
     ------
