@@ -70,10 +70,10 @@ def layer_weights(
     norms
         The paper does not name batch norm: its parameters get their convolution's weight, or 1.
 
-    Returns
-    -------
-    LayerWeights
-        From an update and its model to a weight for every parameter; a `ValueError` if the model has no convolution.
+    Raises
+    ------
+    ValueError
+        When the rule is used, if the model has no convolution.
     """
 
     def weigh(update: Update, model: nn.Module) -> dict[str, float]:
@@ -101,12 +101,7 @@ def layer_weights(
 def one_batch_error(update: Update, model: nn.Module, x: Tensor, y: Tensor) -> float:
     """Return how far the update's mean gradient is from that of one large batch, relative to the latter (Eq. 4).
 
-    Parameters
-    ----------
-    update
-        Of FedAvg on these batches, from this model.
-    x, y
-        ``[steps, B, C, H, W]`` and ``[steps, B]``.
+    The update is FedAvg's, from this model, on the batches x ``[steps, B, C, H, W]`` and y ``[steps, B]``.
     """
     whole = fedavg(model, x.flatten(0, 1)[None], y.flatten()[None], lr=1.0).tensors
     gap = sum(((update.gradient(n) - g) ** 2).sum().double() for n, g in whole.items())
@@ -142,12 +137,9 @@ def invert_many(
 
     Parameters
     ----------
-    rounds
-        For every round (epoch) N updates, the n-th of each having samples in common.
-    models
-        The model before each round.
-    labels
-        For every round ``[N, samples]``.
+    rounds, models, labels
+        For every round (epoch) N updates, the n-th of each having samples in common, the model before it, and labels
+        ``[N, samples]``.
     index
         For every round, which of the dummy images each sample is; by default the same ones in all.
     gammas
@@ -240,19 +232,10 @@ def similarity(first: Tensor, second: Tensor, pooling: int = 2) -> Tensor:
 
 
 def greedy_pairs(errors: Tensor, allowed: Tensor | None = None) -> Tensor:
-    """Map one-to-one from the smallest error to the largest (Sec. IV-B, step 1).
+    """Map one-to-one from the smallest error ``[K, K]`` to the largest (Sec. IV-B, step 1).
 
-    Parameters
-    ----------
-    errors
-        ``[K, K]``.
-    allowed
-        Pairs that share a label, ``[K, K]``; by default all. What is left when no allowed pair is, is matched without.
-
-    Returns
-    -------
-    LongTensor
-        ``[K]``: for every image of the first epoch, its partner in the second.
+    Returned is the partner in the second epoch of every image of the first, ``[K]``. `allowed` are the pairs that share
+    a label, ``[K, K]``, by default all; what is left when no allowed pair is, is matched without.
 
     Raises
     ------

@@ -1,6 +1,7 @@
 """DLG, deep leakage from gradients (Zhu et al., NeurIPS 2019): images and labels by matching gradients."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -17,7 +18,12 @@ ITERATIONS = 100
 DLG = Descent("DLG", "l2", box=False, optimiser="lbfgs", lr=1.0, labels=True)
 DLG_ADAM = Descent("DLG-Adam", "l2", box=False, lr=0.1)
 """AGIC's baseline (Sec. V-A): Adam in place of L-BFGS, which fails on deep networks; the labels are given."""
-_NEEDS = {Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}
+_DLG = partial(
+    attack,
+    paper="zhu2019dlg",
+    needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL},
+    cost="minutes",
+)
 
 
 class Match(NamedTuple):
@@ -31,32 +37,16 @@ class Match(NamedTuple):
     """Squared L2 distance between the gradients; NaN or infinite iterates are never returned."""
 
 
-def match(
-    update: Update,
-    model: nn.Module,
-    *,
-    iterations: int = ITERATIONS,
-    seed: int = 0,
-    shape: tuple[int, ...] | None = None,
-    progress: bool = False,
-) -> Match:
+def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **options: Any) -> Match:
     """Find dummy images and labels whose gradient is closest to the update's (L-BFGS, learning rate 1).
 
     Parameters
     ----------
-    update
-        A client's update with the gradients of all layers. Of several local steps the mean gradient is
-        matched, with one dummy batch as large as all of them together.
-    model
-        The model before the round.
-    iterations
-        Outer steps.
-    seed
-        Seed of the N(0, 1) start.
-    shape
-        Shape of one image, where the model does not tell it.
-    progress
-        Show a progress bar.
+    update, model
+        A client's update with the gradients of all layers, and the model before the round. Of several local steps the
+        mean gradient is matched, with one dummy batch as large as all of them together.
+    iterations, **options
+        Outer steps; seed, shape and whatever else `fedleak.attacks.images.engine.invert` takes.
 
     Raises
     ------
@@ -65,36 +55,30 @@ def match(
     ValueError
         If a gradient is NaN or infinite or not of its parameter's shape, or `iterations` is below 1.
     """
-    found = invert([View([update], model)], DLG, iterations=iterations, seed=seed, shape=shape, progress=progress)
+    found = invert([View([update], model)], DLG, iterations=iterations, **options)
     assert found.label_logits is not None
     return Match(found.images[0], found.label_logits[0], found.values.item())
 
 
-@attack(
+@_DLG(
     "DLG",
     goal="images",
-    paper="zhu2019dlg",
     equation="Alg. 1",
-    needs=_NEEDS,
     summary="Dummy images and labels are optimised until their gradient equals the shared one.",
-    cost="minutes",
 )
-def reconstruct(updates: Update, model: nn.Module, **options: object) -> Tensor:
+def reconstruct(updates: Update, model: nn.Module, **options: Any) -> Tensor:
     """Reconstruct the images behind an update, ``[samples, C, H, W]`` in [0, 1]; options as for `match`."""
-    return match(updates, model, **options).images.clamp(0, 1)  # type: ignore[arg-type]
+    return match(updates, model, **options).images.clamp(0, 1)
 
 
-@attack(
+@_DLG(
     "DLG (labels)",
-    paper="zhu2019dlg",
     equation="Alg. 1",
-    needs=_NEEDS,
     summary="The labels that DLG's optimisation ends with.",
-    cost="minutes",
 )
-def recover(update: Update, model: nn.Module, **options: object) -> Tensor:
+def recover(update: Update, model: nn.Module, **options: Any) -> Tensor:
     """Recover label counts ``[n]`` that sum to ``update.samples``; options as for `match`."""
-    logits = match(update, model, **options).label_logits  # type: ignore[arg-type]
+    logits = match(update, model, **options).label_logits
     return logits.argmax(dim=1).bincount(minlength=logits.shape[1])
 
 
@@ -105,14 +89,11 @@ def adam(
     return invert_many(updates, model, labels, descent=DLG_ADAM, simulate=simulate, **options)
 
 
-@attack(
+@_DLG(
     "DLG-Adam",
     goal="images",
-    paper="zhu2019dlg",
     equation="Alg. 1; Adam as in AGIC, Sec. V-A",
-    needs=_NEEDS,
     summary="DLG with inferred labels and Adam, which gets further on deep networks.",
-    cost="minutes",
 )
 def reconstruct_adam(
     updates: Update, model: nn.Module, *, labels: Tensor | None = None, iterations: int = 1000, **options: Any

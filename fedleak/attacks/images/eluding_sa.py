@@ -44,10 +44,7 @@ def muted_model(model: nn.Module, layer: str | None = None) -> nn.Module:
 
 
 def target_update(aggregate: Update, model: nn.Module, samples: int) -> Update:
-    """Read the target's update off the sum: all of it but the head's bias, which the muted clients add to.
-
-    `samples` is the number of the target's samples.
-    """
+    """Read the target's update off the sum: all of it but the head's bias, which the muted clients add to."""
     last = head(model)
     if last.layer.bias is not None:
         aggregate = aggregate.without(last.bias)
@@ -73,10 +70,8 @@ def reconstruct(
 
     Parameters
     ----------
-    aggregate
-        The sum of the target's gradient and the muted clients'.
-    model
-        The normal model, which the target got.
+    aggregate, model
+        The sum of the target's gradient and the muted clients', and the normal model, which the target got.
     samples
         The target's batch size.
     iterations, seed
@@ -96,9 +91,8 @@ def reconstruct(
         bias = layer.bias.detach().clone()
         del layer._parameters["bias"]
         layer.register_buffer("bias", bias)
-    return dlg.match(target_update(aggregate, model, samples), frozen, iterations=iterations, seed=seed).images.clamp(
-        0, 1
-    )
+    found = dlg.match(target_update(aggregate, model, samples), frozen, iterations=iterations, seed=seed)
+    return found.images.clamp(0, 1)
 
 
 def clients_models(model: nn.Module, target: int, clients: int, layer: str | None = None) -> Sequence[nn.Module]:

@@ -21,12 +21,7 @@ ITERATIONS = 10_000
 def inferred(update: Update, model: nn.Module, rule: str = "GI") -> Tensor:
     """Return the labels ``[samples]`` that a label attack of the registry reads off the update, in ascending order.
 
-    Parameters
-    ----------
-    update, model
-        What the attack sees.
-    rule
-        Its name. GI, which the AGIC paper uses, never repeats a label; others do (LLG, LLG*, iLRG, …).
+    `rule` is its name. GI, which the AGIC paper uses, never repeats a label; others do (LLG, LLG*, iLRG, …).
 
     Raises
     ------
@@ -62,10 +57,8 @@ def invert_many(
 
     Parameters
     ----------
-    updates
-        N updates of the same kind, samples and steps.
-    model
-        The model before the round.
+    updates, model
+        N updates of the same kind, samples and steps, and the model before the round.
     labels
         ``[N, samples]``, of FedAvg step after step: a simulation has to be GIVEN which label belongs to which step.
     descent
@@ -100,15 +93,11 @@ def reconstruct(
 
     Parameters
     ----------
-    updates
-        One update, or several, each a reconstruction of its own.
-    model
-        The model before the round.
+    updates, model
+        One update, or several, each a reconstruction of its own, and the model before the round.
     labels
         ``[samples]`` or ``[N, samples]``; by default by GI's rule. Of FedAvg they have to be given, by step.
-    iterations
-        Of Adam.
-    **options
+    iterations, **options
         Of `invert_many`.
 
     Raises

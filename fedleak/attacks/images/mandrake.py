@@ -26,7 +26,7 @@ class Front(nn.Module):
     thresholds
         Increasing brightnesses ``[bins]``, the mean of the pixels in [0, 1].
     seed
-        Seed of the last layer's weights, the same for all clients.
+        Of the last layer's weights, the same for all clients.
     """
 
     def __init__(self, shape: tuple[int, int, int], client: int, clients: int, thresholds: Tensor, seed: int = 0):
@@ -101,10 +101,8 @@ def reconstruct(aggregate: Update, model: Fronted, *, client: int) -> Tensor:
 
     Parameters
     ----------
-    aggregate
-        Sum of the clients' gradients.
-    model
-        Any of the clients' models.
+    aggregate, model
+        Sum of the clients' gradients, and any of the clients' models.
     client
         Whose images to read, 0 … U - 1.
 
