@@ -1,25 +1,24 @@
-"""Federated algorithms with several local steps: real clients, and what updates are made of.
+"""Federated algorithms with several local steps: what clients and server do, and what updates are made of.
 
 Every scheme's update of one client in one round is ``delta = -lr * sum_tau rho(tau) * gradient(tau) + h``: a weighted
 sum of the steps' gradients and a term `h` that the server knows (RLU, Eq. 16 and Table 1). `Scheme.weights` is rho,
 `Scheme.history` is h.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
+from fedleak.federated.client import Client, State
 from fedleak.federated.update import Update
 
 Name = Literal["fedavg", "sgdm", "nag", "scaffold", "fedprox", "feddyn", "feddc"]
 SCHEMES: tuple[Name, ...] = get_args(Name)
 _MOMENTUM = ("sgdm", "nag")
 _REGULARISED = ("fedprox", "feddyn", "feddc")
-State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -85,14 +84,8 @@ class Scheme:
     def history(self, own: Sequence[Tensor], controls: Sequence[Tensor] = (), mean: Tensor | None = None) -> Tensor:
         """Return h of one parameter in the round that is being attacked (RLU, Table 1).
 
-        Parameters
-        ----------
-        own
-            The client's updates of that parameter in all earlier rounds.
-        controls
-            Scaffold: the server's control variates of all rounds, this one included.
-        mean
-            FedDC: the mean of all clients' updates in the last round.
+        `own` are the client's updates of that parameter in all earlier rounds; `controls`, for Scaffold, the server's
+        control variates of all rounds, this one included; `mean`, for FedDC, that of all clients' last updates.
 
         Raises
         ------
@@ -114,91 +107,6 @@ class Scheme:
                 raise ValueError("FedDC needs the mean of all clients' updates in the last round")
             past = past + (own[-1] - mean) / (self.lr * self.regularisation * self.steps)
         return -(1 - self.shrinkage**self.steps) * past
-
-
-def correction(scheme: Scheme, own: State, server: State, weight: Tensor, start: Tensor, name: str) -> Tensor:
-    """Return what a scheme adds to the gradient of parameter `name` in one local step."""
-    if scheme.name == "scaffold":
-        return server[name] - own[name]
-    if scheme.name in _REGULARISED:
-        return own[name] + scheme.regularisation * (weight - start)
-    return torch.zeros(())
-
-
-@dataclass
-class Client:
-    """One client: what it keeps from one round to the next.
-
-    ``state`` is, for each parameter: Scaffold's control variate; FedDyn's linear term, minus the gradient of the
-    last round's optimum; FedDC's regularised drift together with its correction. Nothing for the other schemes.
-    """
-
-    scheme: Scheme
-    state: State = field(default_factory=dict)
-    last: State = field(default_factory=dict)
-
-    def train(self, model: nn.Module, x: Tensor, y: Tensor, server: Mapping[str, Tensor]) -> Update:
-        """Train for a round from the global model, which is left as it was, and share the change of the weights.
-
-        Parameters
-        ----------
-        model
-            The global model; batch-norm layers are used in the mode they are in.
-        x, y
-            Local batches: images ``[steps, B, C, H, W]``, labels ``[steps, B]``.
-        server
-            What the server sends besides the model: Scaffold's control variate, FedDC's mean update.
-
-        Raises
-        ------
-        ValueError
-            For shapes that do not fit, another number of steps than the scheme's, or labels outside the model's.
-        """
-        scheme = self.scheme
-        if x.dim() < 3 or y.dim() != 2 or x.shape[:2] != y.shape or y.numel() == 0 or len(y) != scheme.steps:
-            raise ValueError(
-                f"expected x [{scheme.steps}, B, ...] and y [{scheme.steps}, B], not empty; "
-                f"got {tuple(x.shape)} and {tuple(y.shape)}"
-            )
-        start = {k: p.detach() for k, p in model.named_parameters()}
-        zeros = {k: torch.zeros_like(p) for k, p in start.items()}
-        sent = {**zeros, **server}
-        self.state = self.state or zeros
-        own = self.linear_term(sent)
-        buffers = {k: b.clone() for k, b in model.named_buffers()}
-        weights = {k: p.clone().requires_grad_() for k, p in start.items()}
-        optimiser = scheme.optimiser(weights.values())
-        for images, labels in zip(x, y, strict=True):
-            logits = functional_call(model, (weights, buffers), (images,))
-            if int(labels.max()) >= logits.shape[1] or int(labels.min()) < 0:
-                raise ValueError(
-                    f"labels lie in 0..{logits.shape[1] - 1}, got {int(labels.min())}..{int(labels.max())}"
-                )
-            loss = nn.functional.cross_entropy(logits, labels)
-            gradients = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
-            for (k, weight), gradient in zip(weights.items(), gradients, strict=True):
-                weight.grad = gradient + correction(scheme, own, sent, weight.detach(), start[k], k)
-            optimiser.step()
-        delta = {k: w.detach() - start[k] for k, w in weights.items()}
-        self.remember(delta, sent)
-        return Update(delta, "delta", y.numel(), scheme.steps, scheme.lr)
-
-    def linear_term(self, sent: Mapping[str, Tensor]) -> State:
-        """Return what is added to every gradient of this round, whatever the weights are."""
-        if self.scheme.name != "feddc" or not self.last:
-            return self.state
-        horizon = self.scheme.lr * self.scheme.steps
-        return {k: s + (self.last[k] - sent[k]) / horizon for k, s in self.state.items()}
-
-    def remember(self, delta: State, sent: Mapping[str, Tensor]) -> None:
-        """Take this round's update into what is kept for the next."""
-        scheme = self.scheme
-        if scheme.name == "scaffold":
-            horizon = scheme.lr * scheme.steps
-            self.state = {k: c - sent[k] - delta[k] / horizon for k, c in self.state.items()}
-        elif scheme.name in ("feddyn", "feddc"):
-            self.state = {k: s + scheme.regularisation * delta[k] for k, s in self.state.items()}
-        self.last = delta
 
 
 @dataclass
@@ -231,15 +139,8 @@ class Server:
     def round(self, x: Sequence[Tensor], y: Sequence[Tensor]) -> list[Update]:
         """Let every client train on its batches and move the model by their mean, as the scheme has it.
 
-        Parameters
-        ----------
-        x, y
-            A client's batches each: ``[steps, B, C, H, W]`` and ``[steps, B]``.
-
-        Returns
-        -------
-        list of Update
-            The clients' updates of this round, from the model as it was before.
+        Batches are ``[steps, B, C, H, W]`` and ``[steps, B]`` a client. Returned are the clients' updates of this
+        round, from the model as it was before.
 
         Raises
         ------
