@@ -47,10 +47,8 @@ class Protection:
     ----------
     name, make
         Unique name, and how one is made; see `Maker`.
-    strengths
-        What the arena measures.
-    remedies
-        Strengths that an audit puts on top of what there is; by default `strengths`, none if empty.
+    strengths, remedies
+        What the arena measures, and what an audit puts on top of what there is; by default the same, none if empty.
     relative
         Whether `remedies` are multiples of the size (root mean square) of the update's own entries.
     says
@@ -106,14 +104,7 @@ def _positive(**values: float) -> None:
 
 @dataclass
 class PureNoise:
-    """Add N(0, sigma^2) to every entry (LLG, Sec. 6.5.1, "pure noise").
-
-    Parameters
-    ----------
-    sigma
-        Standard deviation, positive.
-    seed
-        Seed of the noise; every call draws new noise.
+    """Add N(0, sigma^2) to every entry, new noise in every call (LLG, Sec. 6.5.1, "pure noise").
 
     Raises
     ------
@@ -176,14 +167,9 @@ class Sparsification:
     Parameters
     ----------
     discard
-        Share of the entries that are not sent in a round (LLG's compression ratio theta), in [0, 1).
+        Share of the entries that are not sent in a round (LLG's compression ratio theta), in [0, 1), or a `ValueError`.
     clients
-        Number of clients whose rest is remembered.
-
-    Raises
-    ------
-    ValueError
-        If `discard` is outside that range, or there is no client.
+        Number of clients whose rest is remembered, at least 1.
     """
 
     discard: float
@@ -269,10 +255,8 @@ def privacy_budget(
     ----------
     noise_multiplier
         Standard deviation of the noise on the sum over the sensitivity of one client.
-    sample_rate
-        Share of the clients in a round, in (0, 1].
-    rounds
-        Number of rounds.
+    sample_rate, rounds
+        Share of the clients in a round, in (0, 1], and number of rounds.
     delta
         Target delta.
     classic

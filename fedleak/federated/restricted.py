@@ -39,21 +39,11 @@ def _there(names: Collection[str], updates: Mapping[str, Tensor]) -> None:
 class Withhold:
     """Do not send some parameters: what the server has in the clear when they are encrypted, or stay with the client.
 
-    Parameters
-    ----------
-    names
-        Parameters that are not sent; say, `last_layers` of the model.
-
-    Raises
-    ------
-    WithheldParameter
-        When called, if one of them is not there in the first place.
+    `names` are the parameters; say, `last_layers` of the model. If one of them is not there in the first place, a call
+    raises `WithheldParameter`.
     """
 
     names: Collection[str]
-
-    def __post_init__(self) -> None:
-        self.names = tuple(sorted(set(self.names)))
 
     def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
         """Return the updates without these parameters."""
@@ -78,15 +68,9 @@ class FedVF:
     ----------
     names
         Parameters of the classifier layers.
-    every
-        The round in which the classifier is sent, and every multiple of it; at least 1.
-    clients
-        Number of clients whose sums are remembered.
-
-    Raises
-    ------
-    ValueError
-        If `every` or `clients` is below 1.
+    every, clients
+        The round in which the classifier is sent, and every multiple of it; how many clients' sums are remembered. Both
+        are at least 1, or a `ValueError`.
     """
 
     names: Collection[str]
@@ -131,14 +115,9 @@ def partially_encrypted(
 
     Returns
     -------
-    clear : list of Update
-        What the server sees of each client.
-    aggregate : Update
-        The sum of the encrypted parameters, as the masked aggregation gives it: nothing else of them is seen.
+    clear, aggregate : list of Update, Update
+        What the server sees of each client; the sum of the encrypted parameters, of which nothing else is seen.
     """
-    clear = []
-    for update in updates:
-        _there(names, update.tensors)
-        clear.append(update.without(*names))
+    clear = [update.without(*names) for update in updates]
     hidden = [u.replace({name: u.tensors[name] for name in names}) for u in updates]
     return clear, secure_sum(hidden, encoding or FixedPoint(bits=32, bound=1.0))[0]

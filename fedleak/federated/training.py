@@ -16,12 +16,10 @@ def stacked_updates(model: nn.Module, x: Tensor, y: Tensor, lr: float, chunk: in
 
     Parameters
     ----------
-    model
-        The global model, without batch norm in training mode.
+    model, lr
+        The global model, without batch norm in training mode, and the learning rate of the local steps.
     x, y
         The clients' batches: images ``[K, steps, B, C, H, W]``, labels ``[K, steps, B]``.
-    lr
-        Learning rate of the local steps.
     chunk
         Clients computed at a time, all by default.
 
@@ -69,10 +67,8 @@ class Federation:
     ----------
     model
         The global model; trained in place.
-    images
-        The pool that the users' samples come from.
-    users
-        Which samples are whose, ``[users, samples]``.
+    images, users
+        The pool that the users' samples come from, and which of them are whose, ``[users, samples]``.
     generator
         Chooses the users and batches of each round.
     """
