@@ -1,7 +1,5 @@
 """GDBR's networks, which end in fully connected layers or in a convolution in the place of the pooling (Sec. V-A)."""
 
-import itertools
-
 import torch
 from torch import nn
 from torchvision import models as vision
@@ -9,20 +7,6 @@ from torchvision import models as vision
 from fedleak.models.chains import chain
 from fedleak.models.deep import resnet
 from fedleak.models.heads import head
-
-MLP_WIDTHS = (2048, 1024, 512, 256, 128, 64)
-
-
-class MLP6(nn.Sequential):
-    """Six hidden fully connected layers of 2048, 1024, 512, 256, 128 and 64 units with ReLUs, and the outputs."""
-
-    def __init__(self, shape: tuple[int, int, int], n_classes: int, widths: tuple[int, ...] = MLP_WIDTHS):
-        channels, height, width = shape
-        layers: list[nn.Module] = [nn.Flatten()]
-        sizes = (channels * height * width, *widths)
-        for below, above in itertools.pairwise(sizes):
-            layers += [nn.Linear(below, above), nn.ReLU()]
-        super().__init__(*layers, nn.Linear(sizes[-1], n_classes))
 
 
 class AlexNet(nn.Sequential):

@@ -1,4 +1,4 @@
-"""The deeper networks, from torchvision, with the stems that small images need, and FCN-3."""
+"""The deeper networks, from torchvision, with the stems that small images need."""
 
 import itertools
 
@@ -8,21 +8,6 @@ from torchvision import models as vision
 
 SMALL = 64
 """Up to this side, images get the small stems."""
-
-
-class FCN3(nn.Sequential):
-    """Three fully connected layers with ReLUs (LIA-SA, Sec. V-A, which gives no widths): 512 - 512 - n."""
-
-    def __init__(self, shape: tuple[int, int, int], n_classes: int, width: int = 512):
-        channels, height, side = shape
-        super().__init__(
-            nn.Flatten(),
-            nn.Linear(channels * height * side, width),
-            nn.ReLU(),
-            nn.Linear(width, width),
-            nn.ReLU(),
-            nn.Linear(width, n_classes),
-        )
 
 
 def vgg_bn(name: str, shape: tuple[int, int, int], n_classes: int) -> nn.Module:
@@ -42,9 +27,7 @@ def vgg_bn(name: str, shape: tuple[int, int, int], n_classes: int) -> nn.Module:
         model.features[0] = _convolution(nn.Conv2d(shape[0], 64, 3, padding=1))
     if max(shape[1:]) <= SMALL:
         model.avgpool = nn.AdaptiveAvgPool2d(1)
-        model.classifier[0] = nn.Linear(512, 4096)
-        nn.init.normal_(model.classifier[0].weight, 0, 0.01)
-        nn.init.zeros_(model.classifier[0].bias)
+        model.classifier[0] = _linear(512, 4096)
     return model
 
 
@@ -65,10 +48,16 @@ def vgg(shape: tuple[int, int, int], n_classes: int, width: float = 1.0) -> nn.M
     model.avgpool = nn.AdaptiveAvgPool2d(1)
     sizes = (round(width * 512), round(width * 4096), round(width * 4096), n_classes)
     for place, (fan_in, fan_out) in zip((0, 3, 6), itertools.pairwise(sizes), strict=True):
-        model.classifier[place] = nn.Linear(fan_in, fan_out)
-        nn.init.normal_(model.classifier[place].weight, 0, 0.01)
-        nn.init.zeros_(model.classifier[place].bias)
+        model.classifier[place] = _linear(fan_in, fan_out)
     return model
+
+
+def _linear(fan_in: int, fan_out: int) -> nn.Linear:
+    """Make a layer of a classifier as torchvision does."""
+    layer = nn.Linear(fan_in, fan_out)
+    nn.init.normal_(layer.weight, 0, 0.01)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedleak.models import batch_dependent
 from fedleak.models.chains import Link
+from fedleak.models.made_up import forward, watched
 
 Projection = Literal["paper", "one vector", "whitened"]
 _RIDGES = torch.logspace(-12, 0, 25, dtype=torch.float64)
@@ -105,26 +106,20 @@ def observe(model: nn.Module, links: Sequence[Link], images: Tensor, chunk: int 
     total: dict[str, Tensor] = {}
     active: dict[str, Tensor] = {}
 
-    def keep(link: Link, first: bool, args: tuple[Tensor, ...], output: Tensor) -> None:
-        flat = output.flatten(1).double()
-        mask = flat > 0 if link.relu else torch.ones_like(flat, dtype=torch.bool)
-        active[link.name] = active.get(link.name, 0) + mask.sum(0)
-        if first:
-            inputs.append(link.vectors(args[0]).double())
-            product = flat if link.layer.bias is None else flat - link.layer.bias.double()
-            total[link.name] = total.get(link.name, 0) + (product * mask).sum(0)
+    below = {link.name: link for link in links[:-1]}
 
-    handles = [
-        link.layer.register_forward_hook(lambda _, args, y, i=i, link=link: keep(link, i == 0, args, y))
-        for i, link in enumerate(links[:-1])
-    ]
-    buffers = {name: b.clone() for name, b in model.named_buffers()}
-    try:
+    def keep(name: str, x: Tensor, output: Tensor) -> None:
+        link, flat = below[name], output.flatten(1).double()
+        mask = flat > 0 if link.relu else torch.ones_like(flat, dtype=torch.bool)
+        active[name] = active.get(name, 0) + mask.sum(0)
+        if link is links[0]:
+            inputs.append(link.vectors(x).double())
+            product = flat if link.layer.bias is None else flat - link.layer.bias.double()
+            total[name] = total.get(name, 0) + (product * mask).sum(0)
+
+    with watched({name: link.layer for name, link in below.items()}, keep):
         pieces = [images] if batch_dependent(model) else images.split(chunk)
-        logits = torch.cat([torch.func.functional_call(model, buffers, (piece,)).double() for piece in pieces])
-    finally:
-        for handle in handles:
-            handle.remove()
+        logits = torch.cat([forward(model, piece).double() for piece in pieces])
     count = len(images)
     found = Features(
         inputs=torch.cat(inputs),

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedleak.models import HeadPass, head, known_tokens
+from fedleak.models.made_up import watched
 
 Recipe = Literal["literal", "log", "vector"]
 CHUNK = 20
@@ -163,11 +164,8 @@ def _chunk(models: Sequence[nn.Module], images: Tensor) -> tuple[Tensor, Tensor]
 
     def one(own: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         seen: list[Tensor] = []
-        handle = head(first).layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-        try:
+        with watched({"head": head(first).layer}, lambda _, inputs, __: seen.append(inputs)):
             logits = functional_call(first, {**shared, **own}, (images,))
-        finally:
-            handle.remove()
         return seen[0], logits
 
     with torch.no_grad():
