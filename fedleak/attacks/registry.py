@@ -73,34 +73,6 @@ _OF_DATA = {"aux", "prior"}
 class Attack:
     """One attack, its source, what its adversary must have, and what it makes use of.
 
-    Parameters
-    ----------
-    name
-        Unique name, as the papers write it.
-    goal
-        What it recovers.
-    needs
-        What the adversary must have.
-    summary
-        One sentence on how it works.
-    run
-        The function: ``run(update, model, **options)``.
-    paper, equation
-        Citation key of the paper, and the place in it; "" for an attack that no paper describes.
-    takes
-        Which of `INPUTS` it takes where there are some. An attack that needs auxiliary data takes ``"aux"`` anyway.
-    cost
-        Whether a recovery takes seconds or minutes: those that take minutes are not run on update after update.
-    sees
-        Whether it works on one client's update or needs only the aggregate.
-    server
-        Whether the server keeps to the protocol.
-    sends
-        Of a malicious server: ``sends(model, clients, seed)`` returns the models that it sends, one a client; what
-        comes back is read with these models.
-    apart
-        Why it cannot be run beside others on their updates; "" if it can.
-
     Raises
     ------
     ValueError
@@ -108,18 +80,31 @@ class Attack:
     """
 
     name: str
+    """Unique, as the papers write it."""
     goal: Literal["labels", "images"]
     needs: frozenset[Need]
+    """What the adversary must have."""
     summary: str
+    """One sentence on how it works."""
     run: Callable[..., Any]
+    """The function: ``run(update, model, **options)``."""
     paper: str = ""
+    """Citation key of the paper; "" for an attack that no paper describes."""
     equation: str = ""
+    """The place in it."""
     takes: Iterable[str] = ()
+    """Which of `INPUTS` it takes where there are some. An attack that needs auxiliary data takes ``"aux"`` anyway."""
     cost: Literal["seconds", "minutes"] = "seconds"
+    """Whether a recovery takes seconds or minutes: those that take minutes are not run on update after update."""
     sees: Literal["one update", "aggregate"] = "one update"
+    """Whether it works on one client's update or needs only the aggregate."""
     server: Literal["passive", "malicious"] = "passive"
+    """Whether the server keeps to the protocol."""
     sends: Callable[[nn.Module, int, int], list[nn.Module]] | None = None
+    """Of a malicious server: ``sends(model, clients, seed)`` returns the models that it sends, one a client; what
+    comes back is read with these models."""
     apart: str = ""
+    """Why it cannot be run beside others on their updates; "" if it can."""
 
     def __post_init__(self) -> None:
         takes = frozenset(self.takes) | ({"aux"} if Need.AUXILIARY_DATA in self.needs else set())

@@ -25,20 +25,6 @@ _REGULARISED = ("fedprox", "feddyn", "feddc")
 class Scheme:
     """What clients and server agree on for a training run.
 
-    Parameters
-    ----------
-    name
-        ``"fedavg"``, ``"sgdm"`` (momentum), ``"nag"`` (Nesterov's, as `torch.optim.SGD` has it), ``"scaffold"``
-        (option II of its paper), ``"fedprox"``, ``"feddyn"`` or ``"feddc"``.
-    lr
-        Learning rate of the local steps.
-    steps
-        Local steps m of a round, a batch each.
-    momentum
-        Momentum in [0, 1), for ``"sgdm"`` and ``"nag"`` alone.
-    regularisation
-        Weight of the quadratic term, half of it times the squared distance; for the last three alone.
-
     Raises
     ------
     ValueError
@@ -46,10 +32,16 @@ class Scheme:
     """
 
     name: Name
+    """``"fedavg"``, ``"sgdm"`` (momentum), ``"nag"`` (Nesterov's, as `torch.optim.SGD` has it), ``"scaffold"``
+    (option II of its paper), ``"fedprox"``, ``"feddyn"`` or ``"feddc"``."""
     lr: float
+    """Learning rate of the local steps."""
     steps: int
+    """Local steps m of a round, a batch each."""
     momentum: float = 0.0
+    """Momentum in [0, 1), for ``"sgdm"`` and ``"nag"`` alone."""
     regularisation: float = 0.0
+    """Weight of the quadratic term, half of it times the squared distance; for the last three alone."""
 
     def __post_init__(self) -> None:
         if self.name not in SCHEMES:
@@ -111,21 +103,14 @@ class Scheme:
 
 @dataclass
 class Server:
-    """The server: the global model, what it sends along, and the record that an honest-but-curious one keeps.
-
-    Parameters
-    ----------
-    model
-        The global model, trained in place.
-    scheme
-        The scheme of all clients.
-    clients
-        How many there are; all of them take part in every round.
-    """
+    """The server: the global model, what it sends along, and the record that an honest-but-curious one keeps."""
 
     model: nn.Module
+    """The global model, trained in place."""
     scheme: Scheme
+    """The scheme of all clients."""
     clients: int
+    """How many there are; all of them take part in every round."""
     sent: State = field(default_factory=dict)
     correction: State = field(default_factory=dict)
 

@@ -41,29 +41,20 @@ Maker = Callable[[float, nn.Module, int, int], Defence]
 
 @dataclass(frozen=True)
 class Protection:
-    """A kind of defence, and the strengths that it is measured at.
-
-    Parameters
-    ----------
-    name, make
-        Unique name, and how one is made; see `Maker`.
-    strengths, remedies
-        What the arena measures, and what an audit puts on top of what there is; by default the same, none if empty.
-    relative
-        Whether `remedies` are multiples of the size (root mean square) of the update's own entries.
-    says
-        Writes a remedy's strength in words; by default name and number.
-    changes_training
-        Whether the server learns from something else than without it, which may cost accuracy.
-    """
+    """A kind of defence, and the strengths that it is measured at."""
 
     name: str
     make: Maker
     strengths: tuple[float, ...] = (0.0,)
+    """What the arena measures."""
     remedies: tuple[float, ...] | None = None
+    """What an audit puts on top of what there is; by default `strengths`, none if empty."""
     relative: bool = False
+    """Whether `remedies` are multiples of the size (root mean square) of the update's own entries."""
     says: Callable[[float], str] | None = None
+    """Writes a remedy's strength in words; by default name and number."""
     changes_training: bool = True
+    """Whether the server learns from something else than without it, which may cost accuracy."""
 
     @property
     def audited(self) -> tuple[float, ...]:
@@ -163,17 +154,12 @@ class Sparsification:
     """Gradient compression with memory (Lin et al., ICLR 2018): what is not sent now is added to later rounds.
 
     Each client sends the largest magnitudes of each tensor, at least one.
-
-    Parameters
-    ----------
-    discard
-        Share of the entries that are not sent in a round (LLG's compression ratio theta), in [0, 1), or a `ValueError`.
-    clients
-        Number of clients whose rest is remembered, at least 1.
     """
 
     discard: float
+    """Share of the entries that are not sent in a round (LLG's compression ratio theta), in [0, 1)."""
     clients: int = field(default=1, repr=False)
+    """Number of clients whose rest is remembered, at least 1."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.discard < 1:

@@ -63,19 +63,14 @@ class FedVF:
 
     The classifier's updates add up at the client, and the sum is sent in every `every`-th round; all other layers are
     sent in every round. The server's classifier is then not the one that the client's gradients were computed with.
-
-    Parameters
-    ----------
-    names
-        Parameters of the classifier layers.
-    every, clients
-        The round in which the classifier is sent, and every multiple of it; how many clients' sums are remembered. Both
-        are at least 1, or a `ValueError`.
     """
 
     names: Collection[str]
+    """Parameters of the classifier layers."""
     every: int
+    """The round in which the classifier is sent, and every multiple of it; at least 1."""
     clients: int = field(default=1, repr=False)
+    """How many clients' sums are remembered; at least 1."""
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.clients < 1:

@@ -61,22 +61,15 @@ def stacked_updates(model: nn.Module, x: Tensor, y: Tensor, lr: float, chunk: in
 
 @dataclass
 class Federation:
-    """A global model and its users, each with a fixed set of samples.
-
-    Parameters
-    ----------
-    model
-        The global model; trained in place.
-    images, users
-        The pool that the users' samples come from, and which of them are whose, ``[users, samples]``.
-    generator
-        Chooses the users and batches of each round.
-    """
+    """A global model and its users, each with a fixed set of samples."""
 
     model: nn.Module
+    """The global model; trained in place."""
     images: Images
     users: Tensor
+    """Which of the images are whose, ``[users, samples]``."""
     generator: Generator
+    """Chooses the users and batches of each round."""
 
     @classmethod
     def of(

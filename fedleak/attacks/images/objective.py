@@ -67,23 +67,6 @@ def _combined(found: Tensor, b: Tensor, target: Tensor, a: Tensor) -> Tensor:
 class View:
     """One round as N independent attacks see it: an update each, the same model, and which dummies went into it.
 
-    Parameters
-    ----------
-    updates
-        N updates of the same kind, samples, steps and learning rate.
-    model
-        The model before the round, in the mode that the clients used.
-    labels
-        Label of every sample, ``[N, samples]``; of several steps, step after step. None if they are optimised.
-    index
-        Position of every sample among the dummy images, ``[samples]``; by default all of them, in order.
-    epoch_weight
-        gamma of AGIC's Eq. 5.
-    layer_weights
-        alpha of Eq. 6, by default 1 for every layer.
-    simulate
-        Follow the client's local steps (InvG) instead of taking all samples as one batch (AGIC's Eq. 4).
-
     Raises
     ------
     ValueError
@@ -94,12 +77,19 @@ class View:
     """
 
     updates: Sequence[Update]
+    """N updates of the same kind, samples, steps and learning rate."""
     model: nn.Module
+    """The model before the round, in the mode that the clients used."""
     labels: Tensor | None = None
+    """Label of every sample, ``[N, samples]``; of several steps, step after step. None if they are optimised."""
     index: Sequence[int] | None = None
+    """Position of every sample among the dummy images, ``[samples]``; by default all of them, in order."""
     epoch_weight: float = 1.0
+    """gamma of AGIC's Eq. 5."""
     layer_weights: LayerWeights | None = None
+    """alpha of Eq. 6, by default 1 for every layer."""
     simulate: bool = False
+    """Follow the client's local steps (InvG) instead of taking all samples as one batch (AGIC's Eq. 4)."""
 
     def __post_init__(self) -> None:
         first = self.updates[0]

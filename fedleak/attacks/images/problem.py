@@ -13,37 +13,25 @@ from fedleak.models import head
 
 @dataclass(frozen=True)
 class Descent:
-    """How an attack descends.
-
-    Parameters
-    ----------
-    distance
-        ``"l2"`` (squared) or ``"cosine"``.
-    total_variation
-        Weight of ``mean |dx| + mean |dy|`` of the normalised images.
-    box
-        Keep pixels in [0, 1] after every step.
-    optimiser
-        ``"adam"`` or ``"lbfgs"``.
-    lr
-        Learning rate, in units of normalised pixels.
-    signed
-        Take the sign of the images' gradient.
-    decay
-        Shares of the iterations after which the learning rate falls to a tenth.
-    labels
-        Whether the labels are optimised with the images.
-    """
+    """How an attack descends."""
 
     name: str
     distance: Distance
+    """``"l2"`` (squared) or ``"cosine"``."""
     total_variation: float = 0.0
+    """Weight of ``mean |dx| + mean |dy|`` of the normalised images."""
     box: bool = True
+    """Keep pixels in [0, 1] after every step."""
     optimiser: Literal["adam", "lbfgs"] = "adam"
+    """``"adam"`` or ``"lbfgs"``."""
     lr: float = 0.1
+    """Learning rate, in units of normalised pixels."""
     signed: bool = False
+    """Take the sign of the images' gradient."""
     decay: tuple[float, ...] = ()
+    """Shares of the iterations after which the learning rate falls to a tenth."""
     labels: bool = False
+    """Whether the labels are optimised with the images."""
 
 
 @dataclass

@@ -18,24 +18,16 @@ _RIDGES = torch.logspace(-12, 0, 25, dtype=torch.float64)
 
 @dataclass(frozen=True)
 class Features:
-    """What auxiliary images tell of the chain (GDBR's Assumptions 1 and 2).
-
-    Parameters
-    ----------
-    inputs
-        Inputs of the chain's first layer, ``[N, m]``.
-    outputs
-        Mean output of its units, ``[k]``: of ``Wx`` where the unit is active, else 0, the paper's mean feature.
-    rates
-        Share of the images for which a unit is active, one tensor for each layer but the last.
-    probabilities
-        Mean softmax of the outputs, ``[n]``.
-    """
+    """What auxiliary images tell of the chain (GDBR's Assumptions 1 and 2)."""
 
     inputs: Tensor
+    """Inputs of the chain's first layer, ``[N, m]``."""
     outputs: Tensor
+    """Mean output of its units, ``[k]``: of ``Wx`` where the unit is active, else 0, the paper's mean feature."""
     rates: tuple[Tensor, ...]
+    """Share of the images for which a unit is active, one tensor for each layer but the last."""
     probabilities: Tensor
+    """Mean softmax of the outputs, ``[n]``."""
 
     @cached_property
     def constant_direction(self) -> Tensor:
@@ -82,18 +74,10 @@ class Features:
 
 @torch.no_grad()
 def observe(model: nn.Module, links: Sequence[Link], images: Tensor, chunk: int = 1024) -> Features:
-    """Run images through the model once and keep what the bridge needs; running statistics are left as they were.
+    """Run images ``[N, C, H, W]`` through the model once and keep what the bridge needs; running statistics stay.
 
-    Parameters
-    ----------
-    model
-        The model, in the mode that the client uses.
-    links
-        The chain from the layer whose gradient is used to the model's last.
-    images
-        ``[N, C, H, W]``, as the model takes them.
-    chunk
-        Images per pass, but all at once where a sample's output depends on its batch.
+    `links` are the chain from the layer whose gradient is used to the model's last. `chunk` images are run at a time,
+    but all at once where a sample's output depends on its batch.
 
     Raises
     ------
@@ -142,12 +126,7 @@ class Crossing(NamedTuple):
 
 
 def crossing(links: Sequence[Link]) -> Crossing:
-    """Factorise the layers above the first once, for any number of recoveries: the paper's way, all units active.
-
-    Parameters
-    ----------
-    links
-        The chain from the layer whose gradient is used to the model's last.
+    """Factorise the layers of a chain above the first, for any number of recoveries: the paper's way, all units active.
 
     Raises
     ------
@@ -169,14 +148,7 @@ def masked_crossing(links: Sequence[Link], rates: Sequence[Tensor]) -> Crossing:
 
     The logits' gradient reaches a unit through the units above it, each open for a share q of the samples:
     ``grad a = W_2^T Q_2 W_3^T Q_3 … W_L^T grad z``. The equation of a unit weighs as much as its own rate: of a dead
-    one nothing is known.
-
-    Parameters
-    ----------
-    links
-        The chain from the layer whose gradient is used to the model's last.
-    rates
-        Share of active samples of every unit, for each layer but the last.
+    one nothing is known. `rates` are the shares of active samples, a tensor for each layer of the chain but the last.
 
     Raises
     ------

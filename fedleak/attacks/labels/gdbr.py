@@ -6,7 +6,7 @@ the logits (Eqs. 18 and 19), and the mean softmax of auxiliary images to the cou
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,43 +24,27 @@ DUMMIES = 1000
 """Dummy images where there are no auxiliary ones: as many as the paper's auxiliary images."""
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """Label counts and how they came about.
-
-    Parameters
-    ----------
-    counts
-        ``[n]``, not negative, with the sum of the update's samples.
-    estimates
-        The same before rounding, ``[n]`` (Eq. 21).
-    layer
-        The layer whose gradient was used.
-    deficient
-        Layers without full row rank: the pseudo-inverse stands for Eq. 9, and gives the smallest of many solutions.
-    zero_features
-        Units that are never active for the auxiliary images.
-    """
+class Recovery(NamedTuple):
+    """Label counts and how they came about."""
 
     counts: Tensor
+    """``[n]``, not negative, with the sum of the update's samples."""
     estimates: Tensor
+    """The same before rounding, ``[n]`` (Eq. 21)."""
     layer: str
+    """The layer whose gradient was used."""
     deficient: tuple[str, ...]
+    """Layers without full row rank: the pseudo-inverse stands for Eq. 9, and gives the smallest of many solutions."""
     zero_features: int
+    """Units that are never active for the auxiliary images."""
 
 
 @dataclass
 class Bridge:
-    """The bridge of one model from one layer, factorised once.
+    """The bridge of one model, in the mode that the client uses, factorised once.
 
-    Parameters
-    ----------
-    model
-        The model, in the mode that the client uses.
-    layer
-        Name of the layer whose gradient is used; "" is the one below the last.
-    shape
-        Shape of one image, where the model does not say.
+    It starts at the layer of this name, of which the gradient is used, "" being the one below the last. `shape` is that
+    of one image, where the model does not say.
 
     Raises
     ------
@@ -120,16 +104,7 @@ class Bridge:
         return rows @ features.vector(projection) / features.rates[0].where(features.rates[0] > 0, 1)
 
     def recover(self, update: Update, features: Features, projection: Projection = "paper") -> Recovery:
-        """Recover the counts of one update.
-
-        Parameters
-        ----------
-        update
-            A gradient of the layer's weights, and whatever else.
-        features
-            What `observe` returned.
-        projection
-            How the first step reads the gradient; see `first_step`.
+        """Recover the counts of an update with the layer's gradient, read by a projection; see `first_step`.
 
         Raises
         ------
@@ -166,10 +141,8 @@ def recover_with_facts(
 
     Parameters
     ----------
-    update
-        Must share the gradient of one layer of the chain below the last.
-    model
-        The global model, in the mode that the client uses.
+    update, model
+        It must share the gradient of one layer of the chain below the last. The model is in the client's mode.
     aux
         Auxiliary images, or dummy images drawn from N(0, 1) where there are none (Sec. V-D 3).
     layer
