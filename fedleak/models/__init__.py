@@ -92,12 +92,10 @@ def build(
         ``"…-imagenet"`` keep ImageNet's stem whatever the size of the images, ``"vgg16"`` is without batch norm and
         ``"vgg16-quarter"`` has a quarter of its channels (`fedleak.models.deep`); GDBR's ``"alexnet"``, ``"vgg11"`` and
         ``"resnet18-conv"`` (`fedleak.models.bridged`).
-    shape
-        Image shape ``(C, H, W)``.
-    n_classes
-        Number of outputs.
+    shape, n_classes
+        Image shape ``(C, H, W)``, and number of outputs.
     seed
-        Seed of the initialisation. The global random state is left as it was.
+        Of the initialisation. The global random state is left as it was.
     init
         ``"default"`` (PyTorch's), ``"uniform"`` (every parameter from U(-0.5, 0.5)) or ``"positive"`` (GDBR's, see
         `positive_`); by default the one that the paper's released code uses: uniform for the CNN, else PyTorch's.

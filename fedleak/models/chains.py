@@ -43,13 +43,7 @@ class Chain(NamedTuple):
     end: str
 
     def start(self, name: str) -> int:
-        """Return where the layer of this name stands.
-
-        Raises
-        ------
-        ValueError
-            If it is not part of the chain; the message says what breaks the chain.
-        """
+        """Return where the layer of this name stands; a `ValueError` says what breaks the chain before it."""
         names = [link.name for link in self.links]
         if name not in names:
             raise ValueError(
@@ -61,20 +55,9 @@ class Chain(NamedTuple):
 def chain(model: nn.Module, shape: tuple[int, ...] | None = None) -> Chain:
     """Find the chain (Linear | Conv with 1 x 1 output) - ReLU - Linear - … - Linear that a model ends with.
 
-    The layers are read off the autograd graph of one forward pass, so that it does not matter how the model is
-    written: modules or functions, any names. Reshaping is ignored; anything else ends the chain.
-
-    Parameters
-    ----------
-    model
-        Any classifier; its parameters, statistics and mode are left as they are.
-    shape
-        Shape of one input, where `input_shape` cannot tell.
-
-    Returns
-    -------
-    Chain
-        At least the last layer.
+    The layers, one at least, are read off the autograd graph of one forward pass, so that it does not matter how the
+    model is written: modules or functions, any names. Reshaping is ignored; anything else ends the chain. `shape` is
+    that of one input, where `input_shape` cannot tell. Parameters, statistics and mode are left as they are.
 
     Raises
     ------

@@ -14,11 +14,7 @@ def vgg_bn(name: str, shape: tuple[int, int, int], n_classes: int) -> nn.Module:
     """Build torchvision's VGG with batch norm, without dropout; small images get a 1 x 1 pooling before the head.
 
     For 32 x 32 images and 10 classes ``vgg11_bn`` has 28,149,514 parameters, the number behind LIA-SA's Table II.
-
-    Raises
-    ------
-    ValueError
-        For images smaller than 32 x 32, of which five poolings leave nothing.
+    Images smaller than 32 x 32, of which five poolings leave nothing, are a `ValueError`.
     """
     if min(shape[1:]) < 32:
         raise ValueError(f"{name} halves its input five times: images of at least 32 x 32, got {shape[1]} x {shape[2]}")
@@ -34,10 +30,7 @@ def vgg_bn(name: str, shape: tuple[int, int, int], n_classes: int) -> nn.Module:
 def vgg(shape: tuple[int, int, int], n_classes: int, width: float = 1.0) -> nn.Module:
     """Build VGG-16 without batch norm and dropout, with a share `width` of its channels; small images as in `vgg_bn`.
 
-    Raises
-    ------
-    ValueError
-        For images smaller than 32 x 32 or larger than 64 x 64.
+    Images are of 32 x 32 to 64 x 64 pixels, or it is a `ValueError`.
     """
     if not 32 <= min(shape[1:]) <= max(shape[1:]) <= SMALL:
         raise ValueError(f"vgg16 takes images of 32 x 32 to 64 x 64, got {shape[1]} x {shape[2]}")
@@ -61,22 +54,12 @@ def _linear(fan_in: int, fan_out: int) -> nn.Linear:
 
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "tanh": nn.Tanh,
-    "elu": nn.ELU,
-    "selu": nn.SELU,
-    "silu": nn.SiLU,
+    layer.__name__.lower(): layer for layer in (nn.ReLU, nn.Tanh, nn.ELU, nn.SELU, nn.SiLU)
 }
 
 
 def replace_relu(model: nn.Module, activation: str) -> nn.Module:
-    """Put another activation in the place of every ReLU of a model.
-
-    Raises
-    ------
-    ValueError
-        For an unknown activation, or a model without a ReLU.
-    """
+    """Put another activation in the place of every ReLU of a model; a `ValueError` if one of the two is not there."""
     if activation not in ACTIVATIONS:
         raise ValueError(f"unknown activation {activation!r}; there are: {', '.join(ACTIVATIONS)}")
     places = [name for name, module in model.named_modules() if isinstance(module, nn.ReLU)]

@@ -34,15 +34,9 @@ _NEGATIVE: WeakKeyDictionary[nn.Module, float] = WeakKeyDictionary()
 def head(model: nn.Module, name: str | None = None) -> Head:
     """Find the `nn.Linear` whose outputs are the model's, whatever the order in which the layers are declared.
 
-    It is the last module of an `nn.Sequential`; of other models a forward pass of a made-up input tells, once a model.
-
-    Parameters
-    ----------
-    model
-        Any classifier. A bare `nn.Linear` is its own head.
-    name
-        The layer, where the caller knows it. To name it for all attacks, note it on the model:
-        ``model.head_name = "fc"``.
+    It is the last module of an `nn.Sequential`, and a bare `nn.Linear` itself; of other models a forward pass of a
+    made-up input tells, once a model. Where the caller knows the layer, `name` says it; to name it for all attacks,
+    note it on the model: ``model.head_name = "fc"``.
 
     Raises
     ------
@@ -129,17 +123,8 @@ class HeadPass(NamedTuple):
         The mean cross-entropy gradient of the head is ``(P - Y)^T A / B`` with A the head's inputs, so its row
         sums are the batch mean of ``(p_k - y_k) * sum(a_k)`` (LLG, Eqs. 9 and 13).
 
-        Parameters
-        ----------
-        index
-            Which of the N samples are in a batch, ``[..., B]``; any number of leading dimensions.
-        labels
-            Their labels, ``[..., B]``.
-
-        Returns
-        -------
-        Tensor
-            ``[..., n]``
+        `index` says which of the N samples are in a batch, `labels` are theirs, both ``[..., B]``. Returned are
+        ``[..., n]``.
         """
         mass = self.inputs.sum(dim=1)
         n_classes = self.probabilities.shape[1]

@@ -142,10 +142,8 @@ def invert_many(
         ``[N, samples]``.
     index
         For every round, which of the dummy images each sample is; by default the same ones in all.
-    gammas
-        Weights of the rounds, by default 1 and then 0.1.
-    weights
-        alpha; by default `layer_weights()`, for an untrained network.
+    gammas, weights
+        Weights of the rounds, by default 1 and then 0.1; alpha, by default `layer_weights()`, for an untrained network.
     descent, **options
         As for `fedleak.attacks.images.invg.invert_many`.
 
@@ -207,10 +205,8 @@ def reconstruct(
 
     Raises
     ------
-    WithheldParameter
-        If a layer's gradient is not shared.
-    ValueError
-        For updates that do not fit the model, or a model without convolutions.
+    WithheldParameter, ValueError
+        As for `fedleak.attacks.images.invg.reconstruct`, and for a model without convolutions.
     """
     many, found = labelled(updates, model, labels, rule)
     error = expected_error(many[0], model, found[0])
@@ -244,15 +240,15 @@ def greedy_pairs(errors: Tensor, allowed: Tensor | None = None) -> Tensor:
     """
     if errors.shape[0] != errors.shape[1]:
         raise ValueError(f"the epochs hold {errors.shape[0]} and {errors.shape[1]} images: no one-to-one mapping")
-    partner = torch.full((len(errors),), -1)
-    taken = torch.zeros(len(errors), dtype=torch.bool)
-    every = torch.ones(errors.shape, dtype=torch.bool)
-    for mask in [every] if allowed is None else [allowed.cpu(), every]:
-        for place in errors.cpu().masked_fill(~mask, math.inf).flatten().argsort(stable=True).tolist():
-            row, column = divmod(place, len(errors))
-            if mask[row, column] and partner[row] < 0 and not taken[column]:
-                partner[row], taken[column] = column, True
-    return partner
+    order = errors.cpu().flatten().argsort(stable=True)
+    if allowed is not None:  # these first
+        order = order[allowed.cpu().flatten()[order].logical_not().int().argsort(stable=True)]
+    partner: dict[int, int] = {}
+    for place in order.tolist():
+        row, column = divmod(place, len(errors))
+        if row not in partner and column not in partner.values():
+            partner[row] = column
+    return torch.tensor([partner[row] for row in range(len(errors))], dtype=torch.long)
 
 
 def share_a_label(first: Tensor, second: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Descent, Inversion, Problem
@@ -28,26 +27,19 @@ def invert(
     seed: int | Sequence[int] = 0,
     shape: tuple[int, ...] | None = None,
     snapshots: Sequence[int] = (),
-    progress: bool = False,
 ) -> Inversion:
-    """Reconstruct N batches of images at once.
+    """Reconstruct N batches of images at once from one or more rounds.
 
     Parameters
     ----------
-    views
-        The rounds; see `View`.
-    descent
-        The attack.
-    iterations
-        Steps of the optimiser.
+    views, descent, iterations
+        The rounds, the attack, and the steps of its optimiser.
     seed
         One for the start of every reconstruction; of a single number the n-th starts from seed + n.
     shape
         Shape of one image, where the model does not tell it.
     snapshots
         Numbers of iterations after which the images are kept.
-    progress
-        Show a progress bar.
 
     Raises
     ------
@@ -59,9 +51,9 @@ def invert(
     problem = Problem(views, descent, tuple(shape or input_shape(views[0].model)))
     dummies = problem.start(seed)
     if descent.optimiser == "lbfgs":
-        found = _lbfgs(problem, dummies, iterations, progress)
+        found = _lbfgs(problem, dummies, iterations)
     else:
-        found = _adam(problem, dummies, iterations, snapshots, progress)
+        found = _adam(problem, dummies, iterations, snapshots)
     hit = found.diverged[found.diverged >= 0]
     if len(hit):
         warnings.warn(
@@ -72,17 +64,14 @@ def invert(
     return found
 
 
-def _adam(
-    problem: Problem, dummies: list[Tensor], iterations: int, snapshots: Sequence[int], progress: bool
-) -> Inversion:
+def _adam(problem: Problem, dummies: list[Tensor], iterations: int, snapshots: Sequence[int]) -> Inversion:
     descent = problem.descent
     optimiser = torch.optim.Adam(dummies, lr=descent.lr)
     falls = [int(iterations * share) for share in descent.decay]
     diverged = torch.full((problem.runs,), -1, device=dummies[0].device)
     kept: dict[int, Tensor] = {}
     good = [d.detach().clone() for d in dummies]
-    bar = tqdm(range(iterations), desc=descent.name, disable=not progress, leave=False)
-    for iteration in bar:
+    for iteration in range(iterations):
         values, grads = problem.evaluate(dummies)
         running = values.isfinite() & (diverged < 0)
         for grad in grads:
@@ -103,10 +92,8 @@ def _adam(
                 dummy.copy_(torch.where(_over(running, dummy), dummy, safe))
         if iteration + 1 in snapshots:
             kept[iteration + 1] = problem.pixels(dummies[0].detach()).clone()
-        if (iteration + 1) % LOOK_EVERY == 0:
-            bar.set_postfix_str(f"distance {values.mean().item():.4g}", refresh=False)
-            if bool((diverged >= 0).all()):
-                break
+        if (iteration + 1) % LOOK_EVERY == 0 and bool((diverged >= 0).all()):
+            break
     values = problem.evaluate(dummies)[0].detach()
     images = problem.pixels(dummies[0].detach())
     return Inversion(images, dummies[1].detach() if descent.labels else None, values, diverged.cpu(), kept)
@@ -116,9 +103,9 @@ def _over(runs: Tensor, like: Tensor) -> Tensor:
     return runs.view(-1, *[1] * (like.dim() - 1))
 
 
-def _lbfgs(problem: Problem, dummies: list[Tensor], iterations: int, progress: bool) -> Inversion:
+def _lbfgs(problem: Problem, dummies: list[Tensor], iterations: int) -> Inversion:
     """Run L-BFGS, one reconstruction after the other; the best iterate is returned, NaN is never one."""
-    ends = [_lbfgs_of_one(problem, dummies, run, iterations, progress) for run in range(problem.runs)]
+    ends = [_lbfgs_of_one(problem, dummies, run, iterations) for run in range(problem.runs)]
     best = [torch.cat(parts) for parts in zip(*(own for own, _, _ in ends), strict=True)]
     values = dummies[0].new_tensor([value for _, value, _ in ends])
     diverged = torch.tensor([iteration for _, _, iteration in ends])
@@ -126,7 +113,7 @@ def _lbfgs(problem: Problem, dummies: list[Tensor], iterations: int, progress: b
 
 
 def _lbfgs_of_one(
-    problem: Problem, dummies: list[Tensor], run: int, iterations: int, progress: bool
+    problem: Problem, dummies: list[Tensor], run: int, iterations: int
 ) -> tuple[list[Tensor], float, int]:
     """Return one reconstruction's best dummies, their distance, and the iteration that met NaN or -1."""
     own = [d.detach()[run : run + 1].clone().requires_grad_() for d in dummies]
@@ -139,7 +126,7 @@ def _lbfgs_of_one(
         return value[0]
 
     best, least, diverged = [d.detach().clone() for d in own], math.inf, -1
-    for iteration in tqdm(range(iterations), desc=problem.descent.name, disable=not progress, leave=False):
+    for iteration in range(iterations):
         before = [d.detach().clone() for d in own]
         value = float(optimiser.step(closure))  # the distance at `before`
         if value < least:

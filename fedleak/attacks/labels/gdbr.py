@@ -15,7 +15,6 @@ from fedleak.attacks.labels.bridge import Crossing, Features, Projection, crossi
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.registry import Need, attack
 from fedleak.data import Images
-from fedleak.errors import WithheldParameter
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
 from fedleak.models import as_inputs, chain, input_shape
@@ -152,7 +151,7 @@ def recover_with_facts(
     pseudo_inverse
         Whether layers without full row rank are crossed by their pseudo-inverse, or are an error.
     seed
-        Seed of the dummy images.
+        Of the dummy images.
 
     Raises
     ------
@@ -168,8 +167,6 @@ def recover_with_facts(
         below = [link for link in chain(model, shape).links[:-1] if link.weight in update.tensors]
         layer = below[-1].name if below else ""
     bridge = Bridge(model, layer, shape)
-    if bridge.links[0].weight not in update.tensors:
-        raise WithheldParameter(bridge.links[0].weight, sorted(update.tensors))
     if aux is None:
         aux = torch.randn(DUMMIES, *input_shape(model), generator=torch.Generator().manual_seed(seed))
     found = bridge.recover(update, bridge.observe(aux), projection)
