@@ -92,16 +92,9 @@ def derive(secret: bytes, purpose: bytes) -> bytes:
 
 
 class Party:
-    """One client's side of the protocol; the method names are its rounds.
+    """One client's side of the protocol, numbered 1 … U, with its encoded update ``[d]``; methods are its rounds.
 
-    Parameters
-    ----------
-    number
-        1 … U.
-    vector
-        Its encoded update, ``[d]``.
-    entropy
-        Source of its keys and seeds. The sum does not depend on it.
+    `entropy` is the source of its keys and seeds. The sum does not depend on it.
     """
 
     def __init__(self, number: int, vector: np.ndarray, entropy: Entropy = os.urandom):
@@ -200,17 +193,12 @@ def run_protocol(clients: Sequence[Party], threshold: int, dropped: Collection[i
 def plain_sum(updates: Sequence[Update], encoding: FixedPoint | None = None) -> Update:
     """Sum updates in the clear: what secure aggregation gives the server, at no cost.
 
-    Parameters
-    ----------
-    updates
-        The clients' gradients of one step, of the same parameters.
-    encoding
-        Round as the protocol does (the same result bit by bit, float64), or not at all.
+    With an encoding they are rounded as the protocol does: the result is the same bit by bit, float64.
 
     Raises
     ------
     ValueError
-        If the updates do not go together.
+        If the updates are not gradients of one step, of the same parameters.
     """
     if encoding is not None:
         return _decoded(updates, np.sum(_encoded(updates, encoding), axis=0), encoding)
@@ -235,10 +223,9 @@ def secure_sum(
         The clients' gradients of one step, of the same parameters; client numbers are 1 … U in this order.
     encoding
         How real numbers become integers.
-    threshold
-        Clients needed to remove the masks, by default two thirds, rounded up.
-    dropped
-        Numbers of the clients that drop out after sharing their keys.
+    threshold, dropped
+        Clients needed to remove the masks, by default two thirds, rounded up; numbers of those that drop out after
+        sharing their keys.
     entropy
         Source of the clients' secrets; the sum does not depend on it.
 

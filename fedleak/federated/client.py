@@ -18,15 +18,7 @@ State = dict[str, Tensor]
 
 
 def fedsgd(model: nn.Module, x: Tensor, y: Tensor) -> Update:
-    """Share the mean cross-entropy gradient of one batch; the model is left as it was.
-
-    Parameters
-    ----------
-    model
-        The global model of this round.
-    x, y
-        One batch: images ``[B, C, H, W]`` and labels ``[B]``.
-    """
+    """Share the mean cross-entropy gradient of one batch, images ``[B, C, H, W]`` and labels ``[B]``; see `fedavg`."""
     return fedavg(model, x.unsqueeze(0), y.unsqueeze(0), lr=1.0, share="gradient")
 
 
@@ -37,12 +29,10 @@ def fedavg(
 
     Parameters
     ----------
-    model
-        The global model of this round; batch-norm layers are used in the mode they are in.
+    model, lr
+        The global model of this round, with batch norm in the mode it is in, and the learning rate of the local steps.
     x, y
         The local batches: images ``[steps, B, C, H, W]`` and labels ``[steps, B]``.
-    lr
-        Learning rate of the local steps.
     share
         ``"gradient"``: the gradients summed over the steps. ``"delta"``: weights after minus before.
 

@@ -68,14 +68,8 @@ def reconstruct(
 ) -> Tensor:
     """Reconstruct the target's images ``[samples, C, H, W]`` in [0, 1] from the sum of all clients' gradients.
 
-    Parameters
-    ----------
-    aggregate, model
-        The sum of the target's gradient and the muted clients', and the normal model, which the target got.
-    samples
-        The target's batch size.
-    iterations, seed
-        As for `fedleak.attacks.images.dlg.match`.
+    `aggregate` is the sum of the target's gradient and the muted clients', `model` the normal one, which the target
+    got, `samples` its batch size; iterations and seed are those of `fedleak.attacks.images.dlg.match`.
 
     Raises
     ------

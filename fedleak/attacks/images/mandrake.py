@@ -15,18 +15,10 @@ FRONT = ("front.conv.weight", "front.bins.weight", "front.back.weight")
 
 
 class Front(nn.Module):
-    """The module in front: convolution, bins, and a layer back to the image's size.
+    """The module in front of one client's model: convolution, bins, and a layer back to the image's size ``(C, H, W)``.
 
-    Parameters
-    ----------
-    shape
-        ``(C, H, W)`` of an image.
-    client, clients
-        Whose model this is, of how many.
-    thresholds
-        Increasing brightnesses ``[bins]``, the mean of the pixels in [0, 1].
-    seed
-        Of the last layer's weights, the same for all clients.
+    Thresholds are increasing brightnesses ``[bins]``, the mean of the pixels in [0, 1]. `seed` is that of the last
+    layer's weights, the same for all clients.
     """
 
     def __init__(self, shape: tuple[int, int, int], client: int, clients: int, thresholds: Tensor, seed: int = 0):
@@ -99,12 +91,7 @@ def reconstruct(aggregate: Update, model: Fronted, *, client: int) -> Tensor:
     A bin with one image gives that image; a bin with several gives a weighted mean of them. The scale, which the bias
     gradient would give for one client and does not for a sum, follows from the bin: its middle is the mean brightness.
 
-    Parameters
-    ----------
-    aggregate, model
-        Sum of the clients' gradients, and any of the clients' models.
-    client
-        Whose images to read, 0 … U - 1.
+    `aggregate` is the sum of the clients' gradients, `model` any of their models, and `client` is 0 … U - 1.
 
     Raises
     ------

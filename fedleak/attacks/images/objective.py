@@ -25,16 +25,14 @@ def distance(kind: Distance, found: Sequence[Tensor], target: Sequence[Tensor], 
     ----------
     kind
         ``"l2"``: the sum over layers of ``alpha_i |g_i - t_i|^2``. ``"cosine"``: one minus the cosine of Eq. 6, which
-        is Eq. 3 where all weights are equal.
-    found, target
-        A tensor ``[N, ...]`` a layer, for N reconstructions.
-    weights
-        alpha, ``[N, layers]``.
+        is Eq. 3 where all weights are equal; that of a gradient that is all zero is 0.
+    found, target, weights
+        A tensor ``[N, ...]`` a layer, for N reconstructions, and alpha, ``[N, layers]``.
 
     Returns
     -------
     (Tensor, list of Tensor)
-        Values ``[N]``, and derivatives shaped like `found`. A gradient that is all zero has cosine 0.
+        Values ``[N]``, and derivatives shaped like `found`.
     """
     flat = [(_flat(f), _flat(t)) for f, t in zip(found, target, strict=True)]
     if kind == "l2":

@@ -214,7 +214,7 @@ def recover(
     seed: int = 0,
     shape: tuple[int, ...] | None = None,
 ) -> Tensor:
-    """Recover the label counts behind an update, by the attack for which the adversary has what it needs.
+    """Recover the label counts ``[n]`` behind an update, by the attack for which the adversary has what it needs.
 
     Parameters
     ----------
@@ -223,15 +223,8 @@ def recover(
     aux
         ``None`` is LLG (`from_gradients`); ``"zeros"``, ``"ones"`` or ``"random"`` dummy images make it LLG*
         (`from_dummies`); labelled images LLG+ (`from_auxiliary`).
-    runs, seed
-        Probe batches per label, and their seed.
-    shape
-        Shape of one dummy image, where the model does not tell it.
-
-    Returns
-    -------
-    LongTensor
-        Counts ``[n]``; see `extract` for their sum.
+    runs, seed, shape
+        Probe batches per label, and their seed; shape of one dummy image, where the model does not tell it.
 
     Raises
     ------
