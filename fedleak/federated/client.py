@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fedleak.federated.schemes import Scheme
 from fedleak.federated.update import Update
-
-if TYPE_CHECKING:
-    from fedleak.federated.algorithms import Scheme
 
 State = dict[str, Tensor]
 """Parameter name to tensor."""
@@ -71,7 +69,7 @@ class Client:
     last round's optimum; FedDC's regularised drift together with its correction. Nothing for the other schemes.
     """
 
-    scheme: "Scheme"
+    scheme: Scheme
     state: State = field(default_factory=dict)
     last: State = field(default_factory=dict)
 

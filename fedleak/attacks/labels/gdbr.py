@@ -24,7 +24,7 @@ DUMMIES = 1000
 
 
 class Recovery(NamedTuple):
-    """Label counts and how they came about."""
+    """Label counts (Eq. 21) and how they came about; without an inverse Eq. 9 takes the pseudo-inverse."""
 
     counts: Tensor
     """``[n]``, not negative, with the sum of the update's samples."""
