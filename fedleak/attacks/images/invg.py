@@ -107,8 +107,8 @@ def reconstruct(
     ValueError
         For updates that do not fit the model, or several local steps without labels.
     """
-    many, found = labelled(updates, model, labels)
-    if labels is None and many[0].steps > 1:
+    if labels is None and (updates if isinstance(updates, Update) else updates[0]).steps > 1:
         raise ValueError("InvG simulates the local steps, and no attack says which label belongs to which: pass labels")
+    many, found = labelled(updates, model, labels)
     images = invert_many(many, model, found, iterations=iterations, **options).images
     return images[0] if isinstance(updates, Update) else images
