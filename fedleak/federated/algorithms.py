@@ -35,8 +35,8 @@ class Server:
     def round(self, x: Sequence[Tensor], y: Sequence[Tensor]) -> list[Update]:
         """Let every client train on its batches and move the model by their mean, as the scheme has it.
 
-        Batches are ``[steps, B, C, H, W]`` and ``[steps, B]`` a client. Returned are the clients' updates of this
-        round, from the model as it was before.
+        Batches are ``[steps, B, C, H, W]`` and ``[steps, B]`` a client. The clients' updates of this round, which are
+        returned, are from the model as it was before.
 
         Raises
         ------

@@ -118,13 +118,12 @@ class HeadPass(NamedTuple):
     """Softmax of the outputs, ``[N, n]``."""
 
     def row_sums(self, index: Tensor, labels: Tensor) -> Tensor:
-        """Return the row sums of the head's weight gradient for many batches at once, without a backward pass.
+        """Return the row sums ``[..., n]`` of the head's weight gradient for many batches, without a backward pass.
 
         The mean cross-entropy gradient of the head is ``(P - Y)^T A / B`` with A the head's inputs, so its row
         sums are the batch mean of ``(p_k - y_k) * sum(a_k)`` (LLG, Eqs. 9 and 13).
 
-        `index` says which of the N samples are in a batch, `labels` are theirs, both ``[..., B]``. Returned are
-        ``[..., n]``.
+        `index` says which of the N samples are in a batch, `labels` are theirs, both ``[..., B]``.
         """
         mass = self.inputs.sum(dim=1)
         n_classes = self.probabilities.shape[1]

@@ -74,7 +74,5 @@ class MLP(nn.Sequential):
 def uniform_(model: nn.Module, generator: torch.Generator, bound: float = 0.5) -> nn.Module:
     """Draw every parameter from U(-bound, bound), as LLG's released code does for its CNN."""
     for parameter in model.parameters():
-        parameter.copy_(
-            torch.empty(parameter.shape, dtype=parameter.dtype).uniform_(-bound, bound, generator=generator)
-        )
+        parameter.uniform_(-bound, bound, generator=generator)
     return model

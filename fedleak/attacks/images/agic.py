@@ -230,8 +230,8 @@ def similarity(first: Tensor, second: Tensor, pooling: int = 2) -> Tensor:
 def greedy_pairs(errors: Tensor, allowed: Tensor | None = None) -> Tensor:
     """Map one-to-one from the smallest error ``[K, K]`` to the largest (Sec. IV-B, step 1).
 
-    Returned is the partner in the second epoch of every image of the first, ``[K]``. `allowed` are the pairs that share
-    a label, ``[K, K]``, by default all; what is left when no allowed pair is, is matched without.
+    Every image of the first epoch gets a partner in the second, ``[K]``. `allowed` are the pairs that share a label,
+    ``[K, K]``, by default all; what is left when no allowed pair is, is matched without.
 
     Raises
     ------
