@@ -92,14 +92,12 @@ def contest(
     fished: Mapping[str, tuple[Update, Sequence[nn.Module]]] | None = None,
     clock: Callable[[], float] = time.process_time,
 ) -> Iterator[Attempt]:
-    """Run every attack that the adversary can run.
+    """Run every attack that the adversary can run, one after the other.
 
     Parameters
     ----------
-    update
-        What the server sees: one client's update, or the sum of all.
-    model
-        The model before the round.
+    update, model
+        What the server sees, one client's update or the sum of all; the model before the round.
     adversary
         Who attacks, or the name of one of `fedleak.attacks.registry.ADVERSARIES`.
     held
@@ -114,11 +112,6 @@ def contest(
         that sends some, and is not here, is not run.
     clock
         What the seconds are taken from: processor time, or `time.perf_counter`.
-
-    Yields
-    ------
-    Attempt
-        One for each attack that the adversary can run, in the order of the attacks.
     """
     for attack in entrants() if attacks is None else attacks:
         if attack.lacking(adversary) or (attack.sends and attack.name not in (fished or {})):

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from torch import nn
 
 from fedleak.federated import Update
+
+Run = TypeVar("Run", bound=Callable[..., Any])
 
 
 class Need(Enum):
@@ -78,9 +80,8 @@ class Attack:
     """
 
     name: str
-    """Unique name, as the papers write it."""
+    """Unique, as the papers write it."""
     goal: Literal["labels", "images"]
-    """What it recovers."""
     needs: frozenset[Need]
     """What the adversary must have."""
     summary: str
@@ -88,8 +89,9 @@ class Attack:
     run: Callable[..., Any]
     """The function: ``run(update, model, **options)``."""
     paper: str = ""
+    """Citation key of the paper; "" for an attack that no paper describes."""
     equation: str = ""
-    """Citation key of the paper, and the place in it; "" for an attack that no paper describes."""
+    """The place in it."""
     takes: Iterable[str] = ()
     """Which of `INPUTS` it takes where there are some. An attack that needs auxiliary data takes ``"aux"`` anyway."""
     cost: Literal["seconds", "minutes"] = "seconds"
@@ -170,6 +172,18 @@ def register(attack: Attack) -> None:
     if attack.name in _ATTACKS:
         raise ValueError(f"an attack named {attack.name!r} is registered already")
     _ATTACKS[attack.name] = attack
+
+
+def attack(
+    name: str, *, needs: Iterable[Need], goal: Literal["labels", "images"] = "labels", **fields: Any
+) -> Callable[[Run], Run]:
+    """Register the decorated function as an `Attack` with these fields."""
+
+    def decorate(run: Run) -> Run:
+        register(Attack(name, goal, frozenset(needs), run=run, **fields))
+        return run
+
+    return decorate
 
 
 def all_attacks() -> list[Attack]:

@@ -1,14 +1,15 @@
 """Secure aggregation after Bonawitz et al. (CCS 2017), and the plain sum that it computes.
 
-The server learns the sum of the clients' updates and nothing about a single one: each client adds masks in the field
-of integers modulo the prime 2^61 - 1, one shared with every other client (they cancel in the sum) and one of its own.
-Secret shares of both kinds of seed let the server take away what is left over when clients drop out. Keys, key
-derivation, key stream and encryption are from `cryptography`, Shamir's sharing from `pycryptodome`.
+The server learns the sum of the clients' updates and nothing about a single one: each client adds masks, integers
+modulo 2^64, one shared with every other client (they cancel in the sum) and one of its own. Secret shares of both kinds
+of seed let the server take away what is left over when clients drop out. Keys, key derivation, key stream and
+encryption are from `cryptography`, Shamir's sharing from `pycryptodome`; numpy's uint64 adds modulo 2^64.
 
 What is left out is the authentication that Bonawitz et al. add against a server that cheats in THIS protocol (signed
 keys and the consistency check): LIA-SA's server keeps to it, and cheats with the model that it sends.
 """
 
+import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,23 +24,66 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from torch import Tensor
 
-from fedleak.federated.field import PRIME, FixedPoint, add, subtract
 from fedleak.federated.update import Update
-
-__all__ = ["FixedPoint", "Party", "Transcript", "plain_sum", "run_protocol", "secure_sum"]
 
 Entropy = Callable[[int], bytes]
 """``entropy(n)``: n random bytes."""
 
 
-def mask(seed: bytes, size: int) -> np.ndarray:
-    """Expand a 16-byte seed to `size` field elements: ChaCha20's key stream, under a key derived by HKDF.
+@dataclass(frozen=True)
+class FixedPoint:
+    """Real numbers in [-bound, bound] as signed integers of `bits` bits, and these as integers modulo 2^64.
 
-    61 of every 64 bits are used; their all-ones pattern counts as 0, a bias of 2^-61.
+    Raises
+    ------
+    ValueError
+        For fewer than 2 or more than 53 bits (a double's), or a bound that is not a positive number.
     """
-    key = derive(seed, b"mask")
-    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(8 * size))
-    return (np.frombuffer(stream, dtype="<u8") & np.uint64(PRIME)) % np.uint64(PRIME)
+
+    bits: int = 32
+    bound: float = 16.0
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.bits <= 53:
+            raise ValueError(f"bits is between 2 and 53 (the precision of a double), got {self.bits}")
+        if not (self.bound > 0 and math.isfinite(self.bound)):
+            raise ValueError(f"bound is a positive number, got {self.bound}")
+
+    @property
+    def step(self) -> float:
+        """The distance of neighbouring numbers: a single value is off by at most half of it."""
+        return self.bound / (2 ** (self.bits - 1) - 1)
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Return the integers, uint64, of any shape.
+
+        Raises
+        ------
+        ValueError
+            If a value is NaN, infinite or outside the bound: it would be cut off silently.
+        """
+        if not np.isfinite(values).all():
+            raise ValueError("NaN or infinite values cannot be encoded")
+        if values.size and (largest := np.abs(values).max()) > self.bound:
+            raise ValueError(f"a value of size {largest:.3g} exceeds the encoding's bound of {self.bound:g}: raise it")
+        return np.rint(values.astype(np.float64) / self.step).astype(np.int64).view(np.uint64)
+
+    def decode(self, integers: np.ndarray) -> np.ndarray:
+        """Return the real numbers, float64, of encoded ones or of their sums."""
+        return integers.view(np.int64) * self.step
+
+    def check(self, clients: int) -> None:
+        """Refuse sums that 64 bits cannot hold."""
+        if clients * 2 ** (self.bits - 1) > 2**63:
+            raise ValueError(
+                f"the sum of {clients} numbers of {self.bits} bits does not fit in 64 bits: use fewer bits"
+            )
+
+
+def mask(seed: bytes, size: int) -> np.ndarray:
+    """Expand a 16-byte seed to `size` integers modulo 2^64: ChaCha20's key stream, under a key derived by HKDF."""
+    cipher = Cipher(algorithms.ChaCha20(derive(seed, b"mask"), bytes(16)), mode=None)
+    return np.frombuffer(cipher.encryptor().update(bytes(8 * size)), dtype=np.uint64)
 
 
 def derive(secret: bytes, purpose: bytes) -> bytes:
@@ -48,16 +92,9 @@ def derive(secret: bytes, purpose: bytes) -> bytes:
 
 
 class Party:
-    """One client's side of the protocol; the method names are its rounds.
+    """One client's side of the protocol, numbered 1 … U, with its encoded update ``[d]``; methods are its rounds.
 
-    Parameters
-    ----------
-    number
-        1 … U.
-    vector
-        Its encoded update, field elements ``[d]``.
-    entropy
-        Source of its keys and seeds. The sum does not depend on it.
+    `entropy` is the source of its keys and seeds. The sum does not depend on it.
     """
 
     def __init__(self, number: int, vector: np.ndarray, entropy: Entropy = os.urandom):
@@ -66,7 +103,6 @@ class Party:
         self._mask_secret = entropy(32)
         self._mask_key = X25519PrivateKey.from_private_bytes(self._mask_secret)
         self._own_seed = entropy(16)
-        self._shares: dict[int, bytes] = {}
 
     def advertise_keys(self) -> tuple[bytes, bytes]:
         """Round 0: publish two public keys, one for encrypting shares, one for masks."""
@@ -88,11 +124,11 @@ class Party:
 
     def masked_input(self) -> np.ndarray:
         """Round 2: the vector under its own mask and one for every other client, signs by their order."""
-        total = add(self.vector, mask(self._own_seed, self.vector.size))
+        total = self.vector + mask(self._own_seed, self.vector.size)
         for v in self._keys:
             if v != self.number:
                 pairwise = mask(agree(self._mask_key, self._keys[v][1]), self.vector.size)
-                total = add(total, pairwise) if self.number < v else subtract(total, pairwise)
+                total = total + pairwise if self.number < v else total - pairwise
         return total
 
     def unmask(self, survivors: Collection[int]) -> dict[int, bytes]:
@@ -115,9 +151,9 @@ class Transcript:
     """What the server has after a run of the protocol."""
 
     masked: dict[int, np.ndarray]
-    """Client number to the masked vector that it sent, field elements ``[d]``: all that it sees of one client."""
+    """Client number to the masked vector that it sent, uint64 ``[d]``: all that it sees of one client."""
     total: np.ndarray
-    """Sum of the survivors' vectors, field elements ``[d]``."""
+    """Sum of the survivors' vectors, uint64 ``[d]``."""
 
 
 def run_protocol(clients: Sequence[Party], threshold: int, dropped: Collection[int] = ()) -> Transcript:
@@ -140,45 +176,35 @@ def run_protocol(clients: Sequence[Party], threshold: int, dropped: Collection[i
         client.receive_shares({u: boxes[v] for u, boxes in sealed.items()})
     masked = {u: by_number[u].masked_input() for u in survivors}
     revealed = {v: by_number[v].unmask(survivors) for v in survivors[:threshold]}
-    total = np.zeros_like(next(iter(masked.values())))
-    for vector in masked.values():
-        total = add(total, vector)
+    total = np.sum(list(masked.values()), axis=0)
     for u in by_number:
         parts = [(v, shares[u]) for v, shares in revealed.items()]
         if u in survivors:
-            total = subtract(total, mask(Shamir.combine(parts), total.size))
+            total -= mask(Shamir.combine(parts), total.size)
             continue
         secret = b"".join(Shamir.combine([(v, s[i : i + 16]) for v, s in parts]) for i in (0, 16))
         key = X25519PrivateKey.from_private_bytes(secret)
         for v in survivors:  # a survivor added the mask if its number is the lower one
             pairwise = mask(agree(key, keys[v][1]), total.size)
-            total = subtract(total, pairwise) if v < u else add(total, pairwise)
+            total = total - pairwise if v < u else total + pairwise
     return Transcript(masked, total)
 
 
 def plain_sum(updates: Sequence[Update], encoding: FixedPoint | None = None) -> Update:
     """Sum updates in the clear: what secure aggregation gives the server, at no cost.
 
-    Parameters
-    ----------
-    updates
-        The clients' gradients of one step, of the same parameters.
-    encoding
-        Round as the protocol does (the same result bit by bit, float64), or not at all.
+    With an encoding they are rounded as the protocol does: the result is the same bit by bit, float64.
 
     Raises
     ------
     ValueError
-        If the updates do not go together.
+        If the updates are not gradients of one step, of the same parameters.
     """
-    names = _together(updates)
-    if encoding is None:
-        return _aggregate(updates, {name: sum(u.tensors[name] for u in updates) for name in names})  # type: ignore[misc]
-    encoding.check(len(updates))
-    total = _flat(updates[0], names, encoding)
-    for update in updates[1:]:
-        total = add(total, _flat(update, names, encoding))
-    return _aggregate(updates, _shaped(encoding.decode(total), updates[0], names))
+    if encoding is not None:
+        return _decoded(updates, np.sum(_encoded(updates, encoding), axis=0), encoding)
+    _check(updates)
+    tensors = {name: sum(u.tensors[name] for u in updates) for name in updates[0].tensors}
+    return Update(tensors, "gradient", sum(u.samples for u in updates))  # type: ignore[arg-type]
 
 
 def secure_sum(
@@ -189,65 +215,53 @@ def secure_sum(
     dropped: Collection[int] = (),
     entropy: Entropy = os.urandom,
 ) -> tuple[Update, Transcript]:
-    """Sum updates by the protocol.
+    """Sum updates by the protocol; return the sum of the survivors' (float64, exact to the encoding) and what was seen.
 
     Parameters
     ----------
     updates
         The clients' gradients of one step, of the same parameters; client numbers are 1 … U in this order.
     encoding
-        How real numbers become field elements.
-    threshold
-        Clients needed to remove the masks, by default two thirds, rounded up.
-    dropped
-        Numbers of the clients that drop out after sharing their keys.
+        How real numbers become integers.
+    threshold, dropped
+        Clients needed to remove the masks, by default two thirds, rounded up; numbers of those that drop out after
+        sharing their keys.
     entropy
         Source of the clients' secrets; the sum does not depend on it.
-
-    Returns
-    -------
-    aggregate : Update
-        Sum of the survivors' updates, float64, exact to the encoding.
-    transcript : Transcript
-        What the server saw.
 
     Raises
     ------
     ValueError
-        If the updates do not go together, the sum does not fit the field, or too few clients are left.
+        If the updates do not go together, the sum does not fit in 64 bits, or too few clients are left.
     """
-    names = _together(updates)
-    encoding.check(len(updates))
+    vectors = _encoded(updates, encoding)
     if stranger := set(dropped) - set(range(1, len(updates) + 1)):
         raise ValueError(f"clients are numbered 1 to {len(updates)}; there is no {sorted(stranger)} to drop out")
-    clients = [Party(u + 1, _flat(update, names, encoding), entropy) for u, update in enumerate(updates)]
+    clients = [Party(u, vector, entropy) for u, vector in enumerate(vectors, 1)]
     done = run_protocol(clients, threshold or max(2, -(-2 * len(clients) // 3)), dropped)
-    left = [update for u, update in enumerate(updates) if u + 1 not in set(dropped)]
-    return _aggregate(left, _shaped(encoding.decode(done.total), updates[0], names)), done
+    left = [update for u, update in enumerate(updates, 1) if u not in set(dropped)]
+    return _decoded(left, done.total, encoding), done
 
 
-def _together(updates: Sequence[Update]) -> list[str]:
+def _check(updates: Sequence[Update]) -> None:
     if len(updates) < 2:
         raise ValueError(f"aggregation hides a client among others: at least two, got {len(updates)}")
-    first = updates[0]
-    for update in updates:
-        if update.kind != "gradient" or update.steps != 1:
-            raise ValueError("aggregated here are gradients of one step (FedSGD), not deltas or several steps")
-        shapes = [{k: t.shape for k, t in u.tensors.items()} for u in (first, update)]
-        if shapes[0] != shapes[1]:
-            raise ValueError("the updates are of different parameters or shapes")
-    return list(first.tensors)
+    if any(update.kind != "gradient" or update.steps != 1 for update in updates):
+        raise ValueError("aggregated here are gradients of one step (FedSGD), not deltas or several steps")
+    shapes = [{name: t.shape for name, t in update.tensors.items()} for update in updates]
+    if any(shape != shapes[0] for shape in shapes):
+        raise ValueError("the updates are of different parameters or shapes")
 
 
-def _flat(update: Update, names: list[str], encoding: FixedPoint) -> np.ndarray:
-    return encoding.encode(torch.cat([update.tensors[n].detach().flatten() for n in names]).cpu().numpy())
+def _encoded(updates: Sequence[Update], encoding: FixedPoint) -> list[np.ndarray]:
+    _check(updates)
+    encoding.check(len(updates))
+    flat = (torch.cat([u.tensors[n].detach().flatten() for n in updates[0].tensors]) for u in updates)
+    return [encoding.encode(vector.cpu().numpy()) for vector in flat]
 
 
-def _shaped(values: np.ndarray, like: Update, names: list[str]) -> dict[str, Tensor]:
-    pieces = torch.from_numpy(values).split([like.tensors[n].numel() for n in names])
-    theirs = [like.tensors[n] for n in names]
-    return {n: piece.view(t.shape).to(t.device) for n, piece, t in zip(names, pieces, theirs, strict=True)}
-
-
-def _aggregate(updates: Sequence[Update], tensors: Mapping[str, Tensor]) -> Update:
+def _decoded(updates: Sequence[Update], total: np.ndarray, encoding: FixedPoint) -> Update:
+    like: Mapping[str, Tensor] = updates[0].tensors
+    pieces = torch.from_numpy(encoding.decode(total)).split([t.numel() for t in like.values()])
+    tensors = {name: piece.view(t.shape).to(t.device) for (name, t), piece in zip(like.items(), pieces, strict=True)}
     return Update(tensors, "gradient", sum(u.samples for u in updates))

@@ -1,24 +1,22 @@
-"""An honest client: FedSGD and FedAvg on its own batches (McMahan et al., AISTATS 2017)."""
+"""Honest clients on their own batches: FedSGD and FedAvg (McMahan et al., AISTATS 2017), and any other scheme."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fedleak.federated.schemes import Scheme
 from fedleak.federated.update import Update
+
+State = dict[str, Tensor]
+"""Parameter name to tensor."""
 
 
 def fedsgd(model: nn.Module, x: Tensor, y: Tensor) -> Update:
-    """Share the mean cross-entropy gradient of one batch; the model is left as it was.
-
-    Parameters
-    ----------
-    model
-        The global model of this round.
-    x, y
-        One batch: images ``[B, C, H, W]`` and labels ``[B]``.
-    """
+    """Share the mean cross-entropy gradient of one batch, images ``[B, C, H, W]`` and labels ``[B]``; see `fedavg`."""
     return fedavg(model, x.unsqueeze(0), y.unsqueeze(0), lr=1.0, share="gradient")
 
 
@@ -29,12 +27,10 @@ def fedavg(
 
     Parameters
     ----------
-    model
-        The global model of this round; batch-norm layers are used in the mode they are in.
+    model, lr
+        The global model of this round, with batch norm in the mode it is in, and the learning rate of the local steps.
     x, y
         The local batches: images ``[steps, B, C, H, W]`` and labels ``[steps, B]``.
-    lr
-        Learning rate of the local steps.
     share
         ``"gradient"``: the gradients summed over the steps. ``"delta"``: weights after minus before.
 
@@ -48,27 +44,104 @@ def fedavg(
     ValueError
         For shapes that do not fit together, an empty batch or labels outside the model's classes.
     """
-    if x.dim() < 3 or y.dim() != 2 or x.shape[:2] != y.shape or y.numel() == 0:
-        raise ValueError(
-            f"expected x [steps, B, ...] and y [steps, B], not empty; got {tuple(x.shape)} and {tuple(y.shape)}"
-        )
+    _check(x, y)
     start = {name: p.detach() for name, p in model.named_parameters()}
     buffers = {name: b.clone() for name, b in model.named_buffers()}
     weights = start
     total = {name: torch.zeros_like(p) for name, p in start.items()}
     for step_x, step_y in zip(x, y, strict=True):
         weights = {name: p.detach().requires_grad_() for name, p in weights.items()}
-        logits = functional_call(model, (weights, buffers), (step_x,))
-        if int(y.max()) >= logits.shape[1] or int(y.min()) < 0:
-            raise ValueError(f"labels lie in 0..{logits.shape[1] - 1}, got {int(y.min())}..{int(y.max())}")
-        loss = nn.functional.cross_entropy(logits, step_y)
-        # What the outputs do not depend on, such as a second head, has a gradient of zero.
-        gradients = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
-        for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
+        for name, gradient in _gradients(model, weights, buffers, step_x, step_y).items():
             total[name] += gradient
-            weights[name] = weight.detach() - lr * gradient
+            weights[name] = weights[name].detach() - lr * gradient
     steps = len(x)
     if share == "delta":
         delta = {name: weights[name] - start[name] for name in start}
         return Update(delta, "delta", y.numel(), steps, lr)
     return Update(total, "gradient", y.numel(), steps, lr if steps > 1 else None)
+
+
+@dataclass
+class Client:
+    """One client of a scheme: what it keeps from one round to the next.
+
+    ``state`` is, for each parameter: Scaffold's control variate; FedDyn's linear term, minus the gradient of the
+    last round's optimum; FedDC's regularised drift together with its correction. Nothing for the other schemes.
+    """
+
+    scheme: Scheme
+    state: State = field(default_factory=dict)
+    last: State = field(default_factory=dict)
+
+    def train(self, model: nn.Module, x: Tensor, y: Tensor, server: Mapping[str, Tensor]) -> Update:
+        """Train for a round from the global model, which is left as it was, and share the change of the weights.
+
+        Parameters
+        ----------
+        model, x, y
+            As for `fedavg`, with the scheme's number of steps.
+        server
+            What the server sends besides the model: Scaffold's control variate, FedDC's mean update.
+
+        Raises
+        ------
+        ValueError
+            As for `fedavg`, or for another number of steps than the scheme's.
+        """
+        scheme = self.scheme
+        _check(x, y, scheme.steps)
+        start = {k: p.detach() for k, p in model.named_parameters()}
+        zeros = {k: torch.zeros_like(p) for k, p in start.items()}
+        sent = {**zeros, **server}
+        self.state = self.state or zeros
+        added = self._added(sent)
+        buffers = {k: b.clone() for k, b in model.named_buffers()}
+        weights = {k: p.clone().requires_grad_() for k, p in start.items()}
+        optimiser = scheme.optimiser(weights.values())
+        for images, labels in zip(x, y, strict=True):
+            for k, gradient in _gradients(model, weights, buffers, images, labels).items():
+                if added:
+                    gradient = gradient + (added[k] + scheme.regularisation * (weights[k].detach() - start[k]))
+                weights[k].grad = gradient
+            optimiser.step()
+        delta = {k: w.detach() - start[k] for k, w in weights.items()}
+        self._remember(delta, sent)
+        return Update(delta, "delta", y.numel(), scheme.steps, scheme.lr)
+
+    def _added(self, sent: Mapping[str, Tensor]) -> State:
+        """Return what is added to every gradient of this round, whatever the weights are; nothing for plain schemes."""
+        scheme = self.scheme
+        if scheme.name == "scaffold":
+            return {k: sent[k] - own for k, own in self.state.items()}
+        if scheme.name == "feddc" and self.last:
+            horizon = scheme.lr * scheme.steps
+            return {k: own + (self.last[k] - sent[k]) / horizon for k, own in self.state.items()}
+        return self.state if scheme.regularisation else {}
+
+    def _remember(self, delta: State, sent: Mapping[str, Tensor]) -> None:
+        """Take this round's update into what is kept for the next."""
+        scheme = self.scheme
+        if scheme.name == "scaffold":
+            horizon = scheme.lr * scheme.steps
+            self.state = {k: own - sent[k] - delta[k] / horizon for k, own in self.state.items()}
+        elif scheme.name in ("feddyn", "feddc"):
+            self.state = {k: own + scheme.regularisation * delta[k] for k, own in self.state.items()}
+        self.last = delta
+
+
+def _check(x: Tensor, y: Tensor, steps: int | None = None) -> None:
+    if x.dim() < 3 or y.dim() != 2 or x.shape[:2] != y.shape or y.numel() == 0 or len(y) != (steps or len(y)):
+        of = steps or "steps"
+        raise ValueError(
+            f"expected x [{of}, B, ...] and y [{of}, B], not empty; got {tuple(x.shape)} and {tuple(y.shape)}"
+        )
+
+
+def _gradients(model: nn.Module, weights: State, buffers: State, x: Tensor, y: Tensor) -> State:
+    """Return the gradients of one batch's mean cross-entropy; 0 where the outputs do not depend on it."""
+    logits = functional_call(model, (weights, buffers), (x,))
+    if int(y.max()) >= logits.shape[1] or int(y.min()) < 0:
+        raise ValueError(f"labels lie in 0..{logits.shape[1] - 1}, got {int(y.min())}..{int(y.max())}")
+    loss = nn.functional.cross_entropy(logits, y)
+    found = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
+    return dict(zip(weights, found, strict=True))

@@ -45,11 +45,10 @@ class Protection:
 
     name: str
     make: Maker
-    """Unique name, and how one is made; see `Maker`."""
     strengths: tuple[float, ...] = (0.0,)
     """What the arena measures."""
     remedies: tuple[float, ...] | None = None
-    """Strengths that an audit puts on top of what there is; by default `strengths`, none if empty."""
+    """What an audit puts on top of what there is; by default `strengths`, none if empty."""
     relative: bool = False
     """Whether `remedies` are multiples of the size (root mean square) of the update's own entries."""
     says: Callable[[float], str] | None = None
@@ -96,14 +95,7 @@ def _positive(**values: float) -> None:
 
 @dataclass
 class PureNoise:
-    """Add N(0, sigma^2) to every entry (LLG, Sec. 6.5.1, "pure noise").
-
-    Parameters
-    ----------
-    sigma
-        Standard deviation, positive.
-    seed
-        Seed of the noise; every call draws new noise.
+    """Add N(0, sigma^2) to every entry, new noise in every call (LLG, Sec. 6.5.1, "pure noise").
 
     Raises
     ------
@@ -162,17 +154,12 @@ class Sparsification:
     """Gradient compression with memory (Lin et al., ICLR 2018): what is not sent now is added to later rounds.
 
     Each client sends the largest magnitudes of each tensor, at least one.
-
-    Raises
-    ------
-    ValueError
-        If `discard` is outside that range, or there is no client.
     """
 
     discard: float
     """Share of the entries that are not sent in a round (LLG's compression ratio theta), in [0, 1)."""
     clients: int = field(default=1, repr=False)
-    """Number of clients whose rest is remembered."""
+    """Number of clients whose rest is remembered, at least 1."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.discard < 1:
@@ -254,10 +241,8 @@ def privacy_budget(
     ----------
     noise_multiplier
         Standard deviation of the noise on the sum over the sensitivity of one client.
-    sample_rate
-        Share of the clients in a round, in (0, 1].
-    rounds
-        Number of rounds.
+    sample_rate, rounds
+        Share of the clients in a round, in (0, 1], and number of rounds.
     delta
         Target delta.
     classic

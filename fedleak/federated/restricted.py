@@ -39,21 +39,11 @@ def _there(names: Collection[str], updates: Mapping[str, Tensor]) -> None:
 class Withhold:
     """Do not send some parameters: what the server has in the clear when they are encrypted, or stay with the client.
 
-    Parameters
-    ----------
-    names
-        Parameters that are not sent; say, `last_layers` of the model.
-
-    Raises
-    ------
-    WithheldParameter
-        When called, if one of them is not there in the first place.
+    `names` are the parameters; say, `last_layers` of the model. If one of them is not there in the first place, a call
+    raises `WithheldParameter`.
     """
 
     names: Collection[str]
-
-    def __post_init__(self) -> None:
-        self.names = tuple(sorted(set(self.names)))
 
     def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
         """Return the updates without these parameters."""
@@ -73,11 +63,6 @@ class FedVF:
 
     The classifier's updates add up at the client, and the sum is sent in every `every`-th round; all other layers are
     sent in every round. The server's classifier is then not the one that the client's gradients were computed with.
-
-    Raises
-    ------
-    ValueError
-        If `every` or `clients` is below 1.
     """
 
     names: Collection[str]
@@ -85,7 +70,7 @@ class FedVF:
     every: int
     """The round in which the classifier is sent, and every multiple of it; at least 1."""
     clients: int = field(default=1, repr=False)
-    """Number of clients whose sums are remembered."""
+    """How many clients' sums are remembered; at least 1."""
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.clients < 1:
@@ -125,14 +110,9 @@ def partially_encrypted(
 
     Returns
     -------
-    clear : list of Update
-        What the server sees of each client.
-    aggregate : Update
-        The sum of the encrypted parameters, as the masked aggregation gives it: nothing else of them is seen.
+    clear, aggregate : list of Update, Update
+        What the server sees of each client; the sum of the encrypted parameters, of which nothing else is seen.
     """
-    clear = []
-    for update in updates:
-        _there(names, update.tensors)
-        clear.append(update.without(*names))
+    clear = [update.without(*names) for update in updates]
     hidden = [u.replace({name: u.tensors[name] for name in names}) for u in updates]
     return clear, secure_sum(hidden, encoding or FixedPoint(bits=32, bound=1.0))[0]

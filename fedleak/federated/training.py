@@ -16,12 +16,10 @@ def stacked_updates(model: nn.Module, x: Tensor, y: Tensor, lr: float, chunk: in
 
     Parameters
     ----------
-    model
-        The global model, without batch norm in training mode.
+    model, lr
+        The global model, without batch norm in training mode, and the learning rate of the local steps.
     x, y
         The clients' batches: images ``[K, steps, B, C, H, W]``, labels ``[K, steps, B]``.
-    lr
-        Learning rate of the local steps.
     chunk
         Clients computed at a time, all by default.
 
@@ -68,9 +66,8 @@ class Federation:
     model: nn.Module
     """The global model; trained in place."""
     images: Images
-    """The pool that the users' samples come from."""
     users: Tensor
-    """Which samples are whose, ``[users, samples]``."""
+    """Which of the images are whose, ``[users, samples]``."""
     generator: Generator
     """Chooses the users and batches of each round."""
 

@@ -78,13 +78,6 @@ class Update:
         Batch norm's running statistics and whatever is not floating-point (counters) are no parameters: they are left
         out.
 
-        Parameters
-        ----------
-        before, after
-            The client's model before and after its local steps.
-        samples, steps, lr
-            As above.
-
         Raises
         ------
         ValueError
@@ -141,12 +134,10 @@ class Update:
         return self._shared(name) if self.kind == "gradient" else self.gradient(name) * self.steps
 
     def delta(self, name: str) -> Tensor:
-        """Return the change of parameter `name` over the local steps, as plain SGD makes it.
+        """Return the change of parameter `name` over the local steps, as plain SGD makes it; errors as for `gradient`.
 
         Raises
         ------
-        WithheldParameter
-            If the client did not share it.
         ValueError
             If gradients were shared without the learning rate.
         """
@@ -173,13 +164,7 @@ class Update:
         return after
 
     def without(self, *names: str) -> "Update":
-        """Return the same update with the named parameters withheld.
-
-        Raises
-        ------
-        WithheldParameter
-            If one of them is not shared in the first place.
-        """
+        """Return the same update with the named parameters withheld; `WithheldParameter` if one is so already."""
         for name in names:
             self._shared(name)
         return self.replace({k: v for k, v in self.tensors.items() if k not in names})

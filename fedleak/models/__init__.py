@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedleak.models.bridged import MLP6, AlexNet, positive_, resnet_conv, vgg11, without_biases
+from fedleak.models.bridged import AlexNet, positive_, resnet_conv, vgg11, without_biases
 from fedleak.models.chains import Chain, Link, chain
-from fedleak.models.deep import ACTIVATIONS, FCN3, count_parameters, replace_relu, resnet, vgg, vgg_bn
+from fedleak.models.deep import ACTIVATIONS, count_parameters, replace_relu, resnet, vgg, vgg_bn
 from fedleak.models.heads import Head, HeadPass, batch_dependent, head, head_pass, negative_inputs, remember_passes
 from fedleak.models.made_up import as_inputs, input_shape, known_tokens
-from fedleak.models.wide import WideResNet
-from fedleak.models.zoo import CNN, LeNet, ResNet20, uniform_
+from fedleak.models.wide import ResNet20, WideResNet
+from fedleak.models.zoo import CNN, MLP, LeNet, uniform_
 
 __all__ = [
     "ACTIVATIONS",
@@ -49,7 +49,7 @@ _BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "lenet": LeNet,
     "resnet20": ResNet20,
     "resnet20-relu": lambda shape, n: ResNet20(shape, n, activation=True),
-    "fcn3": FCN3,
+    "fcn3": partial(MLP, widths=(512, 512)),
     **{f"resnet20-{k}": partial(WideResNet, width=16 * k) for k in (1, 2, 4)},
     "resnet32": partial(WideResNet, width=16, each=5),
     "resnet32-4": partial(WideResNet, width=64, each=5),
@@ -58,7 +58,7 @@ _BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "vgg16-quarter": partial(vgg, width=0.25),
     **{f"resnet{d}": partial(resnet, f"resnet{d}") for d in (18, 34, 50, 101, 152)},
     **{f"resnet{d}-imagenet": partial(resnet, f"resnet{d}", small=False) for d in (18, 50)},
-    "mlp6": MLP6,
+    "mlp6": partial(MLP, widths=(2048, 1024, 512, 256, 128, 64)),
     "alexnet": AlexNet,
     "vgg11": vgg11,
     **{f"resnet{d}-conv": partial(resnet_conv, f"resnet{d}") for d in (18, 50)},
@@ -86,24 +86,19 @@ def build(
     Parameters
     ----------
     name
-        ``"cnn"``, ``"lenet"``, ``"resnet20"`` (LLG's, no activation before the head), ``"resnet20-relu"``, ``"fcn3"``,
-        torchvision's ``"vgg11_bn"`` … ``"vgg19_bn"`` and ``"resnet18"`` … ``"resnet152"`` (see `fedleak.models.deep`),
-        ``"resnet20-1"``, ``"resnet20-2"`` and ``"resnet20-4"`` (16, 32 and 64 channels), ``"resnet32"`` and
-        ``"resnet32-4"`` (see `fedleak.models.wide`),
-        or ``"resnet18-imagenet"`` and ``"resnet50-imagenet"``, which keep ImageNet's stem whatever the size of the
-        images; ``"vgg16"`` without batch norm, and ``"vgg16-quarter"`` with a quarter of its channels; or
-        GDBR's ``"mlp6"``, ``"alexnet"``, ``"vgg11"`` and ``"resnet18-conv"``, ``"resnet50-conv"`` (see
-        `fedleak.models.bridged`).
-    shape
-        Image shape ``(C, H, W)``.
-    n_classes
-        Number of outputs.
+        One of `names`: ``"cnn"``, ``"lenet"``, ``"fcn3"``, ``"mlp6"`` (`fedleak.models.zoo`); ``"resnet20"``, LLG's,
+        without an activation before the head, ``"resnet20-relu"``, and ``"resnet20-1"`` to ``"resnet32-4"`` of as many
+        times 16 channels (`fedleak.models.wide`); torchvision's ``"vgg11_bn"`` to ``"resnet152"``, of which
+        ``"…-imagenet"`` keep ImageNet's stem whatever the size of the images, ``"vgg16"`` is without batch norm and
+        ``"vgg16-quarter"`` has a quarter of its channels (`fedleak.models.deep`); GDBR's ``"alexnet"``, ``"vgg11"`` and
+        ``"resnet18-conv"`` (`fedleak.models.bridged`).
+    shape, n_classes
+        Image shape ``(C, H, W)``, and number of outputs.
     seed
-        Seed of the initialisation. The global random state is left as it was.
+        Of the initialisation. The global random state is left as it was.
     init
-        ``"default"`` (PyTorch's), ``"uniform"`` (every parameter from U(-0.5, 0.5)) or ``"positive"`` (GDBR's: the
-        layers at the end from U(0.01, 0.2), without biases; see `positive_`); by default the one
-        that the paper's released code uses: uniform for the CNN, PyTorch's for the others.
+        ``"default"`` (PyTorch's), ``"uniform"`` (every parameter from U(-0.5, 0.5)) or ``"positive"`` (GDBR's, see
+        `positive_`); by default the one that the paper's released code uses: uniform for the CNN, else PyTorch's.
     activation
         ``"relu"``, ``"tanh"``, ``"elu"``, ``"selu"`` or ``"silu"`` in place of every ReLU; the weights stay the same.
 

@@ -1,7 +1,5 @@
 """GDBR's networks, which end in fully connected layers or in a convolution in the place of the pooling (Sec. V-A)."""
 
-import itertools
-
 import torch
 from torch import nn
 from torchvision import models as vision
@@ -9,20 +7,6 @@ from torchvision import models as vision
 from fedleak.models.chains import chain
 from fedleak.models.deep import resnet
 from fedleak.models.heads import head
-
-MLP_WIDTHS = (2048, 1024, 512, 256, 128, 64)
-
-
-class MLP6(nn.Sequential):
-    """Six hidden fully connected layers of 2048, 1024, 512, 256, 128 and 64 units with ReLUs, and the outputs."""
-
-    def __init__(self, shape: tuple[int, int, int], n_classes: int, widths: tuple[int, ...] = MLP_WIDTHS):
-        channels, height, width = shape
-        layers: list[nn.Module] = [nn.Flatten()]
-        sizes = (channels * height * width, *widths)
-        for below, above in itertools.pairwise(sizes):
-            layers += [nn.Linear(below, above), nn.ReLU()]
-        super().__init__(*layers, nn.Linear(sizes[-1], n_classes))
 
 
 class AlexNet(nn.Sequential):
@@ -62,10 +46,7 @@ class AlexNet(nn.Sequential):
 def vgg11(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
     """Build torchvision's VGG-11 without batch norm and dropout, for images of 32 x 32 (512 - 4096 - 4096 - n).
 
-    Raises
-    ------
-    ValueError
-        For images of another size than five halvings take to 1 x 1.
+    Images of another size than five halvings take to 1 x 1 are a `ValueError`.
     """
     if any(not 32 <= side < 64 for side in shape[1:]):
         raise ValueError(f"vgg11 is built for images of 32 x 32, got {shape[1]} x {shape[2]}")
@@ -105,12 +86,7 @@ def positive_(
     """Draw the chain's weights from U(low, high), without biases, in place: GDBR's initialisation (Sec. V-A).
 
     What lies below the chain keeps its initialisation, so that the chain sees features that are not negative and all
-    of its units are active.
-
-    Raises
-    ------
-    ValueError
-        If the range is empty.
+    of its units are active. An empty range is a `ValueError`.
     """
     if not low < high:
         raise ValueError(f"low is below high, got {low} and {high}")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedleak.models.made_up import input_shape, known_tokens, made_up_inputs
+from fedleak.models.made_up import input_shape, known_tokens, made_up_inputs, watched
 
 _CHANGES_NOTHING = ("View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "Clone", "ToCopy")
 
@@ -43,13 +43,7 @@ class Chain(NamedTuple):
     end: str
 
     def start(self, name: str) -> int:
-        """Return where the layer of this name stands.
-
-        Raises
-        ------
-        ValueError
-            If it is not part of the chain; the message says what breaks the chain.
-        """
+        """Return where the layer of this name stands; a `ValueError` says what breaks the chain before it."""
         names = [link.name for link in self.links]
         if name not in names:
             raise ValueError(
@@ -61,20 +55,9 @@ class Chain(NamedTuple):
 def chain(model: nn.Module, shape: tuple[int, ...] | None = None) -> Chain:
     """Find the chain (Linear | Conv with 1 x 1 output) - ReLU - Linear - … - Linear that a model ends with.
 
-    The layers are read off the autograd graph of one forward pass, so that it does not matter how the model is
-    written: modules or functions, any names. Reshaping is ignored; anything else ends the chain.
-
-    Parameters
-    ----------
-    model
-        Any classifier; its parameters, statistics and mode are left as they are.
-    shape
-        Shape of one input, where `input_shape` cannot tell.
-
-    Returns
-    -------
-    Chain
-        At least the last layer.
+    The layers, one at least, are read off the autograd graph of one forward pass, so that it does not matter how the
+    model is written: modules or functions, any names. Reshaping is ignored; anything else ends the chain. `shape` is
+    that of one input, where `input_shape` cannot tell. Parameters, statistics and mode are left as they are.
 
     Raises
     ------
@@ -82,21 +65,14 @@ def chain(model: nn.Module, shape: tuple[int, ...] | None = None) -> Chain:
         If the model's outputs are not those of a fully connected layer.
     """
     modules = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
-    outputs: dict[str, torch.Size] = {}
-    handles = [
-        m.register_forward_hook(lambda _, __, y, n=n: outputs.__setitem__(n, y.shape)) for n, m in modules.items()
-    ]
+    shapes: dict[str, torch.Size] = {}
     weights = {n: p.detach().requires_grad_() for n, p in model.named_parameters()}
     buffers = {n: b.clone() for n, b in model.named_buffers()}
     if shape is None and not known_tokens(model):
         shape = input_shape(model)
-    try:
-        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
-            x = next(made_up_inputs(model, shape))
-            logits = torch.func.functional_call(model, (weights, buffers), (x,))
-    finally:
-        for handle in handles:
-            handle.remove()
+    noted = watched(modules, lambda name, _, y: shapes.update({name: y.shape}))
+    with noted, torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        logits = torch.func.functional_call(model, (weights, buffers), (next(made_up_inputs(model, shape)),))
     owner = {id(p): n.removesuffix("weight").rstrip(".") for n, p in weights.items() if n.endswith("weight")}
     links: list[Link] = []
     node, relu = logits.grad_fn, False
@@ -113,7 +89,7 @@ def chain(model: nn.Module, shape: tuple[int, ...] | None = None) -> Chain:
                 weight = weight.next_functions[0][0]
             name = owner.get(id(getattr(weight, "variable", None)))
             layer = modules.get(name) if name is not None else None
-            end = _unfit(name, layer, outputs, bool(links))
+            end = _unfit(name, layer, shapes, bool(links))
             if end or name is None or layer is None:
                 return _found(links, end)
             links.insert(0, Link(name, layer, relu))
@@ -130,18 +106,18 @@ def _kind(node: object) -> str:
     return type(node).__name__.rstrip("0123456789").removesuffix("Backward")
 
 
-def _unfit(name: str | None, layer: nn.Module | None, outputs: dict[str, torch.Size], inside: bool) -> str:
+def _unfit(name: str | None, layer: nn.Module | None, shapes: dict[str, torch.Size], inside: bool) -> str:
     """Say why a layer cannot be part of the chain; nothing if it can."""
     if name is None or layer is None:
         return "there comes a product that is no layer's"
     if isinstance(layer, nn.Conv2d):
         if not inside:
             return f"{name!r} is a convolution, and the outputs must be a fully connected layer's"
-        if outputs[name][2:].numel() != 1:
-            return f"{name!r} is a convolution with an output of {' x '.join(map(str, outputs[name][2:]))}, not 1 x 1"
+        if shapes[name][2:].numel() != 1:
+            return f"{name!r} is a convolution with an output of {' x '.join(map(str, shapes[name][2:]))}, not 1 x 1"
         if layer.groups != 1:
             return f"{name!r} is a convolution in {layer.groups} groups"
-    elif len(outputs[name]) != 2:
+    elif len(shapes[name]) != 2:
         return f"{name!r} is applied to more than one vector of an image"
     return ""
 

@@ -1,4 +1,4 @@
-"""The deeper networks, from torchvision, with the stems that small images need, and FCN-3."""
+"""The deeper networks, from torchvision, with the stems that small images need."""
 
 import itertools
 
@@ -10,30 +10,11 @@ SMALL = 64
 """Up to this side, images get the small stems."""
 
 
-class FCN3(nn.Sequential):
-    """Three fully connected layers with ReLUs (LIA-SA, Sec. V-A, which gives no widths): 512 - 512 - n."""
-
-    def __init__(self, shape: tuple[int, int, int], n_classes: int, width: int = 512):
-        channels, height, side = shape
-        super().__init__(
-            nn.Flatten(),
-            nn.Linear(channels * height * side, width),
-            nn.ReLU(),
-            nn.Linear(width, width),
-            nn.ReLU(),
-            nn.Linear(width, n_classes),
-        )
-
-
 def vgg_bn(name: str, shape: tuple[int, int, int], n_classes: int) -> nn.Module:
     """Build torchvision's VGG with batch norm, without dropout; small images get a 1 x 1 pooling before the head.
 
     For 32 x 32 images and 10 classes ``vgg11_bn`` has 28,149,514 parameters, the number behind LIA-SA's Table II.
-
-    Raises
-    ------
-    ValueError
-        For images smaller than 32 x 32, of which five poolings leave nothing.
+    Images smaller than 32 x 32, of which five poolings leave nothing, are a `ValueError`.
     """
     if min(shape[1:]) < 32:
         raise ValueError(f"{name} halves its input five times: images of at least 32 x 32, got {shape[1]} x {shape[2]}")
@@ -42,19 +23,14 @@ def vgg_bn(name: str, shape: tuple[int, int, int], n_classes: int) -> nn.Module:
         model.features[0] = _convolution(nn.Conv2d(shape[0], 64, 3, padding=1))
     if max(shape[1:]) <= SMALL:
         model.avgpool = nn.AdaptiveAvgPool2d(1)
-        model.classifier[0] = nn.Linear(512, 4096)
-        nn.init.normal_(model.classifier[0].weight, 0, 0.01)
-        nn.init.zeros_(model.classifier[0].bias)
+        model.classifier[0] = _linear(512, 4096)
     return model
 
 
 def vgg(shape: tuple[int, int, int], n_classes: int, width: float = 1.0) -> nn.Module:
     """Build VGG-16 without batch norm and dropout, with a share `width` of its channels; small images as in `vgg_bn`.
 
-    Raises
-    ------
-    ValueError
-        For images smaller than 32 x 32 or larger than 64 x 64.
+    Images are of 32 x 32 to 64 x 64 pixels, or it is a `ValueError`.
     """
     if not 32 <= min(shape[1:]) <= max(shape[1:]) <= SMALL:
         raise ValueError(f"vgg16 takes images of 32 x 32 to 64 x 64, got {shape[1]} x {shape[2]}")
@@ -65,29 +41,25 @@ def vgg(shape: tuple[int, int, int], n_classes: int, width: float = 1.0) -> nn.M
     model.avgpool = nn.AdaptiveAvgPool2d(1)
     sizes = (round(width * 512), round(width * 4096), round(width * 4096), n_classes)
     for place, (fan_in, fan_out) in zip((0, 3, 6), itertools.pairwise(sizes), strict=True):
-        model.classifier[place] = nn.Linear(fan_in, fan_out)
-        nn.init.normal_(model.classifier[place].weight, 0, 0.01)
-        nn.init.zeros_(model.classifier[place].bias)
+        model.classifier[place] = _linear(fan_in, fan_out)
     return model
 
 
+def _linear(fan_in: int, fan_out: int) -> nn.Linear:
+    """Make a layer of a classifier as torchvision does."""
+    layer = nn.Linear(fan_in, fan_out)
+    nn.init.normal_(layer.weight, 0, 0.01)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
 ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "tanh": nn.Tanh,
-    "elu": nn.ELU,
-    "selu": nn.SELU,
-    "silu": nn.SiLU,
+    layer.__name__.lower(): layer for layer in (nn.ReLU, nn.Tanh, nn.ELU, nn.SELU, nn.SiLU)
 }
 
 
 def replace_relu(model: nn.Module, activation: str) -> nn.Module:
-    """Put another activation in the place of every ReLU of a model.
-
-    Raises
-    ------
-    ValueError
-        For an unknown activation, or a model without a ReLU.
-    """
+    """Put another activation in the place of every ReLU of a model; a `ValueError` if one of the two is not there."""
     if activation not in ACTIVATIONS:
         raise ValueError(f"unknown activation {activation!r}; there are: {', '.join(ACTIVATIONS)}")
     places = [name for name, module in model.named_modules() if isinstance(module, nn.ReLU)]

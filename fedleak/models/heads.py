@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from fedleak.models.made_up import made_up_inputs, run
+from fedleak.models.made_up import forward, made_up_inputs, run, watched
 
 
 class Head(NamedTuple):
@@ -34,15 +34,9 @@ _NEGATIVE: WeakKeyDictionary[nn.Module, float] = WeakKeyDictionary()
 def head(model: nn.Module, name: str | None = None) -> Head:
     """Find the `nn.Linear` whose outputs are the model's, whatever the order in which the layers are declared.
 
-    It is the last module of an `nn.Sequential`; of other models a forward pass of a made-up input tells, once a model.
-
-    Parameters
-    ----------
-    model
-        Any classifier. A bare `nn.Linear` is its own head.
-    name
-        The layer, where the caller knows it. To name it for all attacks, note it on the model:
-        ``model.head_name = "fc"``.
+    It is the last module of an `nn.Sequential`, and a bare `nn.Linear` itself; of other models a forward pass of a
+    made-up input tells, once a model. Where the caller knows the layer, `name` says it; to name it for all attacks,
+    note it on the model: ``model.head_name = "fc"``.
 
     Raises
     ------
@@ -72,14 +66,9 @@ def head(model: nn.Module, name: str | None = None) -> Head:
 def _source(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
     """Name the layer that the outputs come from, by a forward pass."""
     advice = f"name the layer: model.head_name = one of {_listed(linears)}"
-    outputs: dict[str, Tensor] = {}
-    handles = [m.register_forward_hook(lambda _, __, y, n=n: outputs.__setitem__(n, y)) for n, m in linears.items()]
-    try:
-        passes = ((run(model, x), dict(outputs)) for x in made_up_inputs(model))
-        logits, seen = next((found for found in passes if found[0] is not None), (None, {}))
-    finally:
-        for handle in handles:
-            handle.remove()
+    seen: dict[str, Tensor] = {}
+    with watched(linears, lambda name, _, y: seen.update({name: y})):
+        logits = next((y for x in made_up_inputs(model) if (y := run(model, x)) is not None), None)
     if logits is None:
         if len(linears) == 1:
             return next(iter(linears))
@@ -114,11 +103,8 @@ def negative_inputs(model: nn.Module) -> float:
     """Return the share of the head's inputs that are negative, for made-up inputs, once a model; 0 where none fits."""
     if model not in _NEGATIVE:
         seen: list[Tensor] = []
-        handle = head(model).layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-        try:
+        with watched({"head": head(model).layer}, lambda _, x, __: seen.append(x)):
             fits = any(run(model, x) is not None for x in made_up_inputs(model))
-        finally:
-            handle.remove()
         _NEGATIVE[model] = float((seen[-1] < 0).double().mean()) if fits and seen else 0.0
     return _NEGATIVE[model]
 
@@ -132,22 +118,12 @@ class HeadPass(NamedTuple):
     """Softmax of the outputs, ``[N, n]``."""
 
     def row_sums(self, index: Tensor, labels: Tensor) -> Tensor:
-        """Return the row sums of the head's weight gradient for many batches at once, without a backward pass.
+        """Return the row sums ``[..., n]`` of the head's weight gradient for many batches, without a backward pass.
 
         The mean cross-entropy gradient of the head is ``(P - Y)^T A / B`` with A the head's inputs, so its row
         sums are the batch mean of ``(p_k - y_k) * sum(a_k)`` (LLG, Eqs. 9 and 13).
 
-        Parameters
-        ----------
-        index
-            Which of the N samples are in a batch, ``[..., B]``; any number of leading dimensions.
-        labels
-            Their labels, ``[..., B]``.
-
-        Returns
-        -------
-        Tensor
-            ``[..., n]``
+        `index` says which of the N samples are in a batch, `labels` are theirs, both ``[..., B]``.
         """
         mass = self.inputs.sum(dim=1)
         n_classes = self.probabilities.shape[1]
@@ -165,26 +141,27 @@ def batch_dependent(model: nn.Module) -> bool:
 
 @torch.no_grad()
 def head_pass(model: nn.Module, x: Tensor, chunk: int = 2048) -> HeadPass:
-    """Run images through the model and keep what the head saw; running statistics are left as they were.
+    """Run images ``[N, C, H, W]`` through the model and keep what the head saw; running statistics stay.
 
-    Parameters
-    ----------
-    model
-        Any classifier with a fully connected head that is applied once.
-    x
-        Images ``[N, C, H, W]``.
-    chunk
-        Images per pass. Ignored where batch norm in training mode makes the batch matter: then all at once.
+    The head is applied once. `chunk` images are run at a time, but all at once where batch norm in training mode makes
+    the batch matter.
     """
     if len(x) == 0:
         raise ValueError("no images to run through the model")
     passes = _REMEMBERED.get(model)
     if passes is None:
         return _head_pass(model, x, chunk)
-    key = (tuple(x.shape), x.dtype, hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes()).digest())
+    key = (x.shape, x.dtype, hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes()).digest())
     if key not in passes:
         passes[key] = _head_pass(model, x, chunk)
     return passes[key]
+
+
+def _head_pass(model: nn.Module, x: Tensor, chunk: int) -> HeadPass:
+    seen: list[Tensor] = []
+    with watched({"head": head(model).layer}, lambda _, inputs, __: seen.append(inputs)):
+        logits = [forward(model, piece) for piece in ([x] if batch_dependent(model) else x.split(chunk))]
+    return HeadPass(torch.cat(seen), torch.cat(logits).softmax(dim=1))
 
 
 _REMEMBERED: WeakKeyDictionary[nn.Module, dict] = WeakKeyDictionary()
@@ -196,15 +173,3 @@ def remember_passes(model: nn.Module) -> None:
     For many attacks on one model, whose weights and mode stay as they are. Copies of it are other models.
     """
     _REMEMBERED[model] = {}
-
-
-def _head_pass(model: nn.Module, x: Tensor, chunk: int) -> HeadPass:
-    seen: list[Tensor] = []
-    handle = head(model).layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    buffers = {name: b.clone() for name, b in model.named_buffers()}
-    try:
-        pieces = [x] if batch_dependent(model) else x.split(chunk)
-        logits = [torch.func.functional_call(model, buffers, (piece,)) for piece in pieces]
-    finally:
-        handle.remove()
-    return HeadPass(torch.cat(seen), torch.cat(logits).softmax(dim=1))

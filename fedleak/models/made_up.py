@@ -1,6 +1,7 @@
-"""Inputs made up for a model: what shape it takes, and whether tokens."""
+"""Inputs made up for a model: what shape it takes, and whether tokens; passes that leave it as it was."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -49,13 +50,33 @@ def _suggested(model: nn.Module) -> list[tuple[int, ...]]:
     return [*dict.fromkeys(flat), *((c, side, side) for c in channels for side in sides)]
 
 
+@contextmanager
+def watched(layers: Mapping[str, nn.Module], note: Callable[[str, Tensor, Tensor], None]) -> Iterator[None]:
+    """Call ``note(name, inputs, outputs)`` at every forward pass of these layers."""
+
+    def hook(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        return lambda _, inputs, outputs: note(name, inputs[0], outputs)
+
+    handles = [layer.register_forward_hook(hook(name)) for name, layer in layers.items()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def forward(model: nn.Module, x: Tensor) -> Any:
+    """Return the model's outputs; its statistics stay as they were."""
+    buffers = {name: b.clone() for name, b in model.named_buffers()}
+    return torch.func.functional_call(model, buffers, (x,))
+
+
 @torch.no_grad()
 def run(model: nn.Module, x: Tensor) -> Any:
     """Return the model's outputs, or None if it does not take such inputs; statistics and random state stay."""
-    buffers = {name: b.clone() for name, b in model.named_buffers()}
     try:
         with torch.random.fork_rng(devices=[]):
-            return torch.func.functional_call(model, buffers, (x,))
+            return forward(model, x)
     except _REFUSALS:
         return None
 

@@ -1,10 +1,11 @@
 """The papers' small networks, as their texts and released code describe them."""
 
-from collections.abc import Callable
+import itertools
+import math
+from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
-from torchvision.models.resnet import BasicBlock
+from torch import nn
 
 
 class CNN(nn.Sequential):
@@ -55,50 +56,23 @@ class LeNet(nn.Sequential):
         )
 
 
-class ResNet20(nn.Module):
-    """The CIFAR ResNet with 3 x 3 basic blocks (He et al. 2016), with LLG's two fully connected layers at its end.
+class MLP(nn.Sequential):
+    """Fully connected layers of these widths with ReLUs, and the outputs.
 
-    Parameters
-    ----------
-    activation
-        Whether a ReLU stands between the two fully connected layers (64 -> 512 -> n). LLG's released model
-        has none, so that about half of the head's inputs are negative and Property 1 cannot hold.
+    GDBR's has six, of 2048 to 64 units; LIA-SA's FCN-3 (Sec. V-A, which gives no widths) two of 512.
     """
 
-    def __init__(self, shape: tuple[int, int, int], n_classes: int, activation: bool = False):
-        super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(shape[0], 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)
-        )
-        blocks: list[nn.Module] = []
-        width = 16
-        for planes in (16, 32, 64):
-            for position in range(3):
-                stride = 2 if planes > 16 and position == 0 else 1
-                blocks.append(BasicBlock(width, planes, stride, _shortcut(width, planes, stride)))
-                width = planes
-        self.blocks = nn.Sequential(*blocks)
-        self.bridge = nn.Linear(64, 512)
-        self.act = nn.ReLU() if activation else nn.Identity()
-        self.fc = nn.Linear(512, n_classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map images ``[B, C, H, W]`` to logits ``[B, n]``."""
-        features = self.blocks(self.stem(x)).mean(dim=(2, 3))
-        return self.fc(self.act(self.bridge(features)))
-
-
-def _shortcut(width: int, planes: int, stride: int) -> nn.Module | None:
-    if stride == 1 and width == planes:
-        return None
-    return nn.Sequential(nn.Conv2d(width, planes, 1, stride, bias=False), nn.BatchNorm2d(planes))
+    def __init__(self, shape: tuple[int, int, int], n_classes: int, widths: Sequence[int]):
+        layers: list[nn.Module] = [nn.Flatten()]
+        sizes = (math.prod(shape), *widths)
+        for below, above in itertools.pairwise(sizes):
+            layers += [nn.Linear(below, above), nn.ReLU()]
+        super().__init__(*layers, nn.Linear(sizes[-1], n_classes))
 
 
 @torch.no_grad()
 def uniform_(model: nn.Module, generator: torch.Generator, bound: float = 0.5) -> nn.Module:
     """Draw every parameter from U(-bound, bound), as LLG's released code does for its CNN."""
     for parameter in model.parameters():
-        parameter.copy_(
-            torch.empty(parameter.shape, dtype=parameter.dtype).uniform_(-bound, bound, generator=generator)
-        )
+        parameter.uniform_(-bound, bound, generator=generator)
     return model

@@ -1,4 +1,4 @@
-"""The inversion engine: exact gradients for many reconstructions, seeds, checkpoints, NaN; InvG and AGIC on it."""
+"""The inversion engine: exact gradients for many reconstructions, seeds, NaN; InvG and AGIC on it."""
 
 import dataclasses
 
@@ -128,35 +128,16 @@ def test_reconstructions_together_are_those_alone_and_come_near_the_images():
     assert torch.equal(both.images, invg.reconstruct(updates, model, labels=y, iterations=150))
 
 
-def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
-    model, _, y, updates = situation()
-    whole = invg.invert_many(updates, model, y, iterations=120, snapshots=[50])
-    path, evaluate, calls = tmp_path / "state.pt", engine.Problem.evaluate, []
-
-    def dies(self, *rest):
-        calls.append(1)
-        if len(calls) == 111:
-            raise KeyboardInterrupt
-        return evaluate(self, *rest)
-
-    monkeypatch.setattr(engine.Problem, "evaluate", dies)
-    with pytest.raises(KeyboardInterrupt):
-        invg.invert_many(updates, model, y, iterations=120, snapshots=[50], checkpoint=path)
-    assert path.exists()
-    calls.clear()
-    again = invg.invert_many(updates, model, y, iterations=120, snapshots=[50], checkpoint=path)
-    assert len(calls) == 21  # twenty iterations were left, and the last value
-    assert torch.equal(again.images, whole.images)
-    assert torch.equal(again.snapshots[50], whole.snapshots[50])
-    assert not path.exists()
-
-
-def test_another_attacks_checkpoint_is_not_taken_up(tmp_path):
-    model, _, y, updates = situation()
-    path = tmp_path / "state.pt"
-    torch.save({"key": "another"}, path)
-    found = invg.invert_many(updates, model, y, iterations=2, checkpoint=path)
-    assert torch.equal(found.images, invg.invert_many(updates, model, y, iterations=2).images)
+def test_a_start_hangs_on_its_own_seed_not_on_its_place_in_the_stack():
+    model, _, y, updates = situation(3)
+    seeds = [7, 4, 2**63 - 1]  # as large as those of a sweep
+    stack = invg.invert_many(updates, model, y, iterations=40, seed=seeds).images
+    for n in (0, 2):
+        alone = invg.invert_many(updates[n : n + 1], model, y[n : n + 1], iterations=40, seed=seeds[n : n + 1]).images
+        torch.testing.assert_close(stack[n : n + 1], alone, atol=1e-6, rtol=0)
+    moved = invg.invert_many(updates[::-1], model, y.flip(0), iterations=40, seed=seeds[::-1]).images
+    torch.testing.assert_close(moved.flip(0), stack, atol=1e-6, rtol=0)
+    assert not torch.allclose(stack, invg.invert_many(updates, model, y, iterations=40, seed=7).images, atol=1e-2)
 
 
 def test_nan_is_said_and_stops_only_its_own_reconstruction():
@@ -280,6 +261,8 @@ def test_bad_input():
         agic.layer_function("linear", 3, 0)
     with pytest.raises(ValueError, match="iterations is at least 1"):
         invg.invert_many(updates, model, y, iterations=0)
+    with pytest.raises(ValueError, match="a seed for each of the 2 reconstructions, or one for all; got 1"):
+        invg.invert_many(updates, model, y, iterations=1, seed=[0])
     with pytest.raises(ValueError, match="2 and 3 images: no one-to-one mapping"):
         agic.greedy_pairs(torch.zeros(2, 3))
 

@@ -4,10 +4,15 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.inputs import row_sums
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 
 
+@attack(
+    "smallest row",
+    needs={Need.HEAD_GRADIENT, Need.SAMPLE_COUNT},
+    summary="The class with the smallest row sum has all the samples.",
+)
 def recover(update: Update, model: nn.Module) -> Tensor:
     """Recover the counts ``[n]``: all samples in the class with the smallest row sum.
 
@@ -20,14 +25,3 @@ def recover(update: Update, model: nn.Module) -> Tensor:
     """
     g = row_sums(update, model)
     return update.samples * nn.functional.one_hot(torch.argmin(g), len(g))
-
-
-register(
-    Attack(
-        name="smallest row",
-        goal="labels",
-        needs=frozenset({Need.HEAD_GRADIENT, Need.SAMPLE_COUNT}),
-        summary="The class with the smallest row sum has all the samples.",
-        run=recover,
-    )
-)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.images.engine import invert
-from fedleak.attacks.images.invg import INVG, ITERATIONS, inferred
+from fedleak.attacks.images.invg import INVG, ITERATIONS, labelled
 from fedleak.attacks.images.objective import LayerWeights, View
 from fedleak.attacks.images.problem import Descent, Inversion
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update, fedavg
 from fedleak.models import input_shape
 
@@ -70,10 +70,10 @@ def layer_weights(
     norms
         The paper does not name batch norm: its parameters get their convolution's weight, or 1.
 
-    Returns
-    -------
-    LayerWeights
-        From an update and its model to a weight for every parameter; a `ValueError` if the model has no convolution.
+    Raises
+    ------
+    ValueError
+        When the rule is used, if the model has no convolution.
     """
 
     def weigh(update: Update, model: nn.Module) -> dict[str, float]:
@@ -101,12 +101,7 @@ def layer_weights(
 def one_batch_error(update: Update, model: nn.Module, x: Tensor, y: Tensor) -> float:
     """Return how far the update's mean gradient is from that of one large batch, relative to the latter (Eq. 4).
 
-    Parameters
-    ----------
-    update
-        Of FedAvg on these batches, from this model.
-    x, y
-        ``[steps, B, C, H, W]`` and ``[steps, B]``.
+    The update is FedAvg's, from this model, on the batches x ``[steps, B, C, H, W]`` and y ``[steps, B]``.
     """
     whole = fedavg(model, x.flatten(0, 1)[None], y.flatten()[None], lr=1.0).tensors
     gap = sum(((update.gradient(n) - g) ** 2).sum().double() for n, g in whole.items())
@@ -132,30 +127,24 @@ def invert_many(
     models: Sequence[nn.Module],
     labels: Sequence[Tensor],
     *,
-    index: Sequence[Sequence[int]] | None = None,
+    index: Sequence[Sequence[int] | None] | None = None,
     gammas: Sequence[float] | None = None,
     weights: LayerWeights | None = None,
     descent: Descent = AGIC,
-    total_variation: float | None = None,
     **options: Any,
 ) -> Inversion:
     """Reconstruct N batches at once from their updates in one or more rounds (Eqs. 5 and 6).
 
     Parameters
     ----------
-    rounds
-        For every round (epoch) N updates, the n-th of each having samples in common.
-    models
-        The model before each round.
-    labels
-        For every round ``[N, samples]``.
+    rounds, models, labels
+        For every round (epoch) N updates, the n-th of each having samples in common, the model before it, and labels
+        ``[N, samples]``.
     index
         For every round, which of the dummy images each sample is; by default the same ones in all.
-    gammas
-        Weights of the rounds, by default 1 and then 0.1.
-    weights
-        alpha; by default `layer_weights()`, for an untrained network.
-    descent, total_variation, **options
+    gammas, weights
+        Weights of the rounds, by default 1 and then 0.1; alpha, by default `layer_weights()`, for an untrained network.
+    descent, **options
         As for `fedleak.attacks.images.invg.invert_many`.
 
     Raises
@@ -168,18 +157,24 @@ def invert_many(
         raise ValueError(
             f"{len(rounds)} rounds, {len(models)} models and {len(labels)} sets of labels do not go together"
         )
-    if total_variation is not None:
-        descent = dataclasses.replace(descent, total_variation=total_variation)
     gammas = gammas or [GAMMAS[min(k, 1)] for k in range(len(rounds))]
-    index = index or [list(range(updates[0].samples)) for updates in rounds]
     weights = weights or layer_weights()
     views = [
         View(u, m, y, i, epoch_weight=g, layer_weights=weights)
-        for u, m, y, i, g in zip(rounds, models, labels, index, gammas, strict=True)
+        for u, m, y, i, g in zip(rounds, models, labels, index or [None] * len(rounds), gammas, strict=True)
     ]
     return invert(views, descent, **options)
 
 
+@attack(
+    "AGIC",
+    goal="images",
+    paper="xu2022agic",
+    equation="Eqs. 4-8",
+    needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL},
+    summary="A FedAvg update is inverted as the gradient of one batch, later convolutions counting more.",
+    cost="minutes",
+)
 def reconstruct(
     updates: Update | Sequence[Update],
     model: nn.Module,
@@ -194,18 +189,12 @@ def reconstruct(
 
     Parameters
     ----------
-    updates
-        One update, or several, each a reconstruction of its own; gradients or FedAvg's differences of weights.
-    model
-        The model before the round.
-    labels
-        ``[samples]`` or ``[N, samples]`` in any order; by default inferred.
+    updates, model, labels, iterations
+        As for `fedleak.attacks.images.invg.reconstruct`, but the labels are in any order, of FedAvg too.
     rule
         The label attack that infers them; GI, as in the paper, never repeats a label.
     beta
         Weight of the last convolution.
-    iterations
-        Of Adam.
     **options
         Of `invert_many`.
 
@@ -216,16 +205,11 @@ def reconstruct(
 
     Raises
     ------
-    WithheldParameter
-        If a layer's gradient is not shared.
-    ValueError
-        For updates that do not fit the model, or a model without convolutions.
+    WithheldParameter, ValueError
+        As for `fedleak.attacks.images.invg.reconstruct`, and for a model without convolutions.
     """
-    many = [updates] if isinstance(updates, Update) else list(updates)
-    if labels is None:
-        labels = torch.stack([inferred(u, model, rule) for u in many])
-    labels = torch.as_tensor(labels).reshape(len(many), -1)
-    error = expected_error(many[0], model, labels[0])
+    many, found = labelled(updates, model, labels, rule)
+    error = expected_error(many[0], model, found[0])
     if error > TOLERATED:
         warnings.warn(
             f"{many[0].steps} local steps with learning rate {many[0].lr:g}: on noise images the one-batch "
@@ -233,7 +217,7 @@ def reconstruct(
             stacklevel=2,
         )
     options.setdefault("weights", layer_weights(beta))
-    images = invert_many([many], [model], [labels], iterations=iterations, **options).images
+    images = invert_many([many], [model], [found], iterations=iterations, **options).images
     return images[0] if isinstance(updates, Update) else images
 
 
@@ -244,19 +228,10 @@ def similarity(first: Tensor, second: Tensor, pooling: int = 2) -> Tensor:
 
 
 def greedy_pairs(errors: Tensor, allowed: Tensor | None = None) -> Tensor:
-    """Map one-to-one from the smallest error to the largest (Sec. IV-B, step 1).
+    """Map one-to-one from the smallest error ``[K, K]`` to the largest (Sec. IV-B, step 1).
 
-    Parameters
-    ----------
-    errors
-        ``[K, K]``.
-    allowed
-        Pairs that share a label, ``[K, K]``; by default all. What is left when no allowed pair is, is matched without.
-
-    Returns
-    -------
-    LongTensor
-        ``[K]``: for every image of the first epoch, its partner in the second.
+    Every image of the first epoch gets a partner in the second, ``[K]``. `allowed` are the pairs that share a label,
+    ``[K, K]``, by default all; what is left when no allowed pair is, is matched without.
 
     Raises
     ------
@@ -265,31 +240,17 @@ def greedy_pairs(errors: Tensor, allowed: Tensor | None = None) -> Tensor:
     """
     if errors.shape[0] != errors.shape[1]:
         raise ValueError(f"the epochs hold {errors.shape[0]} and {errors.shape[1]} images: no one-to-one mapping")
-    partner = torch.full((len(errors),), -1)
-    taken = torch.zeros(len(errors), dtype=torch.bool)
-    every = torch.ones(errors.shape, dtype=torch.bool)
-    for mask in [every] if allowed is None else [allowed.cpu(), every]:
-        for place in errors.cpu().masked_fill(~mask, math.inf).flatten().argsort(stable=True).tolist():
-            row, column = divmod(place, len(errors))
-            if mask[row, column] and partner[row] < 0 and not taken[column]:
-                partner[row], taken[column] = column, True
-    return partner
+    order = errors.cpu().flatten().argsort(stable=True)
+    if allowed is not None:  # these first
+        order = order[allowed.cpu().flatten()[order].logical_not().int().argsort(stable=True)]
+    partner: dict[int, int] = {}
+    for place in order.tolist():
+        row, column = divmod(place, len(errors))
+        if row not in partner and column not in partner.values():
+            partner[row] = column
+    return torch.tensor([partner[row] for row in range(len(errors))], dtype=torch.long)
 
 
 def share_a_label(first: Tensor, second: Tensor) -> Tensor:
     """Say which of the lists of labels ``[K, S]`` and ``[L, S]`` have one in common, ``[K, L]``."""
     return (first[:, None, :, None] == second[None, :, None, :]).flatten(2).any(2)
-
-
-register(
-    Attack(
-        name="AGIC",
-        goal="images",
-        paper="xu2022agic",
-        equation="Eqs. 4-8",
-        needs=frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}),
-        summary="A FedAvg update is inverted as the gradient of one batch, later convolutions counting more.",
-        run=reconstruct,
-        cost="minutes",
-    )
-)

@@ -1,15 +1,16 @@
 """DLG, deep leakage from gradients (Zhu et al., NeurIPS 2019): images and labels by matching gradients."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.images.engine import invert
+from fedleak.attacks.images.invg import invert_many, labelled
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Descent, Inversion
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 
 ITERATIONS = 100
@@ -17,6 +18,12 @@ ITERATIONS = 100
 DLG = Descent("DLG", "l2", box=False, optimiser="lbfgs", lr=1.0, labels=True)
 DLG_ADAM = Descent("DLG-Adam", "l2", box=False, lr=0.1)
 """AGIC's baseline (Sec. V-A): Adam in place of L-BFGS, which fails on deep networks; the labels are given."""
+_DLG = partial(
+    attack,
+    paper="zhu2019dlg",
+    needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL},
+    cost="minutes",
+)
 
 
 class Match(NamedTuple):
@@ -30,32 +37,16 @@ class Match(NamedTuple):
     """Squared L2 distance between the gradients; NaN or infinite iterates are never returned."""
 
 
-def match(
-    update: Update,
-    model: nn.Module,
-    *,
-    iterations: int = ITERATIONS,
-    seed: int = 0,
-    shape: tuple[int, ...] | None = None,
-    progress: bool = False,
-) -> Match:
+def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **options: Any) -> Match:
     """Find dummy images and labels whose gradient is closest to the update's (L-BFGS, learning rate 1).
 
     Parameters
     ----------
-    update
-        A client's update with the gradients of all layers. Of several local steps the mean gradient is
-        matched, with one dummy batch as large as all of them together.
-    model
-        The model before the round.
-    iterations
-        Outer steps.
-    seed
-        Seed of the N(0, 1) start.
-    shape
-        Shape of one image, where the model does not tell it.
-    progress
-        Show a progress bar.
+    update, model
+        A client's update with the gradients of all layers, and the model before the round. Of several local steps the
+        mean gradient is matched, with one dummy batch as large as all of them together.
+    iterations, **options
+        Outer steps; seed, shape and whatever else `fedleak.attacks.images.engine.invert` takes.
 
     Raises
     ------
@@ -64,73 +55,49 @@ def match(
     ValueError
         If a gradient is NaN or infinite or not of its parameter's shape, or `iterations` is below 1.
     """
-    found = invert([View([update], model)], DLG, iterations=iterations, seed=seed, shape=shape, progress=progress)
+    found = invert([View([update], model)], DLG, iterations=iterations, **options)
     assert found.label_logits is not None
     return Match(found.images[0], found.label_logits[0], found.values.item())
 
 
-def reconstruct(updates: Update, model: nn.Module, **options: object) -> Tensor:
+@_DLG(
+    "DLG",
+    goal="images",
+    equation="Alg. 1",
+    summary="Dummy images and labels are optimised until their gradient equals the shared one.",
+)
+def reconstruct(updates: Update, model: nn.Module, **options: Any) -> Tensor:
     """Reconstruct the images behind an update, ``[samples, C, H, W]`` in [0, 1]; options as for `match`."""
-    return match(updates, model, **options).images.clamp(0, 1)  # type: ignore[arg-type]
+    return match(updates, model, **options).images.clamp(0, 1)
 
 
-def recover(update: Update, model: nn.Module, **options: object) -> Tensor:
+@_DLG(
+    "DLG (labels)",
+    equation="Alg. 1",
+    summary="The labels that DLG's optimisation ends with.",
+)
+def recover(update: Update, model: nn.Module, **options: Any) -> Tensor:
     """Recover label counts ``[n]`` that sum to ``update.samples``; options as for `match`."""
-    logits = match(update, model, **options).label_logits  # type: ignore[arg-type]
+    logits = match(update, model, **options).label_logits
     return logits.argmax(dim=1).bincount(minlength=logits.shape[1])
 
 
 def adam(
     updates: Sequence[Update], model: nn.Module, labels: Tensor, *, simulate: bool = False, **options: Any
 ) -> Inversion:
-    """Run DLG-Adam on N updates at once; see `fedleak.attacks.images.invg.invert_many` for the arguments."""
-    return invert([View(updates, model, labels, simulate=simulate)], DLG_ADAM, **options)
+    """Run DLG-Adam on N updates at once; arguments as for `fedleak.attacks.images.invg.invert_many`."""
+    return invert_many(updates, model, labels, descent=DLG_ADAM, simulate=simulate, **options)
 
 
+@_DLG(
+    "DLG-Adam",
+    goal="images",
+    equation="Alg. 1; Adam as in AGIC, Sec. V-A",
+    summary="DLG with inferred labels and Adam, which gets further on deep networks.",
+)
 def reconstruct_adam(
     updates: Update, model: nn.Module, *, labels: Tensor | None = None, iterations: int = 1000, **options: Any
 ) -> Tensor:
     """Reconstruct by DLG-Adam, ``[samples, C, H, W]`` in [0, 1]; without `labels` by GI's rule."""
-    from fedleak.attacks.images.invg import inferred
-
-    labels = inferred(updates, model) if labels is None else labels
-    return adam([updates], model, torch.as_tensor(labels)[None], iterations=iterations, **options).images[0].clamp(0, 1)
-
-
-_NEEDS = frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL})
-register(
-    Attack(
-        name="DLG",
-        goal="images",
-        paper="zhu2019dlg",
-        equation="Alg. 1",
-        needs=_NEEDS,
-        summary="Dummy images and labels are optimised until their gradient equals the shared one.",
-        run=reconstruct,
-        cost="minutes",
-    )
-)
-register(
-    Attack(
-        name="DLG (labels)",
-        goal="labels",
-        paper="zhu2019dlg",
-        equation="Alg. 1",
-        needs=_NEEDS,
-        summary="The labels that DLG's optimisation ends with.",
-        run=recover,
-        cost="minutes",
-    )
-)
-register(
-    Attack(
-        name="DLG-Adam",
-        goal="images",
-        paper="zhu2019dlg",
-        equation="Alg. 1; Adam as in AGIC, Sec. V-A",
-        needs=_NEEDS,
-        summary="DLG with inferred labels and Adam, which gets further on deep networks.",
-        run=reconstruct_adam,
-        cost="minutes",
-    )
-)
+    many, found = labelled(updates, model, labels)
+    return adam(many, model, found, iterations=iterations, **options).images[0].clamp(0, 1)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.images import dlg
 from fedleak.attacks.labels.fishing import fished_layer
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 from fedleak.models import head
 
@@ -44,31 +44,32 @@ def muted_model(model: nn.Module, layer: str | None = None) -> nn.Module:
 
 
 def target_update(aggregate: Update, model: nn.Module, samples: int) -> Update:
-    """Read the target's update off the sum: all of it but the head's bias, which the muted clients add to.
-
-    `samples` is the number of the target's samples.
-    """
+    """Read the target's update off the sum: all of it but the head's bias, which the muted clients add to."""
     last = head(model)
     if last.layer.bias is not None:
         aggregate = aggregate.without(last.bias)
     return Update(dict(aggregate.tensors), "gradient", samples)
 
 
+@attack(
+    "EludingSA",
+    goal="images",
+    paper="pasquini2022eluding",
+    equation="Sec. 4",
+    needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL},
+    summary="All clients but one get a model whose ReLUs are dead, so that the sum is that one's update.",
+    cost="minutes",
+    sees="aggregate",
+    server="malicious",
+    apart="it ends in an image inversion, which is not tried under secure aggregation",
+)
 def reconstruct(
     aggregate: Update, model: nn.Module, *, samples: int = 1, iterations: int = dlg.ITERATIONS, seed: int = 0
 ) -> Tensor:
     """Reconstruct the target's images ``[samples, C, H, W]`` in [0, 1] from the sum of all clients' gradients.
 
-    Parameters
-    ----------
-    aggregate
-        The sum of the target's gradient and the muted clients'.
-    model
-        The normal model, which the target got.
-    samples
-        The target's batch size.
-    iterations, seed
-        As for `fedleak.attacks.images.dlg.match`.
+    `aggregate` is the sum of the target's gradient and the muted clients', `model` the normal one, which the target
+    got, `samples` its batch size; iterations and seed are those of `fedleak.attacks.images.dlg.match`.
 
     Raises
     ------
@@ -84,9 +85,8 @@ def reconstruct(
         bias = layer.bias.detach().clone()
         del layer._parameters["bias"]
         layer.register_buffer("bias", bias)
-    return dlg.match(target_update(aggregate, model, samples), frozen, iterations=iterations, seed=seed).images.clamp(
-        0, 1
-    )
+    found = dlg.match(target_update(aggregate, model, samples), frozen, iterations=iterations, seed=seed)
+    return found.images.clamp(0, 1)
 
 
 def clients_models(model: nn.Module, target: int, clients: int, layer: str | None = None) -> Sequence[nn.Module]:
@@ -95,20 +95,3 @@ def clients_models(model: nn.Module, target: int, clients: int, layer: str | Non
         raise ValueError(f"clients are numbered 0 to {clients - 1}, got {target}")
     muted = muted_model(model, layer)
     return [model if u == target else muted for u in range(clients)]
-
-
-register(
-    Attack(
-        name="EludingSA",
-        goal="images",
-        paper="pasquini2022eluding",
-        equation="Sec. 4",
-        needs=frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}),
-        summary="All clients but one get a model whose ReLUs are dead, so that the sum is that one's update.",
-        run=reconstruct,
-        cost="minutes",
-        sees="aggregate",
-        server="malicious",
-        apart="it ends in an image inversion, which is not tried under secure aggregation",
-    )
-)

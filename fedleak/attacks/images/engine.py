@@ -4,17 +4,12 @@ N independent reconstructions of the same shape run in one step. Each has P dumm
 (views) share; the objective is the weighted sum of the views' distances, plus total variation.
 """
 
-import hashlib
-import os
-import tempfile
+import math
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Descent, Inversion, Problem
@@ -29,73 +24,54 @@ def invert(
     descent: Descent,
     *,
     iterations: int,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
     shape: tuple[int, ...] | None = None,
     snapshots: Sequence[int] = (),
-    progress: bool = False,
-    checkpoint: Path | str | None = None,
 ) -> Inversion:
-    """Reconstruct N batches of images at once.
+    """Reconstruct N batches of images at once from one or more rounds.
 
     Parameters
     ----------
-    views
-        The rounds; see `View`.
-    descent
-        The attack.
-    iterations
-        Steps of the optimiser.
+    views, descent, iterations
+        The rounds, the attack, and the steps of its optimiser.
     seed
-        The n-th reconstruction starts from seed + n, whatever stands beside it.
+        One for the start of every reconstruction; of a single number the n-th starts from seed + n.
     shape
         Shape of one image, where the model does not tell it.
     snapshots
         Numbers of iterations after which the images are kept.
-    progress
-        Show a progress bar.
-    checkpoint
-        File in which the state is kept every hundred iterations; a run that finds its own there goes on from it. It is
-        removed at the end.
 
     Raises
     ------
     ValueError
-        If `iterations` is below 1, or the views do not go together.
+        If `iterations` is below 1, the views do not go together, or there are more or fewer seeds than reconstructions.
     """
     if iterations < 1:
         raise ValueError(f"iterations is at least 1, got {iterations}")
     problem = Problem(views, descent, tuple(shape or input_shape(views[0].model)))
     dummies = problem.start(seed)
     if descent.optimiser == "lbfgs":
-        return _lbfgs(problem, dummies, iterations, progress)
-    return _adam(problem, dummies, iterations, sorted(snapshots), progress, checkpoint, seed)
+        found = _lbfgs(problem, dummies, iterations)
+    else:
+        found = _adam(problem, dummies, iterations, snapshots)
+    hit = found.diverged[found.diverged >= 0]
+    if len(hit):
+        warnings.warn(
+            f"{descent.name}: {len(hit)} of {problem.runs} reconstructions met NaN, the first after {int(hit.min())} "
+            "iterations; they keep their last finite images. A smaller learning rate may help.",
+            stacklevel=2,
+        )
+    return found
 
 
-def _adam(
-    problem: Problem,
-    dummies: list[Tensor],
-    iterations: int,
-    snapshots: Sequence[int],
-    progress: bool,
-    checkpoint: Path | str | None,
-    seed: int,
-) -> Inversion:
+def _adam(problem: Problem, dummies: list[Tensor], iterations: int, snapshots: Sequence[int]) -> Inversion:
     descent = problem.descent
     optimiser = torch.optim.Adam(dummies, lr=descent.lr)
     falls = [int(iterations * share) for share in descent.decay]
     diverged = torch.full((problem.runs,), -1, device=dummies[0].device)
     kept: dict[int, Tensor] = {}
-    first, path = 0, Path(checkpoint) if checkpoint else None
-    key = _key(problem, iterations, seed, snapshots) if path else ""
-    if path and path.exists() and (state := torch.load(path, weights_only=True, map_location="cpu"))["key"] == key:
-        first, diverged = state["iteration"], state["diverged"].to(diverged.device)
-        kept = {after: images.to(diverged.device) for after, images in state["kept"].items()}
-        for dummy, saved in zip(dummies, state["dummies"], strict=True):
-            dummy.data.copy_(saved)
-        optimiser.load_state_dict(state["optimiser"])
-    said, good = False, [d.detach().clone() for d in dummies]
-    bar = tqdm(total=iterations, initial=first, desc=descent.name, disable=not progress, leave=False)
-    for iteration in range(first, iterations):
+    good = [d.detach().clone() for d in dummies]
+    for iteration in range(iterations):
         values, grads = problem.evaluate(dummies)
         running = values.isfinite() & (diverged < 0)
         for grad in grads:
@@ -104,9 +80,8 @@ def _adam(
         # What has met NaN goes back to where the gradient was last finite, and stays there.
         good = [torch.where(_over(running, d), d.detach(), g) for d, g in zip(dummies, good, strict=True)]
         for dummy, grad in zip(dummies, grads, strict=True):
-            dummy.grad = torch.where(
-                _over(running, grad), grad.sign() if descent.signed and dummy is dummies[0] else grad, 0.0
-            )
+            slope = grad.sign() if descent.signed and dummy is dummies[0] else grad
+            dummy.grad = torch.where(_over(running, grad), slope, 0.0)
         for group in optimiser.param_groups:
             group["lr"] = descent.lr * 0.1 ** sum(iteration >= fall for fall in falls)
         optimiser.step()
@@ -117,20 +92,8 @@ def _adam(
                 dummy.copy_(torch.where(_over(running, dummy), dummy, safe))
         if iteration + 1 in snapshots:
             kept[iteration + 1] = problem.pixels(dummies[0].detach()).clone()
-        bar.update()
-        if (iteration + 1) % LOOK_EVERY == 0 or iteration + 1 == iterations:
-            bar.set_postfix_str(f"distance {values.mean().item():.4g}", refresh=False)
-            if not said and bool((diverged >= 0).any()):
-                said = True
-                warnings.warn(_complaint(descent, diverged), stacklevel=3)
-            if path and ((iteration + 1) % (4 * LOOK_EVERY) == 0):
-                state = {"key": key, "iteration": iteration + 1, "kept": kept, "diverged": diverged}
-                _save(path, {**state, "dummies": [d.detach() for d in dummies], "optimiser": optimiser.state_dict()})
-            if bool((diverged >= 0).all()):
-                break
-    bar.close()
-    if path:
-        path.unlink(missing_ok=True)
+        if (iteration + 1) % LOOK_EVERY == 0 and bool((diverged >= 0).all()):
+            break
     values = problem.evaluate(dummies)[0].detach()
     images = problem.pixels(dummies[0].detach())
     return Inversion(images, dummies[1].detach() if descent.labels else None, values, diverged.cpu(), kept)
@@ -140,65 +103,39 @@ def _over(runs: Tensor, like: Tensor) -> Tensor:
     return runs.view(-1, *[1] * (like.dim() - 1))
 
 
-def _lbfgs(problem: Problem, dummies: list[Tensor], iterations: int, progress: bool) -> Inversion:
+def _lbfgs(problem: Problem, dummies: list[Tensor], iterations: int) -> Inversion:
     """Run L-BFGS, one reconstruction after the other; the best iterate is returned, NaN is never one."""
-    best = [d.detach().clone() for d in dummies]
-    values = torch.full((problem.runs,), torch.inf).to(dummies[0])
-    diverged = torch.full((problem.runs,), -1)
-    for run in range(problem.runs):
-        runs = slice(run, run + 1)
-        own = [d.detach()[runs].clone().requires_grad_() for d in dummies]
-        optimiser = torch.optim.LBFGS(own, lr=problem.descent.lr)
-
-        def closure(own: list[Tensor] = own, runs: slice = runs) -> Tensor:
-            value, grads = problem.evaluate(own, runs)
-            for variable, grad in zip(own, grads, strict=True):
-                variable.grad = grad
-            return value[0]
-
-        def keep(value: float, where: list[Tensor], runs: slice = runs, run: int = run) -> None:
-            if value < values[run]:
-                values[run] = value
-                for held, found in zip(best, where, strict=True):
-                    held[runs] = found.detach()
-
-        for iteration in tqdm(range(iterations), desc=problem.descent.name, disable=not progress, leave=False):
-            before = [d.detach().clone() for d in own]
-            value: Any = optimiser.step(closure)  # the distance at `before`
-            keep(value.item(), before)
-            if not all(torch.isfinite(t).all() for t in own):
-                diverged[run] = iteration
-                break
-            if value < 1e-12:
-                break
-        keep(closure().item(), own)
-    if bool((diverged >= 0).any()):
-        warnings.warn(_complaint(problem.descent, diverged), stacklevel=3)
-    logits = best[1] if problem.descent.labels else None
-    return Inversion(problem.pixels(best[0]), logits, values, diverged)
+    ends = [_lbfgs_of_one(problem, dummies, run, iterations) for run in range(problem.runs)]
+    best = [torch.cat(parts) for parts in zip(*(own for own, _, _ in ends), strict=True)]
+    values = dummies[0].new_tensor([value for _, value, _ in ends])
+    diverged = torch.tensor([iteration for _, _, iteration in ends])
+    return Inversion(problem.pixels(best[0]), best[1] if problem.descent.labels else None, values, diverged)
 
 
-def _complaint(descent: Descent, diverged: Tensor) -> str:
-    hit = (diverged >= 0).nonzero().flatten().tolist()
-    return (
-        f"{descent.name}: {len(hit)} of {len(diverged)} reconstructions met NaN, the first after "
-        f"{int(diverged[hit].min())} iterations; they keep their last finite images. A smaller learning rate may help."
-    )
+def _lbfgs_of_one(
+    problem: Problem, dummies: list[Tensor], run: int, iterations: int
+) -> tuple[list[Tensor], float, int]:
+    """Return one reconstruction's best dummies, their distance, and the iteration that met NaN or -1."""
+    own = [d.detach()[run : run + 1].clone().requires_grad_() for d in dummies]
+    optimiser = torch.optim.LBFGS(own, lr=problem.descent.lr)
 
+    def closure() -> Tensor:
+        value, grads = problem.evaluate(own, slice(run, run + 1))
+        for variable, grad in zip(own, grads, strict=True):
+            variable.grad = grad
+        return value[0]
 
-def _key(problem: Problem, iterations: int, seed: int, snapshots: Sequence[int]) -> str:
-    digest = hashlib.sha256(repr((problem.descent, iterations, seed, list(snapshots), problem.pool)).encode())
-    for view in problem.views:
-        digest.update(repr((view.index, view.epoch_weight, view.simulate)).encode())
-        for tensor in (*view.targets, *view.parameters.values(), view.alphas):
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        if view.labels is not None:
-            digest.update(view.labels.cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _save(path: Path, state: dict[str, Any]) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    os.close(handle)
-    torch.save(state, temporary)
-    os.replace(temporary, path)
+    best, least, diverged = [d.detach().clone() for d in own], math.inf, -1
+    for iteration in range(iterations):
+        before = [d.detach().clone() for d in own]
+        value = float(optimiser.step(closure))  # the distance at `before`
+        if value < least:
+            best, least = before, value
+        if not all(torch.isfinite(t).all() for t in own):
+            diverged = iteration
+            break
+        if value < 1e-12:
+            break
+    if (value := closure().item()) < least:
+        best, least = [d.detach() for d in own], value
+    return best, least, diverged

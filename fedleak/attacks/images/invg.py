@@ -1,6 +1,5 @@
 """InvG, Inverting Gradients (Geiping et al., NeurIPS 2020): cosine of the gradients, total variation, signed Adam."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 from fedleak.attacks.images.engine import invert
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Descent, Inversion
-from fedleak.attacks.registry import WHITE_BOX, Attack, Need, get, register
+from fedleak.attacks.registry import WHITE_BOX, Need, attack, get
 from fedleak.federated import Update
 
 INVG = Descent("InvG", "cosine", total_variation=1e-4, signed=True, decay=(0.375, 0.625, 0.875))
@@ -22,12 +21,7 @@ ITERATIONS = 10_000
 def inferred(update: Update, model: nn.Module, rule: str = "GI") -> Tensor:
     """Return the labels ``[samples]`` that a label attack of the registry reads off the update, in ascending order.
 
-    Parameters
-    ----------
-    update, model
-        What the attack sees.
-    rule
-        Its name. GI, which the AGIC paper uses, never repeats a label; others do (LLG, LLG*, iLRG, …).
+    `rule` is its name. GI, which the AGIC paper uses, never repeats a label; others do (LLG, LLG*, iLRG, …).
 
     Raises
     ------
@@ -40,13 +34,22 @@ def inferred(update: Update, model: nn.Module, rule: str = "GI") -> Tensor:
     return torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
 
 
+def labelled(
+    updates: Update | Sequence[Update], model: nn.Module, labels: Tensor | None, rule: str = "GI"
+) -> tuple[list[Update], Tensor]:
+    """Return one or more updates as a list, and their labels ``[N, samples]``, by a rule where none are given."""
+    many = [updates] if isinstance(updates, Update) else list(updates)
+    if labels is None:
+        labels = torch.stack([inferred(u, model, rule) for u in many])
+    return many, torch.as_tensor(labels).reshape(len(many), -1)
+
+
 def invert_many(
     updates: Sequence[Update],
     model: nn.Module,
     labels: Tensor,
     *,
     descent: Descent = INVG,
-    total_variation: float | None = None,
     simulate: bool = True,
     **options: Any,
 ) -> Inversion:
@@ -54,27 +57,30 @@ def invert_many(
 
     Parameters
     ----------
-    updates
-        N updates of the same kind, samples and steps.
-    model
-        The model before the round.
+    updates, model
+        N updates of the same kind, samples and steps, and the model before the round.
     labels
         ``[N, samples]``, of FedAvg step after step: a simulation has to be GIVEN which label belongs to which step.
     descent
         By default InvG's.
-    total_variation
-        In place of the descent's.
     simulate
         Whether the local steps of FedAvg are followed; of FedSGD there is one, and nothing to follow.
     **options
         Of `fedleak.attacks.images.engine.invert`.
     """
-    if total_variation is not None:
-        descent = dataclasses.replace(descent, total_variation=total_variation)
     view = View(updates, model, labels, simulate=simulate and updates[0].steps > 1)
     return invert([view], descent, **options)
 
 
+@attack(
+    "InvG",
+    goal="images",
+    paper="geiping2020invg",
+    equation="Eq. 4",
+    needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL},
+    summary="Dummy images are optimised until the cosine of their gradient with the shared one is 1.",
+    cost="minutes",
+)
 def reconstruct(
     updates: Update | Sequence[Update],
     model: nn.Module,
@@ -87,15 +93,11 @@ def reconstruct(
 
     Parameters
     ----------
-    updates
-        One update, or several, each a reconstruction of its own.
-    model
-        The model before the round.
+    updates, model
+        One update, or several, each a reconstruction of its own, and the model before the round.
     labels
         ``[samples]`` or ``[N, samples]``; by default by GI's rule. Of FedAvg they have to be given, by step.
-    iterations
-        Of Adam.
-    **options
+    iterations, **options
         Of `invert_many`.
 
     Raises
@@ -105,27 +107,8 @@ def reconstruct(
     ValueError
         For updates that do not fit the model, or several local steps without labels.
     """
-    many = [updates] if isinstance(updates, Update) else list(updates)
-    if labels is None:
-        if many[0].steps > 1:
-            raise ValueError(
-                "InvG simulates the local steps, and no attack says which label belongs to which: pass labels"
-            )
-        labels = torch.stack([inferred(u, model) for u in many])
-    labels = torch.as_tensor(labels).reshape(len(many), -1)
-    images = invert_many(many, model, labels, iterations=iterations, **options).images
+    if labels is None and (updates if isinstance(updates, Update) else updates[0]).steps > 1:
+        raise ValueError("InvG simulates the local steps, and no attack says which label belongs to which: pass labels")
+    many, found = labelled(updates, model, labels)
+    images = invert_many(many, model, found, iterations=iterations, **options).images
     return images[0] if isinstance(updates, Update) else images
-
-
-register(
-    Attack(
-        name="InvG",
-        goal="images",
-        paper="geiping2020invg",
-        equation="Eq. 4",
-        needs=frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}),
-        summary="Dummy images are optimised until the cosine of their gradient with the shared one is 1.",
-        run=reconstruct,
-        cost="minutes",
-    )
-)

@@ -24,11 +24,13 @@ def _convolve(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     return torch.ops.aten.convolution(x, weight, None, stride, padding, dilation, False, [0, 0], groups)
 
 
-def _backward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, wanted: tuple[bool, bool]) -> list[Tensor]:
+def _backward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, of_weight: bool) -> Tensor:
+    """Return the gradient with respect to the weights, or to the images."""
     stride, padding, dilation, groups = geometry
+    wanted = [not of_weight, of_weight, False]
     return torch.ops.aten.convolution_backward(
-        grad, x, weight, None, stride, padding, dilation, False, [0, 0], groups, [*wanted, False]
-    )
+        grad, x, weight, None, stride, padding, dilation, False, [0, 0], groups, wanted
+    )[of_weight]
 
 
 def _grouped(x: Tensor, runs: int) -> Tensor:
@@ -52,38 +54,25 @@ def _side_by_side(x: Tensor) -> bool:
 def _each(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """Convolve every reconstruction's images with its own weights ``[N, O, I, h, w]``."""
     runs = len(weight)
-    if runs == 1:
-        return _convolve(x, weight[0], geometry)
     if _side_by_side(x):
         grouped = (*geometry[:3], geometry[3] * runs)
         return _ungrouped(_convolve(_grouped(x, runs), weight.flatten(0, 1), grouped), runs)
-    return torch.cat([_convolve(p, w, geometry) for p, w in zip(x.chunk(runs), weight, strict=True)])
+    parts = [_convolve(p, w, geometry) for p, w in zip(x.chunk(runs), weight, strict=True)]
+    return torch.cat(parts) if runs > 1 else parts[0]
 
 
-def _each_input(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """Return the gradient with respect to the images, every reconstruction with its own weights."""
+def _each_backward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, of_weight: bool) -> Tensor:
+    """Return every reconstruction's gradient with respect to its weights ``[N, O, I, h, w]``, or to its images."""
     runs = len(weight)
-    if runs == 1:
-        return _backward(grad, x, weight[0], geometry, (True, False))[0]
     if _side_by_side(x):
         grouped = (*geometry[:3], geometry[3] * runs)
-        sides = _grouped(grad, runs), _grouped(x, runs), weight.flatten(0, 1)
-        return _ungrouped(_backward(*sides, grouped, (True, False))[0], runs)
-    parts = zip(grad.chunk(runs), x.chunk(runs), weight, strict=True)
-    return torch.cat([_backward(g, p, w, geometry, (True, False))[0] for g, p, w in parts])
-
-
-def _each_weight(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """Return the gradient with respect to the weights, ``[N, O, I, h, w]``."""
-    runs = len(weight)
-    if runs == 1:
-        return _backward(grad, x, weight[0], geometry, (False, True))[1][None]
-    if _side_by_side(x):
-        grouped = (*geometry[:3], geometry[3] * runs)
-        sides = _grouped(grad, runs), _grouped(x, runs), weight.flatten(0, 1)
-        return _backward(*sides, grouped, (False, True))[1].unflatten(0, (runs, -1))
-    parts = zip(grad.chunk(runs), x.chunk(runs), strict=True)
-    return torch.stack([_backward(g, p, weight[0], geometry, (False, True))[1] for g, p in parts])
+        found = _backward(_grouped(grad, runs), _grouped(x, runs), weight.flatten(0, 1), grouped, of_weight)
+        return found.unflatten(0, (runs, -1)) if of_weight else _ungrouped(found, runs)
+    each = zip(grad.chunk(runs), x.chunk(runs), weight, strict=True)
+    parts = [_backward(g, p, w, geometry, of_weight) for g, p, w in each]
+    if of_weight:
+        return torch.stack(parts)
+    return torch.cat(parts) if runs > 1 else parts[0]
 
 
 class _Conv(Function):
@@ -112,15 +101,15 @@ class _ConvInput(Function):
         ctx.save_for_backward(grad, weight, x)
         ctx.geometry, ctx.constant = geometry, constant
         if constant:
-            return _backward(grad, x, weight[0], geometry, (True, False))[0]
-        return _each_input(grad, x, weight, geometry)
+            return _backward(grad, x, weight[0], geometry, of_weight=False)
+        return _each_backward(grad, x, weight, geometry, of_weight=False)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         (v,) = grads
         grad, weight, _ = ctx.saved_tensors
         on_grad = _convolve(v, weight[0], ctx.geometry) if ctx.constant else _each(v, weight, ctx.geometry)
-        on_weight = _each_weight(grad, v, weight, ctx.geometry) if ctx.needs_input_grad[1] else None
+        on_weight = _each_backward(grad, v, weight, ctx.geometry, of_weight=True) if ctx.needs_input_grad[1] else None
         return on_grad, on_weight, None, None, None
 
 
@@ -129,13 +118,13 @@ class _ConvWeight(Function):
     def forward(ctx: Any, x: Tensor, grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
         ctx.save_for_backward(x, grad)
         ctx.geometry = geometry
-        return _each_weight(grad, x, weight, geometry)
+        return _each_backward(grad, x, weight, geometry, of_weight=True)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         (v,) = grads
         x, grad = ctx.saved_tensors
-        on_x = _each_input(grad, x, v, ctx.geometry) if ctx.needs_input_grad[0] else None
+        on_x = _each_backward(grad, x, v, ctx.geometry, of_weight=False) if ctx.needs_input_grad[0] else None
         return on_x, _each(x, v, ctx.geometry) if ctx.needs_input_grad[1] else None, None, None
 
 

@@ -8,25 +8,17 @@ thresholds: the difference of two neighbouring units' gradients is the images wi
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 
 FRONT = ("front.conv.weight", "front.bins.weight", "front.back.weight")
 
 
 class Front(nn.Module):
-    """The module in front: convolution, bins, and a layer back to the image's size.
+    """The module in front of one client's model: convolution, bins, and a layer back to the image's size ``(C, H, W)``.
 
-    Parameters
-    ----------
-    shape
-        ``(C, H, W)`` of an image.
-    client, clients
-        Whose model this is, of how many.
-    thresholds
-        Increasing brightnesses ``[bins]``, the mean of the pixels in [0, 1].
-    seed
-        Seed of the last layer's weights, the same for all clients.
+    Thresholds are increasing brightnesses ``[bins]``, the mean of the pixels in [0, 1]. `seed` is that of the last
+    layer's weights, the same for all clients.
     """
 
     def __init__(self, shape: tuple[int, int, int], client: int, clients: int, thresholds: Tensor, seed: int = 0):
@@ -82,20 +74,24 @@ def thresholds(brightness: Tensor, bins: int = 256) -> Tensor:
     return (brightness.double().mean() + brightness.double().std() * torch.special.ndtri(levels)).float()
 
 
+@attack(
+    "MANDRAKE",
+    goal="images",
+    paper="zhao2023mandrake",
+    equation="Sec. 4",
+    needs={Need.ALL_GRADIENTS, Need.MODEL},
+    summary="A module in front keeps the clients apart in the sum and sorts their images by brightness.",
+    sees="aggregate",
+    server="malicious",
+    apart="the server would have to send another architecture, with a module in front of the model",
+)
 def reconstruct(aggregate: Update, model: Fronted, *, client: int) -> Tensor:
     """Return one client's images from the sum of all clients' gradients, ``[found, C, H, W]`` in [0, 1].
 
     A bin with one image gives that image; a bin with several gives a weighted mean of them. The scale, which the bias
     gradient would give for one client and does not for a sum, follows from the bin: its middle is the mean brightness.
 
-    Parameters
-    ----------
-    aggregate
-        Sum of the clients' gradients.
-    model
-        Any of the clients' models.
-    client
-        Whose images to read, 0 … U - 1.
+    `aggregate` is the sum of the clients' gradients, `model` any of their models, and `client` is 0 … U - 1.
 
     Raises
     ------
@@ -122,19 +118,3 @@ def reconstruct(aggregate: Update, model: Fronted, *, client: int) -> Tensor:
     images = pieces[found]
     mean = images.mean(dim=(1, 2, 3))
     return (images * (middles / mean.where(mean != 0, 1.0)).view(-1, 1, 1, 1)).clamp(0, 1).float()
-
-
-register(
-    Attack(
-        name="MANDRAKE",
-        goal="images",
-        paper="zhao2023mandrake",
-        equation="Sec. 4",
-        needs=frozenset({Need.ALL_GRADIENTS, Need.MODEL}),
-        summary="A module in front keeps the clients apart in the sum and sorts their images by brightness.",
-        run=reconstruct,
-        sees="aggregate",
-        server="malicious",
-        apart="the server would have to send another architecture, with a module in front of the model",
-    )
-)

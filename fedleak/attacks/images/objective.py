@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -25,16 +25,14 @@ def distance(kind: Distance, found: Sequence[Tensor], target: Sequence[Tensor], 
     ----------
     kind
         ``"l2"``: the sum over layers of ``alpha_i |g_i - t_i|^2``. ``"cosine"``: one minus the cosine of Eq. 6, which
-        is Eq. 3 where all weights are equal.
-    found, target
-        A tensor ``[N, ...]`` a layer, for N reconstructions.
-    weights
-        alpha, ``[N, layers]``.
+        is Eq. 3 where all weights are equal; that of a gradient that is all zero is 0.
+    found, target, weights
+        A tensor ``[N, ...]`` a layer, for N reconstructions, and alpha, ``[N, layers]``.
 
     Returns
     -------
     (Tensor, list of Tensor)
-        Values ``[N]``, and derivatives shaped like `found`. A gradient that is all zero has cosine 0.
+        Values ``[N]``, and derivatives shaped like `found`.
     """
     flat = [(_flat(f), _flat(t)) for f, t in zip(found, target, strict=True)]
     if kind == "l2":
@@ -61,19 +59,6 @@ def _combined(found: Tensor, b: Tensor, target: Tensor, a: Tensor) -> Tensor:
     if found.device.type != "cpu" or len(found) > 1:
         return torch.addcmul(found * b[:, None], target, a[:, None])
     return torch.add(found * b.item(), target, alpha=a.item())
-
-
-def checked_gradients(update: Update, model: nn.Module) -> dict[str, Tensor]:
-    """Return the update's mean gradients of one step for every parameter of the model.
-
-    Raises
-    ------
-    WithheldParameter
-        If a layer's gradient is not shared.
-    ValueError
-        If a gradient is NaN or infinite, or not of its parameter's shape.
-    """
-    return {name: fitting(update.gradient(name), name, p) for name, p in model.named_parameters()}
 
 
 @dataclass
@@ -103,16 +88,15 @@ class View:
     """alpha of Eq. 6, by default 1 for every layer."""
     simulate: bool = False
     """Follow the client's local steps (InvG) instead of taking all samples as one batch (AGIC's Eq. 4)."""
-    places: Tensor = field(init=False, repr=False)
-    targets: list[Tensor] = field(init=False, repr=False)
-    alphas: Tensor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         first = self.updates[0]
         if len({(u.samples, u.steps, u.lr) for u in self.updates}) > 1:
             raise ValueError("updates that are inverted together are of the same samples, steps and learning rate")
-        found = [checked_gradients(u, self.model) for u in self.updates]
-        self.names = list(found[0])
+        self.targets = [
+            _fast(torch.stack([fitting(u.gradient(name), name, p) for u in self.updates]))
+            for name, p in self.model.named_parameters()
+        ]
         self.samples, self.steps, self.lr = first.samples, first.steps, first.lr
         if self.index is None:
             self.index = list(range(self.samples))
@@ -129,9 +113,8 @@ class View:
         self.labels = None if self.labels is None else self.labels.to(device)
         self.places = torch.as_tensor(self.index, device=device)
         self.parameters = {n: _fast(p.detach()) for n, p in self.model.named_parameters()}
-        self.targets = [_fast(torch.stack([f[n] for f in found])) for n in self.names]
         given = [self.layer_weights(u, self.model) if self.layer_weights else {} for u in self.updates]
-        self.alphas = self.targets[0].new_tensor([[g.get(n, 1.0) for n in self.names] for g in given])
+        self.alphas = self.targets[0].new_tensor([[g.get(n, 1.0) for n in self.parameters] for g in given])
         # A single reconstruction is faster in the model as it is.
         self.stacks = len(self.updates) > 1 and stackable(self.model)
         self.net = stacked(self.model, constant=not self.simulate) if self.stacks else copy.deepcopy(self.model)

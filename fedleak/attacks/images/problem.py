@@ -61,13 +61,14 @@ class Problem:
         if any(len(v.updates) != self.runs for v in views):
             raise ValueError("every view holds one update for each reconstruction")
         self.classes = head(views[0].model).layer.out_features
-        if any(head(v.model).layer.out_features != self.classes or set(v.names) != set(views[0].names) for v in views):
+        if any(
+            head(v.model).layer.out_features != self.classes or v.parameters.keys() != views[0].parameters.keys()
+            for v in views
+        ):
             raise ValueError("updates of different models cannot be joined")
         for view in views:
             if (view.labels is None) != descent.labels:
-                raise ValueError(
-                    f"{descent.name} needs labels" if view.labels is None else f"{descent.name} takes none"
-                )
+                raise ValueError(f"{descent.name} takes {'no' if descent.labels else 'the'} labels")
             if view.labels is not None and not 0 <= int(view.labels.min()) <= int(view.labels.max()) < self.classes:
                 raise ValueError(f"labels lie in 0..{self.classes - 1}")
         self.pool = 1 + max(i for v in views for i in v.index or ())
@@ -78,14 +79,20 @@ class Problem:
         self.std = norm.std if norm is not None else like.new_ones(())
         self.low, self.high = (0 - self.mean) / self.std, (1 - self.mean) / self.std
 
-    def start(self, seed: int) -> list[Tensor]:
-        """Draw N(0, 1) dummies, and label logits where they are optimised; the same for every number of updates."""
+    def start(self, seed: int | Sequence[int]) -> list[Tensor]:
+        """Draw N(0, 1) dummies, and label logits where they are optimised, each reconstruction's from its own seed.
+
+        The n-th seed is ``seed + n``, or the n-th of a list.
+        """
+        seeds = seed if isinstance(seed, Sequence) else range(seed, seed + self.runs)
+        if len(seeds) != self.runs:
+            raise ValueError(f"a seed for each of the {self.runs} reconstructions, or one for all; got {len(seeds)}")
         like, sizes = self.views[0].targets[0], [self.shape]
         if self.descent.labels:
             sizes.append((self.classes,))
         draws: list[list[Tensor]] = []
-        for run in range(self.runs):
-            generator = torch.Generator().manual_seed(seed + run)
+        for own in seeds:
+            generator = torch.Generator().manual_seed(own)
             draws.append([torch.randn(self.pool, *size, generator=generator).to(like) for size in sizes])
         return [torch.stack(parts).requires_grad_() for parts in zip(*draws, strict=True)]
 
@@ -103,7 +110,7 @@ class Problem:
 
     def _evaluate(self, dummies: list[Tensor], runs: slice) -> tuple[Tensor, list[Tensor]]:
         held = [d.detach().requires_grad_() for d in dummies]
-        total, values = [torch.zeros_like(d) for d in held], torch.zeros_like(held[0][:, 0, 0, ...].flatten(1)[:, 0])
+        total, values = [torch.zeros_like(d) for d in held], held[0].new_zeros(len(held[0]))
         for view in self.views:
             images = self.pixels(held[0].index_select(1, view.places))
             if view.labels is None:

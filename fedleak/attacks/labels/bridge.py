@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedleak.models import batch_dependent
 from fedleak.models.chains import Link
+from fedleak.models.made_up import forward, watched
 
 Projection = Literal["paper", "one vector", "whitened"]
 _RIDGES = torch.logspace(-12, 0, 25, dtype=torch.float64)
@@ -17,35 +18,45 @@ _RIDGES = torch.logspace(-12, 0, 25, dtype=torch.float64)
 
 @dataclass(frozen=True)
 class Features:
-    """What auxiliary images tell of the chain (GDBR's Assumptions 1 and 2).
-
-    Parameters
-    ----------
-    inputs
-        Inputs of the chain's first layer, ``[N, m]``.
-    outputs
-        Mean output of its units, ``[k]``: of ``Wx`` where the unit is active, else 0, the paper's mean feature.
-    rates
-        Share of the images for which a unit is active, one tensor for each layer but the last.
-    probabilities
-        Mean softmax of the outputs, ``[n]``.
-    """
+    """What auxiliary images tell of the chain (GDBR's Assumptions 1 and 2)."""
 
     inputs: Tensor
+    """Inputs of the chain's first layer, ``[N, m]``."""
     outputs: Tensor
+    """Mean output of its units, ``[k]``: of ``Wx`` where the unit is active, else 0, the paper's mean feature."""
     rates: tuple[Tensor, ...]
+    """Share of the images for which a unit is active, one tensor for each layer but the last."""
     probabilities: Tensor
+    """Mean softmax of the outputs, ``[n]``."""
 
     @cached_property
     def constant_direction(self) -> Tensor:
-        """The ridge regression of 1 on the inputs, ``[m]``: where all samples look most alike."""
-        return _constant_direction(self.inputs)
+        """The ridge regression of 1 on the inputs, ``(x^T x + r)^-1 x^T 1`` ``[m]``: where samples look most alike.
+
+        The ridge r is the one with the smallest leave-one-out error.
+        """
+        x = self.inputs
+        if len(x) <= x.shape[1]:  # by the smaller Gram matrix
+            values, left = torch.linalg.eigh(x @ x.T)
+            good = values > values.max() * 1e-13
+            values, left = values[good], left[:, good]
+        else:
+            values, right = torch.linalg.eigh(x.T @ x)
+            good = values > values.max() * 1e-13
+            values, left = values[good], (x @ right)[:, good] / values[good].sqrt()
+        ones = left.sum(0)
+        ridges, errors = _RIDGES.to(x.device) * values.max(), []
+        for ridge in ridges:
+            shrunk = values / (values + ridge)
+            off = (1 - left @ (shrunk * ones)) / (1 - (left.square() @ shrunk).clamp(max=1 - 1e-9))
+            errors.append(off.square().mean())
+        chosen = ridges[torch.stack(errors).nan_to_num(torch.inf).argmin()]
+        return x.T @ (left @ (ones / (values + chosen)))
 
     def vector(self, projection: Projection) -> Tensor:
         """Return the vector v that all rows of the gradient are projected on, scaled to ``mean(x . v) = 1``, ``[m]``.
 
-        ``"one vector"``: the mean input. ``"whitened"``: the one that makes ``x . v`` as constant as can be, which is
-        the ridge regression of 1 on the inputs; the ridge is the one with the smallest leave-one-out error.
+        ``"one vector"``: the mean input. ``"whitened"``: the one that makes ``x . v`` as constant as can be.
 
         Raises
         ------
@@ -61,42 +72,12 @@ class Features:
         return v / (mean @ v)
 
 
-def _constant_direction(x: Tensor) -> Tensor:
-    """Regress 1 on the rows of x with the best ridge: ``(x^T x + r)^-1 x^T 1``, by the smaller Gram matrix."""
-    if len(x) <= x.shape[1]:
-        values, left = torch.linalg.eigh(x @ x.T)
-        right = None
-    else:
-        values, right = torch.linalg.eigh(x.T @ x)
-        left = x @ right
-    good = values > values.max() * 1e-13
-    values, left = values[good], left[:, good]
-    if right is not None:
-        left = left / values.sqrt()
-    ones = left.sum(0)
-    ridges, errors = _RIDGES.to(x.device) * values.max(), []
-    for ridge in ridges:
-        shrunk = values / (values + ridge)
-        off = (1 - left @ (shrunk * ones)) / (1 - (left.square() @ shrunk).clamp(max=1 - 1e-9))
-        errors.append(off.square().mean())
-    chosen = ridges[torch.stack(errors).nan_to_num(torch.inf).argmin()]
-    return x.T @ (left @ (ones / (values + chosen)))
-
-
 @torch.no_grad()
 def observe(model: nn.Module, links: Sequence[Link], images: Tensor, chunk: int = 1024) -> Features:
-    """Run images through the model once and keep what the bridge needs; running statistics are left as they were.
+    """Run images ``[N, C, H, W]`` through the model once and keep what the bridge needs; running statistics stay.
 
-    Parameters
-    ----------
-    model
-        The model, in the mode that the client uses.
-    links
-        The chain from the layer whose gradient is used to the model's last.
-    images
-        ``[N, C, H, W]``, as the model takes them.
-    chunk
-        Images per pass, but all at once where a sample's output depends on its batch.
+    `links` are the chain from the layer whose gradient is used to the model's last. `chunk` images are run at a time,
+    but all at once where a sample's output depends on its batch.
 
     Raises
     ------
@@ -109,26 +90,20 @@ def observe(model: nn.Module, links: Sequence[Link], images: Tensor, chunk: int 
     total: dict[str, Tensor] = {}
     active: dict[str, Tensor] = {}
 
-    def keep(link: Link, first: bool, args: tuple[Tensor, ...], output: Tensor) -> None:
-        flat = output.flatten(1).double()
-        mask = flat > 0 if link.relu else torch.ones_like(flat, dtype=torch.bool)
-        active[link.name] = active.get(link.name, 0) + mask.sum(0)
-        if first:
-            inputs.append(link.vectors(args[0]).double())
-            product = flat if link.layer.bias is None else flat - link.layer.bias.double()
-            total[link.name] = total.get(link.name, 0) + (product * mask).sum(0)
+    below = {link.name: link for link in links[:-1]}
 
-    handles = [
-        link.layer.register_forward_hook(lambda _, args, y, i=i, link=link: keep(link, i == 0, args, y))
-        for i, link in enumerate(links[:-1])
-    ]
-    buffers = {name: b.clone() for name, b in model.named_buffers()}
-    try:
+    def keep(name: str, x: Tensor, output: Tensor) -> None:
+        link, flat = below[name], output.flatten(1).double()
+        mask = flat > 0 if link.relu else torch.ones_like(flat, dtype=torch.bool)
+        active[name] = active.get(name, 0) + mask.sum(0)
+        if link is links[0]:
+            inputs.append(link.vectors(x).double())
+            product = flat if link.layer.bias is None else flat - link.layer.bias.double()
+            total[name] = total.get(name, 0) + (product * mask).sum(0)
+
+    with watched({name: link.layer for name, link in below.items()}, keep):
         pieces = [images] if batch_dependent(model) else images.split(chunk)
-        logits = torch.cat([torch.func.functional_call(model, buffers, (piece,)).double() for piece in pieces])
-    finally:
-        for handle in handles:
-            handle.remove()
+        logits = torch.cat([forward(model, piece).double() for piece in pieces])
     count = len(images)
     found = Features(
         inputs=torch.cat(inputs),
@@ -151,12 +126,7 @@ class Crossing(NamedTuple):
 
 
 def crossing(links: Sequence[Link]) -> Crossing:
-    """Factorise the layers above the first once, for any number of recoveries: the paper's way, all units active.
-
-    Parameters
-    ----------
-    links
-        The chain from the layer whose gradient is used to the model's last.
+    """Factorise the layers of a chain above the first, for any number of recoveries: the paper's way, all units active.
 
     Raises
     ------
@@ -178,14 +148,7 @@ def masked_crossing(links: Sequence[Link], rates: Sequence[Tensor]) -> Crossing:
 
     The logits' gradient reaches a unit through the units above it, each open for a share q of the samples:
     ``grad a = W_2^T Q_2 W_3^T Q_3 … W_L^T grad z``. The equation of a unit weighs as much as its own rate: of a dead
-    one nothing is known.
-
-    Parameters
-    ----------
-    links
-        The chain from the layer whose gradient is used to the model's last.
-    rates
-        Share of active samples of every unit, for each layer but the last.
+    one nothing is known. `rates` are the shares of active samples, a tensor for each layer of the chain but the last.
 
     Raises
     ------

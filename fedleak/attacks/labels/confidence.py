@@ -24,22 +24,13 @@ def drawn(
 
     Parameters
     ----------
-    logits
-        Of the auxiliary data, ``[N, n]``.
-    labels
-        Theirs, ``[N]``; every class occurs.
+    logits, labels
+        Of the auxiliary data, ``[N, n]`` and ``[N]``; every class occurs.
     method
-        ``"average"``: those of the data themselves. ``"gaussian"``: draws from a normal with their moments, class by
-        class (Eqs. 7 and 8).
-    samples
-        Draws a class.
-    seed
-        Seed of the draws.
-
-    Raises
-    ------
-    ValueError
-        For an unknown method.
+        ``"average"``: those of the data themselves. ``"gaussian"``: `samples` draws a class from a normal with its
+        moments (Eqs. 7 and 8). For another a `ValueError`.
+    samples, seed
+        Of the draws.
     """
     if method == "average":
         return logits, labels

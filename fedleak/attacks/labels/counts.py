@@ -19,19 +19,9 @@ def project(values: Tensor, total: int | Tensor) -> Tensor:
 
 
 def whole_counts(values: Tensor, total: int) -> Tensor:
-    """Round estimates to non-negative integers that sum to `total`: floors, then the largest remainders.
+    """Round estimates ``[..., n]`` to non-negative integers ``[..., n]`` that sum to `total`.
 
-    Parameters
-    ----------
-    values
-        Estimated counts, ``[..., n]``; they are first moved to the nearest ones of the right sum.
-    total
-        Number of samples.
-
-    Returns
-    -------
-    LongTensor
-        ``[..., n]``
+    They are moved to the nearest ones of this sum, and rounded down; the largest remainders then get one more.
 
     Raises
     ------
@@ -63,10 +53,8 @@ def solve(system: Tensor, target: Tensor, samples: int) -> Tensor:
 
     Parameters
     ----------
-    system
-        A, ``[rows, n]``.
-    target
-        t, ``[rows]``.
+    system, target
+        A and t, ``[rows, n]`` and ``[rows]``.
     samples
         K.
 

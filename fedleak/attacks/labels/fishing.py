@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedleak.models import HeadPass, head, known_tokens
+from fedleak.models.made_up import watched
 
 Recipe = Literal["literal", "log", "vector"]
 CHUNK = 20
@@ -62,15 +63,10 @@ def constants(recipe: Recipe, client: int, clients: int, size: int, seed: int) -
 
 
 def fishing_model(model: nn.Module, recipe: Recipe, client: int, clients: int, seed: int) -> nn.Module:
-    """Return the model that the server sends to one client.
+    """Return the model that the server sends to one client; see `constants` for the recipe.
 
-    Parameters
-    ----------
-    model
-        The global model; left as it is. The copy shares all of its parameters but the fished layer's, so that the
-        models of a hundred clients fit in memory, and is in the same mode (training or evaluation).
-    recipe, client, clients, seed
-        See `constants`.
+    The global model is left as it is. The copy shares all of its parameters but the fished layer's, so that the models
+    of a hundred clients fit in memory, and is in the same mode (training or evaluation).
 
     Raises
     ------
@@ -95,16 +91,8 @@ def preset(
 ) -> HeadPass:
     """Return what the server presets (step 1 of the attack): the head's inputs and softmax of every fishing model.
 
-    Two random images go through each model. They have to give the same embedding, or the model does not fish.
-
-    Parameters
-    ----------
-    models
-        The U fishing models.
-    shape
-        ``(C, H, W)`` of the random images, U(0, 1).
-    dtype
-        float64, or float32 for what a client computes. float32 embeddings hide a singular system.
+    Two random images of this shape, U(0, 1), go through each of the U models, in float64, or float32 for what a client
+    computes (which hides a singular system). They have to give the same embedding, or the model does not fish.
 
     Returns
     -------
@@ -129,8 +117,7 @@ def preset(
     if active:
         raise ValueError(f"dropout is active ({', '.join(active)}): the clients' embeddings are random, not preset")
     images = images.to(head(first).layer.weight.device)
-    cast: dict[int, Tensor] = {}
-    pieces = [_chunk(models[k : k + CHUNK], images, cast) for k in range(0, len(models), CHUNK)]
+    pieces = [_chunk(models[k : k + CHUNK], images) for k in range(0, len(models), CHUNK)]
     inputs, logits = (torch.cat(parts) for parts in zip(*pieces, strict=True))
     size = inputs.abs().amax(dim=(1, 2)).clamp(min=1e-300)
     spread = (inputs[:, 0] - inputs[:, 1]).abs().amax(dim=1) / size
@@ -147,12 +134,7 @@ def foresee(models: Sequence[nn.Module], shape: tuple[int, ...], seed: int = 0) 
 
     Batch norm divides a channel without variance by ``sqrt(eps)``, which multiplies its rounding errors by 300. In
     networks of many such layers (ResNet-50 and deeper) they decide the embedding, and only a server that computes in
-    the clients' precision knows it.
-
-    Returns
-    -------
-    HeadPass
-        As of `preset`, float64.
+    the clients' precision knows it. What is returned is float64 in either case.
     """
     exact = preset(models, shape, seed=seed)
     clients = preset(models, shape, head(models[0]).layer.weight.dtype, seed=seed)
@@ -161,7 +143,7 @@ def foresee(models: Sequence[nn.Module], shape: tuple[int, ...], seed: int = 0) 
     return HeadPass(clients.inputs.double(), clients.probabilities.double())
 
 
-def _chunk(models: Sequence[nn.Module], images: Tensor, cast: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
+def _chunk(models: Sequence[nn.Module], images: Tensor) -> tuple[Tensor, Tensor]:
     """Run the same images through some models at once: head inputs ``[U, 2, m]`` and logits ``[U, 2, n]``.
 
     Parameters that the models share are used once; the others, and the statistics that batch norm writes, are stacked.
@@ -169,34 +151,26 @@ def _chunk(models: Sequence[nn.Module], images: Tensor, cast: dict[int, Tensor])
     first, stacked, shared = models[0], {}, {}
     layer = head(first).layer  # outside of vmap: it may take a forward pass to find
 
-    def as_dtype(t: Tensor) -> Tensor:
-        if not t.is_floating_point():
-            return t
-        return cast.setdefault(id(t), t.detach().to(images.dtype))
+    def cast(t: Tensor) -> Tensor:
+        return t.detach().to(images.dtype) if t.is_floating_point() else t
 
-    for name, *rest in zip(
-        dict(first.named_parameters()), *([p for _, p in m.named_parameters()] for m in models), strict=True
-    ):
-        if all(p is rest[0] for p in rest):
-            shared[name] = as_dtype(rest[0])
+    for name, parameter in first.named_parameters():
+        theirs = [model.get_parameter(name) for model in models]
+        if all(p is parameter for p in theirs):
+            shared[name] = cast(parameter)
         else:
-            stacked[name] = torch.stack([p.detach().to(images.dtype) for p in rest])
-    for name, *rest in zip(
-        dict(first.named_buffers()), *([b for _, b in m.named_buffers()] for m in models), strict=True
-    ):
-        stacked[name] = torch.stack([as_dtype(b) for b in rest])
+            stacked[name] = torch.stack([cast(p) for p in theirs])
+    for name, _ in first.named_buffers():
+        stacked[name] = torch.stack([cast(model.get_buffer(name)) for model in models])
 
     def one(own: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         seen: list[Tensor] = []
-        handle = layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-        try:
+        with watched({"head": layer}, lambda _, inputs, __: seen.append(inputs)):
             logits = functional_call(first, {**shared, **own}, (images,))
-        finally:
-            handle.remove()
         return seen[0], logits
 
     with torch.no_grad():
-        if not stacked:
-            inputs, logits = one({})
-            return inputs.expand(len(models), -1, -1), logits.expand(len(models), -1, -1)
-        return vmap(one)(stacked)
+        if stacked:
+            return vmap(one)(stacked)
+        inputs, logits = one({})
+        return inputs.expand(len(models), -1, -1), logits.expand(len(models), -1, -1)

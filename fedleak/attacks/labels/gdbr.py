@@ -4,61 +4,46 @@ The gradient of one layer's weights gives the mean gradient of its outputs (Eq. 
 the logits (Eqs. 18 and 19), and the mean softmax of auxiliary images to the counts (Eq. 21).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.bridge import Crossing, Features, Projection, crossing, masked_crossing, observe
 from fedleak.attacks.labels.counts import whole_counts
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.data import Images
-from fedleak.errors import WithheldParameter
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
-from fedleak.models import Link, as_inputs, chain, input_shape
+from fedleak.models import as_inputs, chain, input_shape
 
 DUMMIES = 1000
 """Dummy images where there are no auxiliary ones: as many as the paper's auxiliary images."""
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """Label counts and how they came about.
-
-    Parameters
-    ----------
-    counts
-        ``[n]``, not negative, with the sum of the update's samples.
-    estimates
-        The same before rounding, ``[n]`` (Eq. 21).
-    layer
-        The layer whose gradient was used.
-    deficient
-        Layers without full row rank: the pseudo-inverse stands for Eq. 9, and gives the smallest of many solutions.
-    zero_features
-        Units that are never active for the auxiliary images.
-    """
+class Recovery(NamedTuple):
+    """Label counts (Eq. 21) and how they came about; without an inverse Eq. 9 takes the pseudo-inverse."""
 
     counts: Tensor
+    """``[n]``, not negative, with the sum of the update's samples."""
     estimates: Tensor
+    """The same before rounding, ``[n]`` (Eq. 21)."""
     layer: str
+    """The layer whose gradient was used."""
     deficient: tuple[str, ...]
+    """Layers without full row rank: the pseudo-inverse stands for Eq. 9, and gives the smallest of many solutions."""
     zero_features: int
+    """Units that are never active for the auxiliary images."""
 
 
 @dataclass
 class Bridge:
-    """The bridge of one model from one layer, factorised once.
+    """The bridge of one model, in the mode that the client uses, factorised once.
 
-    Parameters
-    ----------
-    model
-        The model, in the mode that the client uses.
-    layer
-        Name of the layer whose gradient is used; "" is the one below the last.
-    shape
-        Shape of one image, where the model does not say.
+    It starts at the layer of this name, of which the gradient is used, "" being the one below the last. `shape` is that
+    of one image, where the model does not say.
 
     Raises
     ------
@@ -69,8 +54,6 @@ class Bridge:
     model: nn.Module
     layer: str = ""
     shape: tuple[int, ...] | None = None
-    links: tuple[Link, ...] = field(default=(), init=False, repr=False)
-    _crossing: Crossing | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         whole = chain(self.model, self.shape)
@@ -82,20 +65,21 @@ class Bridge:
             )
         self.links = whole.links[start:]
         self.layer = self.links[0].name
-        self._first = self.links[0].matrix()
 
     def observe(self, images: Images | Tensor) -> Features:
         """Run auxiliary or dummy images through the model; see `fedleak.attacks.labels.bridge.observe`."""
         x = images.x if isinstance(images, Images) else images
         return observe(self.model, self.links, as_inputs(x, self.model))
 
+    @cached_property
+    def _all_active(self) -> Crossing:
+        return crossing(self.links)
+
     def cross(self, features: Features, projection: Projection = "paper") -> Crossing:
         """Return the map across the layers above; the paper's is computed once."""
         if projection != "paper" and any((rate < 1).any() for rate in features.rates):
             return masked_crossing(self.links, features.rates)
-        if self._crossing is None:
-            self._crossing = crossing(self.links)
-        return self._crossing
+        return self._all_active
 
     def first_step(self, gradient: Tensor, features: Features, projection: Projection = "paper") -> Tensor:
         """Return the mean gradient of the layer's activated outputs, ``[k]``, from that of its weights (Eq. 17).
@@ -115,20 +99,11 @@ class Bridge:
         if projection == "paper":
             outputs = features.outputs
             outputs = outputs.where(outputs != 0, outputs[outputs != 0].mean())
-            return (rows * self._first).sum(1) / outputs
+            return (rows * self.links[0].matrix()).sum(1) / outputs
         return rows @ features.vector(projection) / features.rates[0].where(features.rates[0] > 0, 1)
 
     def recover(self, update: Update, features: Features, projection: Projection = "paper") -> Recovery:
-        """Recover the counts of one update.
-
-        Parameters
-        ----------
-        update
-            A gradient of the layer's weights, and whatever else.
-        features
-            What `observe` returned.
-        projection
-            How the first step reads the gradient; see `first_step`.
+        """Recover the counts of an update with the layer's gradient, read by a projection; see `first_step`.
 
         Raises
         ------
@@ -137,8 +112,8 @@ class Bridge:
         ValueError
             If it is not of the layer's shape, or NaN or infinite; if the features are all zero.
         """
-        name, layer = self.links[0].weight, self.links[0].layer
-        gradient = fitting(update.gradient(name).double(), name, layer.weight)
+        name = self.links[0].weight
+        gradient = fitting(update.gradient(name).double(), name, self.links[0].layer.weight)
         across = self.cross(features, projection)
         logits = across.matrix @ self.first_step(gradient, features, projection)
         estimates = update.samples * (features.probabilities - logits)
@@ -165,10 +140,8 @@ def recover_with_facts(
 
     Parameters
     ----------
-    update
-        Must share the gradient of one layer of the chain below the last.
-    model
-        The global model, in the mode that the client uses.
+    update, model
+        It must share the gradient of one layer of the chain below the last. The model is in the client's mode.
     aux
         Auxiliary images, or dummy images drawn from N(0, 1) where there are none (Sec. V-D 3).
     layer
@@ -178,7 +151,7 @@ def recover_with_facts(
     pseudo_inverse
         Whether layers without full row rank are crossed by their pseudo-inverse, or are an error.
     seed
-        Seed of the dummy images.
+        Of the dummy images.
 
     Raises
     ------
@@ -188,13 +161,12 @@ def recover_with_facts(
         If the model has no chain or the layer is not in it, a layer cannot be crossed, the features are all zero,
         or the gradient does not fit the model.
     """
-    shape = tuple(aux.x.shape[1:]) if isinstance(aux, Images) else None if aux is None else tuple(aux.shape[1:])
+    aux = aux.x if isinstance(aux, Images) else aux
+    shape = None if aux is None else tuple(aux.shape[1:])
     if not layer:
         below = [link for link in chain(model, shape).links[:-1] if link.weight in update.tensors]
         layer = below[-1].name if below else ""
     bridge = Bridge(model, layer, shape)
-    if bridge.links[0].weight not in update.tensors:
-        raise WithheldParameter(bridge.links[0].weight, sorted(update.tensors))
     if aux is None:
         aux = torch.randn(DUMMIES, *input_shape(model), generator=torch.Generator().manual_seed(seed))
     found = bridge.recover(update, bridge.observe(aux), projection)
@@ -206,30 +178,14 @@ def recover_with_facts(
     return found
 
 
-def recover(
-    update: Update,
-    model: nn.Module,
-    aux: Images | Tensor | None = None,
-    *,
-    layer: str = "",
-    projection: Projection = "paper",
-    pseudo_inverse: bool = True,
-    seed: int = 0,
-) -> Tensor:
-    """Recover the counts ``[n]``, which sum to ``update.samples``; see `recover_with_facts`."""
-    options = {"layer": layer, "pseudo_inverse": pseudo_inverse, "seed": seed}
-    return recover_with_facts(update, model, aux, projection=projection, **options).counts  # type: ignore[arg-type]
-
-
-register(
-    Attack(
-        name="GDBR",
-        goal="labels",
-        paper="zhang2024gdbr",
-        equation="Eqs. 17-21",
-        needs=frozenset({Need.BELOW_HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL}),
-        summary="One layer's gradient below the last, and the weights above it, lead to the gradient of the logits.",
-        run=recover,
-        takes={"aux"},
-    )
+@attack(
+    "GDBR",
+    paper="zhang2024gdbr",
+    equation="Eqs. 17-21",
+    needs={Need.BELOW_HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL},
+    summary="One layer's gradient below the last, and the weights above it, lead to the gradient of the logits.",
+    takes={"aux"},
 )
+def recover(update: Update, model: nn.Module, aux: Images | Tensor | None = None, **options: Any) -> Tensor:
+    """Recover the counts ``[n]``, which sum to ``update.samples``; options as for `recover_with_facts`."""
+    return recover_with_facts(update, model, aux, **options).counts

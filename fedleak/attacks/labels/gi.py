@@ -4,10 +4,17 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.inputs import head_gradient
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 
 
+@attack(
+    "GI",
+    paper="yin2021gradinversion",
+    equation="Eq. 7",
+    needs={Need.HEAD_GRADIENT, Need.SAMPLE_COUNT},
+    summary="The K rows of the last layer's gradient with the smallest minimum; no repeated labels.",
+)
 def recover(update: Update, model: nn.Module) -> Tensor:
     """Name the K classes with the smallest entry in their row of the head's gradient; counts ``[n]`` of 0 and 1.
 
@@ -24,16 +31,3 @@ def recover(update: Update, model: nn.Module) -> Tensor:
         )
     found = gradient.amin(dim=1).topk(update.samples, largest=False).indices
     return torch.zeros(n_classes, dtype=torch.long, device=gradient.device).index_fill_(0, found, 1)
-
-
-register(
-    Attack(
-        name="GI",
-        goal="labels",
-        paper="yin2021gradinversion",
-        equation="Eq. 7",
-        needs=frozenset({Need.HEAD_GRADIENT, Need.SAMPLE_COUNT}),
-        summary="The K rows of the last layer's gradient with the smallest minimum; no repeated labels.",
-        run=recover,
-    )
-)

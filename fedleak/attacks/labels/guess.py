@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.counts import whole_counts
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.data import Images
 from fedleak.federated import Update
 from fedleak.models import head
@@ -16,6 +16,14 @@ def uniform_counts(samples: int, n_classes: int, trials: int, generator: torch.G
     return torch.zeros(trials, n_classes, dtype=torch.long).scatter_add_(1, labels, torch.ones_like(labels))
 
 
+@attack(
+    "random guess",
+    paper="wainakh2022llg",
+    equation="Sec. 6.1",
+    needs={Need.SAMPLE_COUNT},
+    summary="Guesses every label independently and uniformly; sees no gradient.",
+    takes={"seed"},
+)
 def recover(update: Update, model: nn.Module, *, seed: int = 0) -> Tensor:
     """Guess every label independently and uniformly; returns counts ``[n]`` that sum to ``update.samples``."""
     generator = torch.Generator().manual_seed(seed)
@@ -23,31 +31,13 @@ def recover(update: Update, model: nn.Module, *, seed: int = 0) -> Tensor:
     return uniform_counts(update.samples, layer.out_features, 1, generator)[0].to(layer.weight.device)
 
 
+@attack(
+    "prior guess",
+    needs={Need.SAMPLE_COUNT, Need.AUXILIARY_DATA},
+    summary="Spreads the samples over the classes as often as these occur; sees no gradient.",
+    takes={"prior"},
+)
 def recover_prior(update: Update, model: nn.Module, aux: Images, *, prior: Tensor | None = None) -> Tensor:
     """Spread the samples over the classes as auxiliary data are, or by `prior` ``[n]``; returns counts ``[n]``."""
     shares = update.samples * aux.class_counts / len(aux) if prior is None else update.samples * prior
     return whole_counts(shares, update.samples).to(head(model).layer.weight.device)
-
-
-register(
-    Attack(
-        name="random guess",
-        goal="labels",
-        paper="wainakh2022llg",
-        equation="Sec. 6.1",
-        needs=frozenset({Need.SAMPLE_COUNT}),
-        summary="Guesses every label independently and uniformly; sees no gradient.",
-        run=recover,
-        takes={"seed"},
-    )
-)
-register(
-    Attack(
-        name="prior guess",
-        goal="labels",
-        needs=frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}),
-        summary="Spreads the samples over the classes as often as these occur; sees no gradient.",
-        run=recover_prior,
-        takes={"prior"},
-    )
-)

@@ -4,10 +4,17 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.inputs import row_sums
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 
 
+@attack(
+    "iDLG",
+    paper="zhao2020idlg",
+    equation="Eq. 5",
+    needs={Need.HEAD_GRADIENT},
+    summary="For one sample, the only negative row of the last layer's gradient is its label.",
+)
 def recover(update: Update, model: nn.Module) -> Tensor:
     """Name the one class whose row sum is negative; returns counts ``[n]`` that sum to 1.
 
@@ -23,16 +30,3 @@ def recover(update: Update, model: nn.Module) -> Tensor:
         raise ValueError(f"iDLG reads a single sample's gradient, this update holds {update.samples} samples")
     g = row_sums(update, model)
     return nn.functional.one_hot(torch.argmin(g), len(g))
-
-
-register(
-    Attack(
-        name="iDLG",
-        goal="labels",
-        paper="zhao2020idlg",
-        equation="Eq. 5",
-        needs=frozenset({Need.HEAD_GRADIENT}),
-        summary="For one sample, the only negative row of the last layer's gradient is its label.",
-        run=recover,
-    )
-)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 from fedleak.models import head
 
@@ -20,9 +20,7 @@ def solve(weight: Tensor, bias: Tensor, weight_gradient: Tensor, bias_gradient: 
     weight, bias
         The head's parameters, ``[n, m]`` and ``[n]``.
     weight_gradient, bias_gradient
-        Mean gradients over the K samples, ``[..., n, m]`` and ``[..., n]``.
-    samples
-        K.
+        Mean gradients over the K `samples`, ``[..., n, m]`` and ``[..., n]``.
 
     Returns
     -------
@@ -41,6 +39,13 @@ def solve(weight: Tensor, bias: Tensor, weight_gradient: Tensor, bias_gradient: 
     return counts.where(counts <= samples, 0).long()
 
 
+@attack(
+    "iLRG",
+    paper="ma2023ilrg",
+    equation="Eqs. 6–11",
+    needs={Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL},
+    summary="Each class's mean embedding and probabilities, and a linear system in the counts.",
+)
 def recover(update: Update, model: nn.Module) -> Tensor:
     """Recover the counts ``[n]``; they need not sum to ``update.samples``.
 
@@ -53,16 +58,3 @@ def recover(update: Update, model: nn.Module) -> Tensor:
     """
     layer, gradient, bias = head(model).layer, head_gradient(update, model), bias_gradient(update, model)
     return solve(layer.weight.detach().double(), layer.bias.detach().double(), gradient, bias, update.samples)
-
-
-register(
-    Attack(
-        name="iLRG",
-        goal="labels",
-        paper="ma2023ilrg",
-        equation="Eqs. 6–11",
-        needs=frozenset({Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL}),
-        summary="Each class's mean embedding and probabilities, and a linear system in the counts.",
-        run=recover,
-    )
-)

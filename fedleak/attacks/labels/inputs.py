@@ -23,15 +23,7 @@ def head_gradient(update: Update, model: nn.Module) -> Tensor:
 
 
 def bias_gradient(update: Update, model: nn.Module) -> Tensor:
-    """Return the mean gradient of the head's bias over one local step, ``[n]``, in double precision.
-
-    Raises
-    ------
-    WithheldParameter
-        If the client did not share it.
-    ValueError
-        As for `head_gradient`; if the head has no bias.
-    """
+    """Return the same of the head's bias, ``[n]``; also a `ValueError` if the head has none."""
     last = head_with_bias(model)
     return fitting(update.gradient(last.bias).double(), last.bias, last.layer.bias)
 
@@ -50,13 +42,7 @@ def row_sums(update: Update, model: nn.Module) -> Tensor:
 
 
 def require_classes(aux: Images, n_classes: int) -> None:
-    """Refuse auxiliary data of other classes, or without a sample of one.
-
-    Raises
-    ------
-    ValueError
-        If so.
-    """
+    """Refuse auxiliary data of other classes, or without a sample of one, with a `ValueError`."""
     if not isinstance(aux, Images):
         raise ValueError(f"auxiliary data are labelled Images, got {type(aux).__name__}")
     if aux.n_classes != n_classes:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.labels.fishing import constants, fished_layer, fishing_model, foresee, preset
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 from fedleak.models import head, input_shape
 
@@ -70,17 +70,8 @@ def conditioning(models: Sequence[nn.Module], shape: tuple[int, ...] | None = No
 def disaggregate(embeddings: Tensor, weight_gradient: Tensor, bias_gradient: Tensor) -> Tensor:
     """Solve Eq. 16 for all classes with ONE factorisation (the paper solves n systems).
 
-    Parameters
-    ----------
-    embeddings
-        ``[U, m]``, float64.
-    weight_gradient, bias_gradient
-        Of the head, summed over the clients: ``[n, m]`` and ``[n]``.
-
-    Returns
-    -------
-    Tensor
-        Every client's bias gradient, ``[U, n]``; of least norm where the system is singular.
+    Embeddings are ``[U, m]``, float64; the head's gradients ``[n, m]`` and ``[n]`` are summed over the clients. What is
+    returned is every client's bias gradient, ``[U, n]``; of least norm where the system is singular.
     """
     right = torch.cat([bias_gradient[None], weight_gradient.T])
     return torch.linalg.lstsq(
@@ -93,6 +84,17 @@ def counts(probabilities: Tensor, bias_gradients: Tensor, batch_size: int) -> Te
     return batch_size * (probabilities - bias_gradients)
 
 
+@attack(
+    "LIA-SA",
+    paper="wang2024liasa",
+    equation="Eqs. 16, 17",
+    needs={Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL},
+    summary="Every client's head sees constants of its own, which makes the sum a linear system.",
+    takes={"batch_size", "input_shape"},
+    sees="aggregate",
+    server="malicious",
+    sends=lambda model, clients, seed: [fishing_model(model, "vector", u, clients, seed) for u in range(clients)],
+)
 def recover(
     aggregate: Update,
     models: Sequence[nn.Module],
@@ -112,12 +114,10 @@ def recover(
         The fishing models in the order of the clients.
     batch_size
         B, which the server prescribes.
-    input_shape
-        ``(C, H, W)`` of the random images with which the server presets embeddings and logits.
+    input_shape, seed
+        ``(C, H, W)`` of the random images with which the server presets embeddings and logits, and their seed.
     force
         Go on although the system is singular, with the solution of least norm.
-    seed
-        Seed of the random images.
 
     Returns
     -------
@@ -158,20 +158,3 @@ def recover(
     server = foresee(models, input_shape, seed=seed)
     solution = disaggregate(server.inputs, *gradients)
     return counts(server.probabilities, solution, batch_size).round().clamp(min=0).long()
-
-
-register(
-    Attack(
-        name="LIA-SA",
-        goal="labels",
-        paper="wang2024liasa",
-        equation="Eqs. 16, 17",
-        needs=frozenset({Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL}),
-        summary="Every client's head sees constants of its own, which makes the sum a linear system.",
-        run=recover,
-        takes={"batch_size", "input_shape"},
-        sees="aggregate",
-        server="malicious",
-        sends=lambda model, clients, seed: [fishing_model(model, "vector", u, clients, seed) for u in range(clients)],
-    )
-)

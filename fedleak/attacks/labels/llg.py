@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fedleak.attacks.labels.counts import apportion
 from fedleak.attacks.labels.inputs import require_classes
 from fedleak.attacks.labels.probes import Dummy, dummy_images, probe
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.data import Images, draw
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
@@ -28,6 +28,8 @@ RUNS = 10
 """Probe batches per label: the paper's auxiliary data are 10 batches of each class (Sec. 6.1)."""
 MOST_PROBES = 10**8
 """Images of all probe batches together, at most."""
+_GRADIENTS = {Need.HEAD_GRADIENT, Need.SAMPLE_COUNT}
+_LLG = partial(attack, paper="wainakh2022llg")
 
 
 def class_gradients(update: Update, model: nn.Module) -> Tensor:
@@ -52,26 +54,16 @@ def class_gradients(update: Update, model: nn.Module) -> Tensor:
 
 
 def gradient_impact(row_sums: Tensor, samples: int) -> Tensor:
-    """Estimate the impact from the shared gradients alone (Eq. 18).
+    """Estimate the impact ``[...]`` from class gradients g ``[..., n]`` of ``|D|`` samples alone (Eq. 18).
 
-    Parameters
-    ----------
-    row_sums
-        Class gradients g, ``[..., n]``.
-    samples
-        Number of samples behind them, ``|D|``.
-
-    Returns
-    -------
-    Tensor
-        Impact, ``[...]``: never positive; 0 where no gradient is negative.
+    It is never positive, and 0 where no gradient is negative.
     """
     n_classes = row_sums.shape[-1]
     return row_sums.clamp(max=0).sum(dim=-1) / samples * (1 + 1 / n_classes)
 
 
 def impact_and_offset(probe_row_sums: Tensor, batch_size: float, steps: int = 1) -> tuple[Tensor, Tensor]:
-    """Estimate impact and offset from probes of known label (Eqs. 19 and 20).
+    """Estimate impact ``[...]`` and offset ``[..., n]`` from probes of known label (Eqs. 19 and 20).
 
     Parameters
     ----------
@@ -82,13 +74,6 @@ def impact_and_offset(probe_row_sums: Tensor, batch_size: float, steps: int = 1)
     steps
         Local steps of the victim, gamma: the released code divides the impact by it, Eq. 19 as printed does not.
         The offset is not scaled.
-
-    Returns
-    -------
-    impact : Tensor
-        ``[...]``
-    offset : Tensor
-        ``[..., n]``
 
     Raises
     ------
@@ -114,12 +99,8 @@ def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop
 
     Parameters
     ----------
-    row_sums
-        Class gradients g, ``[..., n]``.
-    impact
-        Impact m of each update, ``[...]`` or a number.
-    offset
-        Offset s, ``[..., n]``, ``[n]`` or a number.
+    row_sums, impact, offset
+        Class gradients g ``[..., n]``, m ``[...]`` or a number, and s ``[..., n]``, ``[n]`` or a number.
     samples
         Number of labels to extract, ``|D|``.
     stop_at_samples
@@ -128,8 +109,8 @@ def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop
 
     Returns
     -------
-    Tensor
-        Counts ``[..., n]``, long; they sum to `samples`, or more as said above.
+    LongTensor
+        Counts ``[..., n]``; they sum to `samples`, or more as said above.
 
     Raises
     ------
@@ -156,12 +137,25 @@ def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop
     return counts + alone.where(m >= 0, apportion(-height, remaining))
 
 
+@_LLG(
+    "LLG",
+    equation="Alg. 1, Eq. 18",
+    needs=_GRADIENTS,
+    summary="Signs and sizes of the last layer's gradients, with the impact estimated from themselves.",
+)
 def from_gradients(update: Update, model: nn.Module) -> Tensor:
     """Recover the counts ``[n]`` by LLG: the impact from the gradients themselves, no offset; see `recover`."""
     g = class_gradients(update, model)
     return extract(g, gradient_impact(g, update.samples), torch.zeros_like(g), update.samples)
 
 
+@_LLG(
+    "LLG*",
+    equation="Alg. 1, Eqs. 19-20",
+    needs=_GRADIENTS | {Need.MODEL},
+    summary="LLG with impact and offset measured on the model with dummy images.",
+    takes={"runs"},
+)
 def from_dummies(
     update: Update,
     model: nn.Module,
@@ -179,6 +173,13 @@ def from_dummies(
     return extract(g, *_measured(update, model, pool, index % len(pool)), update.samples)
 
 
+@_LLG(
+    "LLG+",
+    equation="Alg. 1, Eqs. 19-20",
+    needs=_GRADIENTS | {Need.MODEL, Need.AUXILIARY_DATA},
+    summary="LLG with impact and offset measured on the model with labelled auxiliary data.",
+    takes={"runs"},
+)
 def from_auxiliary(update: Update, model: nn.Module, aux: Images, *, runs: int = RUNS, seed: int = 0) -> Tensor:
     """Recover the counts ``[n]`` by LLG+: impact and offset measured with auxiliary data; see `recover`."""
     g, index = class_gradients(update, model), _probe_batches(update, model, runs)
@@ -213,28 +214,17 @@ def recover(
     seed: int = 0,
     shape: tuple[int, ...] | None = None,
 ) -> Tensor:
-    """Recover the label counts behind an update, by the attack for which the adversary has what it needs.
+    """Recover the label counts ``[n]`` behind an update, by the attack for which the adversary has what it needs.
 
     Parameters
     ----------
-    update
-        One client's update; its head gradient is used and nothing else.
-    model
-        The model before the round. LLG only looks up which layer is the last.
+    update, model
+        One client's update, of which the head's gradient is used, and the model before the round.
     aux
         ``None`` is LLG (`from_gradients`); ``"zeros"``, ``"ones"`` or ``"random"`` dummy images make it LLG*
         (`from_dummies`); labelled images LLG+ (`from_auxiliary`).
-    runs
-        Probe batches per label.
-    seed
-        Seed of the probes.
-    shape
-        Shape of one dummy image, where the model does not tell it.
-
-    Returns
-    -------
-    Tensor
-        Counts ``[n]``, long; see `extract` for their sum.
+    runs, seed, shape
+        Probe batches per label, and their seed; shape of one dummy image, where the model does not tell it.
 
     Raises
     ------
@@ -248,36 +238,3 @@ def recover(
     if isinstance(aux, Images):
         return from_auxiliary(update, model, aux, runs=runs, seed=seed)
     return from_dummies(update, model, aux, runs=runs, seed=seed, shape=shape)
-
-
-_GRADIENTS = frozenset({Need.HEAD_GRADIENT, Need.SAMPLE_COUNT})
-_LLG = partial(Attack, goal="labels", paper="wainakh2022llg")
-register(
-    _LLG(
-        name="LLG",
-        equation="Alg. 1, Eq. 18",
-        needs=_GRADIENTS,
-        summary="Signs and sizes of the last layer's gradients, with the impact estimated from themselves.",
-        run=from_gradients,
-    )
-)
-register(
-    _LLG(
-        name="LLG*",
-        equation="Alg. 1, Eqs. 19-20",
-        needs=_GRADIENTS | {Need.MODEL},
-        summary="LLG with impact and offset measured on the model with dummy images.",
-        run=from_dummies,
-        takes={"runs"},
-    )
-)
-register(
-    _LLG(
-        name="LLG+",
-        equation="Alg. 1, Eqs. 19-20",
-        needs=_GRADIENTS | {Need.MODEL, Need.AUXILIARY_DATA},
-        summary="LLG with impact and offset measured on the model with labelled auxiliary data.",
-        run=from_auxiliary,
-        takes={"runs"},
-    )
-)

@@ -23,21 +23,9 @@ def dummy_images(kind: Dummy, count: int, shape: tuple[int, ...], generator: tor
 
 
 def probe(model: nn.Module, images: Tensor, index: Tensor) -> Tensor:
-    """Return the class gradients of probe batches, each full of one label, without a backward pass.
+    """Return the class gradients of probe batches, each full of one label, ``[run, label, class]``.
 
-    Parameters
-    ----------
-    model
-        The model before the round.
-    images
-        Pool of images, ``[N, C, H, W]``.
-    index
-        Which of them are in the batch of a run and label, ``[run, n, B]``.
-
-    Returns
-    -------
-    Tensor
-        ``[run, label, class]``
+    `images` is a pool ``[N, C, H, W]``; `index` says which of them are in a run's batch of a label, ``[run, n, B]``.
     """
     labels = torch.arange(index.shape[1], device=images.device)[None, :, None].expand(index.shape)
     if not batch_dependent(model):

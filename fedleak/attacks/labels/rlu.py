@@ -21,13 +21,14 @@ from fedleak.attacks.labels.confidence import (
 )
 from fedleak.attacks.labels.counts import solve, whole_counts
 from fedleak.attacks.labels.inputs import head_with_bias, require_classes
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import WITH_AUXILIARY, Need, attack
 from fedleak.data import Images
 from fedleak.federated import Scheme, Update
 from fedleak.federated.update import fitting
 from fedleak.models import as_inputs, head_pass
 
 Trajectory = Literal["midpoint", "search"]
+NEEDS = WITH_AUXILIARY.has - {Need.BELOW_HEAD_GRADIENT}
 ROUNDS, ENOUGH = 5, 0.1
 """The search stops after so many rounds (App. B.2.2), or when simulated and uploaded logits differ by less (Alg. 2)."""
 
@@ -144,6 +145,14 @@ def search(
     return solve(simulated.system, observed.target, samples)
 
 
+@attack(
+    "RLU",
+    paper="chen2024rlu",
+    equation="Alg. 1 and 2",
+    needs=NEEDS,
+    summary="Least squares on the bias with the mean softmax of auxiliary data, over simulated local steps.",
+    takes={"scheme", "history"},
+)
 def recover(
     update: Update,
     model: nn.Module,
@@ -158,10 +167,9 @@ def recover(
 
     Parameters
     ----------
-    update
-        One client's update; of one step the head's bias and weights are used, of several all parameters.
-    model
-        The model before the round; batch-norm layers are used in the mode they are in.
+    update, model
+        One client's update, and the model before the round; of one step the head's bias and weights are used, of
+        several all parameters.
     aux
         Labelled images of every class.
     scheme
@@ -199,26 +207,3 @@ def recover(
     if trajectory == "search":
         found = search(found, before, after, labels, observed, confidence)
     return whole_counts(found, update.samples)
-
-
-register(
-    Attack(
-        name="RLU",
-        goal="labels",
-        paper="chen2024rlu",
-        equation="Alg. 1 and 2",
-        needs=frozenset(
-            {
-                Need.HEAD_GRADIENT,
-                Need.BIAS_GRADIENT,
-                Need.ALL_GRADIENTS,
-                Need.SAMPLE_COUNT,
-                Need.MODEL,
-                Need.AUXILIARY_DATA,
-            }
-        ),
-        summary="Least squares on the bias with the mean softmax of auxiliary data, over simulated local steps.",
-        run=recover,
-        takes={"scheme", "history"},
-    )
-)

@@ -10,23 +10,11 @@ Mode = Literal["stats", "stats (col)", "shuffle (col)", "mask"]
 
 
 def stand_in(gradient: Tensor, mode: Mode, generator: torch.Generator) -> Tensor:
-    """Make a gradient that has something in common with the true one.
+    """Make a gradient that has something in common with the true one, ``[..., n, m]``: a row a class.
 
-    Parameters
-    ----------
-    gradient
-        True weight gradients of the last layer, ``[..., n, m]``: a row a class, a column a feature.
-    mode
-        ``"stats"``: normal draws with the mean and deviation of all entries. ``"stats (col)"``: the same by column.
-        ``"shuffle (col)"``: each column's entries in random order. ``"mask"``: half of the entries, chosen at random,
-        replaced by the mean of these.
-    generator
-        Decides the draws.
-
-    Raises
-    ------
-    ValueError
-        For an unknown mode.
+    ``"stats"``: normal draws with the mean and deviation of all entries; ``"stats (col)"``: the same by column;
+    ``"shuffle (col)"``: each column's entries in random order; ``"mask"``: half of the entries, chosen at random,
+    replaced by the mean of these. Another mode is a `ValueError`.
     """
 
     def drawn(draw: Callable[..., Tensor]) -> Tensor:

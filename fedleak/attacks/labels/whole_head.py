@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from fedleak.attacks.labels.confidence import by_class
 from fedleak.attacks.labels.counts import solve, whole_counts
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, require_classes
-from fedleak.attacks.labels.rlu import observe
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.labels.rlu import NEEDS, observe
+from fedleak.attacks.registry import attack
 from fedleak.data import Images
 from fedleak.federated import Scheme, Update
 from fedleak.models import as_inputs, head_pass
@@ -72,25 +72,16 @@ def contributions(models: list[nn.Module], aux: Images, weights: Tensor) -> Tens
 
 
 def weighted_solve(each: Tensor, labels: Tensor, gradient: Tensor, start: Tensor, samples: int) -> Tensor:
-    """Solve for the counts by generalised least squares on the simplex.
+    """Solve for the real counts ``[n]`` by generalised least squares on the simplex of sum K.
 
     Parameters
     ----------
-    each
-        Contributions of the auxiliary samples, ``[N, entries]``.
-    labels
-        Theirs, ``[N]``.
+    each, labels
+        Contributions of the auxiliary samples, ``[N, entries]``, and their labels ``[N]``.
     gradient
         The client's weighted mean gradient, ``[entries]``.
     start
         Counts that weight the classes' covariances, ``[n]``.
-    samples
-        K.
-
-    Returns
-    -------
-    Tensor
-        Real counts ``[n]``.
     """
     n_classes = len(start)
     mean = by_class(each, labels, n_classes)
@@ -104,21 +95,27 @@ def weighted_solve(each: Tensor, labels: Tensor, gradient: Tensor, start: Tensor
     return solve(white[:, :-1] / samples, white[:, -1], samples)
 
 
+@attack(
+    "RLU, whole head",
+    paper="chen2024rlu",
+    equation="beyond the paper",
+    needs=NEEDS,
+    summary="RLU's equations for the weights too, weighted by their noise, along a simulated round.",
+    takes={"scheme"},
+)
 def recover(update: Update, model: nn.Module, aux: Images, *, scheme: Scheme | None = None, seed: int = 0) -> Tensor:
     """Recover the label counts ``[n]`` behind an update; they sum to ``update.samples``.
 
     Parameters
     ----------
-    update
-        One client's update; of several steps all parameters are needed.
-    model
-        The model before the round.
+    update, model
+        One client's update, and the model before the round; of several steps all parameters are needed.
     aux
         Labelled images of every class.
     scheme
         How the client trained; plain SGD by default. Schemes with a history are not supported.
     seed
-        Seed of the simulated batches.
+        Of the simulated batches.
 
     Raises
     ------
@@ -138,43 +135,14 @@ def recover(update: Update, model: nn.Module, aux: Images, *, scheme: Scheme | N
         raise ValueError(f"the head has {entries} entries, too many for their covariance (at most {MOST}): use rlu")
     scheme, samples, batch_size = observed.scheme, update.samples, update.batch_size
     gradient = torch.cat([head_gradient(update, model), bias_gradient(update, model)[:, None]], dim=1).flatten()
-    models, weights = [model], scheme.weights()
-    client = model if update.steps == 1 else update.model(model)
-    if update.steps > 1:
-        models, weights = [model, client], weights.mean().expand(2)
-    found = torch.zeros(())
-    for attempt in range(1 if update.steps == 1 else ROUNDS + 1):
-        each = contributions(models, aux, weights)
-        if attempt == 0:  # RLU's own estimate to start from: the bias alone, with the mean of both ends
-            system = -by_class(each[:, :, -1], aux.y, len(observed.bias)).T
-            found = solve(system, observed.target, samples)
-        if attempt > 0 or update.steps == 1:
-            for _ in range(2):
-                found = weighted_solve(each.flatten(1), aux.y, gradient, found, samples)
-        if attempt < ROUNDS and update.steps > 1:
-            models = path(model, client, aux, found, scheme, batch_size, seed + attempt)
-            weights = scheme.weights()
+    ends = [model] if update.steps == 1 else [model, update.model(model)]
+    each = contributions(ends, aux, scheme.weights().mean().expand(len(ends)))
+    # RLU's own estimate to start from: the bias alone, with the mean of both ends
+    found = solve(-by_class(each[:, :, -1], aux.y, len(observed.bias)).T, observed.target, samples)
+    for attempt in range(1 if update.steps == 1 else ROUNDS):
+        if update.steps > 1:
+            simulated = path(model, ends[1], aux, found, scheme, batch_size, seed + attempt)
+            each = contributions(simulated, aux, scheme.weights())
+        for _ in range(2):
+            found = weighted_solve(each.flatten(1), aux.y, gradient, found, samples)
     return whole_counts(found, samples)
-
-
-register(
-    Attack(
-        name="RLU, whole head",
-        goal="labels",
-        paper="chen2024rlu",
-        equation="beyond the paper",
-        needs=frozenset(
-            {
-                Need.HEAD_GRADIENT,
-                Need.BIAS_GRADIENT,
-                Need.ALL_GRADIENTS,
-                Need.SAMPLE_COUNT,
-                Need.MODEL,
-                Need.AUXILIARY_DATA,
-            }
-        ),
-        summary="RLU's equations for the weights too, weighted by their noise, along a simulated round.",
-        run=recover,
-        takes={"scheme"},
-    )
-)

@@ -8,33 +8,26 @@ from torch import Tensor, nn
 from fedleak.attacks.labels.confidence import by_class
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.inputs import require_classes, row_sums
-from fedleak.attacks.registry import Attack, Need, register
+from fedleak.attacks.registry import Need, attack
 from fedleak.data import Images
 from fedleak.federated import Update
 from fedleak.models import as_inputs, head_pass, input_shape
 
 DUMMIES = 1000
 """Dummy images of ZLG, drawn from N(0, 1)."""
+_ZLG = partial(attack, paper="geng2021zlg", equation="Sec. 4.1")
+_NEEDS = {Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}
 
 
 def estimate(row_sums: Tensor, probabilities: Tensor, mass: Tensor | float, samples: int) -> Tensor:
-    """Estimate counts: ``n_i = K (p_i - grad_i / O)``, for any number of updates at once.
+    """Estimate counts ``[..., n]`` of sum K: ``n_i = K (p_i - grad_i / O)``, for any number of updates at once.
 
     Parameters
     ----------
     row_sums
         Row sums of the head's mean gradient over a step, ``[..., n]``.
-    probabilities
-        Expected softmax p of each class, ``[..., n]``.
-    mass
-        Expected sum O of the head's inputs.
-    samples
-        K.
-
-    Returns
-    -------
-    LongTensor
-        ``[..., n]``, with the sum K.
+    probabilities, mass
+        Expected softmax p of each class, ``[..., n]``, and expected sum O of the head's inputs.
 
     Raises
     ------
@@ -53,18 +46,14 @@ def recover(
 
     Parameters
     ----------
-    update
-        One client's update. With several local steps all parameters are needed: probabilities and mass are the mean
-        of those before and after the round.
-    model
-        The model before the round.
+    update, model
+        One client's update, and the model before the round. With several local steps all parameters are needed:
+        probabilities and mass are the mean of those before and after the round.
     aux
         ``None`` is ZLG, which sends N(0, 1) noise through the model; labelled images make it ZLG+, in which p_i is the
         mean probability of class i among its own images.
-    seed
-        Seed of the noise.
-    shape
-        Shape of one input, where the model does not tell it.
+    seed, shape
+        Seed of the noise; shape of one input, where the model does not tell it.
 
     Raises
     ------
@@ -78,6 +67,11 @@ def recover(
     return from_auxiliary(update, model, aux)
 
 
+@_ZLG(
+    "ZLG",
+    needs=_NEEDS,
+    summary="Row sums against the mean probabilities and activations of noise images.",
+)
 def from_noise(update: Update, model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None) -> Tensor:
     """Recover the counts ``[n]`` by ZLG, with noise images; see `recover`."""
     sums = row_sums(update, model)
@@ -86,6 +80,11 @@ def from_noise(update: Update, model: nn.Module, *, seed: int = 0, shape: tuple[
     return estimate(sums, softmax.mean(0), mass, update.samples)
 
 
+@_ZLG(
+    "ZLG+",
+    needs=_NEEDS | {Need.AUXILIARY_DATA},
+    summary="ZLG with probabilities and activations of labelled auxiliary data.",
+)
 def from_auxiliary(update: Update, model: nn.Module, aux: Images) -> Tensor:
     """Recover the counts ``[n]`` by ZLG+, with labelled images; see `recover`."""
     sums = row_sums(update, model)
@@ -100,23 +99,3 @@ def _seen(update: Update, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     passes = [head_pass(each, as_inputs(x, model)) for each in models]
     mass = torch.stack([p.inputs.double().sum(1).mean() for p in passes]).mean()
     return torch.stack([p.probabilities.double() for p in passes]).mean(0), mass
-
-
-_ZLG = partial(Attack, goal="labels", paper="geng2021zlg", equation="Sec. 4.1")
-_NEEDS = frozenset({Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL})
-register(
-    _ZLG(
-        name="ZLG",
-        needs=_NEEDS,
-        summary="Row sums against the mean probabilities and activations of noise images.",
-        run=from_noise,
-    )
-)
-register(
-    _ZLG(
-        name="ZLG+",
-        needs=_NEEDS | {Need.AUXILIARY_DATA},
-        summary="ZLG with probabilities and activations of labelled auxiliary data.",
-        run=from_auxiliary,
-    )
-)

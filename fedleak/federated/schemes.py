@@ -1,0 +1,98 @@
+"""Federated schemes with several local steps, and what their updates are made of.
+
+Every scheme's update of one client in one round is ``delta = -lr * sum_tau rho(tau) * gradient(tau) + h``: a weighted
+sum of the steps' gradients and a term `h` that the server knows (RLU, Eq. 16 and Table 1). `Scheme.weights` is rho,
+`Scheme.history` is h.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+Name = Literal["fedavg", "sgdm", "nag", "scaffold", "fedprox", "feddyn", "feddc"]
+SCHEMES: tuple[Name, ...] = get_args(Name)
+_MOMENTUM = ("sgdm", "nag")
+_REGULARISED = ("fedprox", "feddyn", "feddc")
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """What clients and server agree on for a training run.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name, a value out of its range, or one that the scheme does not have or lacks.
+    """
+
+    name: Name
+    """``"fedavg"``, ``"sgdm"`` (momentum), ``"nag"`` (Nesterov's, as `torch.optim.SGD` has it), ``"scaffold"``
+    (option II of its paper), ``"fedprox"``, ``"feddyn"`` or ``"feddc"``."""
+    lr: float
+    """Learning rate of the local steps."""
+    steps: int
+    """Local steps m of a round, a batch each."""
+    momentum: float = 0.0
+    """Momentum in [0, 1), for ``"sgdm"`` and ``"nag"`` alone."""
+    regularisation: float = 0.0
+    """Weight of the quadratic term, half of it times the squared distance; for the last three alone."""
+
+    def __post_init__(self) -> None:
+        if self.name not in SCHEMES:
+            raise ValueError(f"unknown scheme {self.name!r}; there are: {', '.join(SCHEMES)}")
+        if self.lr is None or not self.lr > 0:
+            raise ValueError(f"the learning rate is positive, got {self.lr}")
+        if self.steps is None or self.steps < 1:
+            raise ValueError(f"a round has at least one local step, got {self.steps}")
+        if not 0 <= self.momentum < 1 or (self.momentum and self.name not in _MOMENTUM):
+            raise ValueError(f"momentum is in [0, 1), and 0 except for {_MOMENTUM}; got {self.momentum}")
+        if not self.regularisation >= 0 or (self.regularisation > 0) != (self.name in _REGULARISED):
+            raise ValueError(f"regularisation is positive for {_REGULARISED} and else 0; got {self.regularisation}")
+
+    @property
+    def shrinkage(self) -> float:
+        """How much of the way from the global model a regularised step leaves, ``1 - lr * regularisation``."""
+        return 1 - self.lr * self.regularisation
+
+    def optimiser(self, parameters: Iterable[Tensor]) -> torch.optim.SGD:
+        """Return the clients' optimiser for a round."""
+        nesterov = self.name == "nag" and self.momentum > 0
+        return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, nesterov=nesterov)
+
+    def weights(self) -> Tensor:
+        """Return rho(tau) for tau = 1 … m, ``[steps]``, float64 (RLU, Table 1)."""
+        left = self.steps - torch.arange(1, self.steps + 1, dtype=torch.float64)  # m - tau
+        if self.name in _MOMENTUM:
+            terms = left + (2 if self.name == "nag" else 1)
+            return (1 - self.momentum**terms) / (1 - self.momentum)
+        return torch.as_tensor(self.shrinkage, dtype=torch.float64) ** left
+
+    def history(self, own: Sequence[Tensor], controls: Sequence[Tensor] = (), mean: Tensor | None = None) -> Tensor:
+        """Return h of one parameter in the round that is being attacked (RLU, Table 1).
+
+        `own` are the client's updates of that parameter in all earlier rounds; `controls`, for Scaffold, the server's
+        control variates of all rounds, this one included; `mean`, for FedDC, that of all clients' last updates.
+
+        Raises
+        ------
+        ValueError
+            If something is missing that the scheme needs.
+        """
+        if not own or self.name in ("fedavg", "fedprox", *_MOMENTUM):
+            return torch.zeros(())
+        past = torch.stack(list(own)).sum(0)
+        if self.name == "scaffold":
+            if len(controls) != len(own) + 1:
+                raise ValueError(
+                    f"Scaffold needs the control variates of {len(own) + 1} rounds, this one included; "
+                    f"got {len(controls)}"
+                )
+            return -self.steps * self.lr * torch.stack(list(controls)).sum(0) - past
+        if self.name == "feddc":
+            if mean is None:
+                raise ValueError("FedDC needs the mean of all clients' updates in the last round")
+            past = past + (own[-1] - mean) / (self.lr * self.regularisation * self.steps)
+        return -(1 - self.shrinkage**self.steps) * past
