@@ -1,0 +1,114 @@
+"""What the chapters' texts and captions say in numbers is what the recorded rows give."""
+
+import json
+from functools import cache
+
+import pandas as pd
+import pytest
+
+from fedleak import paths
+from fedleak.intervals import interval
+
+SAID = []
+
+
+def of(chapter):
+    """Mark a function that returns what the chapter has to say, word for word."""
+
+    def keep(function):
+        SAID.append(pytest.param(chapter, function, id=f"{chapter}-{function.__name__}"))
+        return function
+
+    return keep
+
+
+@cache
+def text(chapter):
+    """A chapter's markdown and captions, without line breaks."""
+    cells = json.loads((paths.root() / "notebooks" / f"{chapter}.ipynb").read_text(encoding="utf-8"))["cells"]
+    pieces = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    pieces += [cell["metadata"].get("mystnb", {}).get("figure", {}).get("caption", "") for cell in cells]
+    return " ".join(" ".join(pieces).split())
+
+
+def rows(chapter, table):
+    return pd.read_csv(paths.recorded(chapter) / f"{table}.csv")
+
+
+def printed(chapter, table):
+    return pd.read_csv(paths.root() / "data" / "published" / chapter / f"{table}.csv")
+
+
+def trials(table, by, value):
+    """The mean of every trial, with the trials as rows."""
+    return table.groupby(["trial", *by])[value].mean().unstack(by)
+
+
+def listed(values, form="{:.2f}"):
+    values = [form.format(v) for v in values]
+    return f"{', '.join(values[:-1])} and {values[-1]}"
+
+
+def signed(values):
+    """A paired mean with its interval."""
+    ends = interval(values, rate=False)
+    return "{:+.3f} [{:.3f}, {:.3f}]".format(values.mean(), *ends).replace("-", "−")
+
+
+@of("rlu")
+def learning_rates():
+    iacc = trials(rows("rlu", "rates"), ["rule", "lr"], "iacc")
+    rlu, other, search = (iacc[rule].mean() for rule in ("Algorithm 1", "iLRG", "Algorithm 2"))
+    gain = iacc["Algorithm 2"] - iacc["Algorithm 1"]
+    yield f"RLU's iAcc is {rlu[0.1]:.2f} at 0.1 and {rlu[0.3]:.2f} at 0.3"
+    yield f"Its gain is {signed(gain[0.1])} at 0.1 and {signed(gain[0.3])} at 0.3"
+    yield f"at 0.03 it loses {-gain[0.03].mean():.3f}, and at 0.01 and 0.5 the two are level"
+    yield f"at 0.3 iLRG is at {other[0.3]:.2f} and RLU at {rlu[0.3]:.2f}, and at 0.5 at {other[0.5]:.2f} and {rlu[0.5]:.2f}"
+    yield f"{search[0.1]:.3f} against {rlu[0.1]:.3f} at the learning rate 0.1"
+    yield f"{search[0.3]:.3f} against {rlu[0.3]:.3f} at 0.3"
+
+
+@of("rlu")
+def algorithms_on_fresh_networks():
+    iacc = rows("rlu", "table4").query("rule == 'RLU'").groupby(["name", "rounds", "level"], dropna=False)["iacc"]
+    assert iacc.mean().min() >= 0.97
+    yield "each of seven federated algorithms (iAcc 0.97 or more)"
+
+
+@of("rlu")
+def whole_head():
+    found = rows("rlu", "variants").pivot(index="setting", columns="form", values="mean")
+    closed = (found["whole head"] - found["RLU"]) / (1 - found["RLU"])
+    single = closed[["single", "developed on: .60, m = 1", "developed on: .86, m = 1"]]
+    yield f"using them closes {listed(100 * single, '{:.0f} %')} of the gap"
+    yield "The table's recorded rows are of **one network a setting**"
+
+
+@of("rlu")
+def what_ten_steps_cost_in_the_paper():
+    net = printed("rlu", "table2").query("net == 'vgg16'")
+    iacc = net.pivot(index=["rule", "data", "activation"], columns="steps", values="iacc")
+    cost = (iacc[1] - iacc[10]).round(3).groupby("rule").agg(["min", "max"])
+    low, high = (cost.loc[rule].map("{:.2f}".format) for rule in ("RLU", "iLRG"))
+    yield f"cost RLU {' to '.join(low)} of iAcc and iLRG {' to '.join(high)}"
+
+
+@of("rlu")
+def table3():
+    ours = rows("rlu", "table3").groupby(["stage", "rule", "alpha"])["iacc"].mean().unstack()
+    paper = printed("rlu", "table3").pivot(index="rule", columns="alpha", values="iacc").drop("RLU")
+    fresh, late = ours.loc[0.0], ours.loc[0.4]
+    assert (fresh.loc["RLU"] == 1).all()
+    assert fresh.drop("RLU").min().min() >= 0.99
+    fall, lost = late[5.0] - late[0.05], paper[5.0] - paper[0.05]
+    yield f"where the paper's lose {lost.min():.3f} to {lost.max():.3f} from α = 5 to 0.05"
+    yield f"from α = 5 to 0.05 it loses {fall['RLU']:.2f}, LLG+ {fall['LLG+']:.2f}"
+    steady = late.loc[["ZLG+", "iLRG"]]
+    assert steady.min().min() > 0.75
+    assert steady.max().max() < 0.86
+
+
+@pytest.mark.parametrize(("chapter", "says"), SAID)
+def test_the_text_says_what_is_recorded(chapter, says):
+    for words in says():
+        assert words in text(chapter)
