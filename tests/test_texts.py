@@ -63,7 +63,8 @@ def learning_rates():
     yield f"RLU's iAcc is {rlu[0.1]:.2f} at 0.1 and {rlu[0.3]:.2f} at 0.3"
     yield f"Its gain is {signed(gain[0.1])} at 0.1 and {signed(gain[0.3])} at 0.3"
     yield f"at 0.03 it loses {-gain[0.03].mean():.3f}, and at 0.01 and 0.5 the two are level"
-    yield f"at 0.3 iLRG is at {other[0.3]:.2f} and RLU at {rlu[0.3]:.2f}, and at 0.5 at {other[0.5]:.2f} and {rlu[0.5]:.2f}"
+    yield f"at 0.3 iLRG is at {other[0.3]:.2f} and RLU at {rlu[0.3]:.2f}"
+    yield f"and at 0.5 at {other[0.5]:.2f} and {rlu[0.5]:.2f}"
     yield f"{search[0.1]:.3f} against {rlu[0.1]:.3f} at the learning rate 0.1"
     yield f"{search[0.3]:.3f} against {rlu[0.3]:.3f} at 0.3"
 
