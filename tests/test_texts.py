@@ -109,6 +109,62 @@ def table3():
     assert steady.max().max() < 0.86
 
 
+@of("agic")
+def where_the_line_bends():
+    logs = trials(rows("agic", "error"), ["precision", "steps", "lr"], "log_error").mean().unstack()
+    factor = 10 ** (logs.loc["float64", 1e-6] - logs.loc["float64", 1e-7])
+    yield f"grows by factors of {listed(factor, '{:.0f}')} for $T$ = 2, 4 and 8"
+    single = 100 * 10 ** logs.loc["float32"]
+    yield "two steps are off by {:.0f} %, four by {:.0f} %, eight by {:.0f} %".format(*single[1e-4])
+    yield f"its error is {single[1e-4].min():.0f} to {single[1e-4].max():.0f} % at the paper's rate"
+    yield f"At 1e-2 the error is {single[1e-2].min():.0f} % and more"
+    yield f"in single precision rises again to {single[1e-7].min():.0f} to {single[1e-7].max():.0f} %"
+    each = rows("agic", "smooth").pivot(index=["activation", "steps", "trial"], columns="lr", values="error")
+    line = (1e4 * each[1e-8] / each[1e-4])["relu"].groupby("steps").median()
+    yield f"the straight part is {listed(line)} of the error that is there"
+    yield f"the straight part alone is {listed(line)} of that"
+
+
+@of("agic")
+def one_gradient():
+    psnr = rows("agic", "table4").pivot(
+        index=["net", "batch_size", "schedule", "iteration"], columns="method", values="psnr"
+    )
+    ahead = (psnr["InvG"] - psnr["AGIC"]).loc["resnet20-4", 1].xs(200, level="iteration")
+    yield f"At 200 iterations on single images InvG is ahead by {ahead.min():.0f} to {ahead.max():.0f} dB"
+    end = psnr.xs(800, level="iteration").loc["resnet20-4", 1]
+    gain = (end.loc["sign, falling rate"] - end.loc["no sign, steady rate"]).drop("DLG-Adam")
+    yield f"Either attack ends {gain.min():.0f} to {gain.max():.0f} dB higher under the falling schedule"
+    assert psnr.xs(800, level="iteration").loc["resnet20-1"].max().max() < 20
+    gaps = rows("agic", "gaps").set_index(["net", "side", "batch_size", "schedule"])
+    wide, narrow = gaps.loc["resnet20-4", 16, 1].iloc[0], gaps.loc["resnet20-1", 12, 1].iloc[0]
+    yield f"by {wide['gap']:.1f} dB [{wide['gap low']:.1f}, {wide['gap high']:.1f}]"
+    yield f"by {-narrow['gap']:.1f} dB [{-narrow['gap high']:.1f}, {-narrow['gap low']:.1f}] as published"
+    each = rows("agic", "fig6").pivot(index="trial", columns="method", values="psnr")
+    assert (each["AGIC"] > each["InvG"]).all()
+
+
+@of("agic")
+def layer_weights():
+    psnr = rows("agic", "fig9").pivot(index="state", columns="beta", values="psnr")
+    plain, norms = psnr.loc["untrained"], psnr.loc["untrained, BN 1"]
+    yield f"a ratio of 2 is best ({plain[2]:.1f} dB, against {plain[1]:.1f} without weights)"
+    late = norms.drop(1.0) - plain.drop(1.0)
+    yield f"Batch norm at weight 1 is {late.min():.0f} to {late.max():.0f} dB better"
+    yield f"and {plain[1] - norms[1]:.1f} dB worse for equal ones"
+    shown = rows("agic", "fig10").groupby("beta")["psnr"].mean()
+    assert shown.sub(plain).abs().max() < 0.01, "Figs. 9 and 10 are of one run"
+
+
+@of("agic")
+def matching():
+    found = rows("agic", "table5")
+    right = (found["rate"] * found["matched"])[found["batch_size"] == 4].round().astype(int)
+    yield f"finds {right.min()} or {right.max()} of {found['matched'].iloc[0]} with four, in one run each"
+    assert set(found["n"]) == {1}
+    assert (found["rate"][found["batch_size"] == 1] == 1).all()
+
+
 @pytest.mark.parametrize(("chapter", "says"), SAID)
 def test_the_text_says_what_is_recorded(chapter, says):
     for words in says():
