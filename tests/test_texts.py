@@ -165,6 +165,65 @@ def matching():
     assert (found["rate"][found["batch_size"] == 1] == 1).all()
 
 
+FLOORS = ["prior guess", "random guess"]
+
+
+def best(cell):
+    """iAcc of the best attack that reads the update, picked on one half of the updates and scored on the other."""
+    wide = cell.pivot(index="trial", columns="attack", values="iacc").dropna(axis=1).drop(columns=FLOORS)
+    halves = [wide.iloc[::2], wide.iloc[1::2]]
+    return pd.concat([other[picked.mean().round(9).idxmax()] for picked, other in (halves, halves[::-1])]).mean()
+
+
+def contested(tables, by):
+    """The best attack and the prior guess in every cell."""
+    table = pd.concat([rows("arena", name) for name in tables])
+    prior = table[table["attack"] == "prior guess"].groupby(by)["iacc"].mean()
+    return pd.DataFrame({"best": table.groupby(by)[["trial", "attack", "iacc"]].apply(best), "prior": prior})
+
+
+@of("arena")
+def leads_over_the_prior_guess():
+    found = contested(["compositions"], ["state", "composition"]).loc["trained"].round(4)
+    lead = found["best"] - found["prior"]
+    even, equal, sub = (found.loc[name] for name in ("balanced", "permuted", "subclassed"))
+    yield f"({even['best']:.2f} against {even['prior']:.2f} for balanced batches"
+    yield f"{equal['best']:.2f} for both for permuted ones)"
+    assert round(lead["permuted"], 2) == 0
+    yield f"hardly for subclassed ones ({sub['best']:.2f} against {sub['prior']:.2f})"
+    yield f"ahead by {lead['unbalanced']:.2f} for unbalanced batches"
+    yield f"by {lead['single']:.2f} for batches of a single class"
+
+
+@of("arena")
+def what_is_left_after_training():
+    found = contested(["models", "vgg", "resnet"], ["state", "net", "batch_size"])
+    lead = (found["best"] - found["prior"]).unstack("state")
+    kept = 100 * lead["trained"] / lead["untrained"]
+    yield f"keeps {kept.min():.0f} to {kept.max():.0f} % of its lead"
+    right = (100 * rows("arena", "trained").groupby("network")["accuracy"].mean()).map("{:.0f}".format)
+    yield f"a LeNet that is right about {right['LeNet']} %"
+    yield f"a VGG-11 and a ResNet-18 that are right about {right['VGG-11']} and {right['ResNet-18']} %"
+
+
+@of("arena")
+def noise():
+    trained = rows("arena", "utility").set_index(["defence", "strength"])["accuracy"].sort_index()
+    yield f"Without a defence the three end at {listed(trained.loc['none', 0.0])}, with σ = 0.01 at"
+    yield f"with σ = 0.01 at {listed(trained.loc['noise', 0.01])}"
+    assert trained.loc["noise", 0.1].min() > trained.loc["none"].max()
+    assert trained.loc["noise", 0.3].max() < 0.15
+    spread = rows("arena", "spread").set_index(["participants", "lr"])["accuracy"].sort_index()
+    yield f"({listed(spread.loc[10, 0.1])} with the smaller rate, {listed(spread.loc[90, 0.3])} with 90 participants)"
+    lost = sorted(spread.loc[10, 0.3])
+    assert lost[1] < 0.15
+    yield f"two learn nothing, and one ends at {lost[2]:.2f}"
+    attacks = rows("arena", "defences").query("defence == 'noise' and state == 'untrained' and attack == 'RLU'")
+    found = attacks.groupby("strength")["iacc"].mean().map("{:.2f}".format)
+    yield f"where it still finds {found[0.1]} of the labels"
+    yield f"by 10 at σ = 0.3 ({found[0.3]}) and by 32 at σ = 1 ({found[1.0]}, below the prior guess)"
+
+
 @pytest.mark.parametrize(("chapter", "says"), SAID)
 def test_the_text_says_what_is_recorded(chapter, says):
     for words in says():
