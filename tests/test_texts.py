@@ -1,0 +1,230 @@
+"""What the chapters' texts and captions say in numbers is what the recorded rows give."""
+
+import json
+from functools import cache
+
+import pandas as pd
+import pytest
+
+from fedleak import paths
+from fedleak.intervals import interval
+
+SAID = []
+
+
+def of(chapter):
+    """Mark a function that returns what the chapter has to say, word for word."""
+
+    def keep(function):
+        SAID.append(pytest.param(chapter, function, id=f"{chapter}-{function.__name__}"))
+        return function
+
+    return keep
+
+
+@cache
+def text(chapter):
+    """A chapter's markdown and captions, without line breaks."""
+    cells = json.loads((paths.root() / "notebooks" / f"{chapter}.ipynb").read_text(encoding="utf-8"))["cells"]
+    pieces = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    pieces += [cell["metadata"].get("mystnb", {}).get("figure", {}).get("caption", "") for cell in cells]
+    return " ".join(" ".join(pieces).split())
+
+
+def rows(chapter, table):
+    return pd.read_csv(paths.recorded(chapter) / f"{table}.csv")
+
+
+def printed(chapter, table):
+    return pd.read_csv(paths.root() / "data" / "published" / chapter / f"{table}.csv")
+
+
+def trials(table, by, value):
+    """The mean of every trial, with the trials as rows."""
+    return table.groupby(["trial", *by])[value].mean().unstack(by)
+
+
+def listed(values, form="{:.2f}"):
+    values = [form.format(v) for v in values]
+    return f"{', '.join(values[:-1])} and {values[-1]}"
+
+
+def signed(values):
+    """A paired mean with its interval."""
+    ends = interval(values, rate=False)
+    return "{:+.3f} [{:.3f}, {:.3f}]".format(values.mean(), *ends).replace("-", "−")
+
+
+@of("rlu")
+def learning_rates():
+    iacc = trials(rows("rlu", "rates"), ["rule", "lr"], "iacc")
+    rlu, other, search = (iacc[rule].mean() for rule in ("Algorithm 1", "iLRG", "Algorithm 2"))
+    gain = iacc["Algorithm 2"] - iacc["Algorithm 1"]
+    yield f"RLU's iAcc is {rlu[0.1]:.2f} at 0.1 and {rlu[0.3]:.2f} at 0.3"
+    yield f"Its gain is {signed(gain[0.1])} at 0.1 and {signed(gain[0.3])} at 0.3"
+    yield f"at 0.03 it loses {-gain[0.03].mean():.3f}, and at 0.01 and 0.5 the two are level"
+    yield f"at 0.3 iLRG is at {other[0.3]:.2f} and RLU at {rlu[0.3]:.2f}"
+    yield f"and at 0.5 at {other[0.5]:.2f} and {rlu[0.5]:.2f}"
+    yield f"{search[0.1]:.3f} against {rlu[0.1]:.3f} at the learning rate 0.1"
+    yield f"{search[0.3]:.3f} against {rlu[0.3]:.3f} at 0.3"
+
+
+@of("rlu")
+def algorithms_on_fresh_networks():
+    iacc = rows("rlu", "table4").query("rule == 'RLU'").groupby(["name", "rounds", "level"], dropna=False)["iacc"]
+    assert iacc.mean().min() >= 0.97
+    yield "each of seven federated algorithms (iAcc 0.97 or more)"
+
+
+@of("rlu")
+def whole_head():
+    found = rows("rlu", "variants").pivot(index="setting", columns="form", values="mean")
+    closed = (found["whole head"] - found["RLU"]) / (1 - found["RLU"])
+    single = closed[["single", "developed on: .60, m = 1", "developed on: .86, m = 1"]]
+    yield f"using them closes {listed(100 * single, '{:.0f} %')} of the gap"
+    yield "The table's recorded rows are of **one network a setting**"
+
+
+@of("rlu")
+def what_ten_steps_cost_in_the_paper():
+    net = printed("rlu", "table2").query("net == 'vgg16'")
+    iacc = net.pivot(index=["rule", "data", "activation"], columns="steps", values="iacc")
+    cost = (iacc[1] - iacc[10]).round(3).groupby("rule").agg(["min", "max"])
+    low, high = (cost.loc[rule].map("{:.2f}".format) for rule in ("RLU", "iLRG"))
+    yield f"cost RLU {' to '.join(low)} of iAcc and iLRG {' to '.join(high)}"
+
+
+@of("rlu")
+def table3():
+    ours = rows("rlu", "table3").groupby(["stage", "rule", "alpha"])["iacc"].mean().unstack()
+    paper = printed("rlu", "table3").pivot(index="rule", columns="alpha", values="iacc").drop("RLU")
+    fresh, late = ours.loc[0.0], ours.loc[0.4]
+    assert (fresh.loc["RLU"] == 1).all()
+    assert fresh.drop("RLU").min().min() >= 0.99
+    fall, lost = late[5.0] - late[0.05], paper[5.0] - paper[0.05]
+    yield f"where the paper's lose {lost.min():.3f} to {lost.max():.3f} from α = 5 to 0.05"
+    yield f"from α = 5 to 0.05 it loses {fall['RLU']:.2f}, LLG+ {fall['LLG+']:.2f}"
+    steady = late.loc[["ZLG+", "iLRG"]]
+    assert steady.min().min() > 0.75
+    assert steady.max().max() < 0.86
+
+
+@of("agic")
+def where_the_line_bends():
+    logs = trials(rows("agic", "error"), ["precision", "steps", "lr"], "log_error").mean().unstack()
+    factor = 10 ** (logs.loc["float64", 1e-6] - logs.loc["float64", 1e-7])
+    yield f"grows by factors of {listed(factor, '{:.0f}')} for $T$ = 2, 4 and 8"
+    single = 100 * 10 ** logs.loc["float32"]
+    yield "two steps are off by {:.0f} %, four by {:.0f} %, eight by {:.0f} %".format(*single[1e-4])
+    yield f"its error is {single[1e-4].min():.0f} to {single[1e-4].max():.0f} % at the paper's rate"
+    yield f"At 1e-2 the error is {single[1e-2].min():.0f} % and more"
+    yield f"in single precision rises again to {single[1e-7].min():.0f} to {single[1e-7].max():.0f} %"
+    each = rows("agic", "smooth").pivot(index=["activation", "steps", "trial"], columns="lr", values="error")
+    line = (1e4 * each[1e-8] / each[1e-4])["relu"].groupby("steps").median()
+    yield f"the straight part is {listed(line)} of the error that is there"
+    yield f"the straight part alone is {listed(line)} of that"
+
+
+@of("agic")
+def one_gradient():
+    psnr = rows("agic", "table4").pivot(
+        index=["net", "batch_size", "schedule", "iteration"], columns="method", values="psnr"
+    )
+    ahead = (psnr["InvG"] - psnr["AGIC"]).loc["resnet20-4", 1].xs(200, level="iteration")
+    yield f"At 200 iterations on single images InvG is ahead by {ahead.min():.0f} to {ahead.max():.0f} dB"
+    end = psnr.xs(800, level="iteration").loc["resnet20-4", 1]
+    gain = (end.loc["sign, falling rate"] - end.loc["no sign, steady rate"]).drop("DLG-Adam")
+    yield f"Either attack ends {gain.min():.0f} to {gain.max():.0f} dB higher under the falling schedule"
+    assert psnr.xs(800, level="iteration").loc["resnet20-1"].max().max() < 20
+    gaps = rows("agic", "gaps").set_index(["net", "side", "batch_size", "schedule"])
+    wide, narrow = gaps.loc["resnet20-4", 16, 1].iloc[0], gaps.loc["resnet20-1", 12, 1].iloc[0]
+    yield f"by {wide['gap']:.1f} dB [{wide['gap low']:.1f}, {wide['gap high']:.1f}]"
+    yield f"by {-narrow['gap']:.1f} dB [{-narrow['gap high']:.1f}, {-narrow['gap low']:.1f}] as published"
+    each = rows("agic", "fig6").pivot(index="trial", columns="method", values="psnr")
+    assert (each["AGIC"] > each["InvG"]).all()
+
+
+@of("agic")
+def layer_weights():
+    psnr = rows("agic", "fig9").pivot(index="state", columns="beta", values="psnr")
+    plain, norms = psnr.loc["untrained"], psnr.loc["untrained, BN 1"]
+    yield f"a ratio of 2 is best ({plain[2]:.1f} dB, against {plain[1]:.1f} without weights)"
+    late = norms.drop(1.0) - plain.drop(1.0)
+    yield f"Batch norm at weight 1 is {late.min():.0f} to {late.max():.0f} dB better"
+    yield f"and {plain[1] - norms[1]:.1f} dB worse for equal ones"
+    shown = rows("agic", "fig10").groupby("beta")["psnr"].mean()
+    assert shown.sub(plain).abs().max() < 0.01, "Figs. 9 and 10 are of one run"
+
+
+@of("agic")
+def matching():
+    found = rows("agic", "table5")
+    right = (found["rate"] * found["matched"])[found["batch_size"] == 4].round().astype(int)
+    yield f"finds {right.min()} or {right.max()} of {found['matched'].iloc[0]} with four, in one run each"
+    assert set(found["n"]) == {1}
+    assert (found["rate"][found["batch_size"] == 1] == 1).all()
+
+
+FLOORS = ["prior guess", "random guess"]
+
+
+def best(cell):
+    """iAcc of the best attack that reads the update, picked on one half of the updates and scored on the other."""
+    wide = cell.pivot(index="trial", columns="attack", values="iacc").dropna(axis=1).drop(columns=FLOORS)
+    halves = [wide.iloc[::2], wide.iloc[1::2]]
+    return pd.concat([other[picked.mean().round(9).idxmax()] for picked, other in (halves, halves[::-1])]).mean()
+
+
+def contested(tables, by):
+    """The best attack and the prior guess in every cell."""
+    table = pd.concat([rows("arena", name) for name in tables])
+    prior = table[table["attack"] == "prior guess"].groupby(by)["iacc"].mean()
+    return pd.DataFrame({"best": table.groupby(by)[["trial", "attack", "iacc"]].apply(best), "prior": prior})
+
+
+@of("arena")
+def leads_over_the_prior_guess():
+    found = contested(["compositions"], ["state", "composition"]).loc["trained"].round(4)
+    lead = found["best"] - found["prior"]
+    even, equal, sub = (found.loc[name] for name in ("balanced", "permuted", "subclassed"))
+    yield f"({even['best']:.2f} against {even['prior']:.2f} for balanced batches"
+    yield f"{equal['best']:.2f} for both for permuted ones)"
+    assert round(lead["permuted"], 2) == 0
+    yield f"hardly for subclassed ones ({sub['best']:.2f} against {sub['prior']:.2f})"
+    yield f"ahead by {lead['unbalanced']:.2f} for unbalanced batches"
+    yield f"by {lead['single']:.2f} for batches of a single class"
+
+
+@of("arena")
+def what_is_left_after_training():
+    found = contested(["models", "vgg", "resnet"], ["state", "net", "batch_size"])
+    lead = (found["best"] - found["prior"]).unstack("state")
+    kept = 100 * lead["trained"] / lead["untrained"]
+    yield f"keeps {kept.min():.0f} to {kept.max():.0f} % of its lead"
+    right = (100 * rows("arena", "trained").groupby("network")["accuracy"].mean()).map("{:.0f}".format)
+    yield f"a LeNet that is right about {right['LeNet']} %"
+    yield f"a VGG-11 and a ResNet-18 that are right about {right['VGG-11']} and {right['ResNet-18']} %"
+
+
+@of("arena")
+def noise():
+    trained = rows("arena", "utility").set_index(["defence", "strength"])["accuracy"].sort_index()
+    yield f"Without a defence the three end at {listed(trained.loc['none', 0.0])}, with σ = 0.01 at"
+    yield f"with σ = 0.01 at {listed(trained.loc['noise', 0.01])}"
+    assert trained.loc["noise", 0.1].min() > trained.loc["none"].max()
+    assert trained.loc["noise", 0.3].max() < 0.15
+    spread = rows("arena", "spread").set_index(["participants", "lr"])["accuracy"].sort_index()
+    yield f"({listed(spread.loc[10, 0.1])} with the smaller rate, {listed(spread.loc[90, 0.3])} with 90 participants)"
+    lost = sorted(spread.loc[10, 0.3])
+    assert lost[1] < 0.15
+    yield f"two learn nothing, and one ends at {lost[2]:.2f}"
+    attacks = rows("arena", "defences").query("defence == 'noise' and state == 'untrained' and attack == 'RLU'")
+    found = attacks.groupby("strength")["iacc"].mean().map("{:.2f}".format)
+    yield f"where it still finds {found[0.1]} of the labels"
+    yield f"by 10 at σ = 0.3 ({found[0.3]}) and by 32 at σ = 1 ({found[1.0]}, below the prior guess)"
+
+
+@pytest.mark.parametrize(("chapter", "says"), SAID)
+def test_the_text_says_what_is_recorded(chapter, says):
+    for words in says():
+        assert words in text(chapter)
