@@ -48,43 +48,22 @@ class Case:
         The clients' model: a copy, on the CPU, in the mode that it was given in.
     attacked
         The server's copy, in which dropout and the like are switched off; batch norm is in the clients' mode.
+    shape, n_classes
+        Of one input, and outputs of the head.
     clients, aux
         The clients' samples, and the adversary's.
+    held
+        What attacks may take besides update and model, by `fedleak.attacks.registry.INPUTS`.
     """
 
     setup: Setup
     model: nn.Module
     attacked: nn.Module
     shape: tuple[int, ...]
+    n_classes: int
     clients: Samples
     aux: Samples
-
-    @property
-    def n_classes(self) -> int:
-        """Outputs of the head."""
-        return head(self.model).layer.out_features
-
-    @property
-    def prior(self) -> Tensor:
-        """How often a label occurs in all batches together, ``[n]``: what an adversary may know without an update."""
-        if self.setup.composition == AS_DATA:
-            return self.clients.class_counts.double() / len(self.clients)
-        return torch.full((self.n_classes,), 1 / self.n_classes, dtype=torch.float64)
-
-    @property
-    def held(self) -> dict[str, Any]:
-        """What attacks may take besides update and model, by `fedleak.attacks.registry.INPUTS`."""
-        setup, probes = self.setup, None
-        if batch_dependent(self.attacked):
-            probes = min(10, max(1, PROBES // (self.n_classes * setup.batch_size)))
-        return {
-            "aux": self.aux,
-            "prior": self.prior,
-            "scheme": setup.scheme,
-            "runs": probes,
-            "batch_size": setup.batch_size,
-            "input_shape": self.shape,
-        }
+    held: dict[str, Any]
 
     def trial(self, number: int, models: list[nn.Module] | None = None) -> Trial:
         """Draw every client's batches and let it train the model, or the one of `models` that it was sent.
@@ -157,15 +136,23 @@ def prepare(setup: Setup) -> Case:
         trained, or the data do not fit.
     """
     model = _copied(setup)
-    shape = _shape(setup, model)
+    if setup.shape or setup.data is None:
+        shape = tuple(setup.shape or input_shape(model))
+    else:
+        shape = tuple((setup.data.x if isinstance(setup.data, Images) else setup.data[0]).shape[1:])
     model.input_shape = shape  # type: ignore[assignment]
-    if head(model).layer.out_features < 2:
+    n = head(model).layer.out_features
+    if n < 2:
         raise ValueError("a classifier has at least two outputs; one with a sigmoid is not covered")
-    pool = samples(setup.data, shape, head(model).layer.out_features, setup.seed, known_tokens(model))
+    pool = samples(setup.data, shape, n, setup.seed, known_tokens(model))
     # The largest entries: a token that the model does not know is among them.
     check(model, pool.x[pool.x.flatten(1).amax(1).topk(min(setup.batch_size, len(pool), 2)).indices])
     clients, aux = divide(pool, setup.auxiliary, setup.seed)
-    if setup.composition != AS_DATA and not clients.class_counts.all():
+    # How often a label occurs in all batches together: what an adversary may know without an update.
+    prior = torch.full((n,), 1 / n, dtype=torch.float64)
+    if setup.composition == AS_DATA:
+        prior = clients.class_counts.double() / len(clients)
+    elif not clients.class_counts.all():
         empty = clients.classes[int((clients.class_counts == 0).nonzero()[0])]
         raise ValueError(
             f"the clients' half of the data holds no sample of {empty!r}: give more data, or composition='data', which "
@@ -176,18 +163,10 @@ def prepare(setup: Setup) -> Case:
         if not isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.training = False
     remember_passes(attacked)  # most probes and auxiliary data are the same for every update
-    return Case(setup, model, attacked, shape, clients, aux)
-
-
-def _shape(setup: Setup, model: nn.Module) -> tuple[int, ...]:
-    """Return the shape of one input: as said, or the data's, or what the model tells."""
-    if setup.shape is not None:
-        return tuple(setup.shape)
-    if isinstance(setup.data, Images):
-        return setup.data.shape
-    if isinstance(setup.data, tuple | list) and setup.data and isinstance(setup.data[0], Tensor):
-        return tuple(setup.data[0].shape[1:])
-    return input_shape(model)
+    runs = min(10, max(1, PROBES // (n * setup.batch_size))) if batch_dependent(attacked) else None
+    held = {"aux": aux, "prior": prior, "scheme": setup.scheme, "runs": runs}
+    held |= {"batch_size": setup.batch_size, "input_shape": shape}
+    return Case(setup, model, attacked, shape, n, clients, aux, held)
 
 
 def _copied(setup: Setup) -> nn.Module:

@@ -1,15 +1,15 @@
 """What a report says of a set-up before it comes to the attacks: the model, its data, and whether it is trained."""
 
 import copy
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from importlib.metadata import version
 from typing import Any
 
 import torch
 
 from fedleak.attacks.contest import view
-from fedleak.audit.case import Case, Trial
-from fedleak.audit.untried import image_attack
+from fedleak.audit.case import Case
+from fedleak.audit.images import image_attack
 from fedleak.federated import Update
 from fedleak.intervals import interval
 from fedleak.models import as_inputs, count_parameters, head, head_pass
@@ -32,49 +32,32 @@ def accuracy(case: Case) -> tuple[float, float]:
     return float(right.mean()), interval(right)[0]
 
 
-def facts(case: Case, seen: Update, done: Trial) -> dict[str, Any]:
-    """Return what a report says of the set-up.
-
-    Parameters
-    ----------
-    case
-        The set-up, made ready.
-    seen, done
-        The first trial: what the server saw, and what the clients computed.
-    """
-    setup, synthetic = case.setup, case.setup.data is None
-    commonest = (case.clients.class_counts.max() / len(case.clients)).item()
-    measured = None if synthetic else accuracy(case)
-    names = [name for name, _ in case.model.named_parameters()]
+def facts(case: Case, seen: Update) -> dict[str, Any]:
+    """Return what a report says of a set-up, of which the server sees updates like `seen`: its fields and more."""
+    setup, model, synthetic = case.setup, case.model, case.setup.data is None
+    chance = (case.clients.class_counts.max() / len(case.clients)).item()
+    right, low = (None, None) if synthetic else accuracy(case)
+    data = "synthetic data of the right shape" if synthetic else f"{case.clients.name}: {len(case.clients)} samples"
     return {
-        "name": setup.name or type(case.model).__name__,
-        "parameters": count_parameters(case.model),
-        "mode": "training" if case.model.training else "evaluation",
+        field.name: getattr(setup, field.name) for field in fields(setup) if field.name not in ("model", "data")
+    } | {
+        "name": setup.name or type(model).__name__,
+        "parameters": count_parameters(model),
+        "mode": "training" if model.training else "evaluation",
         "shape": case.shape,
         "classes": case.n_classes,
-        "head": head(case.model).name or "the model itself",
-        "algorithm": setup.algorithm,
-        "batch_size": setup.batch_size,
-        "steps": setup.steps,
-        "samples": done.updates[0].samples,
-        "lr": None if setup.scheme is None else setup.lr,
+        "head": head(model).name or "the model itself",
+        "samples": setup.steps * setup.batch_size,
         "defences": [describe(defence) for defence in setup.defences],
-        "withheld": [name for name in names if name not in seen.tensors],
-        "clients": setup.clients,
+        "withheld": [name for name, _ in model.named_parameters() if name not in seen.tensors],
         "adversary": setup.attacker.name,
         "server": setup.attacker.server,
-        "composition": setup.composition,
         "synthetic": synthetic,
-        "inversions_lack": image_attack(setup).lacking(view(setup.attacker, seen, case.model)),
-        "data": "synthetic data of the right shape"
-        if synthetic
-        else f"{case.clients.name}: {len(case.clients)} samples",
+        "inversions_lack": image_attack(setup).lacking(view(setup.attacker, seen, model)),
+        "data": data,
         "auxiliary": len(case.aux),
-        "accuracy": None if measured is None else measured[0],
-        "chance": commonest,
-        "trained": None if measured is None else bool(measured[1] > commonest),
-        "trials": setup.trials,
-        "limit": setup.seconds,
-        "seed": setup.seed,
+        "accuracy": right,
+        "chance": chance,
+        "trained": None if low is None else low > chance,
         "versions": f"fedleak {version('fedleak')}, torch {torch.__version__}, {torch.get_num_threads()} threads",
     }

@@ -3,16 +3,15 @@
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import pandas as pd
 from markdown_it import MarkdownIt
 
-from fedleak.audit.findings import Findings
 from fedleak.audit.page import PAGE
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from fedleak.audit.report import Report
 
 WHO = {
     "shared gradients": "whoever reads the updates",
@@ -24,8 +23,8 @@ WHO = {
 ENOUGH = 3
 """Updates below which there is no interval of a difference."""
 ENDINGS = (".html", ".md")
-TIMES = "Seconds: first, then"
 WORDS = ("What leaks", "To whom", "What would reduce it")
+TOO_FEW = "Too few updates to tell"
 
 
 def check_ending(path: Path) -> None:
@@ -43,50 +42,50 @@ def check_ending(path: Path) -> None:
 def percent(value: float) -> str:
     """Write a share as a whole percentage; nearly all is not all, and nearly none is not none."""
     value = round(value, 6)
-    shown = round(100 * value)
     if 0.995 <= value < 1:
         return "over 99 %"
-    return "under 1 %" if 0 < value < 0.005 else f"{shown} %"
+    return "under 1 %" if 0 < value < 0.005 else f"{round(100 * value)} %"
 
 
-def _with_interval(row: "pd.Series") -> str:
+def _with_interval(row: pd.Series) -> str:
     return f"{percent(row['iacc'])} [{100 * row['iacc_low']:.0f}, {100 * row['iacc_high']:.0f}]"
 
 
-def _floor(report: Findings) -> tuple[str, float]:
+def _floor(report: "Report") -> tuple[str, float]:
     """Return the best guess and what it gets right."""
-    guesses = report.table[report.table["attack"].isin(report.guesses)]
-    best = guesses.loc[guesses["iacc"].astype(float).idxmax()]
+    best = report.table[report.table["attack"].isin(report.guesses)].iloc[0]
     return best["attack"], best["iacc"]
 
 
-def what(report: Findings) -> str:
+def _few(report: "Report") -> bool:
+    return report.table["n"].max() < ENOUGH
+
+
+def what(report: "Report") -> str:
     """Say what leaks."""
     (guess, floor), known, names = _floor(report), report.facts, report.ranking()
-    leaking = report.table[report.table["leaks"]]
-    few = report.table["n"].max() < ENOUGH
     if not names:
         text = f"No label attack applies; the reasons are below. Without an update, the {guess} names {percent(floor)}."
-    elif leaking.empty:
-        best = report.table.set_index("attack").loc[names[0]]
-        begin = "Too few updates to tell" if few else "No label attack that was tried does reliably better than a guess"
+    elif not report.table["leaks"].any():
+        best = report.table.query("attack == @names[0]").iloc[0]
+        begin = TOO_FEW if _few(report) else "No label attack that was tried does reliably better than a guess"
         text = (
-            f"{begin}: the best, {names[0]}, names {_with_interval(best)} of the labels right (n = {best['n']}), the "
-            f"{guess} {percent(floor)}."
+            f"{begin}: the best, {best['attack']}, names {_with_interval(best)} of the labels right (n = {best['n']}), "
+            f"the {guess} {percent(floor)}."
         )
     else:
-        best = leaking.iloc[0]
-        unit = "updates" if known["clients"] == 1 else "sums"
-        whose = "a client's" if known["clients"] == 1 else f"each of {known['clients']} clients'"
+        best = report.table.query("leaks").iloc[0]
+        alone = known["clients"] == 1
+        units, whose = ("updates", "a client's") if alone else ("sums", f"each of {known['clients']} clients'")
         text = (
             f"The labels: {best['attack']} names {_with_interval(best)} of {whose} {known['samples']} labels right, "
-            f"and all of them in {percent(best['exact'])} of {best['n']} {unit}. Without an update, the {guess} "
+            f"and all of them in {percent(best['exact'])} of {best['n']} {units}. Without an update, the {guess} "
             f"names {percent(floor)}."
         )
     return text + " " + _images(report)
 
 
-def _images(report: Findings) -> str:
+def _images(report: "Report") -> str:
     found = report.images
     if found is None:
         lacks = report.facts["inversions_lack"]
@@ -101,24 +100,21 @@ def _images(report: Findings) -> str:
     )
 
 
-def whom(report: Findings) -> str:
+def whom(report: "Report") -> str:
     """Say to whom it leaks, from the weakest adversary up."""
-    steps = [
+    text = "; ".join(
         f"{WHO.get(name, name).format(**report.facts)}: {_with_interval(row)} ({row['attack']})"
         for name, row in report.by_adversary()
-    ]
-    if not steps:
-        few = report.table["n"].max() < ENOUGH
-        return "Too few updates to tell." if few else "To nobody, as far as these attacks go."
-    text = "; ".join(steps) + "."
-    return text[0].upper() + text[1:]
+    )
+    if not text:
+        text = TOO_FEW if _few(report) else "To nobody, as far as these attacks go"
+    return text[0].upper() + text[1:] + "."
 
 
-def remedy(report: Findings) -> str:
+def remedy(report: "Report") -> str:
     """Say what was measured to reduce it, the most effective first."""
-    guess, floor = _floor(report)
-    if report.table["n"].max() < ENOUGH:
-        return "Too few updates to tell."
+    if _few(report):
+        return f"{TOO_FEW}."
     if not report.table["leaks"].any():
         return "Nothing that was measured needs reducing. Stronger attacks may exist: see below what was not tried."
     after = report.remedies.iloc[1:].sort_values("iacc", na_position="first")
@@ -126,8 +122,11 @@ def remedy(report: Findings) -> str:
         f"{row['remedy']}: " + (f"{percent(row['iacc'])} ({row['attack']})" if row["n"] else "no attack here applies")
         for _, row in after.iterrows()
     ]
-    parts.append(f"the {guess}: {percent(floor)}")
-    text = f"Best attack left, on the same updates: {'; '.join(parts)}. What it costs in accuracy is not measured here."
+    guess, floor = _floor(report)
+    text = (
+        f"Best attack left, on the same updates: {'; '.join(parts)}; the {guess}: {percent(floor)}. What it costs in "
+        "accuracy is not measured here."
+    )
     if report.facts["clients"] == 1:
         text += (
             " Secure aggregation takes away the single update that these attacks need; what is left to a server that "
@@ -136,144 +135,130 @@ def remedy(report: Findings) -> str:
     return text
 
 
-def headline(report: Findings) -> tuple[str, str, str]:
-    """Return three sentences: what leaks, to whom, and what would reduce it."""
-    return what(report), whom(report), remedy(report)
-
-
-def _table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    def line(cells: Iterable[Any]) -> str:
-        return "| " + " | ".join(" ".join(str(cell).split()).replace("|", r"\|") for cell in cells) + " |"
-
-    head = list(head)
-    return "\n".join([line(head), line("---" for _ in head), *map(line, rows)])
-
-
 def _escaped(text: str) -> str:
     """Make text from outside plain in Markdown: names of parameters, messages of errors, LLG*."""
     return re.sub(r"([\\`*_<>#]|(?<=\])\()", r"\\\1", text)
 
 
-def _seconds(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+def _table(rows: pd.DataFrame) -> str:
+    """Write a table in Markdown."""
+    cells = rows.astype(str).replace({r"\s+": " ", r"\|": r"\\|"}, regex=True)
+    lines = [list(rows), ["---"] * len(rows.columns), *cells.to_numpy()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _rate(row: "pd.Series", metric: str) -> str:
-    return f"{row[metric]:.2f} [{row[f'{metric}_low']:.2f}, {row[f'{metric}_high']:.2f}]"
+def _rates(table: pd.DataFrame, metric: str) -> list[str]:
+    columns = (table[f"{metric}{end}"] for end in ("", "_low", "_high"))
+    return [f"{mean:.2f} [{low:.2f}, {high:.2f}]" for mean, low, high in zip(*columns, strict=True)]
 
 
-def markdown(report: Findings, figure: str, level: int) -> str:
-    """Return the report as Markdown; see `Report.to_markdown`."""
-    facts, mark = report.facts, "#" * (level + 1)
-    lines = [f"{'#' * level} What the updates of {_escaped(facts['name'])} give away", ""]
-    lines += [f"- **{word}.** {_escaped(text)}" for word, text in zip(WORDS, headline(report), strict=True)]
-    lines += ["", f"{mark} What was audited", "", *_facts(report), ""]
-    lines += [f"{mark} What each attack recovers", ""]
-    if figure:
-        lines += [f"![{_escaped(alt(report))}]({figure})", ""]
-    tried = report.table[report.table["applies"]]
-    lines += [
-        _table(
-            [
-                "Attack",
-                "Adversary needed",
-                "Labels right (iAcc)",
-                "Classes right (cAcc)",
-                "All exact",
-                "n",
-                TIMES,
-            ],
-            (
-                [
-                    ("**" if row["leaks"] else "") + _escaped(row["attack"]) + ("**" if row["leaks"] else ""),
-                    row["adversary"],
-                    _rate(row, "iacc"),
-                    _rate(row, "cacc"),
-                    f"{row['exact']:.2f}",
-                    row["n"],
-                    f"{_seconds(row['first_seconds'])}, {_seconds(row['seconds'])}" if row["seconds"] else "–",
-                ]
-                for _, row in tried.iterrows()
-            ),
-        ),
-        "",
-        "Means with 95 % intervals over n updates. Bold: better than every guess on the same updates. The prior "
-        "guess knows how often each label occurs, and nothing of the update. The probes and auxiliary data are "
-        "the same for all updates; what they give is computed once, in the first recovery.",
-        "",
-        *(f"- {_escaped(row['attack'])}: {_escaped(row['why'])}." for _, row in tried.iterrows() if row["why"]),
-        "",
-        f"{mark} What a remedy leaves",
-        "",
-    ]
-    lines += [
-        _table(
-            ["On top of the set-up", "Best attack left", "Labels right (iAcc)", "Best guess", "n"],
-            (
-                [
-                    row["remedy"],
-                    _escaped(row["attack"]),
-                    *((_rate(row, "iacc"), f"{row['guess']:.2f}") if row["n"] else "––"),
-                    row["n"],
-                ]
-                for _, row in report.remedies.iterrows()
-            ),
-        ),
-        "",
-        "Each remedy was put on the same updates. The best of many attacks is shown, so it leans a little upwards.",
-        "",
-        *(f"- {_escaped(name)}: not measured ({_escaped(why)})." for name, why in report.left_out),
-        "",
-        f"{mark} What was not tried",
-        "",
-        *(f"- **{_escaped(names)}**: {_escaped(why)}." for names, why in _grouped((*report.untried, *report.beyond))),
-        "",
-        f"*{_escaped(facts['versions'])}; seed {facts['seed']}; {facts['seconds']:.0f} s in all.*",
-        "",
-    ]
-    return "\n".join(lines)
+def _times(row: pd.Series) -> str:
+    both = (row["first_seconds"], row["seconds"])
+    return ", ".join(f"{s:.0f}" if s >= 10 else f"{s:.2g}" for s in both) if row["seconds"] else "–"
 
 
-def _grouped(reasons: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Put together what was left out for the same reason."""
-    found: dict[str, list[str]] = {}
+def _remarks(reasons: Iterable[tuple[str, str]], form: str) -> str:
+    """Write a list of what has a reason, those with the same one together."""
+    names: dict[str, list[str]] = {}
     for name, why in reasons:
-        found.setdefault(why, []).append(name)
-    return [(", ".join(names), why) for why, names in found.items()]
+        names.setdefault(why, []).append(name)
+    return "".join(f"- {form}.\n".format(_escaped(", ".join(of)), _escaped(why)) for why, of in names.items())
 
 
-def _facts(report: Findings) -> list[str]:
+def markdown(report: "Report", figure: str, level: int) -> str:
+    """Return the report as Markdown; see `Report.to_markdown`."""
+    facts, mark = report.facts, "#" * level
+    tried, left = report.table.query("applies"), report.remedies
+    names = tried["attack"].map(_escaped)
+    attacks = pd.DataFrame(
+        {
+            "Attack": names.mask(tried["leaks"], "**" + names + "**"),
+            "Adversary needed": tried["adversary"],
+            "Labels right (iAcc)": _rates(tried, "iacc"),
+            "Classes right (cAcc)": _rates(tried, "cacc"),
+            "All exact": tried["exact"].map("{:.2f}".format),
+            "n": tried["n"],
+            "Seconds: first, then": tried.apply(_times, axis=1),
+        }
+    )
+    remedies = pd.DataFrame(
+        {
+            "On top of the set-up": left["remedy"],
+            "Best attack left": left["attack"].map(_escaped),
+            "Labels right (iAcc)": _rates(left, "iacc"),
+            "Best guess": left["guess"].map("{:.2f}".format),
+            "n": left["n"],
+        }
+    )
+    remedies.loc[left["n"] == 0, ["Labels right (iAcc)", "Best guess"]] = "–"
+    headline = "\n".join(f"- **{word}.** {_escaped(text)}" for word, text in zip(WORDS, report.headline(), strict=True))
+    return f"""\
+{mark} What the updates of {_escaped(facts["name"])} give away
+
+{headline}
+
+{mark}# What was audited
+
+{_facts(report)}
+{mark}# What each attack recovers
+
+{f"![{_escaped(alt(report))}]({figure})" if figure else ""}
+
+{_table(attacks)}
+
+Means with 95 % intervals over n updates. Bold: better than every guess on the same updates. The prior guess knows how
+often each label occurs, and nothing of the update. The probes and auxiliary data are the same for all updates; what
+they give is computed once, in the first recovery.
+
+{_remarks(report.partly.items(), "{}: {}")}
+{mark}# What a remedy leaves
+
+{_table(remedies)}
+
+Each remedy was put on the same updates. The best of many attacks is shown, so it leans a little upwards.
+
+{_remarks(report.left_out, "{}: not measured ({})")}
+{mark}# What was not tried
+
+{_remarks(report.untried, "**{}**: {}")}\
+- **several rounds**: an update is attacked by itself: what many rounds of one client give away together is not
+  measured.
+- **statistics of batch norm**: the updates hold parameters only: running means and variances would give away more.
+- **other losses**: clients minimise the cross-entropy; label smoothing, distillation or a regression are not covered.
+- **membership and properties**: who took part in the training, and what is true of the data as a whole, is not asked.
+
+*{_escaped(facts["versions"])}; seed {facts["seed"]}; {facts["took"]:.0f} s in all.*
+"""
+
+
+def _facts(report: "Report") -> str:
     f = report.facts
-    shape = " × ".join(map(str, f["shape"]))
-    local = "the gradient of one batch"
-    if f["lr"] is not None:
+    local, sees = "the gradient of one batch", "every update"
+    if f["algorithm"] != "fedsgd":
         local = f"the change of the weights after {f['steps']} steps, rate {f['lr']:g}"
-    sees = "every update" if f["clients"] == 1 else f"the sum over {f['clients']} clients (secure aggregation)"
+    if f["clients"] > 1:
+        sees = f"the sum over {f['clients']} clients (secure aggregation)"
     trained = "Whether it is trained is not known: no data were given to measure it on."
     if f["accuracy"] is not None:
         word = "it is trained, at least in part" if f["trained"] else "not better than that, so as good as untrained"
         trained = f"Accuracy on the given data {f['accuracy']:.2f} (commonest class {f['chance']:.2f}): {word}."
-    data = f"{f['data']}, {f['auxiliary']} others for the adversary, batches composed as '{f['composition']}'."
-    if f["synthetic"]:
-        data += " **No data were given, so synthetic ones stand in: real ones may leak more or less.**"
-    short = report.table[report.table["applies"] & (report.table["n"] < f["trials"])]
     lines = [
-        f"- Model: {f['parameters']:,} parameters, inputs {shape}, {f['classes']} classes, {f['mode']} mode, last "
-        f"layer `{f['head']}`. {trained}",
-        f"- A client shares {local} ({_escaped(f['algorithm'])}), {f['batch_size']} samples a step.",
-        f"- Defences: {_escaped('; '.join(f['defences'])) or 'none'}."
+        f"Model: {f['parameters']:,} parameters, inputs {' × '.join(map(str, f['shape']))}, {f['classes']} classes, "
+        f"{f['mode']} mode, last layer `{f['head']}`. {trained}",
+        f"A client shares {local} ({_escaped(f['algorithm'])}), {f['batch_size']} samples a step.",
+        f"Defences: {_escaped('; '.join(f['defences'])) or 'none'}."
         + (f" Not shared: {_escaped(', '.join(f['withheld']))}." if f["withheld"] else ""),
-        f"- The server sees {sees} and is {f['server']}. Adversary: {f['adversary']}.",
-        f"- Data: {data}",
+        f"The server sees {sees} and is {f['server']}. Adversary: {f['adversary']}.",
+        f"Data: {f['data']}, {f['auxiliary']} others for the adversary, batches composed as '{f['composition']}'."
+        + (" **No data were given, so synthetic ones stand in: real ones may leak more or less.**" * f["synthetic"]),
     ]
-    if len(short):
-        lines.append(
-            f"- Some of the {f['trials']} trials were not run: the limit is {f['limit']:g} s. Each row says its n."
-        )
-    return lines
+    if (report.table.query("applies")["n"] < f["trials"]).any():
+        limit = f"the limit is {f['seconds']:g} s"
+        lines.append(f"Some of the {f['trials']} trials were not run: {limit}. Each row says its n.")
+    return "".join(f"- {line}\n" for line in lines)
 
 
-def alt(report: Findings) -> str:
+def alt(report: "Report") -> str:
     """Say in words what the figure shows."""
     guess, floor = _floor(report)
     names = report.table.set_index("attack")
@@ -281,7 +266,7 @@ def alt(report: Findings) -> str:
     return f"Share of the labels named right: {', '.join(values) or 'none'}; {guess} {floor:.2f}."
 
 
-def html(report: Findings, drawn: str) -> str:
+def html(report: "Report", drawn: str) -> str:
     """Return the report as one page; its text is the Markdown's, its figure, as SVG, inline."""
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(report, "FIGURE", 1))
     image = re.search(r'<p><img src="FIGURE" alt="([^"]*)" ?/?></p>', body)
