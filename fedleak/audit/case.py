@@ -38,41 +38,22 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A set-up made ready.
-
-    Parameters
-    ----------
-    setup
-        As the user wrote it.
-    model
-        The clients' model: a copy, on the CPU, in the mode that it was given in.
-    attacked
-        The server's copy, in which dropout and the like are switched off; batch norm is in the clients' mode.
-    shape, n_classes
-        Of one input, and outputs of the head.
-    clients, aux
-        The clients' samples, and the adversary's.
-    held
-        What attacks may take besides update and model, by `fedleak.attacks.registry.INPUTS`.
-    """
+    """A set-up made ready."""
 
     setup: Setup
     model: nn.Module
+    """The clients' model: a copy, on the CPU, in the mode that it was given in."""
     attacked: nn.Module
+    """The server's copy, in which dropout and the like are switched off; batch norm is in the clients' mode."""
     shape: tuple[int, ...]
     n_classes: int
     clients: Samples
     aux: Samples
     held: dict[str, Any]
+    """What attacks may take besides update and model, by `fedleak.attacks.registry.INPUTS`."""
 
     def trial(self, number: int, models: list[nn.Module] | None = None) -> Trial:
-        """Draw every client's batches and let it train the model, or the one of `models` that it was sent.
-
-        Raises
-        ------
-        ValueError
-            If an update is NaN or infinite.
-        """
+        """Draw every client's batches and let it train the model, or the one of `models` that it was sent."""
         setup = self.setup
         seed = (setup.seed + 1) * 1_000_003 + number
         generator = torch.Generator().manual_seed(seed)
@@ -95,13 +76,7 @@ class Case:
         return Trial(seed, updates, x, y, counts(y.flatten(1), self.n_classes))
 
     def seen(self, trial: Trial, remedy: Defence | None = None) -> Update:
-        """Return what the server sees: the one client's update after all defences, or the sum of all clients'.
-
-        Raises
-        ------
-        ValueError
-            If a defence names a parameter that is not there, or several local steps are summed.
-        """
+        """Return what the server sees: the one client's update after all defences, or the sum of all clients'."""
         shared = list(trial.updates)
         for place, defence in enumerate((*self.setup.defences, *([remedy] if remedy else []))):
             seed = 100_000 * trial.seed + 1000 * place
@@ -127,14 +102,7 @@ def fresh(defence: Defence, seed: int) -> Any:
 
 
 def prepare(setup: Setup) -> Case:
-    """Make a set-up ready.
-
-    Raises
-    ------
-    ValueError
-        If the model does not take the inputs, its outputs are not those of its last linear layer, nothing of it is
-        trained, or the data do not fit.
-    """
+    """Make a set-up ready; a `ValueError` says why model, shape and data do not fit each other."""
     model = _copied(setup)
     if setup.shape or setup.data is None:
         shape = tuple(setup.shape or input_shape(model))
@@ -191,13 +159,7 @@ def _copied(setup: Setup) -> nn.Module:
 
 @torch.no_grad()
 def check(model: nn.Module, x: Tensor) -> None:
-    """Refuse a model that does not take these inputs ``[N, ...]``, or whose outputs are not those of its head.
-
-    Raises
-    ------
-    ValueError
-        If so, with what is wrong.
-    """
+    """Refuse a model that does not take these inputs ``[N, ...]``, or whose outputs are not those of its head."""
     last = head(model)
     outputs: list[Tensor] = []
     handle = last.layer.register_forward_hook(lambda _, __, y: outputs.append(y))

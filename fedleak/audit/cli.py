@@ -55,15 +55,7 @@ def command(
 
 
 def load(path: Path) -> Setup:
-    """Run a file and return the set-up that it defines; files beside it can be imported.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it fails (the message names the line), or defines no `setup`, or one of another type.
-    """
+    """Run a file and return the set-up that it defines; files beside it can be imported, and errors name the line."""
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}; `fedleak audit --example` prints one to start from")
     sys.path.insert(0, str(path.resolve().parent))

@@ -74,15 +74,7 @@ def remedies(case: Case, done: Trial) -> tuple[dict[str, Defence], list[tuple[st
 
 
 class Run:
-    """An audit on its way: what is tried, what it found, and how long it took.
-
-    Parameters
-    ----------
-    case
-        The set-up, made ready.
-    progress
-        Show a bar.
-    """
+    """An audit on its way: what is tried, what it found, and how long it took."""
 
     def __init__(self, case: Case, progress: bool):
         self.case, self.progress, self.started = case, progress, time.perf_counter()

@@ -44,11 +44,6 @@ def samples(
     """Return the data as `Samples` of the model's classes, on the CPU; synthetic ones where there are none.
 
     Synthetic samples of a model that knows `words` tokens are random texts.
-
-    Raises
-    ------
-    ValueError
-        If the data are of another shape than the model's inputs, or labels are out of range.
     """
     names = tuple(f"class {c}" for c in range(n_classes))
     about = ("given", "given", False, "given by the user", "the user's")
@@ -76,13 +71,7 @@ def samples(
 
 
 def divide(pool: Samples, each: int, seed: int) -> tuple[Samples, Samples]:
-    """Divide into the clients' half and the adversary's, of which at most `each` a class are kept.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two samples.
-    """
+    """Divide into the clients' half and the adversary's, of which at most `each` a class are kept."""
     if len(pool) < 2:
         raise ValueError("one sample cannot be divided between clients and adversary: give more data")
     clients, other = pool.split_in_two(seed)

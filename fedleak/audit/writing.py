@@ -28,13 +28,7 @@ TOO_FEW = "Too few updates to tell"
 
 
 def check_ending(path: Path) -> None:
-    """Refuse a file that no report can be written to.
-
-    Raises
-    ------
-    ValueError
-        If it does not end in .html or .md.
-    """
+    """Refuse a file that no report can be written to."""
     if path.suffix not in ENDINGS:
         raise ValueError(f"a report is written to a file that ends in {' or '.join(ENDINGS)}, not to {path.name!r}")
 

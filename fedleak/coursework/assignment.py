@@ -37,27 +37,17 @@ Student = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that is checked.
-
-    Parameters
-    ----------
-    name
-        Short name, the column of the grade book.
-    says
-        What a correct submission does, in one line.
-    points
-        Points for it, all or none.
-    needs
-        Functions that it calls.
-    run
-        The check; it raises `Trouble`.
-    """
+    """One thing that is checked."""
 
     name: str
     says: str
+    """What a correct submission does, in one line."""
     points: int
+    """All or none."""
     needs: tuple[str, ...]
+    """Functions that it calls."""
     run: Callable[[Student, Generator], None]
+    """The check; it raises `Trouble`."""
 
 
 @dataclass(frozen=True)
@@ -84,15 +74,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Result:
-    """How a submission did.
-
-    Parameters
-    ----------
-    assignment
-        Its name.
-    outcomes
-        One for every check that was run.
-    """
+    """How a submission did: an outcome for every check of the assignment of this name that was run."""
 
     assignment: str
     outcomes: tuple[Outcome, ...]
@@ -181,13 +163,7 @@ def shown(value: Any) -> str:
 
 
 def as_tensor(got: Any, what: str) -> Tensor:
-    """Return what a student's function gave as a tensor of float64.
-
-    Raises
-    ------
-    Trouble
-        If it is no number, list of numbers or tensor.
-    """
+    """Return what a student's function gave as a tensor of float64; `Trouble` if it is none, nor numbers."""
     try:
         return torch.as_tensor(got).detach().cpu().double()
     except (TypeError, ValueError, RuntimeError):
@@ -206,7 +182,7 @@ def same(
     tolerance: float = 1e-6,
     whole: bool = False,
 ) -> None:
-    """Compare a student's value with the right one.
+    """Compare a student's value with the right one; `Trouble` if it is another.
 
     Parameters
     ----------
@@ -222,11 +198,6 @@ def same(
         Largest error allowed, as a share of the largest entry.
     whole
         A tensor of an integer type is expected.
-
-    Raises
-    ------
-    Trouble
-        If the value is not right.
     """
     value, right = as_tensor(got, what), as_tensor(expected, what)
     if _close(value, right, tolerance):
@@ -261,7 +232,7 @@ def near(value: float, right: float, within: float, what: str, hint: str = "") -
 
 
 def measured(student: Student, generator: Generator, wanted: Mapping[str, Sequence], values: Sequence[str]) -> dict:
-    """Run ``measure(seed)`` and return its rows by the values of their keys, a tuple where there are several.
+    """Run ``measure(seed)`` and return its rows by their keys (a tuple where there are several), or raise `Trouble`.
 
     Parameters
     ----------
@@ -269,11 +240,6 @@ def measured(student: Student, generator: Generator, wanted: Mapping[str, Sequen
         Keys to the values that they take: a row for every combination.
     values
         The other columns.
-
-    Raises
-    ------
-    Trouble
-        If it is no list of dictionaries with these columns, or a combination is not there.
     """
     rows, columns = student("measure", seed_of(generator)), [*wanted, *values]
     if not isinstance(rows, list) or not all(isinstance(row, dict) and set(row) == set(columns) for row in rows):

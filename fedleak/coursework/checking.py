@@ -16,13 +16,7 @@ ASSIGNMENTS = {module.ASSIGNMENT.name: module.ASSIGNMENT for module in (llg, lia
 
 
 def assignment(name: str) -> Assignment:
-    """Return an assignment by its name.
-
-    Raises
-    ------
-    ValueError
-        If there is none of that name.
-    """
+    """Return an assignment by its name; if there is none, a `ValueError` says which there are."""
     if name not in ASSIGNMENTS:
         raise ValueError(f"unknown assignment {name!r}; there are: {', '.join(ASSIGNMENTS)}")
     return ASSIGNMENTS[name]

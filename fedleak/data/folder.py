@@ -36,17 +36,9 @@ ARCHIVES = {
 
 
 def read_mnist(root: Path, split: str) -> Raw | None:
-    """Read a split of MNIST from its idx files, compressed or not.
+    """Read a split of MNIST from its idx files, compressed or not; None if they are not there.
 
-    Returns
-    -------
-    Raw or None
-        None if they are not there; marked a subset if they are not the canonical files (by their MD5).
-
-    Raises
-    ------
-    ValueError
-        If a file is damaged, or the two do not fit; it names the file.
+    It is marked a subset if they are not the canonical files (by their MD5). A damaged file is a `ValueError`.
     """
     prefix = "train" if split == "train" else "t10k"
     stems = (f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte")
@@ -85,19 +77,10 @@ def _read_idx(path: Path, rank: int) -> tuple[np.ndarray, bool]:
 
 
 def read_archive(root: Path, name: str, split: str, crop: bool = True) -> Raw | None:
-    """Read a split ("train" or "test") of a data set from its `.npz` archive.
+    """Read a split ("train" or "test") of a data set from its `.npz` archive; None if there is no archive.
 
-    An archive without official splits is split here, and its source says so.
-
-    Returns
-    -------
-    Raw or None
-        None if there is no archive. Always marked a subset.
-
-    Raises
-    ------
-    ValueError
-        If the archive is damaged or lacks a field; it names the file.
+    It is marked a subset. An archive without official splits is split here, and its source says so. If it is damaged
+    or lacks a field, a `ValueError` names it.
     """
     path = root / ARCHIVES[name]
     if not path.is_file():
