@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
 from fedleak.attacks.registry import ADVERSARIES
 from fedleak.audit import writing
-from fedleak.audit.images import ImageResult
 from fedleak.files import write_text
 from fedleak.intervals import interval
 
@@ -19,6 +18,20 @@ if TYPE_CHECKING:
 AS_IT_IS = "as it is"
 
 
+class ImageResult(NamedTuple):
+    """How near one inversion of one update came."""
+
+    attack: str
+    why: str = ""
+    """Why there is no result, if there is none."""
+    iterations: int = 0
+    seconds: float = 0.0
+    psnr: float = float("nan")
+    """Mean peak signal-to-noise ratio in dB, of the reconstructions in the best order."""
+    guess: float = float("nan")
+    """The same, of as many other samples of the same data."""
+
+
 @dataclass
 class Report:
     """What an audit found.
@@ -26,7 +39,7 @@ class Report:
     Parameters
     ----------
     facts
-        The set-up, as `fedleak.audit.facts.facts` has it.
+        The set-up, as `fedleak.audit.case.facts` has it.
     rows
         One row a recovery, tidy: ``scenario`` (as it is, or with a remedy), ``attack``, ``trial``, ``iacc``, ``cacc``,
         ``exact``, ``seconds``.

@@ -9,17 +9,18 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from fedleak.attacks.contest import Attempt, attempt, contest, entrants, view
-from fedleak.attacks.registry import ADVERSARIES, Adversary, Attack, Need, all_attacks
-from fedleak.audit.case import Case, Trial, prepare
-from fedleak.audit.facts import facts
-from fedleak.audit.images import image_attack, invert_once
-from fedleak.audit.report import AS_IT_IS, Report
+from fedleak.attacks.contest import FORESEEN, Attempt, attempt, contest, entrants, view
+from fedleak.attacks.registry import ADVERSARIES, Adversary, Attack, Need, all_attacks, get
+from fedleak.audit.case import Case, Trial, facts, image_attack, prepare
+from fedleak.audit.report import AS_IT_IS, ImageResult, Report
 from fedleak.audit.setup import Setup
+from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protections
-from fedleak.metrics import class_accuracy, instance_accuracy
+from fedleak.metrics import class_accuracy, instance_accuracy, paired, psnr
 from fedleak.models import head
 
+FIRST, MOST = 5, 10_000
+"""Iterations that the speed is measured with (after one to warm up), and those after which no more are made."""
 SHARE = 3
 """An attack that has taken more than one part in so many of the time is not run again."""
 PRIOR = Adversary("no update", frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}))
@@ -71,6 +72,43 @@ def remedies(case: Case, done: Trial) -> tuple[dict[str, Defence], list[tuple[st
             except Exception as error:  # a defence of somebody's own may raise anything
                 left_out.append((name, str(error).split("\n")[0]))
     return found, left_out
+
+
+def invert_once(case: Case, done: Trial, seen: Update, ranking: list[str]) -> ImageResult:
+    """Invert the first trial's update for about as long as the set-up allows; labels are those that are recovered.
+
+    `ranking` names the label attacks, best first. The number of iterations follows from the time that the first few
+    take, so it depends on the machine.
+    """
+    attack, who = image_attack(case.setup), view(case.setup.attacker, seen, case.model)
+    truth, started = done.x[0].flatten(0, 1), time.perf_counter()
+    try:
+        if truth.dim() != 4 or min(truth.shape[2:]) < 11:
+            raise ValueError(f"it is for images of at least 11 x 11 pixels, and the inputs are of shape {case.shape}")
+        if truth.min() < 0 or truth.max() > 1:
+            raise ValueError("it looks for pixels in [0, 1]; the data are not, so put the normalisation into the model")
+        if lacks := attack.lacking(who):
+            raise ValueError(f"the adversary lacks: {'; '.join(lacks)}")
+        attempts = contest(seen, case.attacked, who, {**case.held, "runs": 1}, attacks=map(get, ranking))
+        counts = next(
+            (one.found for one in attempts if one.found is not None and one.found.sum() == seen.samples), None
+        )
+        if counts is None:
+            raise ValueError("it needs the labels first, and no label attack names as many as there are samples")
+        options = {"labels": torch.arange(len(counts)).repeat_interleave(counts), "seed": case.setup.seed}
+        attack(seen, case.attacked, adversary=who, iterations=1, **options)
+        begun = time.perf_counter()
+        attack(seen, case.attacked, adversary=who, iterations=FIRST, **options)
+        now = time.perf_counter()
+        left = case.setup.images - (now - started)
+        iterations = int(min(max(FIRST * left / (now - begun), 1), MOST))
+        found = attack(seen, case.attacked, adversary=who, iterations=iterations, **options)
+    except FORESEEN as error:
+        return ImageResult(attack.name, str(error).strip().split("\n")[0])
+    generator = torch.Generator().manual_seed(case.setup.seed)
+    others = case.aux.x[torch.randint(len(case.aux), (len(truth),), generator=generator)].to(truth)
+    near, guess = (float(psnr(paired(images.to(truth), truth), truth).mean()) for images in (found, others))
+    return ImageResult(attack.name, "", iterations, time.perf_counter() - started, near, guess)
 
 
 class Run:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -187,7 +188,7 @@ def markdown(report: "Report", figure: str, level: int) -> str:
     remedies.loc[left["n"] == 0, ["Labels right (iAcc)", "Best guess"]] = "–"
     headline = "\n".join(f"- **{word}.** {_escaped(text)}" for word, text in zip(WORDS, report.headline(), strict=True))
     return f"""\
-{mark} What the updates of {_escaped(facts["name"])} give away
+{mark} {_escaped(_title(report))}
 
 {headline}
 
@@ -262,12 +263,13 @@ def alt(report: "Report") -> str:
 
 def html(report: "Report", drawn: str) -> str:
     """Return the report as one page; its text is the Markdown's, its figure, as SVG, inline."""
-    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(report, "FIGURE", 1))
-    image = re.search(r'<p><img src="FIGURE" alt="([^"]*)" ?/?></p>', body)
-    assert image is not None
-    drawn = drawn[drawn.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{image[1]}" ', 1)
-    body = body.replace(image[0], f'<figure tabindex="0">{drawn}</figure>')
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(report, "", 1))
+    drawn = drawn[drawn.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{escape(alt(report))}" ', 1)
     body = body.replace("<table>", '<div class="wide" tabindex="0" role="region" aria-label="table"><table>')
     body = body.replace("</table>", "</table></div>")
-    title = re.sub(r"<[^>]*>", "", body[body.index("<h1>") : body.index("</h1>")])
-    return PAGE.replace("{title}", title).replace("{body}", body)
+    body = body.replace('<div class="wide"', f'<figure tabindex="0">{drawn}</figure>\n<div class="wide"', 1)
+    return PAGE.replace("{title}", escape(_title(report))).replace("{body}", body)
+
+
+def _title(report: "Report") -> str:
+    return f"What the updates of {report.facts['name']} give away"
