@@ -9,7 +9,6 @@ import typer
 from fedleak.data.catalogue import catalogue, entry
 from fedleak.data.sources import ENVIRONMENT, check, examine, folder_of
 from fedleak.data.vision import download as fetch
-from fedleak.errors import DataNotFound
 
 app = typer.Typer(no_args_is_help=True, help="List, download and check the data sets.")
 INSTEAD = f"instead of the one {ENVIRONMENT} names."
@@ -37,27 +36,23 @@ def download(
 
     A set that is already there and whole is left alone. A download that breaks off leaves nothing behind.
     """
-    try:
-        known, folder = entry(name), folder_of(to)
-        if known.embedded:
-            typer.echo(f"{known.name} is embedded: nothing to download.")
-            return
-        if folder is None:
-            raise ValueError(f"say where to: give --to FOLDER, or set {ENVIRONMENT}")
-        finding = examine(known, folder)
-        # A subset is no reason not to fetch the whole; a damaged copy is replaced.
-        if finding.whole:
-            typer.echo(f"{known.name} is in {folder} already ({finding.detail}).")
-            return
-        fetch(known.name, folder)
-        finding = examine(known, folder)
-        if not finding.whole:
-            raise ValueError(f"{known.name} was downloaded, but is {finding.state}: {finding.detail}")
-        counts = ", ".join(f"{count} {split}" for split, count in finding.counts.items())
-        typer.echo(f"{known.name} is in {folder} now ({counts}).")
-    except (ValueError, DataNotFound) as problem:
-        typer.echo(f"Error: {problem}", err=True)
-        raise typer.Exit(1) from problem
+    known, folder = entry(name), folder_of(to)
+    if known.embedded:
+        typer.echo(f"{known.name} is embedded: nothing to download.")
+        return
+    if folder is None:
+        raise ValueError(f"say where to: give --to FOLDER, or set {ENVIRONMENT}")
+    finding = examine(known, folder)
+    # A subset is no reason not to fetch the whole; a damaged copy is replaced.
+    if finding.whole:
+        typer.echo(f"{known.name} is in {folder} already ({finding.detail}).")
+        return
+    fetch(known.name, folder)
+    finding = examine(known, folder)
+    if not finding.whole:
+        raise ValueError(f"{known.name} was downloaded, but is {finding.state}: {finding.detail}")
+    counts = ", ".join(f"{count} {split}" for split, count in finding.counts.items())
+    typer.echo(f"{known.name} is in {folder} now ({counts}).")
 
 
 @app.command("check")

@@ -7,17 +7,7 @@ from torch import Generator, Tensor, nn
 
 from fedleak import metrics
 from fedleak.attacks.images.objective import distance
-from fedleak.coursework.assignment import (
-    Assignment,
-    Student,
-    Trouble,
-    as_tensor,
-    measured,
-    normal,
-    same,
-    seed_of,
-    uniform,
-)
+from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, measured, normal, same, seed_of
 from fedleak.coursework.given import SIDE, small_network, small_parameters
 from fedleak.data import load
 
@@ -40,7 +30,7 @@ def mean_gradient(student: Student, generator: Generator) -> None:
 @ASSIGNMENT.check(2, "layer_weights")
 def layer_weights(student: Student, generator: Generator) -> None:
     """The layer weights follow Eqs. 7 and 8, with the head's at the end."""
-    zeros, beta = 0.8 * uniform(generator, 5), 9.0
+    zeros, beta = 0.8 * normal(generator, 5).sigmoid(), 9.0
     line = torch.linspace(1, beta, 5, dtype=torch.float64)
     places = torch.arange(5, dtype=torch.float64)
 
@@ -96,7 +86,7 @@ def matching_loss(student: Student, generator: Generator) -> None:
 @ASSIGNMENT.check(1, "total_variation")
 def total_variation(student: Student, generator: Generator) -> None:
     """Total variation is the mean absolute step in x plus that in y."""
-    x = uniform(generator, 2, 1, 4, 6)
+    x = normal(generator, 2, 1, 4, 6)
     dx, dy = x[..., 1:] - x[..., :-1], x[..., 1:, :] - x[..., :-1, :]
     across, down = dx.abs().mean(), dy.abs().mean()
     mistakes = {
