@@ -225,10 +225,10 @@ def _close(value: Tensor, right: Tensor, tolerance: float) -> bool:
     )
 
 
-def near(value: float, right: float, within: float, what: str, hint: str = "") -> None:
-    """Compare a measured value with our own measurement of the same thing; `Trouble` if it is not within."""
-    if not abs(value - right) <= within:
-        raise Trouble(f"{what}: expected {right:.3g} ± {within:.2g}, got {value:.3g}", hint)
+def within(value: float, low: float, high: float, what: str, hint: str = "") -> None:
+    """Require a number in [low, high]; `Trouble` if it is not."""
+    if not low <= value <= high:
+        raise Trouble(f"{what}: expected {low:.4g} to {high:.4g}, got {value:.4g}", hint)
 
 
 def measured(student: Student, generator: Generator, wanted: Mapping[str, Sequence], values: Sequence[str]) -> dict:

@@ -5,7 +5,17 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, measured, near, normal, same, seed_of
+from fedleak.coursework.assignment import (
+    Assignment,
+    Student,
+    Trouble,
+    as_tensor,
+    measured,
+    normal,
+    same,
+    seed_of,
+    within,
+)
 
 ASSIGNMENT = Assignment("defences")
 
@@ -65,8 +75,8 @@ def add_noise(student: Student, generator: Generator) -> None:
             clue = hint
     if min(noise.std(0).min().item(), noise.std(1).min().item()) < 0.5 * deviation:
         raise Trouble("add_noise: entries share their noise", "draw a tensor of the parameter's shape")
-    near(deviation, right, 0.05 * right, "deviation of the noise", clue)
-    near(noise.mean().item(), 0, 0.15, "mean of the noise", "the noise is added to the update")
+    within(deviation, 0.95 * right, 1.05 * right, "deviation of the noise", clue)
+    within(noise.mean().item(), -0.15, 0.15, "mean of the noise", "the noise is added to the update")
     if torch.equal(first["weight"].flatten()[:5000] - 1, first["bias"]):
         raise Trouble("add_noise: two tensors got the same noise", "one generator for all tensors, seeded once")
     if not torch.equal(first["weight"], again["weight"]):
@@ -126,5 +136,6 @@ def measure(student: Student, generator: Generator) -> None:
     hint = "add the noise to the gradient, multiply by B, round; 2,000 counts or more"
     for sigma, row in rows.items():
         right = math.erf(1 / (2 * math.sqrt(2) * 32 * sigma))
-        near(row["predicted"], right, 1e-3, f"the prediction at sigma = {sigma}", "exact_share(sigma, 32)")
-        near(row["measured"], right, 0.05, f"the measurement at sigma = {sigma}", hint)
+        what = f"at sigma = {sigma}"
+        within(row["predicted"], right - 1e-3, right + 1e-3, f"the prediction {what}", "exact_share(sigma, 32)")
+        within(row["measured"], right - 0.05, right + 0.05, f"the measurement {what}", hint)

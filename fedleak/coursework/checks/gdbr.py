@@ -5,7 +5,7 @@ import itertools
 import torch
 from torch import Generator, Tensor, nn
 
-from fedleak.coursework.assignment import Assignment, Student, Trouble, measured, normal, same, uniform
+from fedleak.coursework.assignment import Assignment, Student, measured, normal, same, uniform, within
 
 ASSIGNMENT = Assignment("gdbr")
 
@@ -99,10 +99,6 @@ def measure(student: Student, generator: Generator) -> None:
     """Positive weights let more than 80 % of the labels through; default ones fewer."""
     found = measured(student, generator, {"init": ("positive", "default")}, ["InsAcc"])
     positive, default = found["positive"]["InsAcc"], found["default"]["InsAcc"]
-    if not 0.85 <= positive <= 1:
-        raise Trouble(
-            f"measure: positive weights: expected an InsAcc of 0.85 or more, got {positive:.3g}",
-            "the layer below the last, networks without biases, mean output and softmax from the auxiliary images",
-        )
-    if not 0.3 <= default <= positive - 0.05:
-        raise Trouble(f"measure: default weights: expected 0.05 less or worse, got {default:.3g}")
+    hint = "the layer below the last, networks without biases, mean output and softmax from the auxiliary images"
+    within(positive, 0.85, 1, "the InsAcc of positive weights", hint)
+    within(default, 0.3, positive - 0.05, "the InsAcc of default weights, which is less")

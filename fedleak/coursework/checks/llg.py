@@ -5,7 +5,17 @@ from torch import Generator, Tensor, nn
 
 from fedleak import metrics
 from fedleak.attacks.labels import llg
-from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, measured, near, normal, same, uniform
+from fedleak.coursework.assignment import (
+    Assignment,
+    Student,
+    Trouble,
+    as_tensor,
+    measured,
+    normal,
+    same,
+    uniform,
+    within,
+)
 from fedleak.data import compose, draw, load
 from fedleak.federated import fedsgd
 from fedleak.models import build
@@ -105,13 +115,14 @@ def measure(student: Student, generator: Generator) -> None:
             model = build("cnn", images.shape, 10, seed=trial)
             found.append(llg.recover(fedsgd(model, images.x[draw(images, labels[None], own)[0]], labels), model))
             truths.append(metrics.counts(labels, 10))
-        mean, within = _success(torch.stack(found), torch.stack(truths)), 0.1 + 0.3 / size**0.5
-        near(row["LLG"], mean, within, f"LLG's success rate at B = {size}", "20 fresh networks and unbalanced batches")
+        mean, error = _success(torch.stack(found), torch.stack(truths)), 0.1 + 0.3 / size**0.5
+        clue = "20 fresh networks and unbalanced batches"
+        within(row["LLG"], mean - error, mean + error, f"LLG's success rate at B = {size}", clue)
         own = torch.Generator().manual_seed(0)
         truth = metrics.counts(compose("unbalanced", size, 10, 400, own), 10)
         guess = _success(metrics.counts(torch.randint(10, (400, size), generator=own), 10), truth)
         clue = "B labels drawn uniformly, as a multiset"
-        near(row["guess"], guess, within, f"the random guess at B = {size}", clue)
+        within(row["guess"], guess - error, guess + error, f"the random guess at B = {size}", clue)
 
 
 def _success(found: Tensor, truth: Tensor) -> float:

@@ -4,7 +4,7 @@ import torch
 from torch import Generator, nn
 
 from fedleak.attacks.labels import counts as package
-from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, measured, normal, same, shown
+from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, measured, normal, same, shown, within
 from fedleak.federated import Scheme
 
 ASSIGNMENT = Assignment("rlu")
@@ -72,19 +72,12 @@ def solve(student: Student, generator: Generator) -> None:
     got = as_tensor(student("solve", system, target, 16), "solve")
     if got.shape != truth.shape:
         raise Trouble(f"solve: expected shape [6], got {list(got.shape)}")
-    if not abs(got.sum().item() - 16) < 1e-3:
-        raise Trouble(
-            f"solve: expected a sum of 16, got {got.sum():.4g}",
-            "the columns of A sum to zero, so that A n never fixes the sum: make it a constraint",
-        )
-    if got.min() < -1e-4:
-        raise Trouble(f"solve: expected no negative count, got {got.min():.3g}", "a bound on every variable")
+    hint = "the columns of A sum to zero, so that A n never fixes the sum: make it a constraint"
+    same(got.sum(), 16.0, "solve: the sum", hint=hint, tolerance=1e-3 / 16)
+    within(got.min().item(), -1e-4, 16.001, "solve: the smallest count", "a bound on every variable")
     loss, least = (float(((system @ n - target) ** 2).sum()) for n in (got, package.solve(system, target, 16)))
-    if loss > least * 1.001 + 1e-4:
-        raise Trouble(
-            f"solve: the constraints hold, but the squared error is {loss:.4g} instead of {least:.4g}",
-            "clamping the unconstrained solution is not the constrained one: give the constraints to the solver",
-        )
+    hint = "clamping the unconstrained solution is not the constrained one: give the constraints to the solver"
+    within(loss, 0, least * 1.001 + 1e-4, "solve: the constraints hold, but the squared error", hint)
 
 
 @ASSIGNMENT.check(1, "whole")
@@ -109,10 +102,6 @@ def measure(student: Student, generator: Generator) -> None:
     """Under momentum, the right step weights beat weights of one by far."""
     found = measured(student, generator, {"weights": ("momentum", "ones")}, ["iAcc"])
     momentum, ones = found["momentum"]["iAcc"], found["ones"]["iAcc"]
-    if not 0.9 <= momentum <= 1:
-        raise Trouble(
-            f"measure: expected an iAcc of 0.9 or more with the right weights, got {momentum:.3g}",
-            "the target is B / lr times the bias' change, and the coefficients carry the mean of rho",
-        )
-    if not 0 <= ones <= momentum - 0.1:
-        raise Trouble(f"measure: expected weights of one to lose 0.1 or more, got {ones:.3g}")
+    hint = "the target is B / lr times the bias' change, and the coefficients carry the mean of rho"
+    within(momentum, 0.9, 1, "the iAcc with the right weights", hint)
+    within(ones, 0, momentum - 0.1, "the iAcc with weights of one, which is less")
