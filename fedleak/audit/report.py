@@ -138,7 +138,7 @@ class Report:
 
     def headline(self) -> tuple[str, str, str]:
         """Return three sentences: what leaks, to whom, and what would reduce it."""
-        return writing.what(self), writing.whom(self), writing.remedy(self)
+        return writing.headline(self)
 
     def figure(self) -> "Figure":
         """Draw every attack's instance accuracy beside the guesses, and what each remedy leaves."""

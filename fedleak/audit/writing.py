@@ -25,7 +25,6 @@ ENOUGH = 3
 """Updates below which there is no interval of a difference."""
 ENDINGS = (".html", ".md")
 WORDS = ("What leaks", "To whom", "What would reduce it")
-TOO_FEW = "Too few updates to tell"
 
 
 def check_ending(path: Path) -> None:
@@ -52,32 +51,51 @@ def _floor(report: "Report") -> tuple[str, float]:
     return best["attack"], best["iacc"]
 
 
-def _few(report: "Report") -> bool:
-    return report.table["n"].max() < ENOUGH
-
-
-def what(report: "Report") -> str:
-    """Say what leaks."""
-    (guess, floor), known, names = _floor(report), report.facts, report.ranking()
-    if not names:
-        text = f"No label attack applies; the reasons are below. Without an update, the {guess} names {percent(floor)}."
-    elif not report.table["leaks"].any():
-        best = report.table.query("attack == @names[0]").iloc[0]
-        begin = TOO_FEW if _few(report) else "No label attack that was tried does reliably better than a guess"
-        text = (
+def headline(report: "Report") -> tuple[str, str, str]:
+    """Say what leaks, to whom, and what was measured to reduce it, the most effective first."""
+    (guess, floor), known = _floor(report), report.facts
+    leaking, few, alone = report.table.query("leaks"), report.table["n"].max() < ENOUGH, known["clients"] == 1
+    whom = "Too few updates to tell." if few else "To nobody, as far as these attacks go."
+    helps = "Nothing that was measured needs reducing. Stronger attacks may exist: see below what was not tried."
+    if not report.ranking():
+        what = f"No label attack applies; the reasons are below. Without an update, the {guess} names {percent(floor)}."
+    elif leaking.empty:
+        best = report.table[~report.table["attack"].isin(report.guesses)].iloc[0]
+        begin = "Too few updates to tell" if few else "No label attack that was tried does reliably better than a guess"
+        what = (
             f"{begin}: the best, {best['attack']}, names {_with_interval(best)} of the labels right (n = {best['n']}), "
             f"the {guess} {percent(floor)}."
         )
     else:
-        best = report.table.query("leaks").iloc[0]
-        alone = known["clients"] == 1
+        best = leaking.iloc[0]
         units, whose = ("updates", "a client's") if alone else ("sums", f"each of {known['clients']} clients'")
-        text = (
+        what = (
             f"The labels: {best['attack']} names {_with_interval(best)} of {whose} {known['samples']} labels right, "
             f"and all of them in {percent(best['exact'])} of {best['n']} {units}. Without an update, the {guess} "
             f"names {percent(floor)}."
         )
-    return text + " " + _images(report)
+        steps = (
+            f"{WHO.get(name, name).format(**known)}: {_with_interval(row)} ({row['attack']})"
+            for name, row in report.by_adversary()
+        )
+        whom = "; ".join(steps) + "."
+        whom = whom[0].upper() + whom[1:]
+        left = "; ".join(
+            f"{row['remedy']}: {percent(row['iacc'])} ({row['attack']})"
+            if row["n"]
+            else f"{row['remedy']}: no attack here applies"
+            for _, row in report.remedies.iloc[1:].sort_values("iacc", na_position="first").iterrows()
+        )
+        helps = (
+            f"Best attack left, on the same updates: {left}; the {guess}: {percent(floor)}. What it costs in "
+            "accuracy is not measured here."
+        )
+        if alone:
+            helps += (
+                " Secure aggregation takes away the single update that these attacks need; what is left to a server "
+                "that cheats with its models is told by an audit with clients=10."
+            )
+    return f"{what} {_images(report)}", whom, "Too few updates to tell." if few else helps
 
 
 def _images(report: "Report") -> str:
@@ -93,41 +111,6 @@ def _images(report: "Report") -> str:
         f"Images: {found.attack} came to {found.psnr:.1f} dB PSNR in {found.seconds:.0f} s ({found.iterations} "
         f"iterations, one update); other samples of the same data are at {found.guess:.1f} dB."
     )
-
-
-def whom(report: "Report") -> str:
-    """Say to whom it leaks, from the weakest adversary up."""
-    text = "; ".join(
-        f"{WHO.get(name, name).format(**report.facts)}: {_with_interval(row)} ({row['attack']})"
-        for name, row in report.by_adversary()
-    )
-    if not text:
-        text = TOO_FEW if _few(report) else "To nobody, as far as these attacks go"
-    return text[0].upper() + text[1:] + "."
-
-
-def remedy(report: "Report") -> str:
-    """Say what was measured to reduce it, the most effective first."""
-    if _few(report):
-        return f"{TOO_FEW}."
-    if not report.table["leaks"].any():
-        return "Nothing that was measured needs reducing. Stronger attacks may exist: see below what was not tried."
-    after = report.remedies.iloc[1:].sort_values("iacc", na_position="first")
-    parts = [
-        f"{row['remedy']}: " + (f"{percent(row['iacc'])} ({row['attack']})" if row["n"] else "no attack here applies")
-        for _, row in after.iterrows()
-    ]
-    guess, floor = _floor(report)
-    text = (
-        f"Best attack left, on the same updates: {'; '.join(parts)}; the {guess}: {percent(floor)}. What it costs in "
-        "accuracy is not measured here."
-    )
-    if report.facts["clients"] == 1:
-        text += (
-            " Secure aggregation takes away the single update that these attacks need; what is left to a server that "
-            "cheats with its models is told by an audit with clients=10."
-        )
-    return text
 
 
 def _escaped(text: str) -> str:
