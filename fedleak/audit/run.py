@@ -116,6 +116,7 @@ class Run:
 
     def __init__(self, case: Case, progress: bool):
         self.case, self.progress, self.started = case, progress, time.perf_counter()
+        self.entrants = entrants()
         self.rows: list[dict] = []  # one an attempt; `reason` says why it failed
         self.spent: dict[tuple[str, str], float] = defaultdict(float)
         self.over: set[tuple[str, str]] = set()
@@ -175,7 +176,7 @@ class Run:
     def guess(self, number: int, done: Trial) -> None:
         """Note what somebody gets right who has seen no update."""
         seed = 2**31 + done.seed  # the labels are drawn from others; 32 bits count
-        for attack in filter(lambda attack: attack.blind, entrants()):
+        for attack in filter(lambda attack: attack.blind, self.entrants):
             each = [
                 attempt(attack, update, self.case.attacked, PRIOR, {**self.case.held, "seed": seed + 7919 * k})
                 for k, update in enumerate(done.updates)
@@ -193,7 +194,7 @@ class Run:
             case.attacked,
             view(case.setup.attacker, seen, case.model),
             case.held,
-            attacks=[a for a in entrants() if a.name in self.adversaries and (name, a.name) not in self.over],
+            attacks=[a for a in self.entrants if a.name in self.adversaries and (name, a.name) not in self.over],
             fished={key: (case.seen(trial, remedy), self.sent[key]) for key, trial in fished.items()},
             clock=time.perf_counter,
         )

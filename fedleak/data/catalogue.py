@@ -28,8 +28,6 @@ class Entry:
         Its reference in the book's bibliography.
     stand_in : str
         The embedded set to use where this one cannot be had; empty for the embedded ones.
-    download : bool
-        Whether `fedleak data download` can fetch it.
     options : tuple of str
         The keywords that `load` takes for this set alone.
     """
@@ -41,7 +39,6 @@ class Entry:
     licence: str
     bibkey: str
     stand_in: str = ""
-    download: bool = True
     options: tuple[str, ...] = ()
 
     @property
@@ -89,11 +86,11 @@ _ENTRIES = (
     Entry("svhn", "SVHN", 10, (3, 32, 32), "non-commercial research only", "netzer2011svhn", "photos"),
     _cifar("cifar10", "CIFAR-10", 10, stand_in="photos"),
     _cifar("cifar100", "CIFAR-100", 100, stand_in="synthetic"),
-    _cifar("cifar10-jpeg", "CIFAR-10, JPEG-recompressed", 10, stand_in="photos", download=False),
+    _cifar("cifar10-jpeg", "CIFAR-10, JPEG-recompressed", 10, stand_in="photos"),
     _celeba("celeba-hair", "CelebA, hair colour", 5),
     _celeba("celeba-gender", "CelebA, gender", 2),
     _imagenet("tiny-imagenet", "Tiny ImageNet", 200, shape=(3, 64, 64), bibkey="le2015tinyimagenet"),
-    _imagenet("imagenet", "ImageNet-1k", 1000, shape=(3, 224, 224), bibkey="russakovsky2015imagenet", download=False),
+    _imagenet("imagenet", "ImageNet-1k", 1000, shape=(3, 224, 224), bibkey="russakovsky2015imagenet"),
     Entry("mnist5k", "MNIST, 5000 digits", 10, (1, 28, 28), _LECUN, "raschka2018mlxtend"),
     Entry("photos", "Photograph patches", 7, (3, 32, 32), _PHOTOS, "vanderwalt2014scikit"),
     Entry("synthetic", "Synthetic patterns", 100, (3, 32, 32), "none needed: generated", "", options=_FREE),

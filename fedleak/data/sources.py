@@ -146,7 +146,7 @@ def _advice(known: Entry, root: Path | None, split: str) -> str:
         archive = folder.ARCHIVES.get(known.name)
         looked = f"looked in {root} for {vision.SOURCE}" + (f" and for {archive}" if archive else "")
     steps = [f"set {ENVIRONMENT} to (or pass root=) the folder that holds it"]
-    if known.download:
+    if known.name in vision.DOWNLOADS:
         steps.insert(0, f"run `fedleak data download {known.name} --to FOLDER`")
     return (
         f"{known.name}/{split} is not here ({looked}). Do one of: {'; '.join(steps)}; "
