@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from fedleak.audit.report import WORDS, check_ending
 from fedleak.audit.run import audit
 from fedleak.audit.setup import Setup
-from fedleak.audit.writing import WORDS, check_ending
 from fedleak.errors import line_of
 
 EXAMPLE = Path(__file__).with_name("example.py")

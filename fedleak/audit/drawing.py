@@ -3,7 +3,7 @@
 import io
 import itertools
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
@@ -12,9 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedleak.attacks.registry import ADVERSARIES
-
-if TYPE_CHECKING:
-    from fedleak.audit.report import Report
+from fedleak.audit.findings import Findings
 
 LOOK: Any = {
     "svg.fonttype": "none",
@@ -34,7 +32,7 @@ STYLE = {
 OTHER = {"color": "#949494", "marker": "v"}
 
 
-def figure(report: "Report") -> Figure:
+def figure(report: Findings) -> Figure:
     """Draw two panels of dots with 95 % intervals over the instance accuracy; the guesses are lines."""
     attacks = report.table[report.table["attack"].isin(report.ranking())]
     remedies = report.remedies.iloc[1:]
@@ -56,7 +54,7 @@ def figure(report: "Report") -> Figure:
     return drawn
 
 
-def _dots(axes: Axes, table: pd.DataFrame, names: list[str], report: "Report") -> None:
+def _dots(axes: Axes, table: pd.DataFrame, names: list[str], report: Findings) -> None:
     for place, (_, row) in enumerate(table.iterrows()):
         if row["n"]:
             style = STYLE.get(row["adversary"], OTHER)

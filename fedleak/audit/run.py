@@ -12,7 +12,8 @@ from tqdm import tqdm
 from fedleak.attacks.contest import FORESEEN, Attempt, attempt, contest, entrants, view
 from fedleak.attacks.registry import ADVERSARIES, Adversary, Attack, Need, all_attacks, get
 from fedleak.audit.case import Case, Trial, facts, image_attack, prepare
-from fedleak.audit.report import AS_IT_IS, ImageResult, Report
+from fedleak.audit.findings import AS_IT_IS, ImageResult
+from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protections
