@@ -1,5 +1,8 @@
 """The package's own exceptions; everything else that a caller got wrong is a `ValueError`."""
 
+import traceback
+from pathlib import Path
+
 
 class WithheldParameter(KeyError):
     """A parameter's gradient was asked for that the client did not share."""
@@ -18,3 +21,11 @@ class WithheldParameter(KeyError):
 
 class DataNotFound(FileNotFoundError):
     """A data set is not on this machine; the message says where it was looked for and what to do."""
+
+
+def line_of(error: BaseException, path: Path) -> int | None:
+    """Return the line of somebody's file in which an error was raised, the innermost; None if it was elsewhere."""
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        frames.append((error.filename or "", error.lineno))
+    return next((line for name, line in reversed(frames) if Path(name).name == path.name), None)

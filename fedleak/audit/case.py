@@ -1,12 +1,16 @@
-"""A set-up made ready: the model checked and copied, the data divided, and what one round of clients shares."""
+"""A set-up made ready: model and data checked, what one round of clients shares, and what a report says of it all."""
 
 import copy
 from dataclasses import dataclass, fields, is_dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fedleak import models
+from fedleak.attacks.contest import view
+from fedleak.attacks.registry import Attack, get
 from fedleak.audit.samples import Samples, divide, samples
 from fedleak.audit.setup import AS_DATA, Setup
 from fedleak.data import Images, compose, draw
@@ -15,11 +19,13 @@ from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.algorithms import Client
 from fedleak.federated.defences import Defence, protect
+from fedleak.intervals import interval
 from fedleak.metrics import counts
-from fedleak.models import as_inputs, batch_dependent, head, input_shape, known_tokens, remember_passes
 
 PROBES = 4096
 """Where batch norm makes each probe batch of LLG* and LLG+ a pass of its own: images of all of them together."""
+MOST = 1000
+"""Samples that the accuracy is measured on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,62 +44,22 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A set-up made ready.
-
-    Parameters
-    ----------
-    setup
-        As the user wrote it.
-    model
-        The clients' model: a copy, on the CPU, in the mode that it was given in.
-    attacked
-        The server's copy, in which dropout and the like are switched off; batch norm is in the clients' mode.
-    clients, aux
-        The clients' samples, and the adversary's.
-    """
+    """A set-up made ready."""
 
     setup: Setup
     model: nn.Module
+    """The clients' model: a copy, on the CPU, in the mode that it was given in."""
     attacked: nn.Module
+    """The server's copy, in which dropout and the like are switched off; batch norm is in the clients' mode."""
     shape: tuple[int, ...]
+    n_classes: int
     clients: Samples
     aux: Samples
+    held: dict[str, Any]
+    """What attacks may take besides update and model, by `fedleak.attacks.registry.INPUTS`."""
 
-    @property
-    def n_classes(self) -> int:
-        """Outputs of the head."""
-        return head(self.model).layer.out_features
-
-    @property
-    def prior(self) -> Tensor:
-        """How often a label occurs in all batches together, ``[n]``: what an adversary may know without an update."""
-        if self.setup.composition == AS_DATA:
-            return self.clients.class_counts.double() / len(self.clients)
-        return torch.full((self.n_classes,), 1 / self.n_classes, dtype=torch.float64)
-
-    @property
-    def held(self) -> dict[str, Any]:
-        """What attacks may take besides update and model, by `fedleak.attacks.registry.INPUTS`."""
-        setup, probes = self.setup, None
-        if batch_dependent(self.attacked):
-            probes = min(10, max(1, PROBES // (self.n_classes * setup.batch_size)))
-        return {
-            "aux": self.aux,
-            "prior": self.prior,
-            "scheme": setup.scheme,
-            "runs": probes,
-            "batch_size": setup.batch_size,
-            "input_shape": self.shape,
-        }
-
-    def trial(self, number: int, models: list[nn.Module] | None = None) -> Trial:
-        """Draw every client's batches and let it train the model, or the one of `models` that it was sent.
-
-        Raises
-        ------
-        ValueError
-            If an update is NaN or infinite.
-        """
+    def trial(self, number: int, sent: list[nn.Module] | None = None) -> Trial:
+        """Draw every client's batches and let it train the model, or the one that it was sent."""
         setup = self.setup
         seed = (setup.seed + 1) * 1_000_003 + number
         generator = torch.Generator().manual_seed(seed)
@@ -103,10 +69,10 @@ class Case:
         else:
             labels = compose(setup.composition, size[2], self.n_classes, size[0], generator, size[1])
         index = draw(self.clients, labels.flatten(1), generator).view(size)
-        x, y = as_inputs(self.clients.x[index], self.model), labels
+        x, y = models.as_inputs(self.clients.x[index], self.model), labels
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            each = zip(models or [self.model] * setup.clients, x, y, strict=True)
+            each = zip(sent or [self.model] * setup.clients, x, y, strict=True)
             if setup.scheme is None:
                 updates = [fedsgd(model, inputs[0], labels[0]) for model, inputs, labels in each]
             else:
@@ -116,13 +82,7 @@ class Case:
         return Trial(seed, updates, x, y, counts(y.flatten(1), self.n_classes))
 
     def seen(self, trial: Trial, remedy: Defence | None = None) -> Update:
-        """Return what the server sees: the one client's update after all defences, or the sum of all clients'.
-
-        Raises
-        ------
-        ValueError
-            If a defence names a parameter that is not there, or several local steps are summed.
-        """
+        """Return what the server sees: the one client's update after all defences, or the sum of all clients'."""
         shared = list(trial.updates)
         for place, defence in enumerate((*self.setup.defences, *([remedy] if remedy else []))):
             seed = 100_000 * trial.seed + 1000 * place
@@ -148,24 +108,25 @@ def fresh(defence: Defence, seed: int) -> Any:
 
 
 def prepare(setup: Setup) -> Case:
-    """Make a set-up ready.
-
-    Raises
-    ------
-    ValueError
-        If the model does not take the inputs, its outputs are not those of its last linear layer, nothing of it is
-        trained, or the data do not fit.
-    """
+    """Make a set-up ready; a `ValueError` says why model, shape and data do not fit each other."""
     model = _copied(setup)
-    shape = _shape(setup, model)
+    if setup.shape or setup.data is None:
+        shape = tuple(setup.shape or models.input_shape(model))
+    else:
+        shape = tuple((setup.data.x if isinstance(setup.data, Images) else setup.data[0]).shape[1:])
     model.input_shape = shape  # type: ignore[assignment]
-    if head(model).layer.out_features < 2:
+    n = models.head(model).layer.out_features
+    if n < 2:
         raise ValueError("a classifier has at least two outputs; one with a sigmoid is not covered")
-    pool = samples(setup.data, shape, head(model).layer.out_features, setup.seed, known_tokens(model))
+    pool = samples(setup.data, shape, n, setup.seed, models.known_tokens(model))
     # The largest entries: a token that the model does not know is among them.
     check(model, pool.x[pool.x.flatten(1).amax(1).topk(min(setup.batch_size, len(pool), 2)).indices])
     clients, aux = divide(pool, setup.auxiliary, setup.seed)
-    if setup.composition != AS_DATA and not clients.class_counts.all():
+    # How often a label occurs in all batches together: what an adversary may know without an update.
+    prior = torch.full((n,), 1 / n, dtype=torch.float64)
+    if setup.composition == AS_DATA:
+        prior = clients.class_counts.double() / len(clients)
+    elif not clients.class_counts.all():
         empty = clients.classes[int((clients.class_counts == 0).nonzero()[0])]
         raise ValueError(
             f"the clients' half of the data holds no sample of {empty!r}: give more data, or composition='data', which "
@@ -175,19 +136,11 @@ def prepare(setup: Setup) -> Case:
     for module in attacked.modules():
         if not isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.training = False
-    remember_passes(attacked)  # most probes and auxiliary data are the same for every update
-    return Case(setup, model, attacked, shape, clients, aux)
-
-
-def _shape(setup: Setup, model: nn.Module) -> tuple[int, ...]:
-    """Return the shape of one input: as said, or the data's, or what the model tells."""
-    if setup.shape is not None:
-        return tuple(setup.shape)
-    if isinstance(setup.data, Images):
-        return setup.data.shape
-    if isinstance(setup.data, tuple | list) and setup.data and isinstance(setup.data[0], Tensor):
-        return tuple(setup.data[0].shape[1:])
-    return input_shape(model)
+    models.remember_passes(attacked)  # most probes and auxiliary data are the same for every update
+    runs = min(10, max(1, PROBES // (n * setup.batch_size))) if models.batch_dependent(attacked) else None
+    held = {"aux": aux, "prior": prior, "scheme": setup.scheme, "runs": runs}
+    held |= {"batch_size": setup.batch_size, "input_shape": shape}
+    return Case(setup, model, attacked, shape, n, clients, aux, held)
 
 
 def _copied(setup: Setup) -> nn.Module:
@@ -212,20 +165,14 @@ def _copied(setup: Setup) -> nn.Module:
 
 @torch.no_grad()
 def check(model: nn.Module, x: Tensor) -> None:
-    """Refuse a model that does not take these inputs ``[N, ...]``, or whose outputs are not those of its head.
-
-    Raises
-    ------
-    ValueError
-        If so, with what is wrong.
-    """
-    last = head(model)
+    """Refuse a model that does not take these inputs ``[N, ...]``, or whose outputs are not those of its head."""
+    last = models.head(model)
     outputs: list[Tensor] = []
     handle = last.layer.register_forward_hook(lambda _, __, y: outputs.append(y))
     buffers = {name: b.clone() for name, b in model.named_buffers()}
     try:
         with torch.random.fork_rng(devices=[]):
-            logits = torch.func.functional_call(model, buffers, (as_inputs(x, model),))
+            logits = torch.func.functional_call(model, buffers, (models.as_inputs(x, model),))
     except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ValueError(
@@ -245,3 +192,53 @@ def check(model: nn.Module, x: Tensor) -> None:
             f"{last.name or 'the model itself'!r}. Return logits, without a softmax, or name the layer that makes "
             "them: model.head_name"
         )
+
+
+def image_attack(setup: Setup) -> Attack:
+    """Return the one image attack that is run if it is asked for: of one local step, or of several."""
+    return get("InvG" if setup.steps == 1 else "AGIC")
+
+
+def describe(defence: Any) -> str:
+    """Write a defence as it was made: ``PureNoise(sigma=0.01)``; a function, or what has no such form, by its name."""
+    return repr(defence) if is_dataclass(defence) else getattr(defence, "__name__", type(defence).__name__)
+
+
+def accuracy(case: Case) -> tuple[float, float]:
+    """Return the model's accuracy on the clients' data in evaluation mode, and the lower end of its interval."""
+    model = copy.deepcopy(case.attacked).eval()
+    some = torch.randperm(len(case.clients), generator=torch.Generator().manual_seed(case.setup.seed))[:MOST]
+    x = models.as_inputs(case.clients.x[some], model)
+    right = (models.head_pass(model, x, chunk=200).probabilities.argmax(1) == case.clients.y[some]).double().numpy()
+    return float(right.mean()), interval(right)[0]
+
+
+def facts(case: Case, seen: Update) -> dict[str, Any]:
+    """Return what a report says of a set-up, of which the server sees updates like `seen`: its fields and more."""
+    setup, model, synthetic = case.setup, case.model, case.setup.data is None
+    chance = (case.clients.class_counts.max() / len(case.clients)).item()
+    right, low = (None, None) if synthetic else accuracy(case)
+    data = "synthetic data of the right shape" if synthetic else f"{case.clients.name}: {len(case.clients)} samples"
+    return {
+        field.name: getattr(setup, field.name) for field in fields(setup) if field.name not in ("model", "data")
+    } | {
+        "name": setup.name or type(model).__name__,
+        "parameters": models.count_parameters(model),
+        "mode": "training" if model.training else "evaluation",
+        "shape": case.shape,
+        "classes": case.n_classes,
+        "head": models.head(model).name or "the model itself",
+        "samples": setup.steps * setup.batch_size,
+        "defences": [describe(defence) for defence in setup.defences],
+        "withheld": [name for name, _ in model.named_parameters() if name not in seen.tensors],
+        "adversary": setup.attacker.name,
+        "server": setup.attacker.server,
+        "synthetic": synthetic,
+        "inversions_lack": image_attack(setup).lacking(view(setup.attacker, seen, model)),
+        "data": data,
+        "auxiliary": len(case.aux),
+        "accuracy": right,
+        "chance": chance,
+        "trained": None if low is None else low > chance,
+        "versions": f"fedleak {version('fedleak')}, torch {torch.__version__}, {torch.get_num_threads()} threads",
+    }

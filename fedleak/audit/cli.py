@@ -2,18 +2,16 @@
 
 import runpy
 import sys
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fedleak.audit.report import WORDS, check_ending
 from fedleak.audit.run import audit
 from fedleak.audit.setup import Setup
-from fedleak.audit.writing import WORDS, check_ending
+from fedleak.errors import line_of
 
 EXAMPLE = Path(__file__).with_name("example.py")
 EPILOG = (
@@ -31,9 +29,7 @@ def command(
     ] = None,
     trials: Annotated[int | None, typer.Option(help="Attack so many updates, instead of what the file says.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random, instead of what the file says.")] = None,
-    example: Annotated[
-        bool, typer.Option("--example", help="Print a file to start from, and do nothing else.")
-    ] = False,
+    example: Annotated[bool, typer.Option("--example", help="Print a file to start from, no more.")] = False,
 ) -> None:
     """Measure what the updates of your own model give away, to whom, and what would reduce it.
 
@@ -47,9 +43,8 @@ def command(
         raise ValueError("say which file to audit; `fedleak audit --example` prints one to start from")
     if out is not None:
         check_ending(out)
-    setup = load(file)
-    setup = replace(setup, trials=setup.trials if trials is None else trials, seed=setup.seed if seed is None else seed)
-    report = audit(setup, progress=True)
+    asked: dict[str, Any] = {name: value for name, value in (("trials", trials), ("seed", seed)) if value is not None}
+    report = audit(replace(load(file), **asked), progress=True)
     if out is None:
         typer.echo(report.to_markdown())
         return
@@ -60,39 +55,21 @@ def command(
 
 
 def load(path: Path) -> Setup:
-    """Run a file and return the set-up that it defines; files beside it can be imported.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it fails (the message names the line), or defines no `setup`, or one of another type.
-    """
+    """Run a file and return the set-up that it defines; files beside it can be imported, and errors name the line."""
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}; `fedleak audit --example` prints one to start from")
-    where = str(path.resolve())
-    with _running(where):
-        found: Any = runpy.run_path(where, run_name="fedleak_audit").get("setup")
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        found: Any = runpy.run_path(str(path), run_name="fedleak_audit").get("setup")
         if not isinstance(found, Setup) and callable(found):
             found = found()
+    except Exception as error:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ValueError(f"{path.name}, line {line_of(error, path)}: {kind}{text}") from error
+    finally:
+        sys.path.remove(str(path.resolve().parent))
     if not isinstance(found, Setup):
         is_what = "defines no `setup`" if found is None else f"gives a setup of type {type(found).__name__}"
         raise ValueError(f"{path.name} {is_what}: write `setup = fedleak.audit.Setup(...)`, or a function for it")
     return found
-
-
-@contextmanager
-def _running(where: str) -> Iterator[None]:
-    """Let the user's file import what is beside it, and turn what goes wrong in it into one line that says where."""
-    sys.path.insert(0, str(Path(where).parent))
-    try:
-        yield
-    except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == where]
-        line = error.lineno if isinstance(error, SyntaxError) and error.filename == where else (lines or [None])[-1]
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        text = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise ValueError(f"{Path(where).name}, line {line}: {kind}{text}") from error
-    finally:
-        sys.path.remove(str(Path(where).parent))

@@ -11,6 +11,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fedleak.attacks.registry import ADVERSARIES
 from fedleak.audit.findings import Findings
 
 LOOK: Any = {
@@ -23,61 +24,50 @@ LOOK: Any = {
     "axes.grid": True,
     "grid.color": "#dddddd",
 }
-_COLOURS = sns.color_palette("colorblind", 10)
-ADVERSARY = {
-    "shared gradients": (_COLOURS[3], "o"),
-    "white-box model": (_COLOURS[1], "s"),
-    "auxiliary knowledge": (_COLOURS[0], "D"),
-    "white-box model, last layer withheld": (_COLOURS[4], "^"),
-    "malicious server, secure aggregation": (_COLOURS[2], "P"),
+STYLE = {
+    adversary.name: {"color": colour, "marker": marker}
+    for adversary, colour, marker in zip(ADVERSARIES, sns.color_palette("colorblind", 10), "vosDP^", strict=False)
 }
-OTHER = (_COLOURS[7], "v")
+"""Of the weakest adversary that can run an attack."""
+OTHER = {"color": "#949494", "marker": "v"}
 
 
 def figure(report: Findings) -> Figure:
     """Draw two panels of dots with 95 % intervals over the instance accuracy; the guesses are lines."""
     attacks = report.table[report.table["attack"].isin(report.ranking())]
     remedies = report.remedies.iloc[1:]
-    count = int(attacks["n"].max()) if len(attacks) else 0
     rows = [max(len(attacks), 1), max(len(remedies), 1)]
     with mpl.rc_context(LOOK):
         drawn = Figure(figsize=(5.4, 2.6 + 0.32 * rows[0] + 0.66 * rows[1]), layout="constrained")
         top, bottom = drawn.subplots(2, 1, height_ratios=[rows[0] + 0.6, 2 * rows[1] + 0.6], sharex=True)
-        _dots(top, attacks, list(attacks["attack"]))
+        _dots(top, attacks, list(attacks["attack"]), report)
         top.set_title("Attacks, on the updates as they are shared", loc="left", fontsize="medium")
         names = [f"{textwrap.fill(row['remedy'], 22)}\n({row['attack']})" for _, row in remedies.iterrows()]
-        _dots(bottom, remedies, names)
+        _dots(bottom, remedies, names, report)
         bottom.set_title("With one remedy on top: the best attack left", loc="left", fontsize="medium")
+        count = attacks["n"].max() if len(attacks) else 0
         bottom.set_xlabel(f"labels named right (instance accuracy)\nn = {count} updates; bars: 95 % intervals")
-        for axes in (top, bottom):
-            _guesses(axes, report)
-            axes.set_xlim(-0.02, 1.02)
-        handles = {
-            label: h for axes in (top, bottom) for h, label in zip(*axes.get_legend_handles_labels(), strict=True)
-        }
+        handles = {label: h for axes in (top, bottom) for h, label in zip(*axes.get_legend_handles_labels())}  # noqa: B905
         drawn.legend(
             handles.values(), handles.keys(), loc="outside lower center", ncols=2, frameon=False, fontsize="small"
         )
     return drawn
 
 
-def _dots(axes: Axes, table: pd.DataFrame, names: list[str]) -> None:
+def _dots(axes: Axes, table: pd.DataFrame, names: list[str], report: Findings) -> None:
     for place, (_, row) in enumerate(table.iterrows()):
-        colour, marker = ADVERSARY.get(row["adversary"], OTHER)
-        if not row["n"]:
-            continue
-        axes.plot([row["iacc_low"], row["iacc_high"]], [place, place], color=colour, linewidth=2.2)
-        axes.plot(row["iacc"], place, color=colour, marker=marker, markersize=7, linestyle="", label=row["adversary"])
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
-    if not names:
-        axes.text(0.5, 0.0, "none", ha="center", va="center")
-
-
-def _guesses(axes: Axes, report: Findings) -> None:
+        if row["n"]:
+            style = STYLE.get(row["adversary"], OTHER)
+            axes.plot([row["iacc_low"], row["iacc_high"]], [place, place], color=style["color"], linewidth=2.2)
+            axes.plot(row["iacc"], place, **style, markersize=7, linestyle="", label=row["adversary"])
     for name, line in zip(report.guesses, itertools.cycle((":", "--", "-.")), strict=False):
         mean = report.table.set_index("attack").loc[name, "iacc"]
         axes.axvline(mean, color="#444444", linestyle=line, linewidth=1.4, label=f"{name} ({mean:.2f})")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
+    axes.set_xlim(-0.02, 1.02)
+    if not names:
+        axes.text(0.5, 0.0, "none", ha="center", va="center")
 
 
 def svg(drawn: Figure) -> str:

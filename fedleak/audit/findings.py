@@ -1,40 +1,42 @@
 """What an audit found: one row an attack, what each remedy leaves, and what was not tried."""
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from fedleak.attacks.registry import ADVERSARIES
-from fedleak.audit.images import ImageResult
 from fedleak.intervals import interval
 
 AS_IT_IS = "as it is"
 
 
-def _rank(rows: list[dict[str, Any]]) -> Callable[[Any], tuple]:
-    """Return the order of attacks: enough trials first, then instance accuracy, then the other metrics."""
-    most = max((row["n"] for row in rows), default=0)
-    return lambda row: (2 * row["n"] < most, -round(row["iacc"], 6), -row["exact"], -row["cacc"])
+class ImageResult(NamedTuple):
+    """How near one inversion of one update came."""
+
+    attack: str
+    why: str = ""
+    """Why there is no result, if there is none."""
+    iterations: int = 0
+    seconds: float = 0.0
+    psnr: float = float("nan")
+    """Mean peak signal-to-noise ratio in dB, of the reconstructions in the best order."""
+    guess: float = float("nan")
+    """The same, of as many other samples of the same data."""
 
 
 @dataclass
 class Findings:
-    """What an audit found, in tables.
+    """What an audit found.
 
     Parameters
     ----------
     facts
-        The set-up, as `fedleak.audit.facts.facts` has it.
+        The set-up, as `fedleak.audit.case.facts` has it.
     rows
         One row a recovery, tidy: ``scenario`` (as it is, or with a remedy), ``attack``, ``trial``, ``iacc``, ``cacc``,
         ``exact``, ``seconds``.
-    guesses
-        The attacks that see nothing of an update: the floor for all others.
     scenarios
         The set-up as it is, and every remedy.
     left_out
@@ -43,8 +45,6 @@ class Findings:
         Attack to the weakest of the registry's adversaries that can run it as it was run here.
     untried
         Attacks that were not run, and why.
-    beyond
-        What no attack here covers, and why.
     partly
         Attacks that failed in some of the trials, and with what.
     images
@@ -53,14 +53,17 @@ class Findings:
 
     facts: dict[str, Any]
     rows: pd.DataFrame
-    guesses: tuple[str, ...]
     scenarios: tuple[str, ...]
     left_out: tuple[tuple[str, str], ...]
     adversaries: dict[str, str]
     untried: tuple[tuple[str, str], ...]
-    beyond: tuple[tuple[str, str], ...]
     partly: dict[str, str]
     images: ImageResult | None = None
+
+    @cached_property
+    def guesses(self) -> list[str]:
+        """The attacks that see nothing of an update: the floor for all others."""
+        return [name for name in dict.fromkeys(self.rows["attack"]) if name not in self.adversaries]
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -71,50 +74,58 @@ class Findings:
         (median) and ``first_seconds`` (with what is computed once for a model), ``guess`` (instance accuracy of the
         best guess on the same updates), and ``leaks``: better than it, by the interval of the paired difference.
         """
-        found = [self._row(AS_IT_IS, name) for name in dict.fromkeys(self.rows["attack"])]
-        found.sort(key=_rank(found))
+        found = self._ranked.query("scenario == @AS_IT_IS").drop(columns="scenario")
         missing = [{"attack": name, "applies": False, "why": why, "n": 0, "leaks": False} for name, why in self.untried]
-        return pd.DataFrame([*found, *missing])
+        return pd.DataFrame([*found.to_dict("records"), *missing])
 
     @cached_property
     def remedies(self) -> pd.DataFrame:
         """One row a remedy (and one for the set-up as it is): the best attack that is left, as in `table`, or none."""
-        best = []
-        for scenario in self.scenarios:
-            part = self.rows[self.rows["scenario"] == scenario]
-            found = [self._row(scenario, name) for name in dict.fromkeys(part["attack"]) if name not in self.guesses]
-            none = {"attack": "none applies", "applies": False, "n": 0}
-            best.append({"remedy": scenario, **(min(found, key=_rank(found)) if found else none)})
-        return pd.DataFrame(best).reindex(columns=["remedy", *self.table.columns])
+        attacks = self._ranked[~self._ranked["attack"].isin(self.guesses)]
+        best = {row["scenario"]: row for row in attacks.drop_duplicates("scenario").to_dict("records")}
+        none = {"attack": "none applies", "applies": False, "n": 0}
+        found = [{"remedy": scenario, **best.get(scenario, none)} for scenario in self.scenarios]
+        return pd.DataFrame(found).reindex(columns=["remedy", *self.table.columns])
 
-    def _row(self, scenario: str, attack: str) -> dict[str, Any]:
-        part = self.rows[(self.rows["scenario"] == scenario) & (self.rows["attack"] == attack)].set_index("trial")
-        row = {"attack": attack, "adversary": self.adversaries.get(attack, "no access"), "applies": True}
-        row |= {"why": self.partly.get(attack, ""), "n": len(part)}
-        for metric in ("iacc", "cacc", "exact"):
-            values = part[metric].to_numpy()
-            low, high = interval(values)
-            row |= {metric: values.mean(), f"{metric}_low": low, f"{metric}_high": high}
-        row |= {"seconds": part["seconds"].median(), "first_seconds": part["seconds"].iloc[0]}
+    @cached_property
+    def _ranked(self) -> pd.DataFrame:
+        """One row a scenario and attack, as in `table`; of each scenario the best first."""
         as_is = self.rows[self.rows["scenario"] == AS_IT_IS].pivot(index="trial", columns="attack", values="iacc")
-        floors = as_is[list(self.guesses)].reindex(part.index)
+        floors = as_is[self.guesses]
+        parts = self.rows.groupby(["scenario", "attack"], sort=False)
+        found = pd.DataFrame(
+            [self._row(scenario, attack, part.set_index("trial"), floors) for (scenario, attack), part in parts]
+        )
+        few = 2 * found["n"] < found.groupby("scenario")["n"].transform("max")
+        order = found.assign(few=few, iacc=found["iacc"].round(6)).sort_values(
+            ["few", "iacc", "exact", "cacc"], ascending=[True, False, False, False]
+        )
+        return found.loc[order.index]
+
+    def _row(self, scenario: str, attack: str, part: pd.DataFrame, floors: pd.DataFrame) -> dict[str, Any]:
+        row: dict[str, Any] = {"scenario": scenario, "attack": attack, "applies": True}
+        row |= {
+            "adversary": self.adversaries.get(attack, "no access"),
+            "why": self.partly.get(attack, ""),
+            "n": len(part),
+        }
+        for metric in ("iacc", "cacc", "exact"):
+            low, high = interval(part[metric].to_numpy())
+            row |= {metric: part[metric].mean(), f"{metric}_low": low, f"{metric}_high": high}
+        row |= {"seconds": part["seconds"].median(), "first_seconds": part["seconds"].iloc[0]}
+        floors = floors.reindex(part.index)
         floor = floors[floors.mean().idxmax()]
-        gain = interval((part["iacc"] - floor).to_numpy(), rate=False)[0]
-        leaks = attack not in self.guesses and bool(np.isfinite(gain) and gain > 0)
-        return {**row, "guess": floor.mean(), "leaks": leaks}
+        gain = interval((part["iacc"] - floor).to_numpy(), rate=False)[0]  # NaN where there are too few
+        return {**row, "guess": floor.mean(), "leaks": bool(gain > 0) and attack not in self.guesses}
 
     def ranking(self) -> list[str]:
         """Name the attacks that were run, best first; guesses are none."""
-        tried = self.table[self.table["applies"]]
-        return [name for name in tried["attack"] if name not in self.guesses]
+        return [name for name in self.table.query("applies")["attack"] if name not in self.guesses]
 
     def by_adversary(self) -> list[tuple[str, pd.Series]]:
         """Return, from the weakest adversary up, who gets further than all before, and by which attack."""
-        order = [adversary.name for adversary in ADVERSARIES]
-        table, found, before = self.table[self.table["leaks"]], [], -math.inf
-        for name in sorted(set(table["adversary"]), key=lambda n: order.index(n) if n in order else len(order)):
-            best = table[table["adversary"] == name].iloc[0]
-            if best["iacc"] > before:
-                found.append((name, best))
-                before = best["iacc"]
-        return found
+        place = {adversary.name: k for k, adversary in enumerate(ADVERSARIES)}
+        best = self.table.query("leaks").drop_duplicates("adversary")
+        best = best.sort_values("adversary", key=lambda names: names.map(place).fillna(len(place)))
+        best = best[best["iacc"] > best["iacc"].cummax().shift(fill_value=-1.0)]
+        return [(row["adversary"], row) for _, row in best.iterrows()]

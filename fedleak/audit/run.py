@@ -1,6 +1,7 @@
 """`audit`: attack the updates of a set-up, trial after trial, as it stands and with each remedy on top."""
 
 import time
+import warnings
 from collections import defaultdict
 
 import pandas as pd
@@ -8,20 +9,19 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from fedleak.attacks.contest import Attempt, attempt, contest, entrants, view
-from fedleak.attacks.registry import ADVERSARIES, Adversary, Attack, Need, all_attacks
-from fedleak.audit.case import Case, Trial, prepare
-from fedleak.audit.facts import facts
-from fedleak.audit.findings import AS_IT_IS
-from fedleak.audit.images import invert_once
+from fedleak.attacks.contest import FORESEEN, Attempt, attempt, contest, entrants, view
+from fedleak.attacks.registry import ADVERSARIES, Adversary, Attack, Need, all_attacks, get
+from fedleak.audit.case import Case, Trial, facts, image_attack, prepare
+from fedleak.audit.findings import AS_IT_IS, ImageResult
 from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
-from fedleak.audit.untried import BEYOND, excluded
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protections
-from fedleak.metrics import class_accuracy, instance_accuracy
+from fedleak.metrics import class_accuracy, instance_accuracy, paired, psnr
 from fedleak.models import head
 
+FIRST, MOST = 5, 10_000
+"""Iterations that the speed is measured with (after one to warm up), and those after which no more are made."""
 SHARE = 3
 """An attack that has taken more than one part in so many of the time is not run again."""
 PRIOR = Adversary("no update", frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}))
@@ -29,17 +29,26 @@ PRIOR = Adversary("no update", frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA
 
 
 def score(found: Tensor, truth: Tensor) -> dict[str, float]:
-    """Return instance accuracy, class accuracy and the share of exact counts over K clients, ``[K, n]`` both.
+    """Return instance accuracy, class accuracy and the share of exact counts over K clients, ``[K, n]`` both."""
+    return {
+        "iacc": instance_accuracy(found, truth).mean().item(),
+        "cacc": class_accuracy(found, truth).mean().item(),
+        "exact": (found == truth).all(-1).double().mean().item(),
+    }
 
-    An attack that names no label at all has found no instance.
-    """
-    named = found.sum(-1) > 0
-    iacc, cacc = torch.zeros(len(found), dtype=torch.float64), (truth == 0).double().mean(-1)
-    if named.any():
-        iacc[named] = instance_accuracy(found[named], truth[named])
-        cacc[named] = class_accuracy(found[named], truth[named])
-    exact = (found == truth).all(-1).double()
-    return {"iacc": iacc.mean().item(), "cacc": cacc.mean().item(), "exact": exact.mean().item()}
+
+def excluded(attack: Attack, setup: Setup) -> str:
+    """Return why an attack is not tried whatever the adversary has; "" if it is tried."""
+    if attack.sees == "aggregate" and setup.clients == 1:
+        return "it is made for secure aggregation; here every update is seen by itself"
+    if attack.apart:
+        return attack.apart
+    if attack.goal == "images":
+        if not setup.images:
+            return "it applies, but an inversion takes minutes an update; ask for a short one with images=SECONDS"
+        chosen = image_attack(setup)
+        return "" if attack == chosen else f"one image attack is run, {chosen.name}"
+    return "a recovery takes minutes, too long for every update" if attack.cost == "minutes" else ""
 
 
 def remedies(case: Case, done: Trial) -> tuple[dict[str, Defence], list[tuple[str, str]]]:
@@ -66,63 +75,65 @@ def remedies(case: Case, done: Trial) -> tuple[dict[str, Defence], list[tuple[st
     return found, left_out
 
 
-class Run:
-    """An audit on its way: what is tried, what it found, and how long it took.
+def invert_once(case: Case, done: Trial, seen: Update, ranking: list[str]) -> ImageResult:
+    """Invert the first trial's update for about as long as the set-up allows; labels are those that are recovered.
 
-    Parameters
-    ----------
-    case
-        The set-up, made ready.
-    progress
-        Show a bar.
+    `ranking` names the label attacks, best first. The number of iterations follows from the time that the first few
+    take, so it depends on the machine.
     """
+    attack, who = image_attack(case.setup), view(case.setup.attacker, seen, case.model)
+    truth, started = done.x[0].flatten(0, 1), time.perf_counter()
+    try:
+        if truth.dim() != 4 or min(truth.shape[2:]) < 11:
+            raise ValueError(f"it is for images of at least 11 x 11 pixels, and the inputs are of shape {case.shape}")
+        if truth.min() < 0 or truth.max() > 1:
+            raise ValueError("it looks for pixels in [0, 1]; the data are not, so put the normalisation into the model")
+        if lacks := attack.lacking(who):
+            raise ValueError(f"the adversary lacks: {'; '.join(lacks)}")
+        attempts = contest(seen, case.attacked, who, {**case.held, "runs": 1}, attacks=map(get, ranking))
+        counts = next(
+            (one.found for one in attempts if one.found is not None and one.found.sum() == seen.samples), None
+        )
+        if counts is None:
+            raise ValueError("it needs the labels first, and no label attack names as many as there are samples")
+        options = {"labels": torch.arange(len(counts)).repeat_interleave(counts), "seed": case.setup.seed}
+        attack(seen, case.attacked, adversary=who, iterations=1, **options)
+        begun = time.perf_counter()
+        attack(seen, case.attacked, adversary=who, iterations=FIRST, **options)
+        now = time.perf_counter()
+        left = case.setup.images - (now - started)
+        iterations = int(min(max(FIRST * left / (now - begun), 1), MOST))
+        found = attack(seen, case.attacked, adversary=who, iterations=iterations, **options)
+    except FORESEEN as error:
+        return ImageResult(attack.name, str(error).strip().split("\n")[0])
+    generator = torch.Generator().manual_seed(case.setup.seed)
+    others = case.aux.x[torch.randint(len(case.aux), (len(truth),), generator=generator)].to(truth)
+    near, guess = (float(psnr(paired(images.to(truth), truth), truth).mean()) for images in (found, others))
+    return ImageResult(attack.name, "", iterations, time.perf_counter() - started, near, guess)
+
+
+class Run:
+    """An audit on its way: what is tried, what it found, and how long it took."""
 
     def __init__(self, case: Case, progress: bool):
-        self.case, self.progress = case, progress
-        self.rows: list[dict] = []
-        self.failures: dict[tuple[str, str], list[str]] = {}
+        self.case, self.progress, self.started = case, progress, time.perf_counter()
+        self.entrants = entrants()
+        self.rows: list[dict] = []  # one an attempt; `reason` says why it failed
         self.spent: dict[tuple[str, str], float] = defaultdict(float)
         self.over: set[tuple[str, str]] = set()
         self.untried: list[tuple[str, str]] = []
         self.adversaries: dict[str, str] = {}
-        self.remedies: dict[str, Defence] = {}
-        self.left_out: list[tuple[str, str]] = []
-        self.guesses = [attack for attack in entrants() if attack.blind]
-        self.attacks = [a for a in entrants() if not a.blind and not excluded(a, case.setup)]
         self.sent: dict[str, list[nn.Module]] = {}
+        self.first = case.trial(0)
+        self.seen = case.seen(self.first)
+        self._sort_out()
+        self.remedies, self.left_out = remedies(case, self.first)
 
-    def trials(self) -> Trial:
-        """Run all trials that there is time for; return the first."""
-        case, setup = self.case, self.case.setup
-        started = time.perf_counter()
-        plain = extras = 0.0  # how long the latest trial took, and its remedies
-        bar = tqdm(range(setup.trials), desc="audit", unit="update", disable=not self.progress)
-        for number in bar:
-            begun = time.perf_counter()
-            left = setup.seconds - (begun - started)
-            if number and left < 0:
-                break
-            done = case.trial(number)
-            if number == 0:
-                first = done
-                self.sort_out(case.seen(done))
-                self.remedies, self.left_out = remedies(case, done)
-            fished = {name: case.trial(number, models) for name, models in self.sent.items()}
-            self.guess(number, done)
-            self.scenario(AS_IT_IS, None, number, done, fished)
-            plain = time.perf_counter() - begun
-            # The set-up as it is comes first: remedies are for the time that its own trials leave.
-            if number == 0 or left > plain * (setup.trials - number) + extras:
-                for name, remedy in self.remedies.items():
-                    bar.set_postfix_str(name, refresh=False)
-                    self.scenario(name, remedy, number, done, fished)
-                extras = time.perf_counter() - begun - plain
-        return first
-
-    def sort_out(self, seen: Update) -> None:
+    def _sort_out(self) -> None:
         """Say of every attack who could run it, and of those that are not run why; make the models that are sent."""
         case, setup = self.case, self.case.setup
-        who = view(setup.attacker, seen, case.model)
+        who = view(setup.attacker, self.seen, case.model)
+        weaker = [view(adversary, self.seen, case.model) for adversary in ADVERSARIES]
         for attack in all_attacks():
             if attack.blind:
                 continue
@@ -136,31 +147,44 @@ class Run:
                     why = str(error) or type(error).__name__
             if why:
                 self.untried.append((attack.name, why))
-            else:
-                self.adversaries[attack.name] = self.weakest(attack, who, seen)
+                continue
+            used = attack.inputs(who, case.held).keys()
+            able = (w for w in weaker if not attack.lacking(w) and attack.inputs(w, case.held).keys() == used)
+            self.adversaries[attack.name] = next(able, who).name
 
-    def weakest(self, attack: Attack, who: Adversary, seen: Update) -> str:
-        """Name the first of the registry's adversaries that can run an attack as it is run here, or the set-up's."""
-        used = attack.inputs(who, self.case.held).keys()
-        for adversary in ADVERSARIES:
-            weaker = view(adversary, seen, self.case.model)
-            if not attack.lacking(weaker) and attack.inputs(weaker, self.case.held).keys() == used:
-                return adversary.name
-        return who.name
+    def trials(self) -> None:
+        """Run all trials that there is time for."""
+        case, setup = self.case, self.case.setup
+        plain = extras = 0.0  # how long the latest trial took, and its remedies
+        bar = tqdm(range(setup.trials), desc="audit", unit="update", disable=not self.progress)
+        for number in bar:
+            begun = time.perf_counter()
+            left = setup.seconds - (begun - self.started)
+            if number and left < 0:
+                break
+            done = case.trial(number) if number else self.first
+            fished = {name: case.trial(number, models) for name, models in self.sent.items()}
+            self.guess(number, done)
+            self.scenario(AS_IT_IS, None, number, done, fished)
+            plain = time.perf_counter() - begun
+            # The set-up as it is comes first: remedies are for the time that its own trials leave.
+            if number == 0 or left > plain * (setup.trials - number) + extras:
+                for name, remedy in self.remedies.items():
+                    bar.set_postfix_str(name, refresh=False)
+                    self.scenario(name, remedy, number, done, fished)
+                extras = time.perf_counter() - begun - plain
 
     def guess(self, number: int, done: Trial) -> None:
         """Note what somebody gets right who has seen no update."""
         seed = 2**31 + done.seed  # the labels are drawn from others; 32 bits count
-        helds = [{**self.case.held, "seed": seed + 7919 * k} for k in range(len(done.updates))]
-        for attack in self.guesses:
+        for attack in filter(lambda attack: attack.blind, self.entrants):
             each = [
-                attempt(attack, update, self.case.attacked, PRIOR, held)
-                for update, held in zip(done.updates, helds, strict=True)
+                attempt(attack, update, self.case.attacked, PRIOR, {**self.case.held, "seed": seed + 7919 * k})
+                for k, update in enumerate(done.updates)
             ]
-            found = [one.found for one in each if one.found is not None]
-            stacked = torch.stack(found) if len(found) == len(each) else None
             one = next((one for one in each if one.reason), each[0])
-            self.note(AS_IT_IS, number, one._replace(found=stacked, seconds=0.0), done)
+            found = None if one.reason else torch.stack([one.found for one in each if one.found is not None])
+            self.note(AS_IT_IS, number, one._replace(found=found, seconds=0.0), done)
 
     def scenario(self, name: str, remedy: Defence | None, number: int, done: Trial, fished: dict[str, Trial]) -> None:
         """Run all attacks on the updates of one trial, as the set-up or one remedy has them shared."""
@@ -171,7 +195,7 @@ class Run:
             case.attacked,
             view(case.setup.attacker, seen, case.model),
             case.held,
-            attacks=[attack for attack in self.attacks if (name, attack.name) not in self.over],
+            attacks=[a for a in self.entrants if a.name in self.adversaries and (name, a.name) not in self.over],
             fished={key: (case.seen(trial, remedy), self.sent[key]) for key, trial in fished.items()},
             clock=time.perf_counter,
         )
@@ -180,19 +204,15 @@ class Run:
 
     def note(self, scenario: str, number: int, one: Attempt, done: Trial) -> None:
         """Note how one attack went."""
-        key, found, reason = (scenario, one.attack.name), one.found, one.reason
+        key, found, reason = (scenario, one.attack.name), one.found, one.reason.strip().split("\n")[0]
         if found is not None and found.numel() != done.truth.numel():
             reason = f"it names the labels of {found.numel() // found.shape[-1]} clients, not of {len(done.truth)}"
-        if found is None or reason:
-            self.failures.setdefault(key, []).append(reason.strip().split("\n")[0])
-            if number == 0:
-                self.over.add(key)
-            return
+        scores = {} if found is None or reason else score(found.reshape(done.truth.shape), done.truth)
         self.spent[key] += one.seconds
-        if self.spent[key] > self.case.setup.seconds / SHARE:
+        if self.spent[key] > self.case.setup.seconds / SHARE or (number == 0 and not scores):
             self.over.add(key)
         row = {"scenario": scenario, "attack": one.attack.name, "trial": number, "seconds": one.seconds}
-        self.rows.append({**row, **score(found.reshape(done.truth.shape), done.truth)})
+        self.rows.append({**row, **scores, "reason": reason})
 
 
 def audit(setup: Setup, *, progress: bool = False) -> Report:
@@ -213,29 +233,21 @@ def audit(setup: Setup, *, progress: bool = False) -> Report:
     started = time.perf_counter()
     case = prepare(setup)
     run = Run(case, progress)
-    first = run.trials()
-    seen = case.seen(first)
-    known = facts(case, seen, first)
-    rows = pd.DataFrame(run.rows)
+    run.trials()
+    attempts = pd.DataFrame(run.rows)
+    worked = attempts["iacc"].notna()
+    rows, failed = attempts[worked].drop(columns="reason"), attempts[~worked].query("scenario == @AS_IT_IS")
     partly = {}
-    for (scenario, name), texts in run.failures.items():
-        if scenario == AS_IT_IS and name in set(rows["attack"]):
-            partly[name] = f"failed in {len(texts)} of its trials: {texts[0]}"
-        elif scenario == AS_IT_IS:
-            run.untried.append((name, texts[0]))
-    guesses = tuple(attack.name for attack in run.guesses if attack.name in set(rows["attack"]))
-    report = Report(
-        facts=known,
-        rows=rows,
-        guesses=guesses,
-        scenarios=(AS_IT_IS, *run.remedies),
-        left_out=tuple(run.left_out),
-        adversaries=run.adversaries,
-        untried=tuple(run.untried),
-        beyond=BEYOND,
-        partly=partly,
-    )
+    for name, texts in failed.groupby("attack", sort=False)["reason"]:
+        if name in set(rows["attack"]):
+            partly[name] = f"failed in {len(texts)} of its trials: {texts.iloc[0]}"
+        else:
+            run.untried.append((name, texts.iloc[0]))
+    known = facts(case, run.seen)
+    scenarios = (AS_IT_IS, *run.remedies)
+    report = Report(known, rows, scenarios, tuple(run.left_out), run.adversaries, tuple(run.untried), partly)
     if setup.images:
-        report.images = invert_once(case, first, seen, report.ranking())
-    report.facts["seconds"] = time.perf_counter() - started
+        with warnings.catch_warnings(action="ignore"):
+            report.images = invert_once(case, run.first, run.seen, report.ranking())
+    known["took"] = time.perf_counter() - started
     return report

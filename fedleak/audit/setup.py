@@ -100,12 +100,15 @@ class Setup:
             raise ValueError(f"seconds is positive and images not negative, got {self.seconds} and {self.images}")
         if self.algorithm == FEDSGD and self.steps != 1:
             raise ValueError(f"FedSGD has one local step, got steps={self.steps}: choose algorithm='fedavg'")
-        if self.algorithm not in (FEDSGD, *SCHEMES):
-            raise ValueError(f"unknown algorithm {self.algorithm!r}; there are: {', '.join((FEDSGD, *SCHEMES))}")
-        if self.composition not in (*COMPOSITIONS, AS_DATA):
-            raise ValueError(
-                f"unknown batch composition {self.composition!r}; there are: {', '.join((*COMPOSITIONS, AS_DATA))}"
-            )
+        for what, value, known in (
+            ("algorithm", self.algorithm, (FEDSGD, *SCHEMES)),
+            ("batch composition", self.composition, (*COMPOSITIONS, AS_DATA)),
+        ):
+            if value not in known:
+                raise ValueError(f"unknown {what} {value!r}; there are: {', '.join(known)}")
+        pair = isinstance(self.data, tuple | list) and [isinstance(part, Tensor) for part in self.data] == [True, True]
+        if not (self.data is None or isinstance(self.data, Images) or pair):
+            raise ValueError(f"data are Images or a pair of tensors (x, y), not {type(self.data).__name__}")
         object.__setattr__(self, "defences", tuple(self.defences))
         for defence in self.defences:
             if isinstance(defence, type) or not callable(defence):

@@ -1,13 +1,13 @@
 """What an assignment is made of: functions to write, checks with points, and feedback that says what went wrong.
 
-A check calls the submitted functions through a `Student`, which may be in this process (a notebook) or in another one
-(the grader). It compares what comes back with autograd, a closed form or the package's own attack on random inputs.
+A check calls the submitted functions through a `Student`, in this process (a notebook) or in others (the grader). It
+compares what comes back with autograd, a closed form or the package's own attack on random inputs.
 """
 
-import math
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -31,37 +31,23 @@ class Trouble(Exception):
         self.message, self.hint, self.status = message, hint, status
 
 
-class Student(Protocol):
-    """Somebody's functions: calling it runs the named one on copies of the arguments, or raises `Trouble`."""
-
-    def __call__(self, function: str, *arguments: Any) -> Any:
-        """Run the named function."""
-        ...
+Student = Callable[..., Any]
+"""Somebody's functions: ``student(function, *arguments)`` runs one on copies of the arguments, or raises `Trouble`."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that is checked.
-
-    Parameters
-    ----------
-    name
-        Short name, the column of the grade book.
-    says
-        What a correct submission does, in one line.
-    points
-        Points for it, all or none.
-    needs
-        Functions that it calls.
-    run
-        The check; it raises `Trouble`.
-    """
+    """One thing that is checked."""
 
     name: str
     says: str
+    """What a correct submission does, in one line."""
     points: int
+    """All or none."""
     needs: tuple[str, ...]
+    """Functions that it calls."""
     run: Callable[[Student, Generator], None]
+    """The check; it raises `Trouble`."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +74,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Result:
-    """How a submission did.
-
-    Parameters
-    ----------
-    assignment
-        Its name.
-    outcomes
-        One for every check that was run.
-    """
+    """How a submission did: an outcome for every check of the assignment of this name that was run."""
 
     assignment: str
     outcomes: tuple[Outcome, ...]
@@ -125,18 +103,12 @@ class Assignment:
     """An assignment and its checks, which register themselves with `check`."""
 
     name: str
-    title: str
     checks: list[Check] = field(default_factory=list)
 
     @property
     def functions(self) -> list[str]:
         """Names of the functions that a submission defines."""
         return list(dict.fromkeys(name for check in self.checks for name in check.needs))
-
-    @property
-    def maximum(self) -> int:
-        """Points of all checks."""
-        return sum(check.points for check in self.checks)
 
     def check(self, points: int, *needs: str) -> Callable[[Callable[[Student, Generator], None]], Check]:
         """Make a check of a function ``(student, generator) -> None``; name and docstring become its label."""
@@ -162,6 +134,16 @@ def run_check(check: Check, student: Student, seed: int) -> Outcome:
     return Outcome(check, "passed")
 
 
+def normal(generator: Generator, *shape: int) -> Tensor:
+    """Draw normal numbers, float64."""
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def uniform(generator: Generator, *shape: int) -> Tensor:
+    """Draw numbers in [0, 1), float64."""
+    return torch.rand(shape, generator=generator, dtype=torch.float64)
+
+
 def seed_of(generator: Generator) -> int:
     """Return a seed for something that is drawn elsewhere."""
     return int(torch.randint(10_000, (), generator=generator))
@@ -181,13 +163,7 @@ def shown(value: Any) -> str:
 
 
 def as_tensor(got: Any, what: str) -> Tensor:
-    """Return what a student's function gave as a tensor of float64.
-
-    Raises
-    ------
-    Trouble
-        If it is no number, list of numbers or tensor.
-    """
+    """Return what a student's function gave as a tensor of float64; `Trouble` if it is none, nor numbers."""
     try:
         return torch.as_tensor(got).detach().cpu().double()
     except (TypeError, ValueError, RuntimeError):
@@ -200,99 +176,79 @@ def same(
     got: Any,
     expected: Tensor | float,
     what: str,
+    mistakes: Mapping[str, Any] = {},
     *,
     hint: str = "",
-    mistakes: Sequence[tuple[str, Tensor | float]] = (),
     tolerance: float = 1e-6,
+    whole: bool = False,
 ) -> None:
-    """Compare a student's value with the right one.
+    """Compare a student's value with the right one; `Trouble` if it is another.
 
     Parameters
     ----------
-    got
-        What came.
-    expected
-        What is right.
+    got, expected
+        What came, and what is right.
     what
         What the value is, for the message.
+    mistakes
+        Hint to a wrong value that is often computed, or to a list of some; the first that equals `got` gives the hint.
     hint
         General advice.
-    mistakes
-        Wrong values that are often computed, each behind its own hint; the first that equals `got` gives the hint.
     tolerance
         Largest error allowed, as a share of the largest entry.
-
-    Raises
-    ------
-    Trouble
-        If the value is not right.
+    whole
+        A tensor of an integer type is expected.
     """
-    value, right = as_tensor(got, what), torch.as_tensor(expected).double()
-    if value.shape != right.shape and not value.numel() == right.numel() == 1:
-        for clue, wrong in mistakes:
-            if _close(value, torch.as_tensor(wrong).double(), tolerance):
-                hint = clue
-                break
-        raise Trouble(f"{what}: expected shape {list(right.shape)}, got {list(value.shape)}", hint)
-    if _close(value.reshape(right.shape), right, tolerance):
+    value, right = as_tensor(got, what), as_tensor(expected, what)
+    if _close(value, right, tolerance):
+        if whole and isinstance(got, Tensor) and got.is_floating_point():
+            raise Trouble(
+                f"{what}: expected whole numbers of type torch.long, got {got.dtype}", "round, then `.long()`"
+            )
         return
-    if not torch.isfinite(value).all():
-        raise Trouble(f"{what}: NaN or infinite entries", hint)
-    for clue, wrong in mistakes:
-        if _close(value, torch.as_tensor(wrong).double(), tolerance):
+    for clue, wrong in mistakes.items():
+        if any(_close(value, as_tensor(w, what), tolerance) for w in (wrong if isinstance(wrong, list) else [wrong])):
             hint = clue
             break
+    if value.shape != right.shape and not value.numel() == right.numel() == 1:
+        raise Trouble(f"{what}: expected shape {list(right.shape)}, got {list(value.shape)}", hint)
+    if not torch.isfinite(value).all():
+        raise Trouble(f"{what}: NaN or infinite entries", hint)
     raise Trouble(f"{what}: expected {shown(right)}, got {shown(value)}", hint)
 
 
 def _close(value: Tensor, right: Tensor, tolerance: float) -> bool:
-    if value.shape != right.shape and not value.numel() == right.numel() == 1:
-        return False
-    size = right.abs().max().item() if right.numel() else 0.0
-    return bool(((value - right.reshape(value.shape)).abs() <= tolerance * max(size, 1e-12)).all())
+    if value.numel() == right.numel() == 1:
+        value = value.view(right.shape)
+    return value.shape == right.shape and torch.allclose(
+        value, right, rtol=0, atol=tolerance * max(right.abs().max().item(), 1e-12)
+    )
 
 
-def whole_numbers(got: Any, what: str) -> None:
-    """Require integers: a tensor of whole numbers of an integer type.
+def within(value: float, low: float, high: float, what: str, hint: str = "") -> None:
+    """Require a number in [low, high]; `Trouble` if it is not."""
+    if not low <= value <= high:
+        raise Trouble(f"{what}: expected {low:.4g} to {high:.4g}, got {value:.4g}", hint)
 
-    Raises
-    ------
-    Trouble
-        If they are not.
+
+def measured(student: Student, generator: Generator, wanted: Mapping[str, Sequence], values: Sequence[str]) -> dict:
+    """Run ``measure(seed)`` and return its rows by their keys (a tuple where there are several), or raise `Trouble`.
+
+    Parameters
+    ----------
+    wanted
+        Keys to the values that they take: a row for every combination.
+    values
+        The other columns.
     """
-    value = as_tensor(got, what)
-    if not torch.equal(value, value.round()) or (isinstance(got, Tensor) and got.is_floating_point()):
-        raise Trouble(f"{what}: expected whole numbers of type torch.long, got {shown(value)}", "round, then `.long()`")
-
-
-def table(got: Any, columns: Sequence[str], what: str = "the table") -> list[dict[str, Any]]:
-    """Read the rows of a measurement: a list of dictionaries with these keys and finite numbers.
-
-    Raises
-    ------
-    Trouble
-        If it is something else.
-    """
-    if not isinstance(got, list) or not got or not all(isinstance(row, dict) for row in got):
-        raise Trouble(f"{what}: expected a list of rows, each a dictionary with the keys {', '.join(columns)}")
-    for row in got:
-        if set(row) != set(columns):
-            raise Trouble(f"{what}: expected the keys {', '.join(columns)}, got {', '.join(map(str, row))[:120]}")
-        for name, value in row.items():
-            if isinstance(value, Tensor) or not isinstance(value, str | int | float):
-                raise Trouble(f"{what}: {name!r} is a plain number or text; use `.item()`")
-            if isinstance(value, float) and math.isnan(value):
-                raise Trouble(f"{what}: {name!r} is NaN")
-    return got
-
-
-def near(value: float, right: float, within: float, what: str, hint: str = "") -> None:
-    """Compare a measured value with our own measurement of the same thing.
-
-    Raises
-    ------
-    Trouble
-        If they are further apart than `within`.
-    """
-    if not abs(value - right) <= within:
-        raise Trouble(f"{what}: expected {right:.3g} ± {within:.2g}, got {value:.3g}", hint)
+    rows, columns = student("measure", seed_of(generator)), [*wanted, *values]
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and set(row) == set(columns) for row in rows):
+        raise Trouble(f"measure: expected a list of rows, each a dictionary with the keys {', '.join(columns)}")
+    for name, value in (item for row in rows for item in row.items()):
+        if not isinstance(value, str | int | float) or value != value:
+            raise Trouble(f"measure: {name!r} is a plain number or text, and not NaN; use `.item()`")
+    found = {tuple(row[key] for key in wanted): row for row in rows}
+    if set(found) != set(itertools.product(*wanted.values())):
+        listed = "; ".join(f"{name} {', '.join(map(str, each))}" for name, each in wanted.items())
+        raise Trouble(f"measure: expected one row for each of {listed}")
+    return found if len(wanted) > 1 else {key: row for (key,), row in found.items()}

@@ -1,6 +1,7 @@
 """Check one's own solution, in a notebook or a script."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,29 +16,22 @@ ASSIGNMENTS = {module.ASSIGNMENT.name: module.ASSIGNMENT for module in (llg, lia
 
 
 def assignment(name: str) -> Assignment:
-    """Return an assignment by its name.
-
-    Raises
-    ------
-    ValueError
-        If there is none of that name.
-    """
+    """Return an assignment by its name; if there is none, a `ValueError` says which there are."""
     if name not in ASSIGNMENTS:
         raise ValueError(f"unknown assignment {name!r}; there are: {', '.join(ASSIGNMENTS)}")
     return ASSIGNMENTS[name]
 
 
+@dataclass(frozen=True)
 class Local:
     """A student's functions in this process; they get copies of the arguments."""
 
-    def __init__(self, functions: Mapping[str, Any], path: Path = Path("submission.py")):
-        self.module = ModuleType("submission")
-        self.module.__dict__.update(functions)
-        self.path = path
+    functions: Mapping[str, Any]
+    path: Path = Path("submission.py")
 
     def __call__(self, function: str, *arguments: Any) -> Any:
         """Run a function, or raise `Trouble`."""
-        return value_of(answer(self.module, self.path, function, wire.plain(arguments)))
+        return value_of(answer(self.functions, self.path, function, wire.plain(arguments)))
 
 
 def check(
@@ -70,22 +64,19 @@ def check(
     """
     found = assignment(name)
     checks = found.checks
-    path = Path("submission.py")
     if isinstance(solution, str | Path):
         path = Path(solution)
         if not path.is_file():
             raise FileNotFoundError(f"no file {str(path)!r}")
-        functions: Mapping[str, Any] = vars(load(path))
-    elif isinstance(solution, ModuleType):
-        functions, path = vars(solution), Path(solution.__file__ or path)
-    elif isinstance(solution, Mapping):
-        functions = solution
+        student = Local(load(path), path)
+    elif isinstance(solution, Mapping | ModuleType):
+        functions = vars(solution) if isinstance(solution, ModuleType) else solution
+        student = Local(functions, Path(functions.get("__file__") or Local.path))
     else:
-        functions = {solution.__name__: solution}
+        student = Local({solution.__name__: solution})
         checks = [c for c in checks if set(c.needs) == {solution.__name__}]
         if not checks:
             raise ValueError(f"{name} has no function {solution.__name__!r}; it has: {', '.join(found.functions)}")
-    student = Local(functions, path)
     result = Result(name, tuple(run_check(c, student, seed) for c in checks))
     if show:
         print(result)

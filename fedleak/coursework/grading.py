@@ -76,27 +76,37 @@ def submissions(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
 
 def grade_one(submission: Submission, timeout: float = TIMEOUT, seed: int = 0) -> tuple[Result, float]:
     """Run all checks on a submission with pytest; return the result and the seconds that the submission took."""
-    name = submission.assignment.name
-    if not submission.path.is_file():
-        notebook = submission.path.with_suffix(".ipynb")
+    made, path = submission.assignment, submission.path
+
+    def all_alike(status: str, message: str) -> Result:
+        return Result(made.name, tuple(Outcome(check, status, message) for check in made.checks))
+
+    if not path.is_file():
+        notebook = path.with_suffix(".ipynb")
         there = f"; a notebook {notebook.name} is there: export it as Python" if notebook.is_file() else ""
-        return _same(submission.assignment, "missing", f"{submission.path.name} is missing{there}"), 0.0
-    with tempfile.TemporaryDirectory(prefix="fedleak-", ignore_cleanup_errors=True) as made:
-        own = Path(made, "own")
+        return all_alike("missing", f"{path.name} is missing{there}"), 0.0
+    with tempfile.TemporaryDirectory(prefix="fedleak-", ignore_cleanup_errors=True) as folder:
+        own, package, report = Path(folder, "own"), Path(folder, "package"), Path(folder, "report.xml")
         own.mkdir()
         try:
-            shutil.copyfile(submission.path, own / submission.path.name)
+            shutil.copyfile(path, own / path.name)
         except OSError as error:
-            message = f"{submission.path.name} cannot be read: {error.strerror}"
-            return _same(submission.assignment, "error", message), 0.0
-        package = Path(made, "package", "fedleak")  # a submission that deletes the checks deletes its own copy
-        shutil.copytree(Path(fedleak.__file__).parent, package)
-        asked = {"assignment": name, "file": str(own / submission.path.name), "timeout": timeout, "seed": seed}
-        report = Path(made, "report.xml")
-        ended = _pytest(asked, own, package.parent, report)
-        if ended:
-            return _same(submission.assignment, "stopped", ended), timeout
-        return _read(report, submission.assignment)
+            return all_alike("error", f"{path.name} cannot be read: {error.strerror}"), 0.0
+        # A submission that deletes the checks deletes its own copy.
+        shutil.copytree(Path(fedleak.__file__).parent, package / "fedleak")
+        asked = {"assignment": made.name, "file": str(own / path.name), "timeout": timeout, "seed": seed}
+        if ended := _pytest(asked, own, package, report):
+            return all_alike("stopped", ended), timeout
+        cases = {
+            case.get("name"): {entry.get("name"): entry.get("value", "") for entry in case.iter("property")}
+            for case in ElementTree.parse(report).iter("testcase")
+        }
+    found = [cases.get(f"test_check[{check.name}]", {}) for check in made.checks]
+    outcomes = [
+        Outcome(check, entry.get("status", "stopped"), entry.get("message", ""), entry.get("hint", ""))
+        for check, entry in zip(made.checks, found, strict=True)
+    ]
+    return Result(made.name, tuple(outcomes)), sum(float(entry.get("seconds", 0)) for entry in found)
 
 
 def _pytest(asked: dict[str, Any], folder: Path, package: Path, report: Path) -> str:
@@ -107,15 +117,9 @@ def _pytest(asked: dict[str, Any], folder: Path, package: Path, report: Path) ->
     environment |= dict.fromkeys(("HOME", "TMPDIR", "MPLCONFIGDIR"), str(report.parent))
     environment |= {"PYTHONPATH": str(package), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1", "FEDLEAK_GRADE": json.dumps(asked)}
-    limit = asked["timeout"] + OURS
+    limit, none = asked["timeout"] + OURS, subprocess.DEVNULL
     process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
+        command, cwd=folder, env=environment, stdin=none, stdout=none, stderr=none, start_new_session=True
     )
     try:
         code = process.wait(limit)
@@ -128,39 +132,20 @@ def _pytest(asked: dict[str, Any], folder: Path, package: Path, report: Path) ->
     return "" if code in (0, 1) and report.is_file() else f"the checks were ended from outside (exit code {code})"
 
 
-def _read(report: Path, made: Assignment) -> tuple[Result, float]:
-    """Return what pytest's report says, and the seconds that the submission took."""
-    cases = {
-        case.get("name"): {entry.get("name"): entry.get("value", "") for entry in case.iter("property")}
-        for case in ElementTree.parse(report).iter("testcase")
-    }
-    found = [cases.get(f"test_check[{check.name}]", {}) for check in made.checks]
-    outcomes = (
-        Outcome(check, entry.get("status", "stopped"), entry.get("message", ""), entry.get("hint", ""))
-        for check, entry in zip(made.checks, found, strict=True)
-    )
-    return Result(made.name, tuple(outcomes)), sum(float(entry.get("seconds", 0)) for entry in found)
-
-
-def _same(made: Assignment, status: str, message: str) -> Result:
-    """Return the result of a submission all of whose checks end in the same way."""
-    return Result(made.name, tuple(Outcome(check, status, message) for check in made.checks))
-
-
 def row_of(submission: Submission, result: Result, seconds: float) -> dict[str, Any]:
     """Return a submission's row of the grade book."""
-    failed = [o for o in result.outcomes if o.status != "passed"]
-    messages = dict.fromkeys(" ".join(o.message.split()) for o in failed)
-    several = len(messages) > 1
-    texts = [f"{o.check.name}: {' '.join(o.message.split())}" if several else next(iter(messages)) for o in failed]
+    name = submission.assignment.name
+    failed = {o.check.name: " ".join(o.message.split()) for o in result.outcomes if o.status != "passed"}
+    alike = len(set(failed.values())) == 1
+    errors = set(failed.values()) if alike else [f"{check}: {message}" for check, message in failed.items()]
     return {
         "student": submission.student,
-        "assignment": submission.assignment.name,
+        "assignment": name,
         "points": result.points,
         "max": result.maximum,
         "seconds": round(seconds, 1),
-        "error": "; ".join(dict.fromkeys(texts)),
-        **{f"{submission.assignment.name}.{o.check.name}": o.points for o in result.outcomes},
+        "error": "; ".join(errors),
+        **{f"{name}.{o.check.name}": o.points for o in result.outcomes},
     }
 
 

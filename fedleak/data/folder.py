@@ -2,19 +2,17 @@
 
 import gzip
 import hashlib
-import io
 import json
 import zipfile
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from fedleak.data.catalogue import GENDER, HAIR
+from fedleak.data.catalogue import DIGITS, GENDER, HAIR
 from fedleak.data.embedded import split_pool
-from fedleak.data.raw import Raw, centre_square
+from fedleak.data.raw import Encoded, Raw, centre_square
 
 MNIST_FOLDERS = ("MNIST/raw", "mnist", "mnist/raw")
 MNIST_MD5 = {
@@ -37,37 +35,19 @@ ARCHIVES = {
 }
 
 
-def mnist_files(root: Path, split: str) -> tuple[Path, Path] | None:
-    """Return where a split's images and labels are, compressed or not; None if one of them is missing."""
-    prefix = "train" if split == "train" else "t10k"
-    for folder in MNIST_FOLDERS:
-        found = [
-            next(
-                (path for path in (root / folder / stem, root / folder / f"{stem}.gz") if path.is_file()),
-                None,
-            )
-            for stem in (f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte")
-        ]
-        if found[0] and found[1]:
-            return found[0], found[1]
-    return None
-
-
 def read_mnist(root: Path, split: str) -> Raw | None:
-    """Read a split of MNIST from its idx files.
+    """Read a split of MNIST from its idx files, compressed or not; None if they are not there.
 
-    Returns
-    -------
-    Raw or None
-        None if they are not there; marked a subset if they are not the canonical files (by their MD5).
-
-    Raises
-    ------
-    ValueError
-        If a file is damaged, or the two do not fit; it names the file.
+    It is marked a subset if they are not the canonical files (by their MD5). A damaged file is a `ValueError`.
     """
-    found = mnist_files(root, split)
-    if found is None:
+    prefix = "train" if split == "train" else "t10k"
+    stems = (f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte")
+    for folder in MNIST_FOLDERS:
+        places = [(root / folder / stem, root / folder / f"{stem}.gz") for stem in stems]
+        found = [path for place in places if (path := next(filter(Path.is_file, place), None))]
+        if len(found) == 2:
+            break
+    else:
         return None
     (pixels, pixels_canonical), (labels, labels_canonical) = _read_idx(found[0], 3), _read_idx(found[1], 1)
     if len(pixels) != len(labels):
@@ -76,8 +56,7 @@ def read_mnist(root: Path, split: str) -> Raw | None:
         raise ValueError(f"{found[1]} is damaged: it holds a label {labels.max()}, above 9")
     canonical = pixels_canonical and labels_canonical
     source = "MNIST's idx files" + ("" if canonical else ", not the canonical ones")
-    digits = tuple(str(digit) for digit in range(10))
-    return Raw(pixels[..., None], labels.astype(np.int64), digits, subset=not canonical, source=source)
+    return Raw(pixels[..., None], labels.astype(np.int64), DIGITS, subset=not canonical, source=source)
 
 
 def _read_idx(path: Path, rank: int) -> tuple[np.ndarray, bool]:
@@ -97,45 +76,14 @@ def _read_idx(path: Path, rank: int) -> tuple[np.ndarray, bool]:
     return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape), canonical
 
 
-@dataclass(frozen=True)
-class Packed:
-    """Encoded images in one byte array, decoded by Pillow when asked for; square ones if `square`."""
-
-    blob: np.ndarray
-    offsets: np.ndarray
-    file: str
-    square: bool = False
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, index: int, /) -> np.ndarray:
-        encoded = self.blob[self.offsets[index] : self.offsets[index + 1]].tobytes()
-        try:
-            with Image.open(io.BytesIO(encoded)) as image:
-                decoded = image.convert("RGB")
-        except OSError as reason:
-            raise ValueError(f"{self.file} is damaged: image {index} does not decode ({reason})") from reason
-        return np.asarray(centre_square(decoded) if self.square else decoded)
-
-
 def read_archive(root: Path, name: str, split: str, crop: bool = True) -> Raw | None:
-    """Read a split ("train" or "test") of a data set from its `.npz` archive.
+    """Read a split ("train" or "test") of a data set from its `.npz` archive; None if there is no archive.
 
-    An archive without official splits is split here, and its source says so.
-
-    Returns
-    -------
-    Raw or None
-        None if there is no archive, or none with this split. Always marked a subset.
-
-    Raises
-    ------
-    ValueError
-        If the archive is damaged or lacks a field; it names the file.
+    It is marked a subset. An archive without official splits is split here, and its source says so. If it is damaged
+    or lacks a field, a `ValueError` names it.
     """
-    path = root / ARCHIVES.get(name, "")
-    if name not in ARCHIVES or not path.is_file():
+    path = root / ARCHIVES[name]
+    if not path.is_file():
         return None
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -149,29 +97,25 @@ def read_archive(root: Path, name: str, split: str, crop: bool = True) -> Raw | 
 
 
 def _from_fields(fields: dict[str, np.ndarray], path: Path, name: str, split: str, crop: bool) -> Raw:
-    source = f"{path.name}, a subset"
+    key, classes = {"celeba-hair": ("hair", HAIR), "celeba-gender": ("male", GENDER)}.get(name, ("labels", None))
+    classes = classes or tuple(json.loads(str(fields["classes"])))
     if "train_images" in fields:
         part = split if "test_images" in fields else "train"
-        pixels, labels = fields[f"{part}_images"], fields[f"{part}_labels"]
-        if pixels.dtype != np.uint8 or pixels.ndim != 4 or len(pixels) != len(labels):
-            raise ValueError(f"{len(labels)} labels for {part} images {pixels.dtype} {pixels.shape}")
-        raw = Raw(pixels, labels.astype(np.int64), _names(fields), subset=True, source=source)
-        return raw if "test_images" in fields else split_pool(raw, split)
-
-    offsets = fields["offsets"]
-    if (np.diff(offsets) < 0).any() or offsets[-1] != len(fields["blob"]):
-        raise ValueError("its offsets do not fit its images")
-    celeba = name.startswith("celeba")
-    packed = Packed(fields["blob"], offsets, str(path), square=celeba and crop)
-    labels = fields[{"celeba-hair": "hair", "celeba-gender": "male"}.get(name, "labels")]
-    classes = {"celeba-hair": HAIR, "celeba-gender": GENDER}.get(name) or _names(fields)
-    if len(labels) != len(packed):
-        raise ValueError(f"{len(labels)} labels for {len(packed)} images")
-    raw = Raw(packed, labels.astype(np.int64), classes, subset=True, source=source)
+        labels = fields[f"{part}_labels"]
+        pixels: Any = fields[f"{part}_images"]
+        if pixels.dtype != np.uint8 or pixels.ndim != 4:
+            raise ValueError(f"{part} images {pixels.dtype} {pixels.shape}")
+    else:
+        offsets, labels = fields["offsets"], fields[key]
+        if (np.diff(offsets) < 0).any() or offsets[-1] != len(fields["blob"]):
+            raise ValueError("its offsets do not fit its images")
+        square = centre_square if name.startswith("celeba") and crop else None
+        pixels = Encoded(np.split(fields["blob"], offsets[1:-1]), square, archive=path)
+    if len(labels) != len(pixels):
+        raise ValueError(f"{len(labels)} labels for {len(pixels)} images")
+    raw = Raw(pixels, labels.astype(np.int64), classes, subset=True, source=f"{path.name}, a subset")
+    if "test_images" in fields:
+        return raw
     if "split" in fields:
         return raw.rows(np.flatnonzero(fields["split"] == (0 if split == "train" else 1)))
-    return split_pool(raw.of_labels(raw.labels, classes), split)
-
-
-def _names(fields: dict[str, np.ndarray]) -> tuple[str, ...]:
-    return tuple(json.loads(str(fields["classes"])))
+    return split_pool(raw.rows(np.flatnonzero(raw.labels >= 0)) if key == "hair" else raw, split)

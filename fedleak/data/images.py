@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import torch
@@ -122,13 +123,13 @@ class Images:
         stop = int(self.class_counts[: label + 1].sum())
         return self.class_order[stop - int(self.class_counts[label]) : stop]
 
-    def take(self, indices: Tensor | Sequence[int]) -> "Images":
+    def take(self, indices: Tensor | Sequence[int]) -> Self:
         """Return the images at `indices` [M], in that order; a subset unless none is left out."""
         indices = torch.as_tensor(indices, dtype=torch.int64, device=self.y.device)
         left_out = len(indices.unique()) < len(self)
         return replace(self, x=self.x[indices], y=self.y[indices], subset=self.subset or left_out)
 
-    def split_in_two(self, seed: int, fraction: float = 0.5) -> tuple["Images", "Images"]:
+    def split_in_two(self, seed: int, fraction: float = 0.5) -> tuple[Self, Self]:
         """Divide into two disjoint sets, stratified by class: say the victims' and the attacker's.
 
         Parameters
@@ -152,7 +153,7 @@ class Images:
         second = np.setdiff1d(np.arange(len(self)), first)
         return self.take(torch.from_numpy(first)), self.take(torch.from_numpy(second))
 
-    def to(self, device: str | torch.device) -> "Images":
+    def to(self, device: str | torch.device) -> Self:
         """Return the same images on a device."""
         return replace(self, x=self.x.to(device), y=self.y.to(device))
 

@@ -49,17 +49,15 @@ def dirichlet(labels: Tensor, clients: int, concentration: float, seed: int, *, 
     rng = np.random.default_rng(seed)
     by_class = [np.flatnonzero(labels.cpu().numpy() == c) for c in labels.unique().cpu().numpy()]
     for _ in range(ATTEMPTS):
-        pieces: list[list[np.ndarray]] = [[] for _ in range(clients)]
+        pieces = [[np.empty(0, dtype=np.int64)] for _ in range(clients)]
         for members in by_class:
             shares = rng.dirichlet(np.full(clients, concentration))
             stops = np.floor(shares.cumsum()[:-1] * len(members) + 1e-9).astype(int)
             for piece, held in zip(pieces, np.split(rng.permutation(members), stops), strict=True):
                 piece.append(held)
-        found = [rng.permutation(np.concatenate(piece)) for piece in pieces if piece]
-        if len(found) == clients and min(map(len, found)) >= at_least:
+        found = [rng.permutation(np.concatenate(piece)) for piece in pieces]
+        if min(map(len, found)) >= at_least:
             return [torch.from_numpy(held) for held in found]
-        if not by_class:
-            return [torch.empty(0, dtype=torch.int64) for _ in range(clients)]
     raise ValueError(
         f"{ATTEMPTS} partitions with concentration {concentration:g} all left a client with fewer than {at_least} "
         f"of {len(labels)} samples: raise the concentration, or lower at_least"

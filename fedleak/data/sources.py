@@ -1,17 +1,14 @@
 """`load`: from the name of a data set to its images, wherever they are; and `check`, what is there."""
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from fedleak.data import embedded, folder, vision
-from fedleak.data.catalogue import SPLITS, Entry, catalogue, checked_split, entry
+from fedleak.data.catalogue import SPLITS, Entry, catalogue, checked, entry
 from fedleak.data.images import Images, stratified_choice
 from fedleak.data.raw import Raw, joined
 from fedleak.errors import DataNotFound
@@ -65,7 +62,7 @@ def load(
         If the set is not there, or could not be downloaded.
     """
     known = entry(name)
-    checked_split(split, SPLITS[:2] if known.name == "synthetic" else SPLITS)
+    checked(split, SPLITS[:2] if known.name == "synthetic" else SPLITS, "split")
     if unknown := options.keys() - set(known.options):
         accepted = f"takes {', '.join(known.options)}" if known.options else "takes no options of its own"
         raise ValueError(f"{known.name} {accepted}, not {', '.join(sorted(unknown))}")
@@ -76,8 +73,13 @@ def load(
         raise ValueError(f"limit must be at least 1 image, not {limit}")
 
     if known.name == "synthetic":
-        return _synthetic(known, split, resize, limit, options)
-    raw = _raw(known, split, resize, _folder(root), download, options)
+        if resize is not None:
+            options["shape"] = (options.get("shape", known.shape)[0], *resize)
+        x, y, classes = embedded.synthetic(split, **options)
+        made = "synthetic: a smooth pattern a class, plus noise"
+        whole = Images(x, y, classes, known.name, split, subset=False, source=made, licence=known.licence)
+        return whole.take(torch.from_numpy(_within(y.numpy(), limit)))
+    raw = _raw(known, split, resize, folder_of(root), download, options)
     indices = _within(raw.labels, limit)
     if len(indices) == 0:
         raise ValueError(f"{known.name}/{split} ({raw.source}) holds no image")
@@ -93,47 +95,27 @@ def load(
     )
 
 
-def _synthetic(
-    known: Entry, split: str, size: tuple[int, int] | None, limit: int | None, options: dict[str, Any]
-) -> Images:
-    if size is not None:
-        channels = options.get("shape", known.shape)[0]
-        options = options | {"shape": (channels, *size)}
-    x, y, classes = embedded.synthetic(split, **options)
-    indices = torch.from_numpy(_within(y.numpy(), limit))
-    made = "synthetic: a smooth pattern a class, plus noise"
-    whole = Images(x, y, classes, known.name, split, subset=False, source=made, licence=known.licence)
-    return whole if len(indices) == len(whole) else whole.take(indices)
-
-
 def _within(labels: np.ndarray, limit: int | None) -> np.ndarray:
     count = len(labels) if limit is None else min(limit, len(labels))
     return stratified_choice(labels, count, LIMIT_SEED)
 
 
-def _folder(root: str | os.PathLike[str] | None) -> Path | None:
+def folder_of(root: str | os.PathLike[str] | None) -> Path | None:
+    """Return the folder to look in: the given one, or the one that the environment names, if any."""
     chosen = root if root is not None else os.environ.get(ENVIRONMENT)
     return Path(chosen).expanduser() if chosen else None
 
 
 def _raw(
-    known: Entry,
-    split: str,
-    size: tuple[int, int] | None,
-    root: Path | None,
-    download: bool,
-    options: dict[str, Any],
+    known: Entry, split: str, size: tuple[int, int] | None, root: Path | None, download: bool, options: dict[str, Any]
 ) -> Raw:
-    read: Callable[[str], Raw]
+    """Return a split as it is found, after a download where it is not there and that is wanted."""
+    if split == "all":
+        train, test = (_raw(known, part, size, root, download, options) for part in SPLITS[:2])
+        return joined(train, test)
     if known.embedded:
-        pool = embedded.digits() if known.name == "mnist5k" else embedded.photograph_patches(size or (32, 32))
-        read = partial(embedded.split_pool, pool)
-    else:
-        read = partial(_from_folder, known, root, download, options)
-    return joined(read("train"), read("test")) if split == "all" else read(split)
-
-
-def _from_folder(known: Entry, root: Path | None, download: bool, options: dict[str, Any], split: str) -> Raw:
+        pool = embedded.digits() if known.name == "mnist5k" else embedded.photograph_patches(size or known.shape[1:])
+        return embedded.split_pool(pool, split)
     raw = _find(known, root, split, options)
     if raw is None and download and root is not None:
         vision.download(known.name, root)
@@ -149,8 +131,10 @@ def _find(known: Entry, root: Path | None, split: str, options: dict[str, Any]) 
         return None
     if known.name == "mnist":
         return folder.read_mnist(root, split)
-    official = vision.read_layout(root, known.name, split, **options)
-    return official if official is not None else folder.read_archive(root, known.name, split, **options)
+    for place in (root, root / known.name):
+        if known.name in vision.READERS and (raw := vision.READERS[known.name](place, split, **options)):
+            return raw
+    return folder.read_archive(root, known.name, split, **options)
 
 
 def _advice(known: Entry, root: Path | None, split: str) -> str:
@@ -162,7 +146,7 @@ def _advice(known: Entry, root: Path | None, split: str) -> str:
         archive = folder.ARCHIVES.get(known.name)
         looked = f"looked in {root} for {vision.SOURCE}" + (f" and for {archive}" if archive else "")
     steps = [f"set {ENVIRONMENT} to (or pass root=) the folder that holds it"]
-    if known.download:
+    if known.name in vision.DOWNLOADS:
         steps.insert(0, f"run `fedleak data download {known.name} --to FOLDER`")
     return (
         f"{known.name}/{split} is not here ({looked}). Do one of: {'; '.join(steps)}; "
@@ -170,19 +154,16 @@ def _advice(known: Entry, root: Path | None, split: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What `check` found of one data set.
-
-    `counts` maps the splits found to their numbers of images; `detail` is the source, what is wrong, or what
-    to do.
-    """
+class Finding(NamedTuple):
+    """What `check` found of one data set."""
 
     name: str
     state: Literal["found", "missing", "corrupt"]
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int]
+    """Split to the number of its images, of those that are there."""
     subset: bool = False
     detail: str = ""
+    """The source, what is wrong, or what to do."""
 
     @property
     def whole(self) -> bool:
@@ -203,14 +184,14 @@ def check(root: str | os.PathLike[str] | None = None, sample: int = 64) -> list[
     sample : int
         How many images of a split to decode; 0 for none.
     """
-    return [examine(known, _folder(root), sample) for known in catalogue()]
+    return [examine(known, folder_of(root), sample) for known in catalogue()]
 
 
 def examine(known: Entry, root: Path | None, sample: int = 64) -> Finding:
     """Read one data set, as `check` reads all."""
-    if known.name == "synthetic":
-        return Finding(known.name, "found", detail="generated when asked for")
     counts: dict[str, int] = {}
+    if known.name == "synthetic":
+        return Finding(known.name, "found", counts, detail="generated when asked for")
     subset, source = False, ""
     for split in SPLITS[:2]:
         try:
@@ -224,5 +205,5 @@ def examine(known: Entry, root: Path | None, sample: int = 64) -> Finding:
             return Finding(known.name, "corrupt", counts, subset, str(reason))
         counts[split], subset, source = size, subset or raw.subset, raw.source
     if not counts:
-        return Finding(known.name, "missing", detail=f"stand-in: {known.stand_in}")
+        return Finding(known.name, "missing", counts, detail=f"stand-in: {known.stand_in}")
     return Finding(known.name, "found", counts, subset, source)

@@ -6,14 +6,15 @@ CIFAR's batches are pickles: torchvision opens them only after their MD5 proved 
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from torchvision import datasets
 from torchvision.datasets.utils import check_integrity, download_and_extract_archive
 
-from fedleak.data.catalogue import GENDER, HAIR
-from fedleak.data.raw import Files, Raw, centre_square, imagenet_crop
+from fedleak.data.catalogue import DIGITS, GENDER, HAIR
+from fedleak.data.raw import Encoded, Raw, centre_square, imagenet_crop
 from fedleak.errors import DataNotFound
 
 SOURCE = "torchvision's layout"
@@ -39,31 +40,25 @@ def read_svhn(root: Path, split: str) -> Raw | None:
         return None
     _check_md5({root / file: md5})
     found = datasets.SVHN(root, split=split)
-    pixels = found.data.transpose(0, 2, 3, 1)
-    return Raw(pixels, found.labels, tuple(str(digit) for digit in range(10)), subset=False, source=SOURCE)
+    return Raw(found.data.transpose(0, 2, 3, 1), found.labels, DIGITS, subset=False, source=SOURCE)
 
 
-def read_celeba(root: Path, split: str, name: str, crop: bool = True) -> Raw | None:
-    """Read CelebA, labelled by hair colour or gender; faces 178x178, or whole (218 high) without `crop`."""
+def read_celeba(root: Path, split: str, hair: bool, crop: bool = True) -> Raw | None:
+    """Read CelebA, labelled by hair colour or gender; faces 178x178, or whole (218 high) without `crop`.
+
+    By hair colour: the faces that have exactly one of the five.
+    """
     folder = root / datasets.CelebA.base_folder
     if not (folder / "img_align_celeba").is_dir():
         return None
     _check_md5({folder / file: md5 for _, md5, file in datasets.CelebA.file_list if not file.endswith(".zip")})
     found = datasets.CelebA(root, split=split)
-    column = {attribute: place for place, attribute in enumerate(found.attr_names)}
-    attributes = found.attr.numpy()
-    paths = [folder / "img_align_celeba" / file for file in found.filename]
-    pixels = Files(paths, centre_square) if crop else Files(paths)
-    if name == "celeba-gender":
-        return Raw(pixels, attributes[:, column["Male"]].astype(np.int64), GENDER, subset=False, source=SOURCE)
-    hair = attributes[:, [column[attribute] for attribute in ("Bald", *(f"{c}_Hair" for c in HAIR[1:]))]]
-    labels = hair_labels(hair)
-    return Raw(pixels, labels, HAIR, subset=False, source=SOURCE).of_labels(labels, HAIR)
-
-
-def hair_labels(attributes: np.ndarray) -> np.ndarray:
-    """Turn 0/1 hair attributes [N, 5] into labels int64 [N]: -1 unless exactly one attribute is set."""
-    return np.where(attributes.sum(axis=1) == 1, attributes.argmax(axis=1), -1).astype(np.int64)
+    wanted = ["Bald", *(f"{colour}_Hair" for colour in HAIR[1:])] if hair else ["Male"]
+    attributes = found.attr.numpy()[:, [found.attr_names.index(name) for name in wanted]].astype(np.int64)
+    files = [folder / "img_align_celeba" / file for file in found.filename]
+    labels = attributes.argmax(axis=1) if hair else attributes[:, 0]
+    raw = Raw(Encoded(files, centre_square if crop else None), labels, HAIR if hair else GENDER, False, SOURCE)
+    return raw.rows(np.flatnonzero(attributes.sum(axis=1) == 1)) if hair else raw
 
 
 def read_tiny_imagenet(root: Path, split: str) -> Raw | None:
@@ -73,19 +68,18 @@ def read_tiny_imagenet(root: Path, split: str) -> Raw | None:
         return None
     wnids = sorted(_lines(folder / "wnids.txt"))
     words = dict(line.split("\t", 1) for line in _lines(folder / "words.txt"))
-    label = {wnid: place for place, wnid in enumerate(wnids)}
     if split == "train":
-        found = [(path, label[w]) for w in wnids for path in sorted((folder / "train" / w).rglob("*.JPEG"))]
+        found = [(path, w) for w in wnids for path in sorted((folder / "train" / w).rglob("*.JPEG"))]
     else:
         annotations = folder / "val" / "val_annotations.txt"
-        rows = [line.split("\t") for line in _lines(annotations)]
-        if any(len(row) < 2 or row[1] not in label for row in rows):
+        rows = [(*line.split("\t"), "")[:2] for line in _lines(annotations)]
+        if not {wnid for _, wnid in rows} <= set(wnids):
             raise ValueError(f"{annotations} is damaged: it names a class that is not in wnids.txt")
-        found = [(folder / "val" / "images" / row[0], label[row[1]]) for row in rows]
+        found = [(folder / "val" / "images" / file, wnid) for file, wnid in rows]
     whole = len(found) == (100_000 if split == "train" else 10_000)
-    labels = np.array([place for _, place in found], dtype=np.int64)
+    labels = np.searchsorted(wnids, [wnid for _, wnid in found]) if found else np.empty(0, dtype=np.int64)
     names = tuple(words.get(wnid, wnid) for wnid in wnids)
-    return Raw(Files([path for path, _ in found]), labels, names, subset=not whole, source=SOURCE)
+    return Raw(Encoded([path for path, _ in found]), labels, names, subset=not whole, source=SOURCE)
 
 
 def read_imagenet(root: Path, split: str) -> Raw | None:
@@ -100,40 +94,21 @@ def read_imagenet(root: Path, split: str) -> Raw | None:
     except Exception as reason:  # whatever torch.load says of a damaged meta.bin
         raise ValueError(f"{folder / 'meta.bin'} or the folders beside it are damaged: {reason}") from reason
     whole = len(found.samples) == (1_281_167 if split == "train" else 50_000)
-    pixels = Files([Path(path) for path, _ in found.samples], imagenet_crop)
+    pixels = Encoded([path for path, _ in found.samples], imagenet_crop)
     names = tuple(synonyms[0] for synonyms in found.classes)
     return Raw(pixels, np.asarray(found.targets), names, subset=not whole, source=SOURCE)
 
 
-def read_layout(root: Path, name: str, split: str, crop: bool = True) -> Raw | None:
-    """Read a split ("train" or "test") of a data set as torchvision leaves it; None if it is not there.
-
-    Raises
-    ------
-    ValueError
-        If a file is damaged, or one of several is missing; it names the file.
-    """
-    for folder in (root, root / name):
-        match name:
-            case "cifar10":
-                raw = read_cifar(folder, split, datasets.CIFAR10)
-            case "cifar100":
-                raw = read_cifar(folder, split, datasets.CIFAR100)
-            case "svhn":
-                raw = read_svhn(folder, split)
-            case "celeba-hair" | "celeba-gender":
-                raw = read_celeba(folder, split, name, crop)
-            case "tiny-imagenet":
-                raw = read_tiny_imagenet(folder, split)
-            case "imagenet":
-                raw = read_imagenet(folder, split)
-            case _:
-                raw = None
-        if raw is not None:
-            return raw
-    return None
-
-
+READERS: dict[str, Callable[..., Raw | None]] = {
+    "svhn": read_svhn,
+    "cifar10": partial(read_cifar, kind=datasets.CIFAR10),
+    "cifar100": partial(read_cifar, kind=datasets.CIFAR100),
+    "celeba-hair": partial(read_celeba, hair=True),
+    "celeba-gender": partial(read_celeba, hair=False),
+    "tiny-imagenet": read_tiny_imagenet,
+    "imagenet": read_imagenet,
+}
+"""``reader(root, split)`` gives a split, None if it is not there; a `ValueError` names the file that is damaged."""
 DOWNLOADS: dict[str, Callable[[Path], object]] = {
     "mnist": lambda folder: datasets.MNIST(folder, download=True),
     "svhn": lambda folder: [datasets.SVHN(folder, split=split, download=True) for split in ("train", "test")],

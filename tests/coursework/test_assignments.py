@@ -192,7 +192,7 @@ def test_the_pages_measurements_are_those_of_the_solutions(name):
     (page,) = FOLDER.glob(f"*_{name}.md")
     block = re.search(r"% measured\n(.*?)\n% end", page.read_text(encoding="utf-8"), re.S)[1]
     head, _, *lines = block.splitlines()
-    rows = student(solution(name)).module.measure(1)
+    rows = student(solution(name)).functions["measure"](1)
     assert [cell.strip("`") for cell in cells(head)] == list(rows[0])
     assert len(lines) == len(rows)
     for line, row in zip(lines, rows, strict=True):

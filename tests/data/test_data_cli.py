@@ -2,7 +2,8 @@ import pytest
 from torchvision.datasets.utils import calculate_md5
 from typer.testing import CliRunner
 
-from fedleak.data import catalogue, check, cli, folder, load, vision
+from fedleak import cli
+from fedleak.data import catalogue, check, folder, load, vision
 from fedleak.errors import DataNotFound
 
 
@@ -35,7 +36,7 @@ def test_check_tells_found_missing_and_corrupt(tmp_path, write_mnist):
 
 
 def run(*arguments):
-    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(cli.app, ["data", *map(str, arguments)])
 
 
 def test_the_command_lists_all_sets(tmp_path, write_mnist):

@@ -1,132 +1,115 @@
 """Checks of the assignment on AGIC."""
 
-import math
-
 import torch
 from torch import Generator, Tensor, nn
 
 from fedleak import metrics
 from fedleak.attacks.images.objective import distance
-from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, same, seed_of, table
+from fedleak.coursework.assignment import (
+    Assignment,
+    Student,
+    Trouble,
+    as_tensor,
+    measured,
+    normal,
+    same,
+    seed_of,
+    within,
+)
 from fedleak.coursework.given import SIDE, small_network, small_parameters
 from fedleak.data import load
 
-ASSIGNMENT = Assignment("agic", "AGIC: images from FedAvg updates")
+ASSIGNMENT = Assignment("agic")
 
 
 @ASSIGNMENT.check(1, "mean_gradient")
 def mean_gradient(student: Student, generator: Generator) -> None:
     """A change of the weights is read as the mean gradient of one step."""
-    delta = torch.randn(3, 2, generator=generator, dtype=torch.float64)
+    delta = normal(generator, 3, 2)
     right = -delta / (0.05 * 4)
-    same(
-        student("mean_gradient", delta, 0.05, 4),
-        right,
-        "mean_gradient",
-        mistakes=[
-            ("the sign: a step goes AGAINST the gradient", -right),
-            ("divide by the number of steps: this is the sum of their gradients", right * 4),
-            ("divide by the number of steps: this is the sum of their gradients", -right * 4),
-            ("divide by the learning rate", right * 0.05),
-            ("divide by the learning rate", right * 0.05 * 0.05),
-        ],
-    )
+    mistakes = {
+        "the sign: a step goes AGAINST the gradient": -right,
+        "divide by the number of steps: this is the sum of their gradients": [right * 4, -right * 4],
+        "divide by the learning rate": [right * 0.05, right * 0.05 * 0.05],
+    }
+    same(student("mean_gradient", delta, 0.05, 4), right, "mean_gradient", mistakes)
 
 
 @ASSIGNMENT.check(2, "layer_weights")
 def layer_weights(student: Student, generator: Generator) -> None:
     """The layer weights follow Eqs. 7 and 8, with the head's at the end."""
-    zeros, beta = 0.8 * torch.rand(5, generator=generator, dtype=torch.float64), 9.0
+    zeros, beta = 0.8 * normal(generator, 5).sigmoid(), 9.0
     line = torch.linspace(1, beta, 5, dtype=torch.float64)
+    places = torch.arange(5, dtype=torch.float64)
 
     def with_head(alphas: Tensor, rises: Tensor) -> Tensor:
         return torch.cat([alphas, rises.mean()[None]])
 
-    shifted = 1 + (beta - 1) / 4 * torch.arange(1, 6, dtype=torch.float64)
-    wide = 1 + (beta - 1) / 5 * torch.arange(5, dtype=torch.float64)
-    same(
-        student("layer_weights", zeros.tolist(), beta),
-        with_head(line / (1 - zeros), line),
-        "layer_weights",
-        hint="l_i = 1 + (beta - 1)(i - 1)/(N - 1); alpha_i = l_i / (1 - p_i); the head gets the mean of the l_i",
-        mistakes=[
-            ("the ReLU modifier 1 / (1 - p_i) is missing", with_head(line, line)),
-            ("1 / (1 - p_i): p_i is the share of ZEROS", with_head(line / zeros, line)),
-            ("1 OVER (1 - p_i): a layer with many zeros counts more", with_head(line * (1 - zeros), line)),
-            ("off by one: the first convolution has weight 1", with_head(shifted / (1 - zeros), shifted)),
-            ("off by one: the last convolution has weight beta", with_head(wide / (1 - zeros), wide)),
-            (
-                "the head gets the mean of the l_i, without the modifier",
-                with_head(line / (1 - zeros), line / (1 - zeros)),
-            ),
-            ("the head's weight is missing", line / (1 - zeros)),
-        ],
-    )
+    shifted, wide = (1 + (beta - 1) / step * places for step, places in ((4, places + 1), (5, places)))
+    scaled = line / (1 - zeros)
+    mistakes = {
+        "the ReLU modifier 1 / (1 - p_i) is missing": with_head(line, line),
+        "1 / (1 - p_i): p_i is the share of ZEROS": with_head(line / zeros, line),
+        "1 OVER (1 - p_i): a layer with many zeros counts more": with_head(line * (1 - zeros), line),
+        "off by one: the first convolution has weight 1": with_head(shifted / (1 - zeros), shifted),
+        "off by one: the last convolution has weight beta": with_head(wide / (1 - zeros), wide),
+        "the head gets the mean of the l_i, without the modifier": with_head(scaled, scaled),
+        "the head's weight is missing": scaled,
+    }
+    hint = "l_i = 1 + (beta - 1)(i - 1)/(N - 1); alpha_i = l_i / (1 - p_i); the head gets the mean of the l_i"
+    got = student("layer_weights", zeros.tolist(), beta)
+    same(got, with_head(scaled, line), "layer_weights", mistakes, hint=hint)
 
 
 @ASSIGNMENT.check(2, "matching_loss")
 def matching_loss(student: Student, generator: Generator) -> None:
     """The loss is one minus the cosine over all layers, with weighted inner products (Eq. 6)."""
     shapes = ((3, 2), (4,), (2, 2, 2))
-    found = [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
-    target = [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
-    alpha = torch.tensor([0.5, 3.0, 1.5], dtype=torch.float64)
+    found, target = ([normal(generator, *shape) for shape in shapes] for _ in range(2))
+    alpha, one = torch.tensor([0.5, 3.0, 1.5], dtype=torch.float64), torch.ones(3, dtype=torch.float64)
     right = distance("cosine", [f[None] for f in found], [t[None] for t in target], alpha[None])[0][0]
     dots, sizes, norms = (
-        torch.stack([(a * b).sum() for a, b in pairs])
-        for pairs in (zip(found, target, strict=True), zip(found, found, strict=True), zip(target, target, strict=True))
+        torch.stack([(a * b).sum() for a, b in zip(*pair, strict=True)])
+        for pair in ((found, target), (found, found), (target, target))
     )
 
     def loss(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         return 1 - (a * dots).sum() / ((b * sizes).sum() * (c * norms).sum()).sqrt()
 
-    def weighted(parts: Tensor) -> Tensor:
-        return (alpha * parts).sum()
-
-    one = torch.ones(3, dtype=torch.float64)
-    layers = dots / (sizes * norms).sqrt()
-    same(
-        student("matching_loss", found, target, alpha.tolist()),
-        right,
-        "matching_loss",
-        hint="every inner product, also those of the two norms, is a sum over layers with the weights alpha",
-        mistakes=[
-            ("one MINUS the cosine", 1 - right),
-            ("the layers' weights are not used", loss(one, one, one)),
-            ("the weights belong into the two norms, too", loss(alpha, one, one)),
-            ("the weights enter once: alpha, not alpha squared", loss(alpha**2, alpha**2, alpha**2)),
-            ("ONE cosine over all layers, not a sum of cosines", (alpha * (1 - layers)).sum()),
-            ("ONE cosine over all layers, not a mean of cosines", (alpha * (1 - layers)).sum() / alpha.sum()),
-            ("ONE cosine over all layers, not a mean of cosines", (alpha * (1 - layers)).mean()),
-            ("take the roots of the squared norms", 1 - (1 - right) / (weighted(sizes) * weighted(norms)).sqrt()),
-        ],
-    )  # fmt: skip
+    layers = alpha * (1 - dots / (sizes * norms).sqrt())
+    roots = ((alpha * sizes).sum() * (alpha * norms).sum()).sqrt()
+    mistakes = {
+        "one MINUS the cosine": 1 - right,
+        "the layers' weights are not used": loss(one, one, one),
+        "the weights belong into the two norms, too": loss(alpha, one, one),
+        "the weights enter once: alpha, not alpha squared": loss(alpha**2, alpha**2, alpha**2),
+        "ONE cosine over all layers, not a sum of cosines": layers.sum(),
+        "ONE cosine over all layers, not a mean of cosines": [layers.sum() / alpha.sum(), layers.mean()],
+        "take the roots of the squared norms": 1 - (1 - right) / roots,
+    }
+    hint = "every inner product, also those of the two norms, is a sum over layers with the weights alpha"
+    same(student("matching_loss", found, target, alpha.tolist()), right, "matching_loss", mistakes, hint=hint)
 
 
 @ASSIGNMENT.check(1, "total_variation")
 def total_variation(student: Student, generator: Generator) -> None:
     """Total variation is the mean absolute step in x plus that in y."""
-    x = torch.rand(2, 1, 4, 6, generator=generator, dtype=torch.float64)
+    x = normal(generator, 2, 1, 4, 6)
     dx, dy = x[..., 1:] - x[..., :-1], x[..., 1:, :] - x[..., :-1, :]
-    same(
-        student("total_variation", x),
-        dx.abs().mean() + dy.abs().mean(),
-        "total_variation",
-        mistakes=[
-            ("the absolute value: steps up and down must not cancel", dx.mean() + dy.mean()),
-            ("absolute values, not squares", dx.square().mean() + dy.square().mean()),
-            ("means, not sums", dx.abs().sum() + dy.abs().sum()),
-            ("both directions", dx.abs().mean()),
-            ("both directions", dy.abs().mean()),
-        ],
-    )
+    across, down = dx.abs().mean(), dy.abs().mean()
+    mistakes = {
+        "the absolute value: steps up and down must not cancel": dx.mean() + dy.mean(),
+        "absolute values, not squares": dx.square().mean() + dy.square().mean(),
+        "means, not sums": dx.abs().sum() + dy.abs().sum(),
+        "both directions": [across, down],
+    }
+    same(student("total_variation", x), across + down, "total_variation", mistakes)
 
 
 @ASSIGNMENT.check(2, "reconstruct")
 def reconstruct(student: Student, generator: Generator) -> None:
     """A digit is reconstructed from its gradient, to 20 dB or better."""
-    seed = seed_of(generator)
-    parameters = [p.requires_grad_() for p in small_parameters(seed)]
+    parameters = [p.requires_grad_() for p in small_parameters(seed_of(generator))]
     images = load("mnist5k", size=SIDE)
     place = int(torch.randint(len(images), (), generator=generator))
     image, label = images.x[place : place + 1].double(), images.y[place : place + 1]
@@ -135,36 +118,21 @@ def reconstruct(student: Student, generator: Generator) -> None:
     got = as_tensor(student("reconstruct", parameters, target, int(label)), "reconstruct")
     if got.shape != image.shape:
         raise Trouble(f"reconstruct: expected shape {list(image.shape)}, got {list(got.shape)}")
-    if not torch.isfinite(got).all():
-        raise Trouble("reconstruct: NaN or infinite pixels", "a smaller learning rate; clamp to [0, 1]")
-    if got.min() < -1e-6 or got.max() > 1 + 1e-6:
-        raise Trouble("reconstruct: pixels lie in [0, 1]", "clamp after every step")
-    found = float(metrics.psnr(got, image))
-    if found < 20:
-        raise Trouble(
-            f"reconstruct: expected 20 dB or more, got {found:.1f} dB",
-            "create_graph=True when you take the dummy's gradient; then minimise matching_loss with Adam, 300 steps",
-        )
+    for pixel in (got.min(), got.max()):
+        within(pixel.item(), -1e-6, 1 + 1e-6, "reconstruct's pixels", "a smaller learning rate; clamp after every step")
+    hint = "create_graph=True when you take the dummy's gradient; then minimise matching_loss with Adam, 300 steps"
+    within(float(metrics.psnr(got, image)), 20, 100, "reconstruct's PSNR in dB", hint)
 
 
 @ASSIGNMENT.check(2, "measure")
 def measure(student: Student, generator: Generator) -> None:
     """The one-batch error grows in proportion to the learning rate, and with the steps."""
-    rows = table(student("measure", seed_of(generator)), ["steps", "lr", "error"])
-    found = {(row["steps"], row["lr"]): row["error"] for row in rows}
-    wanted = {(steps, lr) for steps in (2, 5) for lr in (1e-4, 1e-3, 1e-2)}
-    if set(found) != wanted:
-        raise Trouble("measure: expected 2 and 5 steps, each with the learning rates 0.0001, 0.001 and 0.01")
+    rows = measured(student, generator, {"steps": (2, 5), "lr": (1e-4, 1e-3, 1e-2)}, ["error"])
+    found = {key: row["error"] for key, row in rows.items()}
     if min(found.values()) <= 0:
         raise Trouble("measure: the error of several steps is positive", "relative to the gradient of the large batch")
+    hint = "float64; the gradient of the SAME samples as one batch, at the weights before the round"
     for steps in (2, 5):
-        slope = math.log10(found[steps, 1e-3] / found[steps, 1e-4])
-        if not 0.9 < slope < 1.1:
-            raise Trouble(
-                f"measure: {steps} steps: expected ten times the error at ten times the learning rate, "
-                f"got {10**slope:.3g} times",
-                "float64; the gradient of the SAME samples as one batch, at the weights before the round",
-            )
-    ratio = found[5, 1e-4] / found[2, 1e-4]
-    if not 1.5 < ratio < 10:
-        raise Trouble(f"measure: expected an error about (5 - 1)/(2 - 1) = 4 times as large, got {ratio:.3g} times")
+        ratio = found[steps, 1e-3] / found[steps, 1e-4]
+        within(ratio, 10**0.9, 10**1.1, f"{steps} steps: the error at ten times the learning rate, relative", hint)
+    within(found[5, 1e-4] / found[2, 1e-4], 1.5, 10, "the error of 5 steps relative to that of 2, about 4")

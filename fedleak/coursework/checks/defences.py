@@ -5,9 +5,19 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, near, same, seed_of, table
+from fedleak.coursework.assignment import (
+    Assignment,
+    Student,
+    Trouble,
+    as_tensor,
+    measured,
+    normal,
+    same,
+    seed_of,
+    within,
+)
 
-ASSIGNMENT = Assignment("defences", "Defences: clipping, noise and sparsification")
+ASSIGNMENT = Assignment("defences")
 
 
 def _tensors(got: object, like: dict[str, Tensor], what: str) -> dict[str, Tensor]:
@@ -16,37 +26,32 @@ def _tensors(got: object, like: dict[str, Tensor], what: str) -> dict[str, Tenso
     return {name: as_tensor(value, f"{what}[{name!r}]") for name, value in got.items()}
 
 
+def _keep(tensor: Tensor, by: Tensor, count: int) -> Tensor:
+    """Keep the entries of a tensor where `by` is largest."""
+    kept = by.flatten().topk(count).indices
+    return torch.zeros_like(tensor).flatten().scatter(0, kept, tensor.flatten()[kept]).view_as(tensor)
+
+
 @ASSIGNMENT.check(2, "clip")
 def clip(student: Student, generator: Generator) -> None:
     """A large update is scaled to the bound as a whole; a small one is left as it is."""
-    update = {
-        "weight": torch.randn(4, 3, generator=generator, dtype=torch.float64),
-        "bias": 5 * torch.randn(4, generator=generator, dtype=torch.float64),
-    }
+    update = {"weight": normal(generator, 4, 3), "bias": 5 * normal(generator, 4)}
     norm = torch.cat([t.flatten() for t in update.values()]).norm()
     bound = 0.3 * norm.item()
     got = _tensors(student("clip", update, bound), update, "clip")
     for name, tensor in update.items():
-        same(
-            got[name],
-            tensor * 0.3,
-            f"clip, {name}",
-            hint="divide by max(1, ||update|| / bound)",
-            mistakes=[
-                ("ONE norm over all tensors: otherwise T tensors together have norm bound * sqrt(T)",
-                 tensor / max(1.0, tensor.norm().item() / bound)),
-                ("scale the whole tensor, do not clamp its entries", tensor.clamp(-bound, bound)),
-                ("the norm is the ROOT of the sum of squares", tensor * bound / norm**2),
-                ("this is larger than before: divide by the norm", tensor / 0.3),
-                ("this update is too large and was not clipped", tensor),
-            ],
-        )  # fmt: skip
-    same(
-        _tensors(student("clip", update, 2 * norm.item()), update, "clip")["weight"],
-        update["weight"],
-        "clip of an update within the bound",
-        hint="a factor of at most 1: a small update is not blown up",
-    )
+        alone = tensor / max(1.0, tensor.norm().item() / bound)
+        mistakes = {
+            "ONE norm over all tensors: otherwise T tensors together have norm bound * sqrt(T)": alone,
+            "scale the whole tensor, do not clamp its entries": tensor.clamp(-bound, bound),
+            "the norm is the ROOT of the sum of squares": tensor * bound / norm**2,
+            "this is larger than before: divide by the norm": tensor / 0.3,
+            "this update is too large and was not clipped": tensor,
+        }
+        same(got[name], tensor * 0.3, f"clip, {name}", mistakes, hint="divide by max(1, ||update|| / bound)")
+    small = _tensors(student("clip", update, 2 * norm.item()), update, "clip")["weight"]
+    hint = "a factor of at most 1: a small update is not blown up"
+    same(small, update["weight"], "clip of an update within the bound", hint=hint)
 
 
 @ASSIGNMENT.check(2, "add_noise")
@@ -54,22 +59,24 @@ def add_noise(student: Student, generator: Generator) -> None:
     """Independent Gaussian noise of deviation multiplier times bound, from the seed."""
     update = {"weight": torch.ones(300, 100, dtype=torch.float64), "bias": torch.zeros(5000, dtype=torch.float64)}
     seed, bound, multiplier = seed_of(generator), 3.0, 1.7
-    first = _tensors(student("add_noise", update, bound, multiplier, seed), update, "add_noise")
-    again = _tensors(student("add_noise", update, bound, multiplier, seed), update, "add_noise")
-    other = _tensors(student("add_noise", update, bound, multiplier, seed + 1), update, "add_noise")
+    first, again, other = (
+        _tensors(student("add_noise", update, bound, multiplier, s), update, "add_noise")
+        for s in (seed, seed, seed + 1)
+    )
     noise = first["weight"] - update["weight"]
     deviation, right = noise.std().item(), bound * multiplier
     clue = "standard deviation: noise multiplier times bound"
-    if abs(deviation - math.sqrt(right)) < 0.05 * right:
-        clue = "`randn` is multiplied by the standard deviation, not by its root"
-    elif abs(deviation - right**2) < 0.05 * right**2:
-        clue = "`randn` is multiplied by the standard deviation, not by the variance"
-    elif abs(deviation - multiplier) < 0.05 * multiplier:
-        clue = "the multiplier is relative to the bound: multiply by it"
+    for wrong, hint in (
+        (math.sqrt(right), "`randn` is multiplied by the standard deviation, not by its root"),
+        (right**2, "`randn` is multiplied by the standard deviation, not by the variance"),
+        (multiplier, "the multiplier is relative to the bound: multiply by it"),
+    ):
+        if abs(deviation - wrong) < 0.05 * wrong:
+            clue = hint
     if min(noise.std(0).min().item(), noise.std(1).min().item()) < 0.5 * deviation:
         raise Trouble("add_noise: entries share their noise", "draw a tensor of the parameter's shape")
-    near(deviation, right, 0.05 * right, "deviation of the noise", clue)
-    near(noise.mean().item(), 0, 0.15, "mean of the noise", "the noise is added to the update")
+    within(deviation, 0.95 * right, 1.05 * right, "deviation of the noise", clue)
+    within(noise.mean().item(), -0.15, 0.15, "mean of the noise", "the noise is added to the update")
     if torch.equal(first["weight"].flatten()[:5000] - 1, first["bias"]):
         raise Trouble("add_noise: two tensors got the same noise", "one generator for all tensors, seeded once")
     if not torch.equal(first["weight"], again["weight"]):
@@ -81,46 +88,26 @@ def add_noise(student: Student, generator: Generator) -> None:
 @ASSIGNMENT.check(2, "sparsify")
 def sparsify(student: Student, generator: Generator) -> None:
     """The largest entries are sent, and the rest is kept for the next round."""
-    gradient = torch.randn(4, 5, generator=generator, dtype=torch.float64)
-    rest = torch.randn(4, 5, generator=generator, dtype=torch.float64)
+    gradient, rest = normal(generator, 4, 5), normal(generator, 4, 5)
     whole = gradient + rest
-
-    def largest(tensor: Tensor, count: int) -> Tensor:
-        kept = tensor.flatten().abs().topk(count).indices
-        return torch.zeros(20, dtype=torch.float64).scatter(0, kept, tensor.flatten()[kept]).view(4, 5)
-
     got = student("sparsify", gradient, rest, 0.75)
     if not isinstance(got, list | tuple) or len(got) != 2:
         raise Trouble("sparsify: expected a pair (what is sent, what is kept)")
-    right = largest(whole, 5)
-    same(
-        got[0],
-        right,
-        "sparsify, what is sent",
-        hint="add the memory, then send the entries of largest magnitude",
-        mistakes=[
-            ("add what was kept from earlier rounds BEFORE choosing", largest(gradient, 5)),
-            ("`discard` is the share that is NOT sent", largest(whole, 15)),
-            ("send the LARGEST entries", whole - largest(whole, 15)),
-            ("by magnitude: a large negative entry matters as much", _by_value(whole, 5)),
-        ],
-    )
-    same(
-        got[1],
-        whole - right,
-        "sparsify, what is kept",
-        hint="what was not sent, memory included",
-        mistakes=[
-            ("what was not sent of the SUM: the memory is lost here", gradient - right),
-            ("keep what was NOT sent", right),
-            ("the memory has to be renewed in every round", rest),
-        ],
-    )
-
-
-def _by_value(tensor: Tensor, count: int) -> Tensor:
-    kept = tensor.flatten().topk(count).indices
-    return torch.zeros_like(tensor.flatten()).scatter(0, kept, tensor.flatten()[kept]).view_as(tensor)
+    right = _keep(whole, whole.abs(), 5)
+    mistakes = {
+        "add what was kept from earlier rounds BEFORE choosing": _keep(gradient, gradient.abs(), 5),
+        "`discard` is the share that is NOT sent": _keep(whole, whole.abs(), 15),
+        "send the LARGEST entries": _keep(whole, -whole.abs(), 5),
+        "by magnitude: a large negative entry matters as much": _keep(whole, whole, 5),
+    }
+    hint = "add the memory, then send the entries of largest magnitude"
+    same(got[0], right, "sparsify, what is sent", mistakes, hint=hint)
+    mistakes = {
+        "what was not sent of the SUM: the memory is lost here": gradient - right,
+        "keep what was NOT sent": right,
+        "the memory has to be renewed in every round": rest,
+    }
+    same(got[1], whole - right, "sparsify, what is kept", mistakes, hint="what was not sent, memory included")
 
 
 @ASSIGNMENT.check(2, "exact_share")
@@ -128,37 +115,27 @@ def exact_share(student: Student, generator: Generator) -> None:
     """The share of exact counts under noise of deviation sigma is that of the normal distribution."""
     batch = 32
     for spread in (0.7, 0.2, 2.0):  # B sigma
-        sigma = spread / batch
-        x = 1 / (2 * spread)
-        same(
-            student("exact_share", sigma, batch),
-            math.erf(x / math.sqrt(2)),
-            f"exact_share for sigma = {sigma:.4g}, B = {batch}",
-            hint="a count is off by B times the noise, and right if that is less than a half",
-            mistakes=[
-                ("erf takes its argument over the root of 2", math.erf(x)),
-                ("wrong on BOTH sides: this is P(noise < 1/2)", 0.5 * (1 + math.erf(x / math.sqrt(2)))),
-                ("half the width: a count may be off by 1/2, not by 1", math.erf(2 * x / math.sqrt(2))),
-                ("the count's error is B sigma, not sigma", math.erf(1 / (2 * sigma) / math.sqrt(2))),
-                ("the count's error is B sigma, not sigma / B", math.erf(batch / (2 * sigma) / math.sqrt(2))),
-                ("this is the share of WRONG counts", math.erfc(x / math.sqrt(2))),
-            ],
-        )
+        sigma, x = spread / batch, 1 / (2 * spread * math.sqrt(2))
+        mistakes = {
+            "erf takes its argument over the root of 2": math.erf(x * math.sqrt(2)),
+            "wrong on BOTH sides: this is P(noise < 1/2)": 0.5 * (1 + math.erf(x * math.sqrt(2))),
+            "half the width: a count may be off by 1/2, not by 1": math.erf(2 * x),
+            "the count's error is B sigma, not sigma": math.erf(batch * x),
+            "the count's error is B sigma, not sigma / B": math.erf(batch**2 * x),
+            "this is the share of WRONG counts": math.erfc(x),
+        }
+        hint = "a count is off by B times the noise, and right if that is less than a half"
+        what = f"exact_share for sigma = {sigma:.4g}, B = {batch}"
+        same(student("exact_share", sigma, batch), math.erf(x), what, mistakes, hint=hint)
 
 
 @ASSIGNMENT.check(2, "measure")
 def measure(student: Student, generator: Generator) -> None:
     """Predicted and measured shares of exact counts agree at every noise."""
-    rows = table(student("measure", seed_of(generator)), ["sigma", "predicted", "measured"])
-    if sorted(row["sigma"] for row in rows) != [0.003, 0.01, 0.03, 0.1]:
-        raise Trouble("measure: expected one row for each sigma of 0.003, 0.01, 0.03 and 0.1")
-    for row in rows:
-        right = math.erf(1 / (2 * math.sqrt(2) * 32 * row["sigma"]))
-        near(row["predicted"], right, 1e-3, f"the prediction at sigma = {row['sigma']}", "exact_share(sigma, 32)")
-        near(
-            row["measured"],
-            right,
-            0.05,
-            f"the measurement at sigma = {row['sigma']}",
-            "add the noise to the gradient, multiply by B, round; 2,000 counts or more",
-        )
+    rows = measured(student, generator, {"sigma": (0.003, 0.01, 0.03, 0.1)}, ["predicted", "measured"])
+    hint = "add the noise to the gradient, multiply by B, round; 2,000 counts or more"
+    for sigma, row in rows.items():
+        right = math.erf(1 / (2 * math.sqrt(2) * 32 * sigma))
+        what = f"at sigma = {sigma}"
+        within(row["predicted"], right - 1e-3, right + 1e-3, f"the prediction {what}", "exact_share(sigma, 32)")
+        within(row["measured"], right - 0.05, right + 0.05, f"the measurement {what}", hint)
