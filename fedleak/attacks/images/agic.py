@@ -83,16 +83,15 @@ def layer_weights(
         linear = dict(zip(names, layer_function(shape, len(names), beta), strict=True))
         weights: dict[str, float] = {}
         current = linear[names[0]]
-        for name, module in model.named_modules():
-            if name in linear:
-                zeros = float((update.gradient(f"{name}.weight") == 0).double().mean()) if relu else 0.0
-                current = linear[name] / (1 - zeros) if zeros < 1 else linear[name]
-            for own, _ in module.named_parameters(recurse=False):
-                full = f"{name}.{own}" if name else own
-                if isinstance(module, nn.Linear):
-                    weights[full] = sum(linear.values()) / len(linear)
-                else:
-                    weights[full] = current if name in linear or norms == "convolution" else 1.0
+        for parameter, _ in model.named_parameters():
+            layer, _, own = parameter.rpartition(".")
+            if layer in linear and own == "weight":
+                zeros = float((update.gradient(parameter) == 0).double().mean()) if relu else 0.0
+                current = linear[layer] / (1 - zeros) if zeros < 1 else linear[layer]
+            if isinstance(model.get_submodule(layer), nn.Linear):
+                weights[parameter] = sum(linear.values()) / len(linear)
+            else:
+                weights[parameter] = current if layer in linear or norms == "convolution" else 1.0
         return weights
 
     return weigh

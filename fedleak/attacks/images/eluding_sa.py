@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.images import dlg
-from fedleak.attacks.labels.fishing import fished_layer
+from fedleak.attacks.labels.fishing import fished_layer, with_constant
 from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 from fedleak.models import head
@@ -21,7 +21,7 @@ DEEP = -200.0
 
 
 def muted_model(model: nn.Module, layer: str | None = None) -> nn.Module:
-    """Return a copy of the model whose `layer` puts out one very negative constant.
+    """Return a copy of the model whose `layer` puts out one very negative constant; it shares all other parameters.
 
     By default it is the first batch norm (128 parameters in VGG and ResNet), or the first fully connected layer where
     there is none. That silences everything behind it if biases behind it are 0, as they are in untrained VGGs and
@@ -33,14 +33,9 @@ def muted_model(model: nn.Module, layer: str | None = None) -> nn.Module:
         If the layer is not there, or has no weight and bias.
     """
     name = fished_layer(model) if layer is None else layer
-    muted = copy.deepcopy(model)
-    found = dict(muted.named_modules()).get(name)
-    if getattr(found, "bias", None) is None or getattr(found, "weight", None) is None:
+    if not {f"{name}.weight", f"{name}.bias"} <= dict(model.named_parameters()).keys():
         raise ValueError(f"there is no layer {name!r} with weight and bias to mute")
-    with torch.no_grad():
-        found.weight.zero_()  # type: ignore[union-attr]
-        found.bias.fill_(DEEP)  # type: ignore[union-attr]
-    return muted
+    return with_constant(model, name, torch.tensor(DEEP))
 
 
 def target_update(aggregate: Update, model: nn.Module, samples: int) -> Update:

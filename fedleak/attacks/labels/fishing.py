@@ -74,16 +74,19 @@ def fishing_model(model: nn.Module, recipe: Recipe, client: int, clients: int, s
         For what `constants` and `fished_layer` refuse.
     """
     name = fished_layer(model)
-    layer = model.get_submodule(name)
-    own = {id(p) for p in layer.parameters()}
+    size = len(model.get_parameter(f"{name}.bias"))
+    return with_constant(model, name, constants(recipe, client, clients, size, seed))
+
+
+@torch.no_grad()
+def with_constant(model: nn.Module, name: str, constant: Tensor) -> nn.Module:
+    """Return a copy of the model in which one layer puts out a constant; it shares all other parameters."""
+    own = {id(p) for p in model.get_submodule(name).parameters()}
     shared = {id(t): t for t in (*model.parameters(), *model.buffers()) if id(t) not in own}
-    fished = copy.deepcopy(model, shared)
-    layer = fished.get_submodule(name)
-    bias = constants(recipe, client, clients, len(layer.bias), seed)  # type: ignore[arg-type]
-    with torch.no_grad():
-        layer.weight.zero_()  # type: ignore[operator]
-        layer.bias.copy_(bias)  # type: ignore[operator]
-    return fished
+    changed = copy.deepcopy(model, shared)
+    changed.get_parameter(f"{name}.weight").zero_()
+    changed.get_parameter(f"{name}.bias").copy_(constant)
+    return changed
 
 
 def preset(
