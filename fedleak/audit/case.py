@@ -199,26 +199,16 @@ def image_attack(setup: Setup) -> Attack:
     return get("InvG" if setup.steps == 1 else "AGIC")
 
 
-def describe(defence: Any) -> str:
-    """Write a defence as it was made: ``PureNoise(sigma=0.01)``; a function, or what has no such form, by its name."""
-    return repr(defence) if is_dataclass(defence) else getattr(defence, "__name__", type(defence).__name__)
-
-
-def accuracy(case: Case) -> tuple[float, float]:
-    """Return the model's accuracy on the clients' data in evaluation mode, and the lower end of its interval."""
-    model = copy.deepcopy(case.attacked).eval()
-    some = torch.randperm(len(case.clients), generator=torch.Generator().manual_seed(case.setup.seed))[:MOST]
-    x = models.as_inputs(case.clients.x[some], model)
-    right = (models.head_pass(model, x, chunk=200).probabilities.argmax(1) == case.clients.y[some]).double().numpy()
-    return float(right.mean()), interval(right)[0]
-
-
 def facts(case: Case, seen: Update) -> dict[str, Any]:
     """Return what a report says of a set-up, of which the server sees updates like `seen`: its fields and more."""
-    setup, model, synthetic = case.setup, case.model, case.setup.data is None
-    chance = (case.clients.class_counts.max() / len(case.clients)).item()
-    right, low = (None, None) if synthetic else accuracy(case)
-    data = "synthetic data of the right shape" if synthetic else f"{case.clients.name}: {len(case.clients)} samples"
+    setup, model, clients, synthetic = case.setup, case.model, case.clients, case.setup.data is None
+    chance, accuracy, trained = (clients.class_counts.max() / len(clients)).item(), None, None
+    if not synthetic:
+        evaluated = copy.deepcopy(case.attacked).eval()
+        some = torch.randperm(len(clients), generator=torch.Generator().manual_seed(setup.seed))[:MOST]
+        passed = models.head_pass(evaluated, models.as_inputs(clients.x[some], model), chunk=200)
+        right = (passed.probabilities.argmax(1) == clients.y[some]).double().numpy()
+        accuracy, trained = right.mean().item(), interval(right)[0] > chance
     return {
         field.name: getattr(setup, field.name) for field in fields(setup) if field.name not in ("model", "data")
     } | {
@@ -229,16 +219,16 @@ def facts(case: Case, seen: Update) -> dict[str, Any]:
         "classes": case.n_classes,
         "head": models.head(model).name or "the model itself",
         "samples": setup.steps * setup.batch_size,
-        "defences": [describe(defence) for defence in setup.defences],
+        "defences": [repr(d) if is_dataclass(d) else getattr(d, "__name__", type(d).__name__) for d in setup.defences],
         "withheld": [name for name, _ in model.named_parameters() if name not in seen.tensors],
         "adversary": setup.attacker.name,
         "server": setup.attacker.server,
         "synthetic": synthetic,
         "inversions_lack": image_attack(setup).lacking(view(setup.attacker, seen, model)),
-        "data": data,
+        "data": "synthetic data of the right shape" if synthetic else f"{clients.name}: {len(clients)} samples",
         "auxiliary": len(case.aux),
-        "accuracy": right,
+        "accuracy": accuracy,
         "chance": chance,
-        "trained": None if low is None else low > chance,
+        "trained": trained,
         "versions": f"fedleak {version('fedleak')}, torch {torch.__version__}, {torch.get_num_threads()} threads",
     }
