@@ -17,13 +17,13 @@ INVG = Descent("InvG", "cosine", total_variation=1e-4, signed=True, decay=(0.375
 """The weight of the total variation is AGIC's for an untrained ResNet20-4 (Sec. V-A)."""
 ITERATIONS = 10_000
 """As in AGIC's experiments."""
+# Registers an inversion of all layers' gradients.
 inversion = partial(
     attack,
     goal="images",
     needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL},
     cost="minutes",
 )
-"""Registers an inversion of all layers' gradients, as `fedleak.attacks.registry.attack` does."""
 
 
 def inferred(update: Update, model: nn.Module, rule: str = "GI") -> Tensor:
