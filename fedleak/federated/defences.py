@@ -172,14 +172,13 @@ class Sparsification:
         """Return the sparse updates of this round and remember the rest."""
         sent = {}
         for name, tensor in updates.items():
-            if name not in self.residual:
-                self.residual[name] = tensor.new_zeros(self.clients, *tensor.shape[1:])
-            whole = tensor + self.residual[name][clients]
+            rest = self.residual.setdefault(name, tensor.new_zeros(self.clients, *tensor.shape[1:]))
+            whole = tensor + rest[clients]
             flat = whole.flatten(1)
             discarded = min(round(self.discard * flat.shape[1]), flat.shape[1] - 1)
             smallest = flat.abs().topk(discarded, dim=1, largest=False).indices
             sent[name] = flat.scatter(1, smallest, 0).view_as(whole)
-            self.residual[name][clients] = whole - sent[name]
+            rest[clients] = whole - sent[name]
         return sent
 
 

@@ -29,12 +29,6 @@ def last_layers(model: nn.Module, layers: int = 1) -> tuple[str, ...]:
     return tuple(name for name, _ in model.named_parameters() if name.rpartition(".")[0] in modules)
 
 
-def _there(names: Collection[str], updates: Mapping[str, Tensor]) -> None:
-    for name in names:
-        if name not in updates:
-            raise WithheldParameter(name, sorted(updates))
-
-
 @dataclass
 class Withhold:
     """Do not send some parameters: what the server has in the clear when they are encrypted, or stay with the client.
@@ -47,7 +41,9 @@ class Withhold:
 
     def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
         """Return the updates without these parameters."""
-        _there(self.names, updates)
+        for name in self.names:
+            if name not in updates:
+                raise WithheldParameter(name, sorted(updates))
         return {name: t for name, t in updates.items() if name not in self.names}
 
 
@@ -58,15 +54,13 @@ def _last_layer(strength: float, model: nn.Module, clients: int, seed: int) -> D
 
 
 @dataclass
-class FedVF:
+class FedVF(Withhold):
     """Classifier layers that clients update locally and share rarely (Mei et al., IPCCC 2021).
 
     The classifier's updates add up at the client, and the sum is sent in every `every`-th round; all other layers are
     sent in every round. The server's classifier is then not the one that the client's gradients were computed with.
     """
 
-    names: Collection[str]
-    """Parameters of the classifier layers."""
     every: int
     """The round in which the classifier is sent, and every multiple of it; at least 1."""
     clients: int = field(default=1, repr=False)
@@ -81,9 +75,8 @@ class FedVF:
 
     def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
         """Return this round's updates, with the classifier's sums if it is their round."""
-        _there(self.names, updates)
+        sent = super().__call__(updates, clients)
         self.round += 1
-        sent = {name: t for name, t in updates.items() if name not in self.names}
         for name in self.names:
             tensor = updates[name]
             total = self.local.setdefault(name, tensor.new_zeros(self.clients, *tensor.shape[1:]))

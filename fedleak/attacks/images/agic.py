@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.images.engine import invert
-from fedleak.attacks.images.invg import INVG, ITERATIONS, labelled
+from fedleak.attacks.images.invg import INVG, ITERATIONS, inversion, labelled
 from fedleak.attacks.images.objective import LayerWeights, View
 from fedleak.attacks.images.problem import Descent, Inversion
-from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update, fedavg
 from fedleak.models import input_shape
 
@@ -165,14 +164,11 @@ def invert_many(
     return invert(views, descent, **options)
 
 
-@attack(
+@inversion(
     "AGIC",
-    goal="images",
     paper="xu2022agic",
     equation="Eqs. 4-8",
-    needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL},
     summary="A FedAvg update is inverted as the gradient of one batch, later convolutions counting more.",
-    cost="minutes",
 )
 def reconstruct(
     updates: Update | Sequence[Update],

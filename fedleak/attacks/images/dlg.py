@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from fedleak.attacks.images.engine import invert
-from fedleak.attacks.images.invg import invert_many, labelled
+from fedleak.attacks.images.invg import inversion, invert_many, labelled
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Descent, Inversion
-from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 
 ITERATIONS = 100
@@ -18,12 +17,7 @@ ITERATIONS = 100
 DLG = Descent("DLG", "l2", box=False, optimiser="lbfgs", lr=1.0, labels=True)
 DLG_ADAM = Descent("DLG-Adam", "l2", box=False, lr=0.1)
 """AGIC's baseline (Sec. V-A): Adam in place of L-BFGS, which fails on deep networks; the labels are given."""
-_DLG = partial(
-    attack,
-    paper="zhu2019dlg",
-    needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL},
-    cost="minutes",
-)
+_DLG = partial(inversion, paper="zhu2019dlg")
 
 
 class Match(NamedTuple):
@@ -62,7 +56,6 @@ def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **o
 
 @_DLG(
     "DLG",
-    goal="images",
     equation="Alg. 1",
     summary="Dummy images and labels are optimised until their gradient equals the shared one.",
 )
@@ -73,6 +66,7 @@ def reconstruct(updates: Update, model: nn.Module, **options: Any) -> Tensor:
 
 @_DLG(
     "DLG (labels)",
+    goal="labels",
     equation="Alg. 1",
     summary="The labels that DLG's optimisation ends with.",
 )
@@ -91,7 +85,6 @@ def adam(
 
 @_DLG(
     "DLG-Adam",
-    goal="images",
     equation="Alg. 1; Adam as in AGIC, Sec. V-A",
     summary="DLG with inferred labels and Adam, which gets further on deep networks.",
 )

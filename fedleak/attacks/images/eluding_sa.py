@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.images import dlg
+from fedleak.attacks.images.invg import inversion
 from fedleak.attacks.labels.fishing import fished_layer, with_constant
-from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 from fedleak.models import head
 
@@ -46,14 +46,11 @@ def target_update(aggregate: Update, model: nn.Module, samples: int) -> Update:
     return Update(dict(aggregate.tensors), "gradient", samples)
 
 
-@attack(
+@inversion(
     "EludingSA",
-    goal="images",
     paper="pasquini2022eluding",
     equation="Sec. 4",
-    needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL},
     summary="All clients but one get a model whose ReLUs are dead, so that the sum is that one's update.",
-    cost="minutes",
     sees="aggregate",
     server="malicious",
     apart="it ends in an image inversion, which is not tried under secure aggregation",

@@ -1,6 +1,7 @@
 """InvG, Inverting Gradients (Geiping et al., NeurIPS 2020): cosine of the gradients, total variation, signed Adam."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,13 @@ INVG = Descent("InvG", "cosine", total_variation=1e-4, signed=True, decay=(0.375
 """The weight of the total variation is AGIC's for an untrained ResNet20-4 (Sec. V-A)."""
 ITERATIONS = 10_000
 """As in AGIC's experiments."""
+# Registers an inversion of all layers' gradients.
+inversion = partial(
+    attack,
+    goal="images",
+    needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL},
+    cost="minutes",
+)
 
 
 def inferred(update: Update, model: nn.Module, rule: str = "GI") -> Tensor:
@@ -72,14 +80,11 @@ def invert_many(
     return invert([view], descent, **options)
 
 
-@attack(
+@inversion(
     "InvG",
-    goal="images",
     paper="geiping2020invg",
     equation="Eq. 4",
-    needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL},
     summary="Dummy images are optimised until the cosine of their gradient with the shared one is 1.",
-    cost="minutes",
 )
 def reconstruct(
     updates: Update | Sequence[Update],
