@@ -147,6 +147,16 @@ def one_gradient():
 
 
 @of("agic")
+def the_start():
+    psnr = rows("agic", "early").pivot(index=["iteration", "trial"], columns="beta", values="psnr")
+    falls, rises = (psnr[beta] - psnr[1.0] for beta in (0.02, 50.0))
+    assert (rises < 0).all()
+    yield f"by {-rises[100].mean():.1f} dB after 100 iterations on the mean"
+    assert falls[[20, 40]].groupby("iteration").mean().abs().max() < 0.2, "level"
+    yield f"and {-falls[100].mean():.1f} dB behind after 100"
+
+
+@of("agic")
 def layer_weights():
     psnr = rows("agic", "fig9").pivot(index="state", columns="beta", values="psnr")
     plain, norms = psnr.loc["untrained"], psnr.loc["untrained, BN 1"]
