@@ -29,10 +29,7 @@ def decode(data: bytes) -> Any:
 def plain(value: Any, _left: list[int] | None = None) -> Any:
     """Return a copy of a value, its tensors detached and on the CPU; numpy's numbers become Python's.
 
-    Raises
-    ------
-    TypeError
-        If it holds anything but tensors, numbers, text, lists, tuples and dictionaries, or too much of them.
+    Anything but tensors, numbers, text, lists, tuples and dictionaries, or too much of them, is a `TypeError`.
     """
     left = [ENTRIES] if _left is None else _left
     left[0] -= 1
