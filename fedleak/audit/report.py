@@ -24,6 +24,12 @@ class Report(Findings):
 
         return drawing.figure(self)
 
+    def svg(self) -> str:
+        """Return the figure as SVG with real text; "" of a report that has none."""
+        from fedleak.audit import drawing
+
+        return drawing.svg(self.figure())
+
     def to_markdown(self, figure: str = "", level: int = 1) -> str:
         """Return the report as Markdown.
 
@@ -38,9 +44,7 @@ class Report(Findings):
 
     def to_html(self) -> str:
         """Return the report as one HTML page that needs nothing else."""
-        from fedleak.audit import drawing
-
-        return writing.html(self, drawing.svg(self.figure()))
+        return writing.html(self.to_markdown("FIGURE"), self.svg())
 
     def save(self, path: Path | str) -> list[Path]:
         """Write the report: ``.html``, or ``.md`` with the figure as ``.svg`` beside it. Returns the files.
@@ -57,9 +61,9 @@ class Report(Findings):
         if path.suffix == ".html":
             write_text(path, self.to_html())
             return [path]
-        from fedleak.audit import drawing
-
-        picture = path.with_suffix(".svg")
-        write_text(picture, drawing.svg(self.figure()))
+        picture, drawn = path.with_suffix(".svg"), self.svg()
         write_text(path, self.to_markdown(figure=picture.name))
+        if not drawn:
+            return [path]
+        write_text(picture, drawn)
         return [path, picture]

@@ -203,6 +203,7 @@ def markdown(report: Findings, figure: str, level: int) -> str:
         "",
         *(f"- {_escaped(row['attack'])}: {_escaped(row['why'])}." for _, row in tried.iterrows() if row["why"]),
         "",
+        *(facts["sections"](mark) if "sections" in facts else []),
         f"{mark} What a remedy leaves",
         "",
     ]
@@ -244,6 +245,8 @@ def _grouped(reasons: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def _facts(report: Findings) -> list[str]:
     f = report.facts
+    if "lines" in f:  # of a recorded run
+        return f["lines"]
     shape = " × ".join(map(str, f["shape"]))
     local = "the gradient of one batch"
     if f["lr"] is not None:
@@ -281,13 +284,12 @@ def alt(report: Findings) -> str:
     return f"Share of the labels named right: {', '.join(values) or 'none'}; {guess} {floor:.2f}."
 
 
-def html(report: Findings, drawn: str) -> str:
-    """Return the report as one page; its text is the Markdown's, its figure, as SVG, inline."""
-    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(report, "FIGURE", 1))
-    image = re.search(r'<p><img src="FIGURE" alt="([^"]*)" ?/?></p>', body)
-    assert image is not None
-    drawn = drawn[drawn.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{image[1]}" ', 1)
-    body = body.replace(image[0], f'<figure tabindex="0">{drawn}</figure>')
+def html(text: str, drawn: str) -> str:
+    """Return a report's Markdown as one page; its figure, as SVG, inline."""
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
+    if image := re.search(r'<p><img src="FIGURE" alt="([^"]*)" ?/?></p>', body):
+        drawn = drawn[drawn.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{image[1]}" ', 1)
+        body = body.replace(image[0], f'<figure tabindex="0">{drawn}</figure>')
     body = body.replace("<table>", '<div class="wide" tabindex="0" role="region" aria-label="table"><table>')
     body = body.replace("</table>", "</table></div>")
     title = re.sub(r"<[^>]*>", "", body[body.index("<h1>") : body.index("</h1>")])
