@@ -47,7 +47,6 @@ def command(
         float | None, typer.Option(help="Exit with 1 if an attack names a larger share of the labels, in any round.")
     ] = None,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit's XML, a case a round; needs --fail-above.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the tables as JSON.")] = None,
     example: Annotated[
         bool, typer.Option("--example", help="Print a file to start from, and do nothing else.")
     ] = False,
@@ -75,8 +74,6 @@ def command(
             typer.echo(f"{title}. {text}\n")
         for path in report.save(out):
             typer.echo(f"wrote {path}")
-    if json is not None:
-        guard.write_json(report, json)
     if fail_above is None:
         return
     if junit is not None:

@@ -124,7 +124,7 @@ def audit_run(
             model, loaded = server.model(one), one.before
         update = one.update()
         if number == 0:
-            known = facts(run, setup, view(server.adversary, update, model), model, Path(folder))
+            known = facts(run, setup, view(server.adversary, update, model), update, model, Path(folder))
             found.sort_out(server, one, update, model)
         found.note(AS_IT_IS, number, one, server.attempts(one, update, model, number, guesses=True), model)
     tried: dict[str, Defence] = {}

@@ -10,12 +10,13 @@ import torch
 from torch import nn
 
 from fedleak.attacks.registry import Adversary, get
-from fedleak.audit.findings import AS_IT_IS
+from fedleak.audit.guard import cases
 from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
 from fedleak.audit.writing import percent
+from fedleak.federated import Update
 from fedleak.federated.recording import Contribution
-from fedleak.models import count_parameters, head
+from fedleak.models import head
 
 MOST_ROWS = 20
 """Clients that a table of the report shows: those that leak most."""
@@ -28,34 +29,15 @@ class RunReport(Report):
     """One row a contribution without recorded labels: ``round``, ``node``, ``samples``, ``attack`` (the one that the
     others agree with most), ``counts`` that it names, ``agreement`` in [0, 1]; see `agreement`."""
 
-    @property
-    def rounds(self) -> pd.DataFrame:
-        """One row a round: the best ``attack`` in it, its mean ``iacc`` and ``exact`` over ``n`` clients, the guess."""
-        as_is = self.rows[self.rows["scenario"] == AS_IT_IS]
-        means = as_is.groupby(["round", "attack"], as_index=False).agg(
-            iacc=("iacc", "mean"), exact=("exact", "mean"), n=("iacc", "size")
-        )
-        blind = means["attack"].isin(self.guesses)
-        best = means[~blind].sort_values("iacc", ascending=False, kind="stable").drop_duplicates("round")
-        return best.merge(means[blind].groupby("round")["iacc"].max().rename("guess"), on="round").sort_values("round")
-
-    @property
-    def nodes(self) -> pd.DataFrame:
-        """One row a client, the one that leaks most first: mean and largest ``iacc`` of the audit's best attack."""
-        best = self.ranking()[:1]
-        as_is = self.rows[(self.rows["scenario"] == AS_IT_IS) & self.rows["attack"].isin(best)]
-        found = as_is.groupby("node", as_index=False).agg(
-            n=("iacc", "size"), iacc=("iacc", "mean"), most=("iacc", "max")
-        )
-        return found.sort_values("iacc", ascending=False, kind="stable", ignore_index=True)
-
     def headline(self) -> tuple[str, str, str]:
         """Return three sentences: what leaks, to whom, and what would reduce it."""
         if not self.rows.empty:
             return super().headline()
-        n, mean = len(self.unscored), self.unscored["agreement"].mean()
-        what = f"No labels were recorded, so nothing is scored. {n} updates were attacked; the attacks agree on "
-        what += f"{percent(mean)} of the labels." if n else "nothing."
+        if self.unscored.empty:
+            what = "No labels were recorded, and no attack that was tried applies."
+        else:
+            what = f"No labels were recorded, so nothing is scored. {len(self.unscored)} updates were attacked; "
+            what += f"the attacks agree on {percent(self.unscored['agreement'].mean())} of the labels."
         return what, f"To {self.facts['adversary']}.", "Not measured without labels: record them to see."
 
     def svg(self) -> str:
@@ -68,28 +50,23 @@ class RunReport(Report):
             return super().to_markdown(figure, level)
         names = ("What leaks", "To whom", "What would reduce it")
         said = [f"- **{name}.** {text}" for name, text in zip(names, self.headline(), strict=True)]
-        lines = [
-            f"{'#' * level} What the updates of {self.facts['name']} give away",
-            "",
-            *said,
-            "",
-            *self.facts["lines"],
-        ]
-        return "\n".join([*lines, "", *sections(self, "#" * (level + 1))])
+        title = f"{'#' * level} What the updates of {self.facts['name']} give away"
+        return "\n".join([title, "", *said, "", *self.facts["lines"], "", *sections(self, "#" * (level + 1))])
 
 
 def facts(
-    run: Sequence[Contribution], setup: Setup | None, who: Adversary, model: nn.Module, folder: Path
+    run: Sequence[Contribution], setup: Setup | None, who: Adversary, update: Update, model: nn.Module, folder: Path
 ) -> dict[str, Any]:
     """Return what a report says of a run; ``lines`` stand where a set-up is described."""
     rounds, nodes = sorted({one.round for one in run}), {one.node for one in run}
     last, with_data = head(model), setup is not None and setup.data is not None
+    size = sum(tensor.numel() for tensor in update.tensors.values())
     by = {"client": "its client mod or loop", "server": "the server"}
     own = "weights as recorded, of the set-up's model" if setup else "unknown: names and values as recorded"
     lines = [
         f"- Run: {len(run)} updates of {len(nodes)} clients in {len(rounds)} rounds ({rounds[0]} to {rounds[-1]}), "
         f"recorded by {' and '.join(by[name] for name in sorted({one.seen_by for one in run}))}.",
-        f"- Model: {count_parameters(model):,} parameters, {last.layer.out_features} classes, last layer "
+        f"- Model: {size:,} parameters, {last.layer.out_features} classes, last layer "
         f"`{last.name or 'the model itself'}`; {own}.",
         f"- A client shares the change of its weights after {_span(one.steps for one in run)} steps on "
         f"{_span(one.samples for one in run)} samples; optimiser {', '.join(sorted(set(map(_optimiser, run))))}.",
@@ -97,9 +74,7 @@ def facts(
         f"- True labels are recorded for {sum(one.counts is not None for one in run)} of the {len(run)} updates.",
     ]
     if any(one.scheme is None for one in run):
-        lines.append(
-            "- The optimiser is no SGD: its updates are no gradients, and the attacks read them as if they were."
-        )
+        lines.append("- The optimiser is no SGD: its updates are no gradients; the attacks read them as if they were.")
     return {
         "name": folder.resolve().name,
         "lines": lines,
@@ -121,15 +96,11 @@ def sections(report: RunReport, mark: str) -> list[str]:
     lines = []
     if not report.rows.empty:
         rounds = [
-            [int(r["round"]), r["n"], r["attack"], f"{r['iacc']:.2f}", f"{r['exact']:.2f}", f"{r['guess']:.2f}"]
-            for _, r in report.rounds.iterrows()
+            [r["case"], r["n"], r["attack"], f"{r['iacc']:.2f}", f"{r['exact']:.2f}", f"{r['guess']:.2f}"]
+            for _, r in cases(report).iterrows()
         ]
-        head_ = ("Round", "Clients", "Best attack", "Labels right (iAcc)", "All exact", "Best guess")
-        lines += [f"{mark} Round by round", "", *_markdown(head_, rounds), ""]
-        nodes = [[f"`{r['node']}`", r["n"], f"{r['iacc']:.2f}", f"{r['most']:.2f}"] for _, r in report.nodes.iterrows()]
-        lines += [f"{mark} Client by client", ""]
-        lines += _markdown(("Client", "Rounds", "Labels right (iAcc)", "In its worst round"), nodes[:MOST_ROWS])
-        lines += ["", f"Of {', '.join(report.ranking()[:1]) or 'no attack'}" + _more(nodes), ""]
+        columns: tuple[str, ...] = ("", "Clients", "Best attack", "Labels right (iAcc)", "All exact", "Best guess")
+        lines += [f"{mark} Round by round", "", *_markdown(columns, rounds), ""]
     if not report.unscored.empty:
         found = [
             [r["round"], f"`{r['node']}`", r["samples"], r["attack"], _named(r["counts"]), percent(r["agreement"])]

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -248,8 +247,9 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _write_state(folder: Path, state: Mapping[str, Tensor]) -> str:
-    # Copies: safetensors refuses tied weights, which share their memory.
-    content = save({name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()})
+    # Copies: safetensors refuses tied weights, which share their memory. Nor does it keep the order of the names.
+    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
+    content = save(tensors, {"names": json.dumps(list(state))})
     name = hashlib.sha256(content).hexdigest()[:_DIGITS]
     path = folder / "states" / f"{name}.safetensors"
     if not path.is_file():
@@ -263,10 +263,9 @@ def _read_state(path: Path) -> dict[str, Tensor]:
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest()[:_DIGITS] != path.stem:
         raise ValueError(f"{path} is not what was written: it is cut or changed")
-    try:
-        return load(content)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is no safetensors file: {error}") from error
+    tensors = load(content)
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return {name: tensors[name] for name in json.loads(header["__metadata__"]["names"])}
 
 
 def _read_json(path: Path, folder: Path) -> Contribution:

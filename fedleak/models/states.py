@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 def bare(state: Mapping[str, Tensor]) -> nn.Module:
-    """Return a module with a state's names and values, which computes nothing; its head is the last matrix.
+    """Return a module that has nothing but a state's last linear layer, its head, at its place.
 
     Raises
     ------
@@ -15,21 +15,14 @@ def bare(state: Mapping[str, Tensor]) -> nn.Module:
     """
     matrices = [name for name, t in state.items() if t.dim() == 2 and name.rpartition(".")[2] == "weight"]
     if not matrices:
-        raise ValueError(f"no weight of a linear layer among {', '.join(state)}: audit the run with a set-up's model")
-    last = matrices[-1].rpartition(".")[0]
+        raise ValueError(f"no weight of a linear layer among {', '.join(state)}: say what the model is")
+    path, _, _ = matrices[-1].rpartition(".")
+    bias = state.get(f"{path}.bias".lstrip("."))
     rows, columns = state[matrices[-1]].shape
-    linear = nn.Linear(columns, rows, bias=f"{last}.bias".lstrip(".") in state)
-    model = nn.Module() if last else linear
-    for name, tensor in state.items():
-        *path, leaf = name.split(".")
-        place = model
-        for depth, part in enumerate(path):
-            if part not in dict(place.named_children()):
-                place.add_module(part, linear if ".".join(path[: depth + 1]) == last else nn.Module())
-            place = place.get_submodule(part)
-        if tensor.is_floating_point() and not leaf.startswith("running_"):
-            setattr(place, leaf, nn.Parameter(tensor.clone()))
-        else:
-            place.register_buffer(leaf, tensor.clone())
-    model.head_name = last  # type: ignore[assignment]
+    model: nn.Module = nn.Linear(columns, rows, bias is not None)
+    model.load_state_dict({"weight": state[matrices[-1]]} | ({} if bias is None else {"bias": bias}))
+    for name in reversed(path.split(".") if path else []):
+        inner, model = model, nn.Module()
+        model.add_module(name, inner)
+    model.head_name = path  # type: ignore[assignment]
     return model
