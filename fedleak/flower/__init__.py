@@ -10,6 +10,6 @@ except ModuleNotFoundError as error:
 
 from fedleak.flower.grid import InProcess
 from fedleak.flower.recording import RecordingMod, note, recorded
-from fedleak.flower.secagg import Fishing, secure_run
+from fedleak.flower.secagg import Fishing, fish, honest, secure_run
 
-__all__ = ["Fishing", "InProcess", "RecordingMod", "note", "recorded", "secure_run"]
+__all__ = ["Fishing", "InProcess", "RecordingMod", "fish", "honest", "note", "recorded", "secure_run"]

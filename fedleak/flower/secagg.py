@@ -1,10 +1,14 @@
 """LIA-SA through Flower's own SecAgg+: the malicious server is a strategy, everything else is unmodified."""
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from flwr.app import Context, RecordDict
+from flwr.client import NumPyClient
+from flwr.client.mod import secaggplus_mod
+from flwr.clientapp import ClientApp
 from flwr.common import FitIns, Parameters, ndarrays_to_parameters, parameters_to_ndarrays
 from flwr.server import ServerConfig
 from flwr.server.compat.legacy_context import LegacyContext
@@ -15,6 +19,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.labels import lia_sa
 from fedleak.federated import Update
+from fedleak.flower.grid import InProcess
 from fedleak.models import head
 
 
@@ -104,3 +109,52 @@ def secure_run(grid: Grid, strategy: FedAvg, rounds: int = 1, **protocol: Any) -
         strategy=strategy,
     )
     DefaultWorkflow(fit_workflow=SecAggPlusWorkflow(**options))(grid, context)
+
+
+def honest(model: nn.Module, x: Tensor, y: Tensor) -> ClientApp:
+    """Return the app of honest clients under SecAgg+: one step of SGD each, with the rate that the server says.
+
+    Parameters
+    ----------
+    model
+        Their network; its weights come from the server.
+    x, y
+        Their batches, by ``"partition-id"``: inputs ``[U, B, ...]`` and labels ``[U, B]``.
+    """
+
+    class Client(NumPyClient):
+        def __init__(self, k: int):
+            self.x, self.y = x[k], y[k]
+
+        def fit(self, parameters: list, config: dict) -> tuple[list, int, dict]:
+            own = copy.deepcopy(model)
+            own.load_state_dict(dict(zip(own.state_dict(), map(torch.tensor, parameters), strict=True)))
+            optimiser = torch.optim.SGD(own.parameters(), lr=config["lr"])
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(own(self.x), self.y).backward()
+            optimiser.step()
+            return [tensor.numpy() for tensor in own.state_dict().values()], len(self.y), {}
+
+    def client(context: Context) -> Any:
+        return Client(int(context.node_config["partition-id"])).to_client()
+
+    return ClientApp(client, mods=[secaggplus_mod])
+
+
+def fish(models: Sequence[nn.Module], x: Tensor, y: Tensor, lr: float, **protocol: Any) -> Tensor:
+    """Return the label counts ``[U, n]`` that LIA-SA reads through SecAgg+, all stages real, in this process.
+
+    Parameters
+    ----------
+    models
+        The fishing models, one a client.
+    x, y
+        The clients' batches, ``[U, B, ...]`` and ``[U, B]``.
+    lr
+        Of their one step.
+    protocol
+        As for `secure_run`.
+    """
+    strategy = Fishing(models, tuple(x.shape[2:]), lr, x.shape[1])
+    secure_run(InProcess(honest(models[0], x.cpu(), y.cpu()), len(models)), strategy, **protocol)
+    return torch.stack([strategy.found[node] for node in sorted(strategy.found)])

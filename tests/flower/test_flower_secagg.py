@@ -3,14 +3,12 @@
 import pytest
 import torch
 from flwr.app import Message, RecordDict
-from flwr.client import NumPyClient
-from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
-from torch import nn
 
 from fedleak import metrics
 from fedleak.attacks.labels import lia_sa
-from fedleak.flower import Fishing, InProcess, secure_run
+from fedleak.federated import fedsgd
+from fedleak.flower import Fishing, InProcess, fish, honest, secure_run
 from fedleak.models import build
 
 SHAPE, CLASSES, BATCH, LR = (1, 6, 6), 5, 16, 0.1
@@ -26,43 +24,34 @@ def batch_of(k):
     return torch.rand(BATCH, *SHAPE, generator=generator), torch.randint(CLASSES, (BATCH,), generator=generator)
 
 
-class Honest(NumPyClient):
-    def __init__(self, k):
-        self.x, self.y = batch_of(k)
-
-    def fit(self, parameters, config):
-        model = network()
-        model.load_state_dict({n: torch.tensor(p) for n, p in zip(model.state_dict(), parameters, strict=True)})
-        optimiser = torch.optim.SGD(model.parameters(), lr=config["lr"])
-        nn.functional.cross_entropy(model(self.x), self.y).backward()
-        optimiser.step()
-        return [t.numpy() for t in model.state_dict().values()], BATCH, {}
+def app(clients):
+    x, y = zip(*map(batch_of, range(clients)), strict=True)
+    return honest(network(), torch.stack(x), torch.stack(y))
 
 
-APP = ClientApp(lambda context: Honest(context.node_config["partition-id"]).to_client(), mods=[secaggplus_mod])
-
-
-def fish(clients, lost=lambda message: False, recipe="vector", **protocol):
+def fished(clients, lost=lambda message: False, recipe="vector", **protocol):
     models = [lia_sa.fishing_model(network(), recipe, u, clients, seed=0) for u in range(clients)]
     strategy = Fishing(models, SHAPE, LR, BATCH)
-    secure_run(InProcess(APP, clients, lost), strategy, **protocol)
+    secure_run(InProcess(app(clients), clients, lost), strategy, **protocol)
     truth = {k + 1: metrics.counts(batch_of(k)[1], CLASSES) for k in range(clients)}
     return strategy, truth
 
 
 @pytest.mark.parametrize("clients", [2, 3, 6])
 def test_every_count_of_every_client_is_read_through_secagg(clients):
-    strategy, truth = fish(clients)
+    strategy, truth = fished(clients)
     assert strategy.found.keys() == truth.keys()
     assert all(strategy.found[node].equal(truth[node]) for node in truth)
+    x, y = map(torch.stack, zip(*map(batch_of, range(clients)), strict=True))
+    assert fish(strategy.models, x, y, LR).equal(torch.stack(list(truth.values())))
 
 
 def test_the_aggregate_is_the_clients_mean_up_to_the_quantisation():
-    strategy, _ = fish(4, **EXACT)
+    strategy, _ = fished(4, **EXACT)
     sent = []
     for k, model in enumerate(strategy.models):
-        parameters = [t.numpy() for t in model.state_dict().values()]
-        sent.append([torch.tensor(p) for p in Honest(k).fit(parameters, {"lr": LR})[0]])
+        moved = fedsgd(model, *batch_of(k)).tensors
+        sent.append([t - LR * moved.get(name, 0) for name, t in model.state_dict().items()])
     step = 2 * EXACT["clipping_range"] / 2**22
     for found, *each in zip(strategy.mean, *sent, strict=True):
         assert (torch.from_numpy(found) - torch.stack(each).mean(0)).abs().max() < step + 1e-6
@@ -73,13 +62,13 @@ def test_of_a_client_that_drops_out_nothing_is_found_and_of_the_others_all():
         stage = message.content.config_records.get("secaggplus_configs", {}).get("stage", "")
         return message.metadata.dst_node_id == 2 and stage == "collect_masked_vectors"
 
-    strategy, truth = fish(4, lost, num_shares=1.0, reconstruction_threshold=0.5)
+    strategy, truth = fished(4, lost, num_shares=1.0, reconstruction_threshold=0.5)
     assert strategy.found.keys() == {1, 3, 4}
     assert all(strategy.found[node].equal(truth[node]) for node in strategy.found)
 
 
 def test_a_coarse_quantisation_hides_the_labels_and_the_server_chooses_it():
-    (coarse, truth), (fine, _) = fish(4, quantization_range=2**10), fish(4, quantization_range=2**10, **EXACT)
+    (coarse, truth), (fine, _) = fished(4, quantization_range=2**10), fished(4, quantization_range=2**10, **EXACT)
     right = [
         torch.stack([(s.found[node] == truth[node]).double().mean() for node in truth]).mean() for s in (coarse, fine)
     ]
@@ -88,7 +77,7 @@ def test_a_coarse_quantisation_hides_the_labels_and_the_server_chooses_it():
 
 
 def test_values_beyond_the_clip_all_look_alike():
-    strategy, _ = fish(3, clipping_range=1e-4)
+    strategy, _ = fished(3, clipping_range=1e-4)
     bound = 1e-4 * 1000 / BATCH  # the clip is of the weighted parameters
     largest = max(p.abs().max().item() for m in strategy.models for p in m.parameters())
     assert largest > 2 * bound
