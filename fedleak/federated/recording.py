@@ -13,26 +13,26 @@ Every file is there whole or not at all, and its JSON comes last. A run that was
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 from safetensors.torch import load, save
 from torch import Tensor
 
 from fedleak.federated.algorithms import Scheme
 from fedleak.federated.update import Update
-from fedleak.files import write_bytes, write_text
+from fedleak.files import write_bytes
 
-_NODE = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _DIGITS = 16
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(strict=True, extra="forbid"))
 class Contribution:
     """One client's part in one round.
 
@@ -63,45 +63,24 @@ class Contribution:
         For a value of another type or out of its range.
     """
 
-    round: int
-    node: str
-    samples: int
-    steps: int
-    lr: float
+    round: NonNegativeInt
+    node: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")]
+    samples: PositiveInt
+    steps: PositiveInt
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     optimiser: str = "sgd"
-    momentum: float = 0.0
-    batch_size: int | None = None
-    epochs: int | None = None
-    counts: Sequence[int] | None = None
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    batch_size: PositiveInt | None = None
+    epochs: PositiveInt | None = None
+    counts: list[NonNegativeInt] | None = None
     seen_by: Literal["client", "server"] = "client"
-    before: str = ""
-    after: str = ""
-    folder: Path | None = None
+    before: Annotated[str, Field(pattern="^[0-9a-f]*$")] = ""
+    after: Annotated[str, Field(pattern="^[0-9a-f]*$")] = ""
+    folder: Path = Path()
 
     def __post_init__(self) -> None:
-        for name in (
-            "round",
-            "samples",
-            "steps",
-            *(n for n in ("batch_size", "epochs") if getattr(self, n) is not None),
-        ):
-            value, least = getattr(self, name), 0 if name == "round" else 1
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name} is a whole number, at least {least}; got {value!r}")
-        if not isinstance(self.node, str) or not _NODE.fullmatch(self.node):
-            raise ValueError(f"node is a name of letters, digits, '_', '.' and '-', at most 100; got {self.node!r}")
-        if self.seen_by not in ("client", "server"):
-            raise ValueError(f"seen_by is 'client' or 'server', not {self.seen_by!r}")
-        if self.counts is not None:
-            counts = self.counts
-            whole = isinstance(counts, list | tuple) and all(type(c) is int and c >= 0 for c in counts)
-            if not whole or sum(counts) != self.samples:
-                raise ValueError(f"counts are {self.samples} labels by class, whole numbers; got {counts!r:.80}")
-        for name in ("lr", "momentum"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-                raise ValueError(f"{name} is a finite number, not negative; got {value!r}")
-        _ = self.plain_lr  # refuses the rest
+        if self.counts is not None and sum(self.counts) != self.samples:
+            raise ValueError(f"counts are of {sum(self.counts)} labels, and there are {self.samples} samples")
 
     @property
     def scheme(self) -> Scheme | None:
@@ -122,7 +101,7 @@ class Contribution:
     @property
     def path(self) -> Path:
         """Its JSON file."""
-        return (self.folder or Path()) / f"round-{self.round:04d}" / f"{self.seen_by}-{self.node}.json"
+        return self.folder / f"round-{self.round:04d}" / f"{self.seen_by}-{self.node}.json"
 
     def states(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the model's state before and after.
@@ -132,7 +111,7 @@ class Contribution:
         ValueError
             If a file is missing, or is not what was written: the message names it.
         """
-        folder = (self.folder or Path()) / "states"
+        folder = self.folder / "states"
         before, after = (_read_state(folder / f"{name}.safetensors") for name in (self.before, self.after))
         return before, after
 
@@ -163,6 +142,9 @@ class Contribution:
         return torch.tensor([*self.counts, *[0] * n_classes][:n_classes])
 
 
+_JSON = TypeAdapter(Contribution)
+
+
 def write(folder: Path | str, told: Contribution, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Path:
     """Add a client's part in a round to a folder, which is made if it is not there; return the JSON file.
 
@@ -180,10 +162,9 @@ def write(folder: Path | str, told: Contribution, before: Mapping[str, Tensor], 
     PermissionError
         If the folder cannot be written.
     """
-    names = {place: _write_state(Path(folder), state) for place, state in (("before", before), ("after", after))}
-    told = replace(told, folder=Path(folder), **names)  # type: ignore[arg-type]
-    content = {key: value for key, value in asdict(told).items() if key != "folder"}
-    write_text(told.path, json.dumps(content, indent=1))  # no line end: cut anywhere, it is no JSON
+    folder = Path(folder)
+    told = replace(told, folder=folder, before=_write_state(folder, before), after=_write_state(folder, after))
+    write_bytes(told.path, _JSON.dump_json(told, indent=1, exclude={"folder"}))  # no line end: cut, it is no JSON
     return told.path
 
 
@@ -242,6 +223,9 @@ def read(folder: Path | str, *, gaps: bool = False) -> list[Contribution]:
 def _naming(path: Path) -> Iterator[None]:
     try:
         yield
+    except ValidationError as error:
+        faults = (".".join(map(str, fault["loc"])) + f" {fault['msg']}" for fault in error.errors())
+        raise ValueError(f"{path}: {'; '.join(faults)}") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -269,18 +253,8 @@ def _read_state(path: Path) -> dict[str, Tensor]:
 
 
 def _read_json(path: Path, folder: Path) -> Contribution:
-    known = {field.name for field in fields(Contribution)} - {"folder"}
     with _naming(path):
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"it is cut or no JSON ({error})") from error
-        if not isinstance(content, dict) or content.keys() != known:
-            odd = known ^ content.keys() if isinstance(content, dict) else known
-            raise ValueError(f"it is no recorded contribution: {', '.join(sorted(odd))} is missing or unknown")
-        if not all(isinstance(content[k], str) and re.fullmatch("[0-9a-f]+", content[k]) for k in ("before", "after")):
-            raise ValueError("'before' and 'after' name files by their hashes")
-        one = Contribution(**content, folder=folder)
+        one = replace(_JSON.validate_json(path.read_bytes()), folder=folder)
         if one.path != path:
             raise ValueError(f"it is of round {one.round} and node {one.node!r}, and belongs to {one.path.name}")
     return one

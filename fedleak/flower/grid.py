@@ -64,9 +64,7 @@ class InProcess(Grid):
         """Refuse: here a message and its reply are one call."""
         raise NotImplementedError("messages are sent with send_and_receive")
 
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Refuse: here a message and its reply are one call."""
-        raise NotImplementedError("messages are sent with send_and_receive")
+    pull_messages: Any = push_messages
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Call the app with a copy of each message that is not lost, and return the replies."""

@@ -218,7 +218,7 @@ def test_a_set_up_is_guarded_too(coloured):
         (["{run}", "--junit", "x.xml"], "--junit needs --fail-above"),
         (["{run}", "--fail-above", 1.5], "is a share of the labels, 0 to 1"),
         (["{none}", "--fail-above", 0.5], "needs recorded labels"),
-        (["{cut}"], "client-a.json: it is cut or no JSON"),
+        (["{cut}"], "client-a.json: Invalid JSON"),
     ],
 )
 def test_mistakes_are_one_line(run, setup_file, tmp_path, words, message):

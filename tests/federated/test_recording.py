@@ -16,7 +16,7 @@ from fedleak.federated.recording import Contribution, read, write
 
 
 def told(**other):
-    return Contribution(**{"round": 1, "node": "a", "samples": 5, "steps": 2, "lr": 0.5, "counts": (2, 3), **other})
+    return Contribution(**{"round": 1, "node": "a", "samples": 5, "steps": 2, "lr": 0.5, "counts": [2, 3], **other})
 
 
 def states(seed=0, shape=(2, 3)):
@@ -164,18 +164,20 @@ def test_what_is_no_run(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lr": "0.1"}, "lr is a finite number"),
-        ({"samples": 0}, "samples is a whole number, at least 1"),
-        ({"round": True}, "round is a whole number"),
-        ({"counts": [2, 2]}, "counts are 5 labels by class"),
-        ({"counts": [6, -1]}, "counts are 5 labels by class"),
-        ({"node": "../../x"}, "node is a name of letters"),
+        ({"lr": "0.1"}, "lr Input should be a valid number"),
+        ({"lr": float("nan")}, "lr Input should be"),
+        ({"samples": 0}, "samples Input should be greater than 0"),
+        ({"samples": True}, "samples Input should be a valid integer"),
+        ({"round": -1}, "round Input should be greater than or equal to 0"),
+        ({"counts": [2, 2]}, "counts are of 4 labels, and there are 5 samples"),
+        ({"counts": [6, -1]}, "counts.1 Input should be greater than or equal to 0"),
+        ({"node": "../../x"}, "node String should match pattern"),
         ({"node": "b"}, "belongs to client-b.json"),
-        ({"seen_by": "nobody"}, "seen_by is 'client' or 'server'"),
-        ({"before": "../x"}, "name files by their hashes"),
-        ({"momentum": 1.5}, "momentum is in"),
-        ({"lr": 0}, "learning rate is positive"),
-        ({"extra": 1}, "extra is missing or unknown"),
+        ({"seen_by": "nobody"}, "seen_by Input should be 'client' or 'server'"),
+        ({"before": "../x"}, "before String should match pattern"),
+        ({"momentum": 1.5}, "momentum Input should be less than 1"),
+        ({"lr": 0}, "lr Input should be greater than 0"),
+        ({"extra": 1}, "extra Unexpected keyword argument"),
     ],
 )
 def test_a_json_file_with_something_else_is_named(tmp_path, change, message):
@@ -186,7 +188,7 @@ def test_a_json_file_with_something_else_is_named(tmp_path, change, message):
 
 
 def test_labels_of_more_classes_than_the_model_has(tmp_path):
-    write(tmp_path, told(counts=(0, 2, 3)), *states())
+    write(tmp_path, told(counts=[0, 2, 3]), *states())
     with pytest.raises(ValueError, match=r"client-a.json: its labels are of 3 classes, the model has 2"):
         read(tmp_path)[0].truth(2)
 
