@@ -44,7 +44,8 @@ def command(
     ] = None,
     gaps: Annotated[bool, typer.Option("--gaps", help="Of a recorded run: accept missing rounds.")] = False,
     fail_above: Annotated[
-        float | None, typer.Option(help="Exit with 1 if an attack names a larger share of the labels, in any round.")
+        float | None,
+        typer.Option(min=0, max=1, help="Exit with 1 if an attack names a larger share of the labels, in any round."),
     ] = None,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit's XML, a case a round; needs --fail-above.")] = None,
     example: Annotated[

@@ -180,12 +180,15 @@ class _Found:
                 about = {"scenario": scenario, "attack": a.attack.name, "trial": number, "round": one.round}
                 row = {**about, "node": one.node, "seconds": a.seconds}
                 self.rows.append({**row, **score(a.found[None], truth[None])})
-        seen = {name: found for name, found in counts.items() if not get(name).blind}
-        if truth is None and seen:
-            agreed = agreement(seen)
-            best = str(agreed.idxmax())
-            about = {"round": one.round, "node": one.node, "samples": one.samples, "attack": best}
-            self.unscored.append({**about, "counts": seen[best].tolist(), "agreement": agreed[best]})
+        if truth is None:
+            seen = {name: found for name, found in counts.items() if not get(name).blind}
+            row = {"round": one.round, "node": one.node, "samples": one.samples, "attack": "none applies"}
+            row |= {"counts": [], "agreement": 0.0}
+            if seen:
+                agreed = agreement(seen)
+                best = str(agreed.idxmax())
+                row |= {"attack": best, "counts": seen[best].tolist(), "agreement": agreed[best]}
+            self.unscored.append(row)
 
     def sort_out(self, server: _Server, one: Contribution, update: Update, model: nn.Module) -> None:
         """Say of every attack who could run it, or why it is not run."""

@@ -33,11 +33,8 @@ class RunReport(Report):
         """Return three sentences: what leaks, to whom, and what would reduce it."""
         if not self.rows.empty:
             return super().headline()
-        if self.unscored.empty:
-            what = "No labels were recorded, and no attack that was tried applies."
-        else:
-            what = f"No labels were recorded, so nothing is scored. {len(self.unscored)} updates were attacked; "
-            what += f"the attacks agree on {percent(self.unscored['agreement'].mean())} of the labels."
+        what = f"No labels were recorded, so nothing is scored. {len(self.unscored)} updates were attacked; "
+        what += f"the attacks agree on {percent(self.unscored['agreement'].mean())} of the labels."
         return what, f"To {self.facts['adversary']}.", "Not measured without labels: record them to see."
 
     def svg(self) -> str:

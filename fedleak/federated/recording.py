@@ -224,7 +224,7 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        faults = (".".join(map(str, fault["loc"])) + f" {fault['msg']}" for fault in error.errors())
+        faults = (" ".join([".".join(map(str, fault["loc"])), fault["msg"]]).strip() for fault in error.errors())
         raise ValueError(f"{path}: {'; '.join(faults)}") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fedleak import cli
 from fedleak.attacks.labels import idlg, ilrg, llg, rlu
 from fedleak.attacks.registry import EAVESDROPPER
-from fedleak.audit import Setup, audit, audit_run, guard
+from fedleak.audit import Setup, audit, audit_run, guard, recorded
 from fedleak.audit.case import prepare
 from fedleak.audit.recorded import agreement
 from fedleak.data.embedded import synthetic
@@ -151,6 +151,8 @@ def test_without_labels_it_shows_what_attacks_say_and_how_far_they_agree(run, tm
     mixed = audit_run(unlabelled(run, tmp_path / "some", keep=(1,)), setup)
     assert len(mixed.unscored) == 6
     assert list(guard.cases(mixed)["case"]) == ["round 1"]
+    with pytest.raises(ValueError, match="6 updates have none"):
+        guard.above(mixed, 1.0)
     assert "Updates without recorded labels" in mixed.to_markdown()
 
 
@@ -172,6 +174,15 @@ def test_one_sample_without_labels_of_an_adam_client(tmp_path):
     text = audit_run(tmp_path).to_markdown()
     assert "its updates are no gradients" in text
     assert "2: 1" in text
+
+
+def test_updates_that_no_attack_applies_to(run, tmp_path, monkeypatch):
+    guesses = [attack for attack in recorded.entrants() if attack.blind]
+    monkeypatch.setattr(recorded, "entrants", lambda: guesses)
+    report = audit_run(unlabelled(run, tmp_path))
+    assert set(report.unscored["attack"]) == {"none applies"}
+    assert "the attacks agree on 0 % of the labels" in report.headline()[0]
+    assert "| none applies | none | 0 % |" in report.to_markdown()
 
 
 def invoke(*words):
@@ -200,6 +211,7 @@ def test_the_command_guards_a_deployment(run, setup_file, tmp_path):
     result = invoke(run, "--setup", setup_file, "--fail-above", 1, "--junit", junit, "--out", tmp_path / "r.html")
     assert result.exit_code == 0, result.output
     assert ElementTree.parse(junit).getroot().get("failures") == "0"
+    assert invoke(run, "--fail-above", 1.5).exit_code == 2, "a share of the labels, before anything runs"
 
 
 def test_a_set_up_is_guarded_too(coloured):
@@ -216,8 +228,7 @@ def test_a_set_up_is_guarded_too(coloured):
         (["{run}", "--seed", 3], "--seed goes with --setup"),
         (["{mine}", "--gaps"], "--setup and --gaps go with a recorded run's folder"),
         (["{run}", "--junit", "x.xml"], "--junit needs --fail-above"),
-        (["{run}", "--fail-above", 1.5], "is a share of the labels, 0 to 1"),
-        (["{none}", "--fail-above", 0.5], "needs recorded labels"),
+        (["{none}", "--fail-above", 0.5], "needs recorded labels, and 9 updates have none"),
         (["{cut}"], "client-a.json: Invalid JSON"),
     ],
 )
