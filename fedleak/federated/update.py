@@ -71,7 +71,7 @@ class Update:
 
     @classmethod
     def from_states(
-        cls, before: Mapping[str, Tensor], after: Mapping[str, Tensor], samples: int, steps: int, lr: float
+        cls, before: Mapping[str, Any], after: Mapping[str, Any], samples: int, steps: int, lr: float
     ) -> "Update":
         """Make an update of kind ``"delta"`` from two state dicts, as `nn.Module.state_dict` returns them.
 
@@ -81,7 +81,7 @@ class Update:
         Parameters
         ----------
         before, after
-            The client's model before and after its local steps.
+            The client's model before and after its local steps; Flower's ``ArrayRecord`` will do too.
         samples, steps, lr
             As above.
 
@@ -90,6 +90,7 @@ class Update:
         ValueError
             If the states are of different models, or what `Update` refuses.
         """
+        before, after = (s.to_torch_state_dict() if hasattr(s, "to_torch_state_dict") else s for s in (before, after))
         for name, state in (("before", before), ("after", after)):
             if not isinstance(state, Mapping) or not all(isinstance(t, Tensor) for t in state.values()):
                 raise ValueError(f"{name} is a state dict, names to tensors: pass model.state_dict()")
