@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from fedleak.attacks.contest import Attempt, attempt, contest, entrants, view
-from fedleak.attacks.registry import ADVERSARIES, EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, get
+from fedleak.attacks.registry import ADVERSARIES, EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, adversary_of, get
 from fedleak.audit.case import Case, fresh, prepare
 from fedleak.audit.findings import AS_IT_IS
 from fedleak.audit.run import PRIOR, remedies, score
@@ -154,9 +154,7 @@ def agreement(found: Mapping[str, Tensor]) -> pd.Series:
         share = 2 * torch.minimum(left, right).sum().item() / max((left + right).sum().item(), 1)
         shares[a].append(share)
         shares[b].append(share)
-    return pd.Series(
-        {name: sum(shares[name]) / len(shares[name]) if shares[name] else 0.0 for name in found}, dtype=float
-    )
+    return pd.Series({name: sum(shares[name]) / max(len(shares[name]), 1) for name in found}, dtype=float)
 
 
 class _Found:
@@ -230,10 +228,8 @@ class _Found:
 def _server(setup: Setup | None) -> _Server:
     if setup is None:
         return _Server(None, EAVESDROPPER, 0, 90.0)
-    who = setup.adversary and setup.attacker
-    return _Server(
-        prepare(setup), who or (WHITE_BOX if setup.data is None else WITH_AUXILIARY), setup.seed, setup.seconds
-    )
+    usual = WHITE_BOX if setup.data is None else WITH_AUXILIARY
+    return _Server(prepare(setup), adversary_of(setup.adversary or usual), setup.seed, setup.seconds)
 
 
 def _as_case(server: _Server, update: Update, model: nn.Module) -> SimpleNamespace:
