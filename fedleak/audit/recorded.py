@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from fedleak.attacks.contest import Attempt, attempt, contest, entrants, view
-from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary
+from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, adversary_of
 from fedleak.audit.case import Case, fresh, prepare
 from fedleak.audit.findings import AS_IT_IS
 from fedleak.audit.run import PRIOR, excuses, remedies, score, weakest
@@ -198,10 +198,8 @@ class _Found:
 def _server(setup: Setup | None) -> _Server:
     if setup is None:
         return _Server(None, EAVESDROPPER, 0, 90.0)
-    who = setup.adversary and setup.attacker
-    return _Server(
-        prepare(setup), who or (WHITE_BOX if setup.data is None else WITH_AUXILIARY), setup.seed, setup.seconds
-    )
+    usual = WHITE_BOX if setup.data is None else WITH_AUXILIARY
+    return _Server(prepare(setup), adversary_of(setup.adversary or usual), setup.seed, setup.seconds)
 
 
 def _spread(chosen: list) -> list:

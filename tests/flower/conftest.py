@@ -1,15 +1,15 @@
-"""Flower without telemetry, with its home in a temporary folder, and quiet; a model and clients to share."""
+"""Flower without telemetry, with its home in a temporary folder, and quiet."""
 
+import logging
 import os
 import tempfile
 
-os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # before anything imports Flower
-os.environ["FLWR_HOME"] = tempfile.mkdtemp(prefix="flower-home-")
-
-import logging
-
 import pytest
 import torch
+
+HOME = tempfile.TemporaryDirectory(prefix="flower-home-")  # gone when the tests are
+os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # before a test imports Flower
+os.environ["FLWR_HOME"] = HOME.name
 
 
 @pytest.fixture(autouse=True)

@@ -100,8 +100,10 @@ def test_the_update_is_the_one_of_the_states(tmp_path):
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     train(model, 1)
     found, by_hand = read(tmp_path)[1].update(), Update.from_states(before, model.state_dict(), 10, 3, LR)
+    records = Update.from_states(ArrayRecord(before), ArrayRecord(model.state_dict()), 10, 3, LR)
     for name in by_hand.tensors:
         torch.testing.assert_close(found.gradient(name), by_hand.gradient(name))
+        assert torch.equal(records.gradient(name), by_hand.gradient(name))
 
 
 @pytest.mark.parametrize("outside", [True, False])
