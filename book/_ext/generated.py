@@ -4,6 +4,10 @@ Each function below returns one Markdown fragment, which a page brings in with `
 and does not find is a warning, and the book is built with warnings as errors.
 """
 
+import os
+import subprocess
+import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -112,11 +116,27 @@ def data_sets() -> str:
 
 def audit(example: Path, figure: Path) -> str:
     """Return the report on the page's example set-up, and draw its figure."""
-    from fedleak.audit import audit, drawing
+    from fedleak.audit import audit
     from fedleak.audit.cli import load
 
-    report = audit(load(example))
-    figure.write_text(drawing.svg(report.figure()), encoding="utf-8")
+    return fragment(audit(load(example)), figure)
+
+
+def flower(example: Path, figure: Path) -> str:
+    """Return the report on the run that the Flower page's example makes, and draw its figure."""
+    from fedleak.audit import audit_run
+    from fedleak.audit.cli import load
+
+    with tempfile.TemporaryDirectory() as home:
+        run = Path(home) / "run"
+        quiet = {"FLWR_HOME": home, "FLWR_TELEMETRY_ENABLED": "0", "PYTHONPATH": str(example.parent.parent)}
+        subprocess.run([sys.executable, example, run], check=True, capture_output=True, env={**os.environ, **quiet})
+        return fragment(audit_run(run, load(example)), figure)
+
+
+def fragment(report: Any, figure: Path) -> str:
+    """Return an audit's report as part of a page, and draw its figure."""
+    figure.write_text(report.svg(), encoding="utf-8")
     return report.to_markdown(figure=f"/book/_generated/{figure.name}", level=3)
 
 
@@ -126,17 +146,19 @@ def up_to_date(path: Path, *sources: Path) -> bool:
 
 
 def write(app: Sphinx) -> None:
-    """Write the fragments; the example of an audit, which takes seconds, only when its sources have changed."""
+    """Write the fragments; the examples of an audit, which take a while, only when their sources have changed."""
     papers = comparisons()
     fragments = {
         "scoreboard_in_short": scoreboard_in_short(papers),
         "scoreboard": value_by_value(papers),
         "data_sets": data_sets(),
     }
-    folder, example = Path(app.srcdir) / "book" / "_generated", Path(app.srcdir) / "book" / "audit_example.py"
+    folder = Path(app.srcdir) / "book" / "_generated"
     folder.mkdir(exist_ok=True)
-    if not up_to_date(folder / "audit.md", example, *Path(notebooks.__file__).parent.rglob("*.py")):
-        fragments["audit"] = audit(example, folder / "audit.svg")
+    for name, made in (("audit", audit), ("flower", flower)):
+        example = folder.parent / f"{name}_example.py"
+        if not up_to_date(folder / f"{name}.md", example, *Path(notebooks.__file__).parent.rglob("*.py")):
+            fragments[name] = made(example, folder / f"{name}.svg")
     keep(app, fragments)
 
 

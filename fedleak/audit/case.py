@@ -194,6 +194,11 @@ def check(model: nn.Module, x: Tensor) -> None:
         )
 
 
+def versions() -> str:
+    """Say what an audit was run with."""
+    return f"fedleak {version('fedleak')}, torch {torch.__version__}, {torch.get_num_threads()} threads"
+
+
 def image_attack(setup: Setup) -> Attack:
     """Return the one image attack that is run if it is asked for: of one local step, or of several."""
     return get("InvG" if setup.steps == 1 else "AGIC")
@@ -230,5 +235,5 @@ def facts(case: Case, seen: Update) -> dict[str, Any]:
         "accuracy": accuracy,
         "chance": chance,
         "trained": trained,
-        "versions": f"fedleak {version('fedleak')}, torch {torch.__version__}, {torch.get_num_threads()} threads",
+        "versions": versions(),
     }

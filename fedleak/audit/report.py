@@ -38,6 +38,9 @@ def check_ending(path: Path) -> None:
 class Report(Findings):
     """What an audit found, in words; its tables are those of `fedleak.audit.findings.Findings`."""
 
+    unseen = ""
+    """What else was not tried, as a list in Markdown."""
+
     def headline(self) -> tuple[str, str, str]:
         """Return three sentences: what leaks, to whom, and what would reduce it, the most effective first."""
         (guess, floor), known = self._floor(), self.facts
@@ -91,7 +94,7 @@ class Report(Findings):
         return drawing.figure(self)
 
     def svg(self) -> str:
-        """Return the figure as SVG with real text."""
+        """Return the figure as SVG with real text; "" of a report that has none."""
         from fedleak.audit import drawing
 
         return drawing.svg(self.figure())
@@ -106,7 +109,7 @@ class Report(Findings):
         level
             Of the title: 2 where the report is part of a page.
         """
-        facts, mark = self.facts, "#" * level
+        mark = "#" * level
         tried, left = self.table.query("applies"), self.remedies
         names = tried["attack"].map(plain)
         attacks = pd.DataFrame(
@@ -130,15 +133,8 @@ class Report(Findings):
             }
         )
         remedies.loc[left["n"] == 0, ["Labels right (iAcc)", "Best guess"]] = "–"
-        headline = "\n".join(f"- **{word}.** {plain(text)}" for word, text in zip(WORDS, self.headline(), strict=True))
         return f"""\
-{mark} {plain(self._title())}
-
-{headline}
-
-{mark}# What was audited
-
-{self._facts()}
+{self._top(mark)}
 {mark}# What each attack recovers
 
 {f"![{plain(self._alt())}]({figure})" if figure else ""}
@@ -150,6 +146,7 @@ often each label occurs, and nothing of the update. The probes and auxiliary dat
 they give is computed once, in the first recovery.
 
 {remarks(self.partly.items(), "{}: {}")}
+{self._sections(mark)}\
 {mark}# What a remedy leaves
 
 {as_table(remedies)}
@@ -165,18 +162,19 @@ Each remedy was put on the same updates. The best of many attacks is shown, so i
 - **statistics of batch norm**: the updates hold parameters only: running means and variances would give away more.
 - **other losses**: clients minimise the cross-entropy; label smoothing, distillation or a regression are not covered.
 - **membership and properties**: who took part in the training, and what is true of the data as a whole, is not asked.
-
-*{plain(facts["versions"])}; seed {facts["seed"]}; {facts["took"]:.0f} s in all.*
+{self.unseen}
+*{plain(self.facts["versions"])}; seed {self.facts["seed"]}; {self.facts["took"]:.0f} s in all.*
 """
 
     def to_html(self) -> str:
         """Return the report as one HTML page that needs nothing else: the Markdown's text, the figure inline."""
         body = MarkdownIt("commonmark", {"html": False}).enable("table").render(self.to_markdown())
-        drawn = self.svg()
-        drawn = drawn[drawn.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{escape(self._alt())}" ', 1)
         body = body.replace("<table>", '<div class="wide" tabindex="0" role="region" aria-label="table"><table>')
         body = body.replace("</table>", "</table></div>")
-        body = body.replace('<div class="wide"', f'<figure tabindex="0">{drawn}</figure>\n<div class="wide"', 1)
+        if drawn := self.svg():
+            named = f'<svg role="img" aria-label="{escape(self._alt())}" '
+            drawn = drawn[drawn.index("<svg") :].replace("<svg ", named, 1)
+            body = body.replace('<div class="wide"', f'<figure tabindex="0">{drawn}</figure>\n<div class="wide"', 1)
         return PAGE.replace("{title}", escape(self._title())).replace("{body}", body)
 
     def save(self, path: Path | str) -> list[Path]:
@@ -194,10 +192,27 @@ Each remedy was put on the same updates. The best of many attacks is shown, so i
         if path.suffix == ".html":
             write_text(path, self.to_html())
             return [path]
-        picture = path.with_suffix(".svg")
-        write_text(picture, self.svg())
+        picture, drawn = path.with_suffix(".svg"), self.svg()
+        if drawn:
+            write_text(picture, drawn)
         write_text(path, self.to_markdown(figure=picture.name))
-        return [path, picture]
+        return [path, picture] if drawn else [path]
+
+    def _top(self, mark: str) -> str:
+        """Write the title, the three sentences, and what was audited."""
+        headline = "\n".join(f"- **{word}.** {plain(text)}" for word, text in zip(WORDS, self.headline(), strict=True))
+        return f"""\
+{mark} {plain(self._title())}
+
+{headline}
+
+{mark}# What was audited
+
+{self._facts()}"""
+
+    def _sections(self, mark: str) -> str:
+        """Write what only some reports have."""
+        return ""
 
     def _title(self) -> str:
         return f"What the updates of {self.facts['name']} give away"

@@ -3,6 +3,8 @@
 import time
 import warnings
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 import pandas as pd
 import torch
@@ -51,14 +53,36 @@ def excluded(attack: Attack, setup: Setup) -> str:
     return "a recovery takes minutes, too long for every update" if attack.cost == "minutes" else ""
 
 
-def remedies(case: Case, done: Trial) -> tuple[dict[str, Defence], list[tuple[str, str]]]:
-    """Return what can be put on top of a set-up's defences, by a name that says it, and what cannot, with why.
+def weakest(attack: Attack, who: Adversary, seen: Update, model: nn.Module, held: dict[str, Any]) -> str:
+    """Name the first of the registry's adversaries who can run an attack as `who` runs it here."""
+    used = attack.inputs(who, held).keys()
+    weaker = (view(adversary, seen, model) for adversary in ADVERSARIES)
+    able = (w for w in weaker if not attack.lacking(w) and attack.inputs(w, held).keys() == used)
+    return next(able, who).name
 
-    Strengths that are relative go by the size of the update's own entries: the root mean square of the head's weights,
-    or of all.
+
+def excuses(worked: Collection[str], failed: Iterable[tuple[str, str]]) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """Return what failed in some trials, attack to how often and why, and what failed in all, with why.
+
+    `worked` names the attacks that worked in some; `failed` is an attack and a reason for every failure.
+    """
+    texts: dict[str, list[str]] = {}
+    for name, why in failed:
+        texts.setdefault(name, []).append(why)
+    partly = {name: f"failed in {len(of)} of its trials: {of[0]}" for name, of in texts.items() if name in worked}
+    return partly, [(name, of[0]) for name, of in texts.items() if name not in worked]
+
+
+def remedies(
+    model: nn.Module, seen: Update, seed: int, put: Callable[[Defence], Update]
+) -> tuple[dict[str, Defence], list[tuple[str, str]]]:
+    """Return what can be put on top of what is `seen` of a client, by a name that says it, and what cannot, with why.
+
+    `put` returns what is seen with a defence on top. Strengths that are relative go by the size of the update's own
+    entries: the root mean square of the head's weights, or of all.
     """
     found: dict[str, Defence] = {}
-    left_out, seen, weight = [], case.seen(done), head(case.model).weight
+    left_out, weight = [], head(model).weight
     entries = [seen.tensors[weight]] if weight in seen.tensors else list(seen.tensors.values())
     size = torch.cat([t.flatten() for t in entries]).double().square().mean().sqrt().item() if entries else 0.0
     for kind in protections().values():
@@ -66,8 +90,8 @@ def remedies(case: Case, done: Trial) -> tuple[dict[str, Defence], list[tuple[st
             value = strength * size if kind.relative else strength
             name = kind.words(value) + (f" ({strength:g} × the entries' size)" if kind.relative else "")
             try:
-                defence = kind.make(value, case.model, 1, case.setup.seed)
-                if not case.seen(done, defence).tensors:
+                defence = kind.make(value, model, 1, seed)
+                if not put(defence).tensors:
                     raise ValueError("nothing would be shared")
                 found[name] = defence
             except Exception as error:  # a defence of somebody's own may raise anything
@@ -127,13 +151,14 @@ class Run:
         self.first = case.trial(0)
         self.seen = case.seen(self.first)
         self._sort_out()
-        self.remedies, self.left_out = remedies(case, self.first)
+        self.remedies, self.left_out = remedies(
+            case.model, self.seen, case.setup.seed, lambda remedy: case.seen(self.first, remedy)
+        )
 
     def _sort_out(self) -> None:
         """Say of every attack who could run it, and of those that are not run why; make the models that are sent."""
         case, setup = self.case, self.case.setup
         who = view(setup.attacker, self.seen, case.model)
-        weaker = [view(adversary, self.seen, case.model) for adversary in ADVERSARIES]
         for attack in all_attacks():
             if attack.blind:
                 continue
@@ -147,10 +172,8 @@ class Run:
                     why = str(error) or type(error).__name__
             if why:
                 self.untried.append((attack.name, why))
-                continue
-            used = attack.inputs(who, case.held).keys()
-            able = (w for w in weaker if not attack.lacking(w) and attack.inputs(w, case.held).keys() == used)
-            self.adversaries[attack.name] = next(able, who).name
+            else:
+                self.adversaries[attack.name] = weakest(attack, who, self.seen, case.model, case.held)
 
     def trials(self) -> None:
         """Run all trials that there is time for."""
@@ -237,15 +260,10 @@ def audit(setup: Setup, *, progress: bool = False) -> Report:
     attempts = pd.DataFrame(run.rows)
     worked = attempts["iacc"].notna()
     rows, failed = attempts[worked].drop(columns="reason"), attempts[~worked].query("scenario == @AS_IT_IS")
-    partly = {}
-    for name, texts in failed.groupby("attack", sort=False)["reason"]:
-        if name in set(rows["attack"]):
-            partly[name] = f"failed in {len(texts)} of its trials: {texts.iloc[0]}"
-        else:
-            run.untried.append((name, texts.iloc[0]))
+    partly, never = excuses(set(rows["attack"]), zip(failed["attack"], failed["reason"], strict=True))
     known = facts(case, run.seen)
     scenarios = (AS_IT_IS, *run.remedies)
-    report = Report(known, rows, scenarios, tuple(run.left_out), run.adversaries, tuple(run.untried), partly)
+    report = Report(known, rows, scenarios, tuple(run.left_out), run.adversaries, (*run.untried, *never), partly)
     if setup.images:
         with warnings.catch_warnings(action="ignore"):
             report.images = invert_once(case, run.first, run.seen, report.ranking())

@@ -112,7 +112,7 @@ class Party:
         """Round 1: Shamir shares of the mask key (two halves) and of its own seed, encrypted for every client."""
         self._keys = dict(keys)
         halves = (self._mask_secret[:16], self._mask_secret[16:], self._own_seed)
-        pieces = [dict(Shamir.split(threshold, len(keys), secret)) for secret in halves]
+        pieces = [dict(Shamir.split(threshold, len(keys), secret, ssss=False)) for secret in halves]
         return {
             v: self._box(v, self.number, v).encrypt(bytes(12), b"".join(p[v] for p in pieces), None)
             for v in sorted(keys)
@@ -180,9 +180,9 @@ def run_protocol(clients: Sequence[Party], threshold: int, dropped: Collection[i
     for u in by_number:
         parts = [(v, shares[u]) for v, shares in revealed.items()]
         if u in survivors:
-            total -= mask(Shamir.combine(parts), total.size)
+            total -= mask(Shamir.combine(parts, ssss=False), total.size)
             continue
-        secret = b"".join(Shamir.combine([(v, s[i : i + 16]) for v, s in parts]) for i in (0, 16))
+        secret = b"".join(Shamir.combine([(v, s[i : i + 16]) for v, s in parts], ssss=False) for i in (0, 16))
         key = X25519PrivateKey.from_private_bytes(secret)
         for v in survivors:  # a survivor added the mask if its number is the lower one
             pairwise = mask(agree(key, keys[v][1]), total.size)

@@ -71,18 +71,19 @@ class Update:
 
     @classmethod
     def from_states(
-        cls, before: Mapping[str, Tensor], after: Mapping[str, Tensor], samples: int, steps: int, lr: float
+        cls, before: Mapping[str, Any], after: Mapping[str, Any], samples: int, steps: int, lr: float
     ) -> "Update":
         """Make an update of kind ``"delta"`` from two state dicts, as `nn.Module.state_dict` returns them.
 
-        Batch norm's running statistics and whatever is not floating-point (counters) are no parameters: they are left
-        out.
+        Flower's ``ArrayRecord`` will do too. Batch norm's running statistics and whatever is not floating-point
+        (counters) are no parameters: they are left out.
 
         Raises
         ------
         ValueError
             If the states are of different models, or what `Update` refuses.
         """
+        before, after = (s.to_torch_state_dict() if hasattr(s, "to_torch_state_dict") else s for s in (before, after))
         for name, state in (("before", before), ("after", after)):
             if not isinstance(state, Mapping) or not all(isinstance(t, Tensor) for t in state.values()):
                 raise ValueError(f"{name} is a state dict, names to tensors: pass model.state_dict()")

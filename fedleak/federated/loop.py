@@ -1,0 +1,118 @@
+"""Record a training loop of one's own, plain PyTorch or Opacus: see `fedleak.federated.recording` for the folder."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.federated.recording import Contribution, write
+
+
+@contextmanager
+def record(
+    folder: Path | str, model: nn.Module, optimiser: Any, *, round: int, node: str = "0", **told: Any
+) -> Iterator[Callable[[Tensor], None]]:
+    """Record what a block of ordinary PyTorch training makes of a model, as one client's part in a round.
+
+    Parameters
+    ----------
+    folder
+        The run's folder.
+    model
+        What is trained, also one that Opacus has wrapped.
+    optimiser
+        One of `torch.optim`, or Opacus' ``DPOptimizer``, whose only step hook goes on working. It tells the number of
+        steps, their rate and their momentum.
+    round, node, told
+        As in `Contribution`.
+
+    Yields
+    ------
+    Callable
+        To be called with the labels of every batch, integers ``[B]``.
+
+    Raises
+    ------
+    ValueError
+        If no step was made or no labels were shown. What raises in the block leaves no file.
+
+    Examples
+    --------
+    >>> import tempfile, torch
+    >>> from fedleak.federated.loop import record
+    >>> from fedleak.federated.recording import read
+    >>> model, folder = torch.nn.Linear(4, 3), tempfile.mkdtemp()
+    >>> optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> with record(folder, model, optimiser, round=1) as saw:
+    ...     for x, y in [(torch.ones(5, 4), torch.tensor([0, 0, 1, 2, 2])), (torch.ones(2, 4), torch.tensor([1, 1]))]:
+    ...         saw(y)
+    ...         optimiser.zero_grad()
+    ...         torch.nn.functional.cross_entropy(model(x), y).backward()
+    ...         optimiser.step()
+    >>> (one,) = read(folder)
+    >>> one.samples, one.steps, one.lr, one.counts
+    (7, 2, 0.1, [2, 3, 2])
+    >>> one.update().tensors["weight"].shape
+    torch.Size([3, 4])
+
+    The same with differential privacy. Opacus' accountant sits in the optimiser's one hook, and counts on:
+
+    >>> from opacus import PrivacyEngine
+    >>> from torch.utils.data import DataLoader, TensorDataset
+    >>> engine, data = PrivacyEngine(), TensorDataset(torch.ones(6, 4), torch.tensor([0, 0, 1, 1, 2, 2]))
+    >>> model = torch.nn.Linear(4, 3)
+    >>> private, optimiser, loader = engine.make_private(
+    ...     module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), data_loader=DataLoader(data, 3),
+    ...     noise_multiplier=1.0, max_grad_norm=1.0, poisson_sampling=False)
+    >>> with record(folder, private, optimiser, round=2) as saw:
+    ...     for x, y in loader:
+    ...         saw(y)
+    ...         optimiser.zero_grad()
+    ...         torch.nn.functional.cross_entropy(private(x), y).backward()
+    ...         optimiser.step()
+    >>> read(folder)[1].steps, engine.accountant.history[0][2]
+    (2, 2)
+    """
+    inner = getattr(model, "_module", model)  # Opacus' GradSampleModule
+    before = {name: tensor.detach().clone() for name, tensor in inner.state_dict().items()}
+    labels: list[Tensor] = []
+    steps: list[dict[str, Any]] = []
+    detach = _after_every_step(optimiser, lambda: steps.append(dict(optimiser.param_groups[0])))
+    try:
+        yield lambda y: labels.append(y.detach().cpu().flatten())
+    finally:
+        detach()
+    if not steps or not labels:
+        raise ValueError(
+            f"{len(steps)} optimiser steps and {len(labels)} batches of labels: call `saw(y)` in each step"
+        )
+    seen = torch.cat(labels)
+    kind = type(getattr(optimiser, "original_optimizer", optimiser)).__name__.lower()
+    details = {
+        "samples": len(seen),
+        "steps": len(steps),
+        "lr": sum(float(step["lr"]) for step in steps) / len(steps),
+        "optimiser": "nag" if steps[0].get("nesterov") else kind,
+        "momentum": float(steps[0].get("momentum", 0)),
+        "batch_size": max(map(len, labels)),
+        "counts": seen.bincount().tolist(),
+    }
+    write(folder, Contribution(round=round, node=node, **{**details, **told}), before, inner.state_dict())
+
+
+def _after_every_step(optimiser: Any, call: Callable[[], None]) -> Callable[[], None]:
+    """Call something after every step of an optimiser; return what ends that."""
+    if not hasattr(optimiser, "attach_step_hook"):
+        return optimiser.register_step_post_hook(lambda *_: call()).remove
+    first = optimiser.step_hook
+
+    def both(dp_optimiser: Any) -> None:
+        if first is not None:
+            first(dp_optimiser)
+        call()
+
+    optimiser.attach_step_hook(both)
+    return lambda: setattr(optimiser, "step_hook", first)

@@ -1,0 +1,273 @@
+"""Rounds that really ran, in a folder: what each client was sent, what it sent back, and what it was made from.
+
+A folder holds the states of the model, each once, under the hash of its content, and a JSON file for every client of
+every round::
+
+    run/
+        states/5f0c0e1c2b7a9d84.safetensors
+        round-0001/client-7.json    as the client saw it, with the true labels if it told them
+        round-0001/server-7.json    as the server saw it
+
+Every file is there whole or not at all, and its JSON comes last. A run that was interrupted can be read.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+from safetensors.torch import load, save
+from torch import Tensor
+
+from fedleak.federated.algorithms import Scheme
+from fedleak.federated.update import Update
+from fedleak.files import write_bytes
+
+_DIGITS = 16
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(strict=True, extra="forbid"))
+class Contribution:
+    """One client's part in one round.
+
+    Parameters
+    ----------
+    round
+        Its number, from 0 or 1.
+    node
+        The client's name: letters, digits, ``_``, ``.`` and ``-``.
+    samples, steps
+        Training samples over all local steps, and how many steps there were, as in `Update`.
+    lr, optimiser, momentum
+        Of the local steps: ``"sgd"``, with momentum or not, ``"nag"`` (Nesterov's), or another name.
+    batch_size, epochs
+        As the client was told; for the report alone.
+    counts
+        How often each label occurred in all steps, if it is known.
+    seen_by
+        Who recorded it: the client, or the server.
+    before, after
+        Names of the files with the model as it came and as it went.
+    folder
+        The run's folder, where it was read from one.
+
+    Raises
+    ------
+    ValueError
+        For a value of another type or out of its range.
+    """
+
+    round: NonNegativeInt
+    node: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")]
+    samples: PositiveInt
+    steps: PositiveInt
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    optimiser: str = "sgd"
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    batch_size: PositiveInt | None = None
+    epochs: PositiveInt | None = None
+    counts: list[NonNegativeInt] | None = None
+    seen_by: Literal["client", "server"] = "client"
+    before: Annotated[str, Field(pattern="^[0-9a-f]*$")] = ""
+    after: Annotated[str, Field(pattern="^[0-9a-f]*$")] = ""
+    folder: Path = Path()
+
+    def __post_init__(self) -> None:
+        if self.counts is not None and sum(self.counts) != self.samples:
+            raise ValueError(f"counts are of {sum(self.counts)} labels, and there are {self.samples} samples")
+
+    @property
+    def scheme(self) -> Scheme | None:
+        """How the client trained, for attacks that take it; None for an optimiser that is no kind of SGD."""
+        if self.optimiser not in ("sgd", "nag"):
+            return None
+        name: Any = "nag" if self.optimiser == "nag" else "sgdm" if self.momentum else "fedavg"
+        return Scheme(name, self.lr, self.steps, self.momentum)
+
+    @property
+    def plain_lr(self) -> float:
+        """The rate at which plain SGD, with the same gradient in every step, makes the same change of the weights.
+
+        Momentum makes it larger than `lr`: by the mean of rho in `Scheme.weights`.
+        """
+        return self.lr if self.scheme is None else self.lr * self.scheme.weights().mean().item()
+
+    @property
+    def path(self) -> Path:
+        """Its JSON file."""
+        return self.folder / f"round-{self.round:04d}" / f"{self.seen_by}-{self.node}.json"
+
+    def states(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the model's state before and after.
+
+        Raises
+        ------
+        ValueError
+            If a file is missing, or is not what was written: the message names it.
+        """
+        folder = self.folder / "states"
+        before, after = (_read_state(folder / f"{name}.safetensors") for name in (self.before, self.after))
+        return before, after
+
+    def update(self) -> Update:
+        """Return what the server sees, an `Update` of kind ``"delta"``.
+
+        Raises
+        ------
+        ValueError
+            As for `states` and `Update.from_states`; the message names the file.
+        """
+        before, after = self.states()
+        with _naming(self.path):
+            return Update.from_states(before, after, self.samples, self.steps, self.plain_lr)
+
+    def truth(self, n_classes: int) -> Tensor | None:
+        """Return the true label counts ``[n_classes]``; None if they were not recorded.
+
+        Raises
+        ------
+        ValueError
+            If there are labels of other classes; the message names the file.
+        """
+        if self.counts is None:
+            return None
+        if any(self.counts[n_classes:]):
+            raise ValueError(f"{self.path}: its labels are of {len(self.counts)} classes, the model has {n_classes}")
+        return torch.tensor([*self.counts, *[0] * n_classes][:n_classes])
+
+
+_JSON = TypeAdapter(Contribution)
+
+
+def write(folder: Path | str, told: Contribution, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Path:
+    """Add a client's part in a round to a folder, which is made if it is not there; return the JSON file.
+
+    Parameters
+    ----------
+    folder
+        The run's folder.
+    told
+        What is known of it.
+    before, after
+        State dicts of the model.
+
+    Raises
+    ------
+    PermissionError
+        If the folder cannot be written.
+    """
+    folder = Path(folder)
+    told = replace(told, folder=folder, before=_write_state(folder, before), after=_write_state(folder, after))
+    write_bytes(told.path, _JSON.dump_json(told, indent=1, exclude={"folder"}))  # no line end: cut, it is no JSON
+    return told.path
+
+
+def read(folder: Path | str, *, gaps: bool = False) -> list[Contribution]:
+    """Read a folder and check every file of it; return the contributions by round and node.
+
+    What both client and server recorded is taken as the server saw it, with what the client told.
+
+    Parameters
+    ----------
+    folder
+        The run's folder.
+    gaps
+        Accept missing rounds, as in the folder of a client that was not always chosen.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such folder.
+    ValueError
+        If it holds no round, or a round is missing; if a file is cut or changed, a state has other keys or shapes than
+        the others, or holds NaN or infinity. The message names the file.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder}")
+    found: dict[tuple[int, str], Contribution] = {}
+    for path in sorted(folder.glob("round-*/*.json")):  # a client's comes before the server's
+        one = _read_json(path, folder)
+        key = one.round, one.node
+        found[key] = replace(found[key], before=one.before, after=one.after, seen_by="server") if key in found else one
+    if not found:
+        raise ValueError(f"{folder} holds no recorded round (round-0001/*.json)")
+    rounds = {number for number, _ in found}
+    first = min(rounds) if gaps else min(1, *rounds)
+    if not gaps and (missing := sorted(set(range(first, max(rounds))) - rounds)):
+        raise ValueError(
+            f"{folder / f'round-{missing[0]:04d}'} is missing, and rounds up to {max(rounds)} are there; "
+            "accept that with gaps=True (--gaps)"
+        )
+    known: dict[str, tuple] = {}
+    run = [found[key] for key in sorted(found, key=lambda key: (key[0], len(key[1]), key[1]))]
+    for one in run:
+        for name in (one.before, one.after):
+            if name not in known:
+                known[name] = _shapes(folder / "states" / f"{name}.safetensors")
+            if known[name] != known[run[0].before]:
+                where = folder / "states" / f"{name}.safetensors"
+                raise ValueError(
+                    f"{where} ({one.path.parent.name}, {one.node}) is of another model: {_odd(known, run, name)}"
+                )
+    return run
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        faults = (" ".join([".".join(map(str, fault["loc"])), fault["msg"]]).strip() for fault in error.errors())
+        raise ValueError(f"{path}: {'; '.join(faults)}") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _write_state(folder: Path, state: Mapping[str, Tensor]) -> str:
+    # Copies: safetensors refuses tied weights, which share their memory. Nor does it keep the order of the names.
+    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
+    content = save(tensors, {"names": json.dumps(list(state))})
+    name = hashlib.sha256(content).hexdigest()[:_DIGITS]
+    path = folder / "states" / f"{name}.safetensors"
+    if not path.is_file():
+        write_bytes(path, content)
+    return name
+
+
+def _read_state(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise ValueError(f"{path} is missing")
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest()[:_DIGITS] != path.stem:
+        raise ValueError(f"{path} is not what was written: it is cut or changed")
+    tensors = load(content)
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return {name: tensors[name] for name in json.loads(header["__metadata__"]["names"])}
+
+
+def _read_json(path: Path, folder: Path) -> Contribution:
+    with _naming(path):
+        one = replace(_JSON.validate_json(path.read_bytes()), folder=folder)
+        if one.path != path:
+            raise ValueError(f"it is of round {one.round} and node {one.node!r}, and belongs to {one.path.name}")
+    return one
+
+
+def _shapes(path: Path) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return the names and shapes of a state that holds no NaN and no infinity."""
+    state = _read_state(path)
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and (bad := int((~torch.isfinite(tensor)).sum())):
+            raise ValueError(f"{path}: {bad} of {tensor.numel()} entries of {name!r} are NaN or infinite")
+    return tuple(sorted((name, tuple(tensor.shape)) for name, tensor in state.items()))
+
+
+def _odd(known: Mapping[str, tuple], run: Sequence[Contribution], name: str) -> str:
+    return "it differs in " + ", ".join(sorted({repr(key) for key, _ in set(known[name]) ^ set(known[run[0].before])}))

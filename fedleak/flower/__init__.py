@@ -1,0 +1,15 @@
+"""Flower: record its runs, call its apps in one process, and LIA-SA through its secure aggregation.
+
+Needs the extra ``flower``. Nothing else of fedleak imports this package, so nothing else pays for it.
+"""
+
+try:
+    import flwr  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("fedleak.flower needs Flower: pip install 'fedleak[flower]'", name="flwr") from error
+
+from fedleak.flower.grid import InProcess
+from fedleak.flower.recording import RecordingMod, note, recorded
+from fedleak.flower.secagg import Fishing, fish, honest, secure_run
+
+__all__ = ["Fishing", "InProcess", "RecordingMod", "fish", "honest", "note", "recorded", "secure_run"]

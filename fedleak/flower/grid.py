@@ -1,0 +1,78 @@
+"""A Flower grid without a network: its client apps are called in this process."""
+
+import copy
+import itertools
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+
+class InProcess(Grid):
+    """A grid whose nodes are calls of a client app. Messages, mods and strategies are Flower's own, and unmodified.
+
+    Parameters
+    ----------
+    app
+        The client app.
+    nodes
+        How many nodes there are. Each has an id, from 1, and a context of its own, whose ``node_config`` holds
+        ``"partition-id"`` (from 0) and ``"num-partitions"``.
+    lost
+        Says of a message whether it never arrives, as of a node that drops out.
+    """
+
+    def __init__(self, app: ClientApp, nodes: int, lost: Callable[[Message], bool] = lambda message: False):
+        self.app, self.lost = app, lost
+        self.contexts = {
+            k + 1: Context(
+                run_id=1,
+                node_id=k + 1,
+                node_config={"partition-id": k, "num-partitions": nodes},
+                state=RecordDict(),
+                run_config={},
+            )
+            for k in range(nodes)
+        }
+        self._numbers = itertools.count(1)
+        # Flower has a message ask its process who it is; outside its own processes nobody has said so.
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1
+
+    @property
+    def run(self) -> Any:
+        """What Flower asks for: something with a ``run_id``."""
+        return SimpleNamespace(run_id=1)
+
+    def set_run(self, run: Any) -> None:
+        """Do nothing: there is one run."""
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Return a message as Flower makes it."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> list[int]:
+        """Return the ids of all nodes."""
+        return list(self.contexts)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Refuse: here a message and its reply are one call."""
+        raise NotImplementedError("messages are sent with send_and_receive")
+
+    pull_messages: Any = push_messages
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Call the app with a copy of each message that is not lost, and return the replies."""
+        replies = []
+        for message in messages:
+            if self.lost(message):
+                continue
+            own = copy.deepcopy(message)  # many messages share one content, and mods take things out of it
+            own.metadata.__dict__["_message_id"] = str(next(self._numbers))
+            replies.append(self.app(own, self.contexts[own.metadata.dst_node_id]))
+        return replies

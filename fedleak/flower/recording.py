@@ -1,0 +1,185 @@
+"""Record a Flower run: a client mod, and any strategy made to record; see `fedleak.federated.recording`."""
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.common import parameters_to_ndarrays
+from torch import Tensor
+
+from fedleak.federated.recording import Contribution, write
+
+NOTE = "fedleak.note"
+log = logging.getLogger("fedleak.flower")
+S = TypeVar("S")
+
+
+def note(context: Context, **told: Any) -> None:
+    """Tell the recording mod what only the client knows; call it in the function that trains. Nothing is sent.
+
+    Parameters
+    ----------
+    context
+        As the client app got it.
+    told
+        ``labels`` of the training samples (integers ``[N]``), ``lr``, ``batch_size``, ``epochs``, ``optimiser`` and
+        ``momentum``; or ``steps``, where they do not follow from samples, batch size and epochs.
+    """
+    if "labels" in told:
+        told["labels"] = torch.as_tensor(told["labels"]).flatten().tolist()
+    context.state.config_records[NOTE] = ConfigRecord(told)
+
+
+class RecordingMod:
+    """A mod of a Flower client app that records what comes in and what goes out when the client trains.
+
+    It sees the reply of whatever stands behind it in ``mods=[...]``: in front of `localdp_mod` it sees what really
+    leaves the client; behind `secaggplus_mod`, what would leave it without the masks. It never stops a run: what
+    cannot be recorded is a warning in the log.
+
+    Parameters
+    ----------
+    folder
+        Of the run; all clients may share it.
+    names
+        Of the parameters, in their order, for clients of the legacy interface, which sends none
+        (``list(model.state_dict())``).
+    told
+        What holds of every round, as for `note`, whose word goes before this.
+    """
+
+    def __init__(self, folder: Path | str, *, names: Sequence[str] | None = None, **told: Any):
+        self.folder, self.names, self.told = Path(folder), names, told
+
+    def __call__(self, message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
+        """Pass a message on, and record it if the client trained."""
+        before = _state(message.content, self.names)  # now: clients take the parameters out of the message
+        server_round = _round(message)
+        context.state.config_records.pop(NOTE, None)
+        reply = call_next(message, context)
+        told = {**self.told, **context.state.config_records.pop(NOTE, {})}
+        if message.metadata.message_type.partition(".")[0] == MessageType.TRAIN and before and reply.has_content():
+            node, after = message.metadata.dst_node_id, _state(reply.content, self.names)
+            _keep(self.folder, "client", server_round, node, before, after, _examples(reply.content), told)
+        return reply
+
+
+def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = None, **told: Any) -> S:
+    """Make a strategy record what it sends and what it gets back; return the same strategy.
+
+    It may be any strategy of ``flwr.serverapp.strategy``, wrapped ones and those of one's own included, or a legacy
+    one of ``flwr.server.strategy``. Under SecAgg+ the server sees one model, the mean over the clients: it is recorded
+    as one contribution of the node ``"sum"``, of all their samples. What a server that sends every client another
+    model gets under SecAgg+ is no update of one model, and is not recorded.
+
+    Parameters
+    ----------
+    strategy
+        It goes on as before; what cannot be recorded is a warning in the log.
+    folder, names, told
+        As for `RecordingMod`. The server has to be told ``lr``, ``batch_size`` and ``epochs``, which it prescribes.
+    """
+    sent: dict[str, dict[str, Tensor]] = {}
+    s: Any = strategy
+    legacy = hasattr(strategy, "configure_fit")
+    configure, aggregate = (s.configure_fit, s.aggregate_fit) if legacy else (s.configure_train, s.aggregate_train)
+
+    def configured(server_round: int, *args: Any, **kwargs: Any) -> list:
+        out = list(configure(server_round, *args, **kwargs))
+        sent.clear()
+        states: dict[int, dict[str, Tensor]] = {}  # most strategies send one object to all
+        for one in out:
+            node, arrays = (one[0].node_id, one[1].parameters) if legacy else (one.metadata.dst_node_id, one.content)
+            if id(arrays) not in states:
+                states[id(arrays)] = _named(parameters_to_ndarrays(arrays), names) if legacy else _state(arrays, names)
+            sent[str(node)] = states[id(arrays)]
+        return out
+
+    def aggregated(server_round: int, replies: Iterable[Any], *args: Any) -> Any:
+        replies = list(replies)
+        if legacy:
+            got = [(str(proxy.node_id), result.num_examples, result.parameters) for proxy, result in replies]
+            if len(got) > 1 and len({id(parameters) for *_, parameters in got}) == 1:
+                models = [sent.pop(node, {}) for node, *_ in got]
+                sent["sum"] = models[0] if len({id(model) for model in models}) == 1 else {}
+                got = [("sum", sum(examples for _, examples, _ in got), got[0][2])]
+            found = [(node, n, _named(parameters_to_ndarrays(parameters), names)) for node, n, parameters in got]
+        else:
+            whole = [reply for reply in replies if reply.has_content()]
+            found = [(str(r.metadata.src_node_id), _examples(r.content), _state(r.content, names)) for r in whole]
+        for node, examples, after in found:
+            _keep(Path(folder), "server", server_round, node, sent.get(node, {}), after, examples, told)
+        return aggregate(server_round, replies, *args)
+
+    if legacy:
+        s.configure_fit, s.aggregate_fit = configured, aggregated
+    else:
+        s.configure_train, s.aggregate_train = configured, aggregated
+    return strategy
+
+
+def _keep(
+    folder: Path,
+    seen_by: Any,
+    server_round: int,
+    node: Any,
+    before: Mapping[str, Tensor],
+    after: Mapping[str, Tensor],
+    examples: int,
+    told: Mapping[str, Any],
+) -> None:
+    """Write a contribution, or say in the log why there is none: nobody's training ends for want of a record."""
+    try:
+        if not after or before.keys() != after.keys():
+            raise ValueError("what came back is no state of the model that was sent (masked by SecAgg+?)")
+        if "lr" not in told:
+            raise ValueError("nobody told the learning rate: pass lr=... or note(context, lr=...)")
+        write(folder, _contribution(dict(told), examples, server_round, str(node), seen_by), before, after)
+    except (ValueError, TypeError, OSError) as error:
+        log.warning("nothing recorded of round %s, node %s: %s", server_round, node, error)
+
+
+def _contribution(told: dict[str, Any], examples: int, server_round: int, node: str, seen_by: Any) -> Contribution:
+    epochs, size = told.setdefault("epochs", 1), told.get("batch_size") or max(examples, 1)
+    if "labels" in told:
+        labels = torch.as_tensor(told.pop("labels"))
+        told["counts"] = (labels.bincount() * epochs).tolist()
+        examples = examples or len(labels)
+    counted = {"samples": examples * epochs, "steps": epochs * math.ceil(examples / size)}
+    return Contribution(round=server_round, node=node, seen_by=seen_by, **{**counted, **told})
+
+
+def _state(content: RecordDict, names: Sequence[str] | None) -> dict[str, Tensor]:
+    """Return the one array record of a message as a state dict; nothing if there is none, or more than one."""
+    records = list(content.array_records.values())
+    if len(records) != 1:
+        return {}
+    record: ArrayRecord = records[0]
+    arrays = [array.numpy() for array in record.values() if array.data]
+    numbered = list(record) == [str(k) for k in range(len(record))]
+    return _named(arrays, names) if numbered else _named(arrays, list(record))
+
+
+def _named(arrays: Sequence[np.ndarray], names: Sequence[str] | None) -> dict[str, Tensor]:
+    names = names or [str(k) for k in range(len(arrays))]
+    if len(names) != len(arrays):
+        log.warning("%d arrays, but %d names: nothing recorded", len(arrays), len(names))
+        return {}
+    return {name: torch.from_numpy(np.array(array)) for name, array in zip(names, arrays, strict=True)}
+
+
+def _examples(content: RecordDict) -> int:
+    """Return the number of examples that a client says it has, in either interface; 0 if it does not say."""
+    told = [record.get(key) for record in content.metric_records.values() for key in ("num-examples", "num_examples")]
+    return next((int(number) for number in told if isinstance(number, int | float)), 0)
+
+
+def _round(message: Message) -> int:
+    told = [record.get("server-round") for record in message.content.config_records.values()]
+    group = message.metadata.group_id
+    return next((number for number in told if isinstance(number, int)), int(group) if group.isdigit() else 0)

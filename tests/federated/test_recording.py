@@ -1,0 +1,256 @@
+"""A run's folder: what is written comes back, and what is cut, changed or odd is an error that names the file."""
+
+import copy
+import json
+import math
+import shutil
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fedleak.federated.loop import record
+from fedleak.federated.recording import Contribution, read, write
+
+
+def told(**other):
+    return Contribution(**{"round": 1, "node": "a", "samples": 5, "steps": 2, "lr": 0.5, "counts": [2, 3], **other})
+
+
+def states(seed=0, shape=(2, 3)):
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        {"z.weight": torch.rand(shape, generator=generator), "a.bias": torch.rand(2, generator=generator)}
+        for _ in range(2)
+    ]
+
+
+def whole_run(folder, rounds=(1, 2), nodes="ab"):
+    for number in rounds:
+        for k, node in enumerate(nodes):
+            write(folder, told(round=number, node=node), *states(10 * number + k))
+    return folder
+
+
+def test_what_is_written_comes_back(tmp_path):
+    before, after = states()
+    path = write(tmp_path / "run", told(batch_size=3, epochs=1), before, after)
+    assert path == tmp_path / "run" / "round-0001" / "client-a.json"
+    (one,) = read(tmp_path / "run")
+    found_before, found_after = one.states()
+    assert list(found_before) == list(before), "the order of the names is the model's"
+    for name in before:
+        assert torch.equal(found_before[name], before[name])
+        assert torch.equal(found_after[name], after[name])
+        assert torch.equal(one.update().tensors[name], after[name] - before[name])
+    assert (one.samples, one.steps, one.lr, one.batch_size) == (5, 2, 0.5, 3)
+    assert one.truth(4).tolist() == [2, 3, 0, 0]
+
+
+def test_a_state_is_kept_once(tmp_path):
+    before, after = states()
+    for node in "abc":
+        write(tmp_path, told(node=node), before, after)
+    assert len(list((tmp_path / "states").iterdir())) == 2
+
+
+def test_tied_weights_and_counters_can_be_written(tmp_path):
+    weight = torch.rand(2, 2)
+    state = {"in.weight": weight, "out.weight": weight, "bn.num_batches_tracked": torch.tensor(3), "t.weight": weight.T}
+    write(tmp_path, told(), state, state)
+    found, _ = read(tmp_path)[0].states()
+    assert all(torch.equal(found[name], state[name]) for name in state)
+    assert read(tmp_path)[0].update().tensors.keys() == state.keys() - {"bn.num_batches_tracked"}
+
+
+def test_the_servers_view_counts_and_the_client_knows_the_labels(tmp_path):
+    (before, after), (_, noisy) = states(0), states(1)
+    write(tmp_path, told(), before, after)
+    write(tmp_path, told(seen_by="server", counts=None, lr=9.0), before, noisy)
+    (one,) = read(tmp_path)
+    assert one.seen_by == "server"
+    assert one.counts == [2, 3]
+    assert one.lr == 0.5
+    assert torch.equal(one.states()[1]["a.bias"], noisy["a.bias"])
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_run_cut_at_any_byte_is_read_or_refused_by_the_files_name(tmp_path_factory, data):
+    folder = whole_run(tmp_path_factory.mktemp("run"), rounds=(1,))
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    path = data.draw(st.sampled_from(files))
+    content = path.read_bytes()
+    path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
+    with pytest.raises(ValueError, match=path.name):
+        read(folder)
+    shutil.rmtree(folder)
+
+
+def test_a_run_that_ended_at_any_write_can_be_read(tmp_path):
+    """Files appear whole, in the order in which they are written: every beginning of that order is a run, or none."""
+    full = whole_run(tmp_path / "full", rounds=(1, 2))
+    jsons = sorted(full.glob("round-*/*.json"))
+    for count in range(1, len(jsons) + 1):
+        part = tmp_path / f"part{count}"
+        shutil.copytree(full / "states", part / "states")
+        for path in jsons[:count]:
+            (part / path.parent.name).mkdir(exist_ok=True)
+            shutil.copy(path, part / path.parent.name)
+        (part / "round-0001" / ".client-c.x.tmp").write_text("{")  # what a killed process leaves
+        assert len(read(part)) == count
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_a_changed_byte_of_a_state_is_found(tmp_path_factory, data):
+    folder = whole_run(tmp_path_factory.mktemp("run"), rounds=(1,), nodes="a")
+    path = data.draw(st.sampled_from(sorted((folder / "states").iterdir())))
+    content = bytearray(path.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{path.name} is not what was written: it is cut or changed"):
+        read(folder)
+    shutil.rmtree(folder)
+
+
+def test_a_file_that_is_missing_is_named(tmp_path):
+    path = sorted((whole_run(tmp_path) / "states").iterdir())[0]
+    path.unlink()
+    with pytest.raises(ValueError, match=f"{path.name} is missing"):
+        read(tmp_path)
+
+
+def test_missing_rounds(tmp_path):
+    folder = whole_run(tmp_path, rounds=(1, 2, 4))
+    with pytest.raises(ValueError, match="round-0003 is missing, and rounds up to 4 are there"):
+        read(folder)
+    assert {one.round for one in read(folder, gaps=True)} == {1, 2, 4}
+    with pytest.raises(ValueError, match="round-0001 is missing"):
+        read(whole_run(tmp_path / "late", rounds=(2, 3)))
+    assert len(read(whole_run(tmp_path / "zero", rounds=(0, 1)))) == 4
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_state_with_no_number_is_named(tmp_path, value):
+    before, after = states()
+    after["a.bias"][1] = value
+    write(tmp_path, told(), before, after)
+    with pytest.raises(ValueError, match=r"safetensors: 1 of 2 entries of 'a.bias' are NaN or infinite"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("odd", ["shape", "key"])
+def test_states_of_two_models(tmp_path, odd):
+    whole_run(tmp_path)
+    before, after = states(3, shape=(4, 4) if odd == "shape" else (2, 3))
+    if odd == "key":
+        before, after = ({"other" if k == "a.bias" else k: t for k, t in s.items()} for s in (before, after))
+    write(tmp_path, told(round=3), before, after)
+    what = "'z.weight'" if odd == "shape" else "'a.bias', 'other'"
+    with pytest.raises(ValueError, match=rf"safetensors \(round-0003, a\) is of another model: it differs in {what}"):
+        read(tmp_path)
+
+
+def test_what_is_no_run(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        read(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="holds no recorded round"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lr": "0.1"}, "lr Input should be a valid number"),
+        ({"lr": float("nan")}, "lr Input should be"),
+        ({"samples": 0}, "samples Input should be greater than 0"),
+        ({"samples": True}, "samples Input should be a valid integer"),
+        ({"round": -1}, "round Input should be greater than or equal to 0"),
+        ({"counts": [2, 2]}, "counts are of 4 labels, and there are 5 samples"),
+        ({"counts": [6, -1]}, "counts.1 Input should be greater than or equal to 0"),
+        ({"node": "../../x"}, "node String should match pattern"),
+        ({"node": "b"}, "belongs to client-b.json"),
+        ({"seen_by": "nobody"}, "seen_by Input should be 'client' or 'server'"),
+        ({"before": "../x"}, "before String should match pattern"),
+        ({"momentum": 1.5}, "momentum Input should be less than 1"),
+        ({"lr": 0}, "lr Input should be greater than 0"),
+        ({"extra": 1}, "extra Unexpected keyword argument"),
+    ],
+)
+def test_a_json_file_with_something_else_is_named(tmp_path, change, message):
+    path = write(tmp_path, told(), *states())
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ValueError, match=rf"client-a.json: .*{message}"):
+        read(tmp_path)
+
+
+def test_labels_of_more_classes_than_the_model_has(tmp_path):
+    write(tmp_path, told(counts=[0, 2, 3]), *states())
+    with pytest.raises(ValueError, match=r"client-a.json: its labels are of 3 classes, the model has 2"):
+        read(tmp_path)[0].truth(2)
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)).double()
+
+
+@pytest.mark.parametrize("kind", ["sgd", "sgdm", "nag"])
+def test_a_loop_with_a_smaller_last_batch_momentum_and_buffers(tmp_path, kind):
+    """With the same gradient in every step the update's mean gradient is that gradient, whatever the momentum."""
+    model, sizes = nn.Linear(3, 2, bias=False).double(), [4, 4, 1]
+    slope = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).double()
+    more = {} if kind == "sgd" else {"momentum": 0.9, "nesterov": kind == "nag"}
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, **more)
+    with record(tmp_path, model, optimiser, round=1, node="x") as saw:
+        for size in sizes:
+            saw(torch.zeros(size, dtype=torch.long))
+            optimiser.zero_grad()
+            (model.weight * slope).sum().backward()
+            optimiser.step()
+    (one,) = read(tmp_path)
+    assert (one.samples, one.steps, one.batch_size, one.counts) == (9, 3, 4, [9])
+    assert one.scheme.name == ("fedavg" if kind == "sgd" else kind)
+    torch.testing.assert_close(one.update().gradient("weight"), slope, rtol=1e-9, atol=1e-9)
+
+
+def test_a_loop_with_batch_norm_records_buffers_and_reads_parameters(tmp_path):
+    model = network()
+    before = copy.deepcopy(model.state_dict())
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        y = torch.tensor([0, 1, 2, 2])
+        saw(y)
+        nn.functional.cross_entropy(model(torch.rand(4, 3).double()), y).backward()
+        optimiser.step()
+    (one,) = read(tmp_path)
+    found, after = one.states()
+    assert all(torch.equal(found[name], before[name]) for name in before)
+    assert after["1.num_batches_tracked"] == 1
+    assert one.update().tensors.keys() == dict(model.named_parameters()).keys()
+    assert one.optimiser == "adam"
+    assert one.scheme is None
+
+
+def test_a_loop_that_fails_or_shows_nothing_leaves_no_record(tmp_path):
+    model = network()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(KeyError), record(tmp_path, model, optimiser, round=1):
+        raise KeyError
+    nothing = pytest.raises(ValueError, match="0 optimiser steps and 1 batches of labels")
+    with nothing, record(tmp_path, model, optimiser, round=1) as saw:
+        saw(torch.zeros(2, dtype=torch.long))
+    assert not list(tmp_path.iterdir())
+    assert not optimiser._optimizer_step_post_hooks, "the hook is gone"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_examples_of_a_plain_loop_and_of_opacus_run():
+    import doctest
+
+    from fedleak.federated import loop
+
+    assert doctest.testmod(loop, raise_on_error=True).attempted > 10

@@ -1,0 +1,124 @@
+"""LIA-SA through Flower's own SecAgg+, all stages real, in one process; and the grid that makes that possible."""
+
+import pytest
+import torch
+from flwr.app import Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedleak import metrics
+from fedleak.attacks.labels import lia_sa
+from fedleak.federated import fedsgd
+from fedleak.flower import Fishing, InProcess, fish, honest, secure_run
+from fedleak.models import build
+
+SHAPE, CLASSES, BATCH, LR = (1, 6, 6), 5, 16, 0.1
+EXACT = {"clipping_range": 2.0, "max_weight": float(BATCH)}
+
+
+def network():
+    return build("fcn3", SHAPE, CLASSES, seed=0)
+
+
+def batch_of(k):
+    generator = torch.Generator().manual_seed(k)
+    return torch.rand(BATCH, *SHAPE, generator=generator), torch.randint(CLASSES, (BATCH,), generator=generator)
+
+
+def app(clients):
+    x, y = zip(*map(batch_of, range(clients)), strict=True)
+    return honest(network(), torch.stack(x), torch.stack(y))
+
+
+def fished(clients, lost=lambda message: False, recipe="vector", **protocol):
+    models = [lia_sa.fishing_model(network(), recipe, u, clients, seed=0) for u in range(clients)]
+    strategy = Fishing(models, SHAPE, LR, BATCH)
+    secure_run(InProcess(app(clients), clients, lost), strategy, **protocol)
+    truth = {k + 1: metrics.counts(batch_of(k)[1], CLASSES) for k in range(clients)}
+    return strategy, truth
+
+
+@pytest.mark.parametrize("clients", [2, 3, 6])
+def test_every_count_of_every_client_is_read_through_secagg(clients):
+    strategy, truth = fished(clients)
+    assert strategy.found.keys() == truth.keys()
+    assert all(strategy.found[node].equal(truth[node]) for node in truth)
+    x, y = map(torch.stack, zip(*map(batch_of, range(clients)), strict=True))
+    assert fish(strategy.models, x, y, LR).equal(torch.stack(list(truth.values())))
+
+
+def test_the_aggregate_is_the_clients_mean_up_to_the_quantisation():
+    strategy, _ = fished(4, **EXACT)
+    sent = []
+    for k, model in enumerate(strategy.models):
+        moved = fedsgd(model, *batch_of(k)).tensors
+        sent.append([t - LR * moved.get(name, 0) for name, t in model.state_dict().items()])
+    step = 2 * EXACT["clipping_range"] / 2**22
+    for found, *each in zip(strategy.mean, *sent, strict=True):
+        assert (torch.from_numpy(found) - torch.stack(each).mean(0)).abs().max() < step + 1e-6
+
+
+def test_of_a_client_that_drops_out_nothing_is_found_and_of_the_others_all():
+    def lost(message):
+        stage = message.content.config_records.get("secaggplus_configs", {}).get("stage", "")
+        return message.metadata.dst_node_id == 2 and stage == "collect_masked_vectors"
+
+    strategy, truth = fished(4, lost, num_shares=1.0, reconstruction_threshold=0.5)
+    assert strategy.found.keys() == {1, 3, 4}
+    assert all(strategy.found[node].equal(truth[node]) for node in strategy.found)
+
+
+def test_a_coarse_quantisation_hides_the_labels_and_the_server_chooses_it():
+    (coarse, truth), (fine, _) = fished(4, quantization_range=2**10), fished(4, quantization_range=2**10, **EXACT)
+    right = [
+        torch.stack([(s.found[node] == truth[node]).double().mean() for node in truth]).mean() for s in (coarse, fine)
+    ]
+    assert right[0] < 0.5
+    assert right[1] > right[0] + 0.3, "the same number of steps, over a smaller range and with all the weight"
+
+
+def test_values_beyond_the_clip_all_look_alike():
+    strategy, _ = fished(3, clipping_range=1e-4)
+    bound = 1e-4 * 1000 / BATCH  # the clip is of the weighted parameters
+    largest = max(p.abs().max().item() for m in strategy.models for p in m.parameters())
+    assert largest > 2 * bound
+    assert max(abs(array).max() for array in strategy.mean) <= bound * 1.01
+
+
+def test_the_grid_hands_out_copies_and_keeps_a_context_for_every_node():
+    app, seen = ClientApp(), []
+
+    @app.query()
+    def _(message, context):
+        count = context.state.config_records.setdefault("count", type(next(iter(message.content.values())))({"n": 0}))
+        count["n"] += 1
+        seen.append((message.metadata.dst_node_id, count["n"]))
+        message.content.config_records.clear()
+        return Message(RecordDict(), reply_to=message)
+
+    from flwr.app import ConfigRecord
+
+    grid = InProcess(app, 2)
+    assert grid.get_node_ids() == [1, 2]
+    for _ in range(2):
+        shared = RecordDict({"asked": ConfigRecord({"a": 1})})
+        grid.send_and_receive([grid.create_message(shared, "query", node, "1") for node in (1, 2)])
+        assert "asked" in shared
+    assert seen == [(1, 1), (2, 1), (1, 2), (2, 2)]
+
+
+def test_nothing_else_imports_flower():
+    import subprocess
+    import sys
+
+    code = "import sys, fedleak, fedleak.cli, fedleak.audit, fedleak.federated.loop; assert 'flwr' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_flower_the_error_says_what_to_install(monkeypatch):
+    import sys
+
+    for name in [name for name in sys.modules if name == "flwr" or name.startswith(("flwr.", "fedleak.flower"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "flwr", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'fedleak\[flower\]'"):
+        import fedleak.flower  # noqa: F401
