@@ -11,7 +11,7 @@ from torch import nn
 from fedleak.attacks.registry import Adversary, get
 from fedleak.audit.case import versions
 from fedleak.audit.guard import cases
-from fedleak.audit.report import Report
+from fedleak.audit.report import WHO, Report
 from fedleak.audit.setup import Setup
 from fedleak.audit.writing import as_table, percent, plain
 from fedleak.federated import Update
@@ -42,7 +42,8 @@ class RunReport(Report):
             return super().headline()
         what = f"No labels were recorded, so nothing is scored. {len(self.unscored)} updates were attacked; "
         what += f"the attacks agree on {percent(self.unscored['agreement'].mean())} of the labels."
-        return what, f"To {self.facts['adversary']}.", "Not measured without labels: record them to see."
+        whom = WHO.get(self.facts["adversary"], self.facts["adversary"]).format(**self.facts)
+        return what, f"To {whom}.", "Not measured without labels: record them to see."
 
     def svg(self) -> str:
         """Return the figure as SVG; "" if nothing is scored."""

@@ -25,7 +25,7 @@ from pydantic.dataclasses import dataclass
 from safetensors.torch import load, save
 from torch import Tensor
 
-from fedleak.federated.algorithms import Scheme
+from fedleak.federated.schemes import Scheme
 from fedleak.federated.update import Update
 from fedleak.files import write_bytes
 
