@@ -75,10 +75,10 @@ class Fishing(FedAvg):
         """Return the sum of the clients' head gradients: all fishing models have the same head."""
         last, names = head(models[0]), list(models[0].state_dict())
         before = models[0].state_dict()
-        summed = {
-            name: (before[name].double() - torch.from_numpy(self.mean[names.index(name)])) * len(models) / self.lr
-            for name in (last.weight, last.bias)
-        }
+        summed = {}
+        for name in (last.weight, last.bias):
+            start, mean = before[name].double(), torch.from_numpy(self.mean[names.index(name)])
+            summed[name] = (start - mean.to(start.device)) * len(models) / self.lr
         return Update(summed, "gradient", len(models) * self.batch_size)
 
 
@@ -156,5 +156,6 @@ def fish(models: Sequence[nn.Module], x: Tensor, y: Tensor, lr: float, **protoco
         As for `secure_run`.
     """
     strategy = Fishing(models, tuple(x.shape[2:]), lr, x.shape[1])
-    secure_run(InProcess(honest(models[0], x.cpu(), y.cpu()), len(models)), strategy, **protocol)
+    clients = honest(copy.deepcopy(models[0]).cpu(), x.cpu(), y.cpu())  # theirs are processors, wherever the server is
+    secure_run(InProcess(clients, len(models)), strategy, **protocol)
     return torch.stack([strategy.found[node] for node in sorted(strategy.found)])
