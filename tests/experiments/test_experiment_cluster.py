@@ -342,14 +342,14 @@ def test_without_any_worker_the_sweep_waits_says_so_and_gives_up_with_what_is_do
 ):
     here = rows(tmp_path / "here")
     monkeypatch.setattr(sys.modules[__name__], "PAUSE", 0.4)
-    monkeypatch.setattr(cluster, "PATIENCE", 2.0)
+    monkeypatch.setattr(cluster, "PATIENCE", 6.0)
     monkeypatch.setattr(cluster, "LOOK", 0.1)
     address, out = workers.scheduler_address, tmp_path / "out"
     thread = when(lambda: finished(out), lambda: workers.scale(0))
-    with pytest.raises(ConnectionError, match=r"has had no worker for 2 s. What is finished is kept"):
+    with pytest.raises(ConnectionError, match=r"has had no worker for 6 s. What is finished is kept"):
         rows(out, address)
     thread.join()
-    assert f"{address} has no worker; waiting for one, up to 2 s" in capsys.readouterr().out
+    assert f"{address} has no worker; waiting for one, up to 6 s" in capsys.readouterr().out
     kept = len(finished(out))
     assert 1 <= kept < 8
     before = len(log())
