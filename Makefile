@@ -6,10 +6,10 @@ READY  := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book pdf axe look test lint lab paper bench clean
+.PHONY: help book pdf axe look test test-slow lint lab paper bench clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 book: $(READY) ## Run every notebook in the quick profile and build the HTML, warnings being errors
 	$(BIN)/fedleak book
@@ -23,8 +23,11 @@ axe: book ## Check the pages for accessibility with axe-core (needs Chromium)
 look: book ## Take pictures of pages, _build/look/: make look PAGES="book/index notebooks/llg" (needs Chromium)
 	$(BIN)/python book/_tools/pages.py look $(or $(PAGES),book/index)
 
-test: lint ## Lint, then every test: units, properties, notebooks, the book and its internal links
-	$(BIN)/python -m pytest
+test: lint ## Lint, then the tests of minutes: units, properties, devices, records
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(READY) ## The tests that take longer: notebooks, the book and its internal links, killed workers, grading
+	$(BIN)/python -m pytest -m slow
 
 lint: $(READY) ## Check style, formatting and types
 	$(BIN)/ruff check .
