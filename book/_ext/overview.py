@@ -179,7 +179,7 @@ def obstacle(row: Row) -> str | None:
     more than trials.
     """
     differences = row["differences"]
-    if any(text.endswith("lost or not printed") for text in differences):
+    if any(text.endswith("not printed") for text in differences):
         return "not printed"
     if any(text.startswith(OF_DATA) and " not recorded" not in text for text in differences):
         return "data"
