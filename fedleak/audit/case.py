@@ -21,6 +21,7 @@ from fedleak.federated.algorithms import Client
 from fedleak.federated.defences import Defence, protect
 from fedleak.intervals import interval
 from fedleak.metrics import counts
+from fedleak.models.made_up import forward, watched
 
 PROBES = 4096
 """Where batch norm makes each probe batch of LLG* and LLG+ a pass of its own: images of all of them together."""
@@ -168,19 +169,15 @@ def check(model: nn.Module, x: Tensor) -> None:
     """Refuse a model that does not take these inputs ``[N, ...]``, or whose outputs are not those of its head."""
     last = models.head(model)
     outputs: list[Tensor] = []
-    handle = last.layer.register_forward_hook(lambda _, __, y: outputs.append(y))
-    buffers = {name: b.clone() for name, b in model.named_buffers()}
     try:
-        with torch.random.fork_rng(devices=[]):
-            logits = torch.func.functional_call(model, buffers, (models.as_inputs(x, model),))
+        with torch.random.fork_rng(devices=[]), watched({"head": last.layer}, lambda _, __, y: outputs.append(y)):
+            logits = forward(model, models.as_inputs(x, model))
     except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ValueError(
             f"the model does not take {len(x)} inputs of {x.dtype} {tuple(x.shape[1:])} in "
             f"{'training' if model.training else 'evaluation'} mode: {reason}"
         ) from error
-    finally:
-        handle.remove()
     if not isinstance(logits, Tensor):
         raise ValueError(
             f"a classifier gives one tensor of logits [N, n], this model a {type(logits).__name__}: audit a model that "
