@@ -103,8 +103,7 @@ def compute(run: Callable[..., Any], calls: Mapping[Any, tuple], scheduler: str)
 
 
 def _finished(done: as_completed, client: Client, scheduler: str) -> Iterator[Future]:
-    manned = looked = time.monotonic()
-    told = False
+    looked, alone = time.monotonic(), None
     while not done.is_empty():
         yield from done.next_batch(block=False)
         time.sleep(0.02)
@@ -113,12 +112,12 @@ def _finished(done: as_completed, client: Client, scheduler: str) -> Iterator[Fu
             continue
         looked = now
         if client.scheduler_info()["workers"]:
-            manned, told = now, False
-        elif now - manned > PATIENCE:
-            raise ConnectionError(f"{scheduler} has had no worker for {PATIENCE:g} s. {KEPT}")
-        elif not told:
+            alone = None
+        elif alone is None:
+            alone = now
             tqdm.write(f"{scheduler} has no worker; waiting for one, up to {PATIENCE:g} s")
-            told = True
+        elif now - alone > PATIENCE:
+            raise ConnectionError(f"{scheduler} has had no worker for {PATIENCE:g} s. {KEPT}")
 
 
 # --- on the worker ------------------------------------------------------------------------------------------------

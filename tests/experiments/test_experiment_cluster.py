@@ -259,6 +259,7 @@ def two_processes(weights):
 @pytest.fixture
 def workers(two_processes):
     """The cluster, with both workers there, whatever an earlier test has done to them."""
+    two_processes.scale(2)
     with Client(two_processes.scheduler_address, set_as_default=False) as client:
         client.wait_for_workers(2, timeout=300)
     return two_processes
