@@ -1,0 +1,246 @@
+"""Compute what the chapters' sliders show, before Sphinx reads the pages: one drawing for each place of the slider.
+
+All drawings of a slider are in its page, and `sliders.js` shows one of them. On paper, and where no script runs, a
+figure is what is left: the drawing that the slider starts with, or on paper all of them.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from generated import up_to_date
+from pictures import raw
+from render import keep, number
+from sphinx.application import Sphinx
+from torch import Tensor
+
+from fedleak import data
+from fedleak.attacks.labels import lia_sa, llg
+from fedleak.attacks.labels.counts import whole_counts
+from fedleak.data import compose, draw
+from fedleak.federated import Scheme, fedsgd
+from fedleak.metrics import counts
+from fedleak.models import build
+
+WIDTH, HEIGHT, FLOOR = 640, 230, 190
+BATCHES = 25
+
+
+class Frame(NamedTuple):
+    """One place of a slider: what its control says, the drawing, and the drawing in words."""
+
+    at: str
+    drawing: str
+    words: str
+
+
+class Slider(NamedTuple):
+    """A slider: the name of its control, the place where it starts, its message, and a drawing for each place."""
+
+    control: str
+    start: int
+    message: str
+    frames: list[Frame]
+
+
+def text(x: float, y: float, words: object, anchor: str = "middle") -> str:
+    """Return a piece of text in a drawing."""
+    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{escape(str(words))}</text>'
+
+
+def bar(x: float, base: float, height: float, width: float, kind: str) -> str:
+    """Return a bar that rises from its base, or hangs below it where the height is negative."""
+    return (
+        f'<rect class="{kind}" x="{x:.1f}" y="{base - max(height, 0):.1f}" width="{width:.1f}"'
+        f' height="{abs(height):.1f}"/>'
+    )
+
+
+def rule(y: float, left: float = 30, right: float = WIDTH - 10) -> str:
+    """Return a horizontal line."""
+    return f'<path class="axis" d="M{left:.0f} {y:.1f}H{right:.0f}"/>'
+
+
+def pairs(found: Tensor, truth: Tensor, left: float, width: float, most: float) -> Iterable[str]:
+    """Yield two bars a class, true count and found count, each with its number."""
+    step = width / len(truth)
+    for i, (one, other) in enumerate(zip(truth.tolist(), found.tolist(), strict=True)):
+        x = left + i * step
+        for k, (value, kind) in enumerate(((one, "truth"), (other, "hit" if one == other else "miss"))):
+            yield bar(x + k * step * 0.4, FLOOR, 120 * min(value / most, 1), step * 0.36, kind)
+        yield text(x + step * 0.4, FLOOR + 17, i)
+        if step > 40:
+            yield text(x + step * 0.4, FLOOR + 34, f"{one} / {other}")
+
+
+def row_sums() -> Slider:
+    """LLG: row sums of the last layer's gradient and the labels that LLG reads off them, by batch size."""
+    images = data.load("mnist5k")
+    model = build("cnn", images.shape, images.n_classes, seed=0)
+    frames = []
+    for size in (1, 2, 4, 8, 16, 32, 64, 128):
+        generator, batches = torch.Generator().manual_seed(size), []
+        for labels in compose("unbalanced", size, images.n_classes, BATCHES, generator):
+            drawn = images.take(draw(images, labels[None], generator)[0])
+            update = fedsgd(model, drawn.x, drawn.y)
+            found, truth = llg.recover(update, model), counts(labels, images.n_classes)
+            right = int(torch.minimum(found, truth).sum())
+            batches.append((right, llg.class_gradients(update, model), found, truth))
+        right, g, found, truth = sorted(batches, key=lambda one: one[0])[BATCHES // 2]
+        mean = sum(one[0] for one in batches) / (BATCHES * size)
+        parts, step = [rule(90), text(0, 20, "row sum", "start"), text(0, FLOOR + 34, "true / LLG", "start")], 54
+        for i, value in enumerate((g / g.abs().max()).tolist()):
+            parts.append(bar(90 + i * step, 90, 75 * value, 34, "miss" if value < 0 else "truth"))
+            parts.append(text(107 + i * step, FLOOR + 12, i))
+            parts.append(text(107 + i * step, FLOOR + 34, f"{truth[i]} / {found[i]}"))
+        words = f"classes in the batch {int((truth > 0).sum())}, negative row sums {int((g < 0).sum())}; LLG finds "
+        frames.append(
+            Frame(str(size), "".join(parts), words + f"{right} of {size} labels ({mean:.0%} over {BATCHES} batches)")
+        )
+    message = (
+        "A label that is in the batch pulls its row sum down, and LLG reads off what is negative. In large batches rare"
+        " labels stay positive; how often a label occurs is read from the size of its sum."
+        f" (An untrained CNN on digits; half of a batch is of one class. Of {BATCHES} batches the median is drawn.)"
+    )
+    return Slider("Batch size", 3, message, frames)
+
+
+def weights() -> Slider:
+    """RLU: the weights of ten local steps under the seven schemes, by momentum or shrinkage."""
+    lines = {
+        "FedAvg, Scaffold": lambda _: Scheme("fedavg", 0.1, 10),
+        "SGDm": lambda s: Scheme("sgdm", 0.1, 10, momentum=s),
+        "NAG": lambda s: Scheme("nag", 0.1, 10, momentum=s),
+        "FedProx, FedDyn, FedDC": lambda s: Scheme("fedprox", 0.1, 10, regularisation=s / 0.1),
+    }
+
+    def height(rho: float) -> float:
+        return 110 - 80 * max(-1.0, math.log10(rho))  # from 0.1 to 10
+
+    frames = []
+    for s in (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9):
+        parts = [rule(height(y), 40, 430) + text(34, height(y) + 4, f"{y:g}", "end") for y in (0.1, 1, 10)]
+        parts += [text(50 + 40 * tau, FLOOR + 17, tau + 1) for tau in range(10)] + [
+            text(230, FLOOR + 34, "local step τ")
+        ]
+        ends = []
+        for i, (name, scheme) in enumerate(lines.items()):
+            rho = scheme(s).weights().tolist()
+            places = " ".join(f"{50 + 40 * tau},{height(value):.1f}" for tau, value in enumerate(rho))
+            parts.append(f'<polyline class="line line-{i}" points="{places}"/>')
+            parts.append(
+                f'<path class="line line-{i}" d="M445 {40 + 26 * i}h24"/>' + text(475, 44 + 26 * i, name, "start")
+            )
+            ends.append(f"{name} {number(rho[0])} to {number(rho[-1])}")
+        frames.append(Frame(f"{s:g}", "".join(parts), "weight of the first and of the last step: " + ", ".join(ends)))
+    message = (
+        "Momentum γ makes the first steps count most, a proximal term ηλ the last ones; without either all count the"
+        " same. Weights below 0.1 lie on the lowest line. A server that takes them all for 1 misreads the update."
+    )
+    return Slider("Momentum γ, or ηλ of the proximal term", 4, message, frames)
+
+
+def angles() -> Slider:
+    """LIA-SA: two clients' counts out of the sum of their gradients, by the angle between their embeddings."""
+    classes, batch, frames = 10, 64, []
+    generator = torch.Generator().manual_seed(0)
+    truth = counts(torch.randint(classes, (2, batch), generator=generator), classes)
+    basis = torch.linalg.qr(torch.randn(50, 2, generator=generator, dtype=torch.float64)).Q.T
+    even = torch.full((2, classes), 1 / classes, dtype=torch.float64)
+    for degrees in (90, 10, 1, 1e-1, 1e-2, 1e-4, 1e-5, 3e-6, 1e-6, 1e-7):
+        angle = math.radians(degrees)
+        second = math.cos(angle) * basis[0] + math.sin(angle) * basis[1]
+        embeddings = torch.stack([basis[0], second])
+        bias = even - truth / batch
+        sent_bias = bias.float().sum(0).double()  # the clients compute in single precision
+        sent = sum((b[:, None] * e).float() for b, e in zip(bias, embeddings, strict=True)).double()
+        real = lia_sa.counts(even, lia_sa.disaggregate(embeddings, sent, sent_bias), batch)
+        found = real.round().clamp(0, batch).long()
+        condition = lia_sa.conditioning_of(embeddings).condition
+        right = int((found == truth).sum())
+        tip = (60 + 100 * math.cos(angle), FLOOR - 40 - 100 * math.sin(angle))
+        parts = [
+            f'<path class="line line-0" d="M60 {FLOOR - 40}H160"/>',
+            f'<path class="line line-3" d="M60 {FLOOR - 40}L{tip[0]:.1f} {tip[1]:.1f}"/>',
+            text(110, FLOOR - 12, "the two embeddings"),
+            text(110, FLOOR + 17, f"condition {condition:,.0f}"),
+            text(432, 20, "client 1: true count / found"),
+            *pairs(found[0], truth[0], 230, 410, 1.2 * float(truth[0].max())),
+        ]
+        words = f"condition number {condition:,.0f}, {right} of {2 * classes} counts of the two clients right"
+        frames.append(Frame(f"{np.format_float_positional(degrees, trim='-')}°", "".join(parts), words))
+    message = (
+        "The closer the embeddings of two clients lie together, the larger the condition number, and the more it makes"
+        " of the rounding of single precision. (Two clients, 64 labels of ten classes each, one draw.)"
+    )
+    return Slider("Angle between the embeddings", 2, message, frames)
+
+
+def units() -> Slider:
+    """GDBR: counts behind a crossing, by its condition, with errors of single units and with a common one."""
+    classes, hidden, batch, frames = 10, 64, 64, []
+    generator = torch.Generator().manual_seed(0)
+    truth = counts(torch.randint(classes, (batch,), generator=generator), classes)
+    error = 1 + 0.05 * torch.randn(hidden, generator=generator, dtype=torch.float64)
+    left, right = (
+        torch.linalg.qr(torch.randn(n, classes, generator=generator, dtype=torch.float64)).Q for n in (classes, hidden)
+    )
+    gradient = 1 / classes - truth.double() / batch
+    for power in (0, 0.5, 1, 1.5, 2, 3, 4):
+        matrix = left @ torch.diag(torch.logspace(0, -power, classes, dtype=torch.float64)) @ right.T
+        arrived = matrix.T @ gradient
+        found = [
+            whole_counts(
+                batch * (1 / classes - torch.linalg.lstsq(matrix.T, (arrived * e)[:, None]).solution[:, 0]), batch
+            )
+            for e in (error, error[0])
+        ]
+        share = [int(torch.minimum(f, truth).sum()) for f in found]
+        parts = [text(160, 20, "single units wrong by 5 %"), text(480, 20, "all units wrong by the same")]
+        parts += [
+            part for k, f in enumerate(found) for part in pairs(f, truth, 10 + 325 * k, 305, 1.2 * float(truth.max()))
+        ]
+        words = f"{share[0]} of {batch} labels with errors of single units, {share[1]} with a common error"
+        frames.append(Frame(number(float(10**power)), "".join(parts), words))
+    message = (
+        "The crossing multiplies what differs from unit to unit by up to its condition number. An error that all units"
+        " share passes unharmed: this is what one vector is for. (A random crossing from 64 units to ten classes,"
+        " 64 labels, one draw.)"
+    )
+    return Slider("Condition number of the crossing", 3, message, frames)
+
+
+SLIDERS: dict[str, Callable[[], Slider]] = {"llg": row_sums, "rlu": weights, "lia_sa": angles, "gdbr": units}
+
+
+def fragment(slider: Slider) -> str:
+    """Return a slider as a part of a Markdown page."""
+    drawn = "".join(
+        f'<div class="frame" data-at="{frame.at}"{"" if i == slider.start else " hidden"}>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(frame.words)}">{frame.drawing}</svg>'
+        f'<p class="words"><b>{escape(slider.control)} {frame.at}:</b> {escape(frame.words)}.</p></div>'
+        for i, frame in enumerate(slider.frames)
+    )
+    return raw(
+        f'<figure class="drawing slider"><label class="control" hidden>{escape(slider.control)} '
+        f'<input type="range" min="0" max="{len(slider.frames) - 1}" value="{slider.start}" step="1"/></label>'
+        f'<div class="frames">{drawn}</div><figcaption>{escape(slider.message)}</figcaption></figure>'
+    )
+
+
+def write(app: Sphinx) -> None:
+    """Write the fragments whose sources have changed."""
+    folder = Path(app.srcdir) / "book" / "_generated"
+    sources = [Path(__file__), *Path(data.__file__).parents[1].rglob("*.py")]
+    old = [name for name in SLIDERS if not up_to_date(folder / f"slider-{name}.md", *sources)]
+    keep(app, {f"slider-{name}": fragment(SLIDERS[name]()) for name in old})
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect to Sphinx."""
+    app.connect("builder-inited", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,70 @@
+"""The sliders' drawings: what they say is what they draw, and their script shows one of them, by keyboard as well."""
+
+import re
+import sys
+
+import pytest
+
+from fedleak import notebooks, paths
+
+sys.path.insert(0, str(paths.root() / "book" / "_ext"))
+sys.path.insert(0, str(paths.root() / "book" / "_tools"))
+import pages
+import sliders
+
+FRAMES = r'<div class="frame" data-at="[^"]+"( hidden)?>'
+
+
+@pytest.mark.parametrize("name", sliders.SLIDERS)
+def test_a_chapter_shows_its_slider(name):
+    text = (paths.root() / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8")
+    assert name in notebooks.chapters()
+    assert f"_generated/slider-{name}.md" in text
+
+
+@pytest.mark.parametrize("name", sliders.SLIDERS)
+def test_one_drawing_is_shown_at_first_and_every_one_is_said_in_words(name):
+    slider = sliders.SLIDERS[name]()
+    html = sliders.fragment(slider)
+    hidden = [bool(found) for found in re.findall(FRAMES, html)]
+    assert [i for i, one in enumerate(hidden) if not one] == [slider.start]
+    assert len(hidden) == len(slider.frames) >= 5
+    assert len({frame.words for frame in slider.frames}) > len(hidden) / 2
+    assert len(html) < 50_000
+    assert "nan" not in html
+
+
+def test_the_angle_decides_what_is_recovered():
+    said = [re.search(r"number ([\d,]+), (\d+) of 20", frame.words) for frame in sliders.angles().frames]
+    conditions, right = ([int(one[k].replace(",", "")) for one in said] for k in (1, 2))
+    assert conditions == sorted(conditions)
+    assert right[0] == 20
+    assert right[-1] < 10
+
+
+def test_an_error_that_all_units_share_costs_less_than_errors_of_single_units():
+    said = [re.match(r"(\d+) of 64 labels with errors of single units, (\d+)", f.words) for f in sliders.units().frames]
+    single, common = ([int(one[k]) for one in said] for k in (1, 2))
+    assert min(common) > max(single[-2:])
+    assert single[0] > single[-1]
+
+
+def test_the_arrow_keys_move_a_slider(tmp_path):
+    try:
+        pages.chromium()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    html = sliders.fragment(sliders.weights()).removeprefix("```{raw} html").removesuffix("```\n")
+    script = (paths.root() / "book" / "_static" / "sliders.js").read_text(encoding="utf-8")
+    file = tmp_path / "page.html"
+    file.write_text(f"<!doctype html><title>x</title>{html}<script>{script}</script>", encoding="utf-8")
+    with pages.browser() as page:
+        pages.show(page, file)
+        before = page.locator(".frame:visible").get_attribute("data-at")
+        page.locator("input").press("ArrowRight")
+        (shown,) = page.locator(".frame:visible").all()
+        after = shown.get_attribute("data-at")
+        said = page.locator("input").get_attribute("aria-valuetext")
+    places = [frame.at for frame in sliders.weights().frames]
+    assert places.index(after) == places.index(before) + 1
+    assert said.startswith(f"{after}: weight of the first")
