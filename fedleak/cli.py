@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from fedleak.commands import audit, data, experiments
+from fedleak.commands import audit, coursework, data, experiments
 from fedleak.errors import BookFailed, MissingExtra, NotebookFailed
 
 
@@ -211,3 +211,4 @@ app.command("scoreboard")(experiments.scoreboard_command)
 app.add_typer(experiments.cache_app, name="cache")
 app.command("audit", epilog=audit.EPILOG)(audit.command)
 app.add_typer(data.app, name="data")
+app.add_typer(coursework.app, name="coursework")
