@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book pdf axe look test test-slow lint lab paper bench clean
+.PHONY: help book pdf axe look test test-slow lint recheck lab paper bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ lint: $(READY) ## Check style, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+recheck: $(READY) ## Compute some recorded results again, drawn at random, and compare
+	$(BIN)/fedleak recheck
 
 lab: $(READY) ## Open the notebooks in JupyterLab
 	$(BIN)/jupyter lab notebooks/

@@ -1,10 +1,23 @@
 """fedleak: what a federated-learning update gives away, in executable notebooks and a thin package."""
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
-from fedleak.errors import DataNotFound, WithheldParameter
-from fedleak.experiments.sweep import sweep
-from fedleak.federated import Update
+from fedleak.errors import DataNotFound, MissingExtra, WithheldParameter
+
+if TYPE_CHECKING:
+    from fedleak.experiments.sweep import sweep
+    from fedleak.federated import Update
 
 __version__ = version("fedleak")
-__all__ = ["DataNotFound", "Update", "WithheldParameter", "__version__", "sweep"]
+__all__ = ["DataNotFound", "MissingExtra", "Update", "WithheldParameter", "__version__", "sweep"]
+
+_HOMES = {"Update": "fedleak.federated", "sweep": "fedleak.experiments.sweep"}
+"""What is imported where it is used first: PyTorch takes seconds, and a command's help needs none of it."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

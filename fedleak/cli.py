@@ -8,10 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from fedleak import notebooks
-from fedleak.audit import cli as audit_cli
-from fedleak.data.cli import app as data_app
-from fedleak.experiments import cli as experiments_cli
+from fedleak.commands import audit, coursework, data, experiments
+from fedleak.errors import BookFailed, MissingExtra, NotebookFailed
 
 
 class Profile(StrEnum):
@@ -40,8 +38,9 @@ class _Commands(TyperGroup):
             FileNotFoundError,
             PermissionError,
             ConnectionError,
-            notebooks.NotebookFailed,
-            notebooks.BookFailed,
+            NotebookFailed,
+            BookFailed,
+            MissingExtra,
         ) as error:
             typer.secho(f"fedleak: {error}", err=True, fg=typer.colors.RED)
             raise typer.Exit(1) from error
@@ -133,6 +132,8 @@ def run(
     The result takes its name only once every cell has run. A run that was interrupted goes on where it stopped
     when it is started again with the same parameters.
     """
+    from fedleak import notebooks
+
     values = dict(_parse(pair) for pair in parameter or [])
     if record:
         values["record"] = True
@@ -155,6 +156,8 @@ def book(
     ] = None,
 ) -> None:
     """Execute the chapters that are out of date and build the book, warnings being errors."""
+    from fedleak import notebooks
+
     front = notebooks.build_book(profile=profile.value, device=device.value, force=force, jobs=jobs)
     typer.echo(f"\nThe book is ready. Open {front.as_uri()}")
 
@@ -200,11 +203,12 @@ def _parse(pair: str) -> tuple[str, Any]:
     return name, text
 
 
-app.command("record", epilog="Example:\n\n`fedleak record rlu table2 table3`")(experiments_cli.record)
+app.command("record", epilog="Example:\n\n`fedleak record rlu table2 table3`")(experiments.record)
 app.command("recheck", epilog="Examples:\n\n`fedleak recheck`\n\n`fedleak recheck gdbr --seed 7 --budget 600`")(
-    experiments_cli.recheck
+    experiments.recheck
 )
-app.command("scoreboard")(experiments_cli.scoreboard_command)
-app.add_typer(experiments_cli.cache_app, name="cache")
-app.command("audit", epilog=audit_cli.EPILOG)(audit_cli.command)
-app.add_typer(data_app, name="data")
+app.command("scoreboard")(experiments.scoreboard_command)
+app.add_typer(experiments.cache_app, name="cache")
+app.command("audit", epilog=audit.EPILOG)(audit.command)
+app.add_typer(data.app, name="data")
+app.add_typer(coursework.app, name="coursework")

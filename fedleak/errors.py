@@ -1,6 +1,8 @@
 """The package's own exceptions; everything else that a caller got wrong is a `ValueError`."""
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -17,6 +19,35 @@ class WithheldParameter(KeyError):
             f"the update withholds {self.name!r}; it shares: {shared}. "
             "Use an attack that does not need this parameter, or an update that shares it."
         )
+
+
+class NotebookFailed(RuntimeError):
+    """A chapter stopped with an error; the message names the cell and where the partial notebook is kept."""
+
+
+class BookFailed(RuntimeError):
+    """The book did not build without warnings; Sphinx has printed what is wrong."""
+
+
+class MissingExtra(ModuleNotFoundError):
+    """A package is not installed that only one of fedleak's extras needs; the message says what to type."""
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Import what only an extra of fedleak brings: as a block around the imports, or as a function's decorator.
+
+    Raises
+    ------
+    MissingExtra
+        If a module is not there.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if isinstance(error, MissingExtra):
+            raise
+        raise MissingExtra(f"{error.name} is not installed: pip install 'fedleak[{name}]'", name=error.name) from error
 
 
 class DataNotFound(FileNotFoundError):

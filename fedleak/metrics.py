@@ -13,6 +13,8 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from fedleak.errors import extra
+
 
 def _checked(recovered: Tensor, truth: Tensor, named: bool = True) -> tuple[Tensor, Tensor]:
     if recovered.shape[-1] != truth.shape[-1]:
@@ -116,6 +118,7 @@ def psnr(found: Tensor, truth: Tensor) -> Tensor:
     return -10 * ((found - truth) ** 2).mean((1, 2, 3)).clamp(min=1e-10).log10()
 
 
+@extra("book")
 def ssim(found: Tensor, truth: Tensor) -> Tensor:
     """Return the structural similarity, ``[B]``, at most 1 (Wang et al. 2004; 11 x 11 Gaussian window)."""
     from torchmetrics.functional.image import structural_similarity_index_measure
@@ -143,6 +146,7 @@ def lpips(found: Tensor, truth: Tensor) -> Tensor | None:
 
 
 @cache
+@extra("book")
 def _perceptual() -> torch.nn.Module | None:
     places = [Path(torch.hub.get_dir()) / "checkpoints" / "alexnet-owt-7be5be79.pth"]
     if folder := os.environ.get("FEDLEAK_DATA"):

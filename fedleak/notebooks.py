@@ -14,20 +14,15 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import nbformat
-import papermill
 import torch
 from tqdm import tqdm
 
 from fedleak import files, paths
+from fedleak.errors import BookFailed, NotebookFailed, extra
 
-
-class NotebookFailed(RuntimeError):
-    """A chapter stopped with an error; the message names the cell and where the partial notebook is kept."""
-
-
-class BookFailed(RuntimeError):
-    """The book did not build without warnings; Sphinx has printed what is wrong."""
+with extra("book"):
+    import nbformat
+    import papermill
 
 
 def available() -> list[str]:

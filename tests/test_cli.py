@@ -43,6 +43,56 @@ def test_every_command_explains_itself(words):
         assert "Examples" in result.output
 
 
+HEAVY = ["torch", "numpy", "pandas", "scipy", "matplotlib", "papermill", "distributed", "opacus", "pydantic"]
+
+
+QUICK = ["--help", "--version", "run --help", "audit --help", "audit --example", "data list --help", "grade --help"]
+
+
+@pytest.mark.parametrize("words", QUICK)
+def test_help_imports_nothing_that_takes_seconds(words):
+    code = f"""
+import sys
+from fedleak.cli import app
+try:
+    app({words.split()!r}, prog_name="fedleak")
+except SystemExit as end:
+    assert not end.code
+print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout
+    assert done.stderr == "[]\n"
+
+
+def test_attacks_and_audit_import_no_extra():
+    extras = "pydantic safetensors cryptography Crypto opacus IPython nbformat papermill distributed mlxtend skimage"
+    code = f"""
+import sys
+import fedleak.audit, fedleak.attacks.labels, fedleak.attacks.images, fedleak.metrics
+fedleak.Update, fedleak.sweep
+print([name for name in {extras.split()!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+EXTRA = [(["run", "llg"], "papermill", "book"), (["grade", "."], "pytest", "coursework")]
+
+
+@pytest.mark.parametrize(("words", "module", "name"), EXTRA)
+def test_a_missing_extra_is_one_line_that_says_what_to_type(words, module, name, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    for loaded in ("fedleak.notebooks", "fedleak.coursework.grading"):
+        monkeypatch.delitem(sys.modules, loaded, raising=False)
+    monkeypatch.delattr(fedleak, "notebooks", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None) if module == "pytest" else None
+    result = invoke(*words)
+    assert result.exit_code == 1
+    assert f"pip install 'fedleak[{name}]'" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
 def test_run_passes_everything_on(executed):
     settings = ["--profile", "paper", "--device", "cuda", "--record", "--out", "here.ipynb"]
     first = ["-p", "trials", "100", "--parameter", "data_root", "None"]

@@ -1,8 +1,10 @@
 """The checkout itself: its files agree with each other, and hold nothing that they should not."""
 
+import ast
 import json
 import re
 import subprocess
+import sys
 import tomllib
 from datetime import date
 from itertools import chain
@@ -22,7 +24,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 WITH_EXAMPLE = [*NOTEBOOKS, ROOT / "tests/examples/paper/notebooks/example.ipynb"]
 FOLDERS = {"book", "notebooks", "fedleak", "data", "tests", "benchmarks", ".ci"}
 CONFIGURATION = {"environment.yml", "_config.yml", "_toc.yml", "pyproject.toml", "requirements.lock", "Makefile"}
-ABOUT = {"README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff"}
+ABOUT = {"CHANGELOG.md", "README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff"}
 CHAPTER_PARAMETERS = {"profile", "device", "seed", "trials", "data_root", "record", "scheduler"}
 
 
@@ -41,7 +43,7 @@ def tracked():
 
 def test_top_level_is_exactly_what_it_should_be():
     found = {line.split("/")[0] for line in tracked()}
-    usual = {".gitignore", ".gitattributes", ".github", ".editorconfig"}
+    usual = {".gitignore", ".gitattributes", ".github", ".editorconfig", ".pre-commit-config.yaml"}
     assert found - usual == FOLDERS | CONFIGURATION | ABOUT
 
 
@@ -52,7 +54,7 @@ EXTRAS = {key: value for key, value in PROJECT["optional-dependencies"].items() 
 def test_the_lock_covers_every_requirement():
     locked = {name_of(line) for line in LOCK.splitlines() if line and not line.startswith("#")}
     wanted = [*PROJECT["dependencies"], *chain(*EXTRAS.values())]
-    assert {name_of(requirement) for requirement in wanted} <= locked
+    assert {name_of(requirement) for requirement in wanted} - {PROJECT["name"]} <= locked
     assert "setuptools" in locked  # `make` installs the package without build isolation
 
 
@@ -67,8 +69,54 @@ def test_conda_users_get_the_same_environment():
     (pip,) = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
     assert environment["name"] == PROJECT["name"]
     assert conda == ["python" + PROJECT["requires-python"], "pip"]
-    extras = ",".join(EXTRAS)
-    assert pip == ["--constraint requirements.lock", f"--editable .[{extras}]"]
+    assert pip == ["--constraint requirements.lock", "--editable .[book,dev]"]
+    assert {"fedleak[cluster,coursework,flower]"} <= set(EXTRAS["book"])
+    assert "fedleak[recordings]" in EXTRAS["flower"]
+    assert EXTRAS.keys() == {"recordings", "flower", "cluster", "coursework", "book", "dev"}
+
+
+def imported(path):
+    """Return what a file of the package imports outside functions and outside blocks that name an extra."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module.split(".")[0]
+
+
+def test_the_package_itself_asks_for_what_its_modules_import_and_no_more():
+    """The extras are imported in blocks `with extra(...)`, or in functions."""
+    files = [path for path in (ROOT / "fedleak").rglob("*.py") if path.parts[-2] != "flower" and path.stem != "suite"]
+    found = set(chain(*map(imported, files))) - set(sys.stdlib_module_names) - {"fedleak"}
+    called = {"markdown_it": "markdown-it-py", "PIL": "pillow"}
+    assert {called.get(name, name) for name in found} == {name_of(one) for one in PROJECT["dependencies"]}
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def test_workflows_run_what_the_makefile_has_on_every_python_that_is_supported():
+    told = {path.stem: yaml.safe_load(path.read_text()) for path in WORKFLOWS}
+    assert told.keys() == {"tests", "book", "recheck"}
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    for name, workflow in told.items():
+        for job in workflow["jobs"].values():
+            matrix = job.get("strategy", {}).get("matrix", {})
+            runs = [step["run"] for step in job["steps"] if "run" in step]
+            words = {run.removeprefix("make ") for run in runs if run != "make ${{ matrix.command }}"}
+            assert words | set(matrix.get("command", ())) <= targets, name
+            assert all(run.startswith("make ") for run in runs), name
+            if "python" in matrix:
+                assert matrix["python"] == ["3.11", "3.12", "3.13"]
+                assert PROJECT["requires-python"] == f">={matrix['python'][0]}"
+    assert set(told["tests"]["jobs"]["tests"]["strategy"]["matrix"]["command"]) == {"test", "test-slow"}
+    assert told["recheck"][True]["schedule"]  # YAML 1.1 reads the key `on` as true
+
+
+def test_pre_commit_does_what_make_lint_does():
+    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert repo["repo"] == "local"
+    assert [hook["entry"] for hook in repo["hooks"]] == ["make lint"]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +136,7 @@ def test_the_versions_agree():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert str(citation["version"]) == PROJECT["version"]
     assert citation["license"] == PROJECT["license"]
+    assert f"\n## {PROJECT['version']}\n" in (ROOT / "CHANGELOG.md").read_text()
     assert f"version = {{{PROJECT['version']}}}" in (ROOT / "book" / "index.md").read_text()
 
 

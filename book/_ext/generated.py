@@ -117,7 +117,7 @@ def data_sets() -> str:
 def audit(example: Path, figure: Path) -> str:
     """Return the report on the page's example set-up, and draw its figure."""
     from fedleak.audit import audit
-    from fedleak.audit.cli import load
+    from fedleak.audit.setup import load
 
     return fragment(audit(load(example)), figure)
 
@@ -125,7 +125,7 @@ def audit(example: Path, figure: Path) -> str:
 def flower(example: Path, figure: Path) -> str:
     """Return the report on the run that the Flower page's example makes, and draw its figure."""
     from fedleak.audit import audit_run
-    from fedleak.audit.cli import load
+    from fedleak.audit.setup import load
 
     with tempfile.TemporaryDirectory() as home:
         run = Path(home) / "run"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -24,9 +24,11 @@ from fedleak.audit.run_report import RunReport, facts
 from fedleak.audit.setup import Setup
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protect
-from fedleak.federated.recording import Contribution, read
 from fedleak.models import batch_dependent, head, remember_passes
 from fedleak.models.states import bare
+
+if TYPE_CHECKING:
+    from fedleak.federated.recording import Contribution
 
 
 class _Server(NamedTuple):
@@ -37,7 +39,7 @@ class _Server(NamedTuple):
     seed: int
     seconds: float
 
-    def model(self, one: Contribution) -> nn.Module:
+    def model(self, one: "Contribution") -> nn.Module:
         """Return the model as it was sent."""
         state, _ = one.states()
         if self.case is None:
@@ -51,7 +53,7 @@ class _Server(NamedTuple):
         remember_passes(model)
         return model
 
-    def held(self, one: Contribution, model: nn.Module, number: int) -> dict[str, Any]:
+    def held(self, one: "Contribution", model: nn.Module, number: int) -> dict[str, Any]:
         """Return what attacks may take, by `fedleak.attacks.registry.INPUTS`."""
         held: dict[str, Any] = {
             "scheme": one.scheme,
@@ -69,7 +71,7 @@ class _Server(NamedTuple):
         return protect(update, fresh(defence, self.seed + number))
 
     def sort_out(
-        self, one: Contribution, update: Update, model: nn.Module
+        self, one: "Contribution", update: Update, model: nn.Module
     ) -> tuple[dict[str, str], list[tuple[str, str]]]:
         """Return, by attack, the weakest who could run it, and the attacks that are not run, with why."""
         who, held = view(self.adversary, update, model), self.held(one, model, 0)
@@ -86,7 +88,7 @@ class _Server(NamedTuple):
         return adversaries, untried
 
     def attempts(
-        self, one: Contribution, update: Update, model: nn.Module, number: int, guesses: bool = False
+        self, one: "Contribution", update: Update, model: nn.Module, number: int, guesses: bool = False
     ) -> list[Attempt]:
         """Run every attack that applies to one update."""
         held, who = self.held(one, model, number), view(self.adversary, update, model)
@@ -120,6 +122,8 @@ def audit_run(
     ValueError, FileNotFoundError
         As for `fedleak.federated.recording.read`, or if the run is of another model than the set-up's.
     """
+    from fedleak.federated.recording import read  # which nobody needs who has no recorded run
+
     started = time.perf_counter()
     run = read(folder, gaps=gaps)
     server, found = _server(setup), _Found()
@@ -171,7 +175,7 @@ class _Found:
         self.worked: set[str] = set()
         self.failed: list[tuple[str, str]] = []
 
-    def note(self, scenario: str, number: int, one: Contribution, attempts: list[Attempt], model: nn.Module) -> None:
+    def note(self, scenario: str, number: int, one: "Contribution", attempts: list[Attempt], model: nn.Module) -> None:
         """Score what came of the attacks on one update, or keep what they agree on."""
         truth = one.truth(head(model).layer.out_features)
         about, seen = {"round": one.round, "node": one.node}, {}

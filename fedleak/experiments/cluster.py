@@ -15,12 +15,15 @@ from threading import Lock
 from typing import Any
 from uuid import uuid4
 
-import cloudpickle
-from distributed import Client, Future, KilledWorker, Security, as_completed, get_worker, rpc
 from tqdm import tqdm
 
+from fedleak.errors import extra
 from fedleak.experiments.calls import PACKAGE
 from fedleak.experiments.stamps import PACKAGES
+
+with extra("cluster"):
+    import cloudpickle
+    from distributed import Client, Future, KilledWorker, Security, as_completed, get_worker, rpc
 
 CONNECT = 5.0
 """Seconds after which a scheduler that does not answer is an error."""

@@ -9,10 +9,12 @@ import io
 import linecache
 from typing import Any
 
-import nbformat
-
 from fedleak import paths
+from fedleak.errors import extra
 from fedleak.experiments.chapter import Chapter
+
+with extra("book"):
+    import nbformat
 
 TAGS = {"parameters", "setup", "experiment"}
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from IPython.display import HTML, display
 
 LABELS = {
     "alpha": "α",
@@ -74,6 +73,8 @@ def show(
     shown = {names.get(c, c): how for c, how in (formats or {}).items()}
     style = table.rename(columns=names).style.hide(axis="index").format(shown, precision=3, na_rep="–")
     style = style.set_caption(caption).set_uuid(hashlib.sha256(caption.encode()).hexdigest()[:8])
+    from IPython.display import HTML, display
+
     display(HTML(style.to_html(table_attributes='class="dataframe table"')))
 
 

@@ -11,10 +11,9 @@ from importlib import import_module
 from typing import Any, Protocol
 
 import torch
-from opacus.accountants import RDPAccountant
-from opacus.accountants.analysis import rdp
 from torch import Tensor, nn
 
+from fedleak.errors import extra
 from fedleak.federated.update import Update
 
 Stacked = dict[str, Tensor]
@@ -231,6 +230,7 @@ class ReleasedCompression:
         }
 
 
+@extra("book")
 def privacy_budget(
     noise_multiplier: float, sample_rate: float, rounds: int, delta: float = 1e-5, *, classic: bool = False
 ) -> float:
@@ -253,6 +253,9 @@ def privacy_budget(
     ValueError
         For values outside the ranges above.
     """
+    from opacus.accountants import RDPAccountant
+    from opacus.accountants.analysis import rdp
+
     _positive(noise_multiplier=noise_multiplier, sample_rate=sample_rate, rounds=rounds, delta=delta)
     if sample_rate > 1 or delta >= 1:
         raise ValueError(f"sample_rate is at most 1 and delta below 1, got {sample_rate} and {delta}")

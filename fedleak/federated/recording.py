@@ -20,14 +20,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
-from safetensors.torch import load, save
 from torch import Tensor
 
+from fedleak.errors import extra
 from fedleak.federated.schemes import Scheme
 from fedleak.federated.update import Update
 from fedleak.files import write_bytes
+
+with extra("recordings"):
+    from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+    from pydantic.dataclasses import dataclass
+    from safetensors.torch import load, save
 
 _DIGITS = 16
 

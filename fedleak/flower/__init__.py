@@ -3,10 +3,10 @@
 Needs the extra ``flower``. Nothing else of fedleak imports this package, so nothing else pays for it.
 """
 
-try:
+from fedleak.errors import extra
+
+with extra("flower"):
     import flwr  # noqa: F401
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("fedleak.flower needs Flower: pip install 'fedleak[flower]'", name="flwr") from error
 
 from fedleak.flower.grid import InProcess
 from fedleak.flower.recording import RecordingMod, note, recorded

@@ -6,7 +6,8 @@ from typer.testing import CliRunner
 from fedleak import cli
 from fedleak.audit import Setup
 from fedleak.audit.case import prepare
-from fedleak.audit.cli import EXAMPLE, load
+from fedleak.audit.setup import load
+from fedleak.commands.audit import EXAMPLE
 
 GOOD = """
 from torch import nn

@@ -5,7 +5,7 @@ import sys
 
 from fedleak import paths
 from fedleak.audit.case import prepare
-from fedleak.audit.cli import load
+from fedleak.audit.setup import load
 
 sys.path.insert(0, str(paths.root() / "book" / "_ext"))
 import generated

@@ -330,10 +330,8 @@ def test_trained_weights_are_kept_and_never_taken_for_anothers(tmp_path, monkeyp
 
 
 def test_tables_are_shown_the_same_every_time(monkeypatch):
-    import sys
-
-    module, shown = sys.modules["fedleak.experiments.show"], []
-    monkeypatch.setattr(module, "display", lambda thing: shown.append(thing.data))
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda thing: shown.append(thing.data))
     cells = pd.DataFrame(
         {"lr": [0.1, 0.1], "rule": ["x", "y"], "iacc": [0.5, 0.25], "iacc low": [0.4, None], "iacc high": [0.6, None]}
     )

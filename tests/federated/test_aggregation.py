@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedleak.federated import Update
-from fedleak.federated.aggregation import FixedPoint, Party, mask, plain_sum, run_protocol, secure_sum
+from fedleak.federated.aggregation import FixedPoint, plain_sum, secure_sum
+from fedleak.federated.protocol import Party, mask, run_protocol
 
 MODULUS = 2**64
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from fedleak import paths
-from fedleak.audit.cli import load
+from fedleak.audit.setup import load
 
 sys.path.insert(0, str(paths.root() / "book" / "_ext"))
 import generated
@@ -15,9 +15,7 @@ EXAMPLE = paths.root() / "book" / "flower_example.py"
 
 @pytest.mark.slow
 def test_the_fragment_is_a_report_on_the_examples_run(tmp_path, monkeypatch):
-    from fedleak.audit import cli
-
-    monkeypatch.setattr(cli, "load", lambda path: load_quickly(path))
+    monkeypatch.setattr("fedleak.audit.setup.load", lambda path: load_quickly(path))
     fragment = generated.flower(EXAMPLE, tmp_path / "flower.svg")
     assert fragment.startswith("### What the updates of run give away\n")
     assert "20 updates of 5 clients in 4 rounds (1 to 4), recorded by the server" in fragment

@@ -2,13 +2,14 @@
 
 import json
 from datetime import date
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedleak import paths
-from fedleak.experiments import scoreboard
-from fedleak.experiments.cache import Units, listed
+
+if TYPE_CHECKING:
+    from fedleak.experiments.cache import Units
 
 cache_app = typer.Typer(help="Finished units of experiments: what a killed run does not compute again.")
 
@@ -60,6 +61,8 @@ def scoreboard_command(
     ] = False,
 ) -> None:
     """Count the papers' values by status, from what is recorded; no notebook is run."""
+    from fedleak.experiments import scoreboard
+
     found = scoreboard.overview()
     if as_json:
         typer.echo(json.dumps(found, indent=1))
@@ -73,6 +76,8 @@ def scoreboard_command(
 @cache_app.command("list")
 def list_units() -> None:
     """List the experiments that have finished units, with their versions and the time that they took."""
+    from fedleak.experiments.cache import listed
+
     for chapter, units in listed(paths.units()):
         seconds = sum(unit["seconds"] for unit in units.units.values())
         typer.echo(
@@ -83,7 +88,9 @@ def list_units() -> None:
 _Artefact = Annotated[str | None, typer.Argument(help="The experiment. [default: all of the chapter's]")]
 
 
-def _units(name: str, artefact: str | None) -> list[Units]:
+def _units(name: str, artefact: str | None) -> "list[Units]":
+    from fedleak.experiments.cache import listed
+
     found = [units for chapter, units in listed(paths.units()) if chapter == name]
     return [units for units in found if artefact in (None, units.name)]
 

@@ -6,18 +6,16 @@ from typing import Annotated
 
 import typer
 
-from fedleak.data.catalogue import catalogue, entry
-from fedleak.data.sources import ENVIRONMENT, check, examine, folder_of
-from fedleak.data.vision import download as fetch
-
 app = typer.Typer(no_args_is_help=True, help="List, download and check the data sets.")
-INSTEAD = f"instead of the one {ENVIRONMENT} names."
+INSTEAD = "instead of the one FEDLEAK_DATA names."
 Folder = Annotated[Path | None, typer.Option("--root", help=f"The folder to look in, {INSTEAD}")]
 
 
 @app.command("list")
 def list_(root: Folder = None) -> None:
     """List all data sets: classes, size, licence, and whether they are here, whole or as a subset."""
+    from fedleak.data import catalogue, check
+
     rows = [("name", "classes", "size", "here", "licence")]
     for known, finding in zip(catalogue(), check(root, sample=0), strict=True):
         here = {"missing": "no", "corrupt": "corrupt"}.get(finding.state, "subset" if finding.subset else "whole")
@@ -36,6 +34,10 @@ def download(
 
     A set that is already there and whole is left alone. A download that breaks off leaves nothing behind.
     """
+    from fedleak.data.catalogue import entry
+    from fedleak.data.sources import ENVIRONMENT, examine, folder_of
+    from fedleak.data.vision import download as fetch
+
     known, folder = entry(name), folder_of(to)
     if known.embedded:
         typer.echo(f"{known.name} is embedded: nothing to download.")
@@ -61,6 +63,8 @@ def check_(root: Folder = None) -> None:
 
     Exits with 1 if a file is corrupt. A data set that is missing is no error.
     """
+    from fedleak.data import check
+
     findings = check(root)
     rows = [("name", "state", "train", "test", "detail")]
     for finding in findings:

@@ -1,21 +1,15 @@
 """`fedleak audit`: from a file that describes a set-up to a report."""
 
-import runpy
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedleak.audit import guard
-from fedleak.audit.recorded import audit_run
-from fedleak.audit.report import WORDS, Report, check_ending
-from fedleak.audit.run import audit
-from fedleak.audit.setup import Setup
-from fedleak.errors import line_of
+if TYPE_CHECKING:
+    from fedleak.audit import Report
 
-EXAMPLE = Path(__file__).with_name("example.py")
+EXAMPLE = Path(__file__).parents[1] / "audit" / "example.py"
 EPILOG = (
     "Examples:\n\n`fedleak audit --example > my_setup.py`\n\n`fedleak audit my_setup.py`\n\n"
     "`fedleak audit my_setup.py --out report.html --trials 50 --seed 1`\n\n"
@@ -57,6 +51,9 @@ def command(
         return
     if file is None:
         raise ValueError("say which file to audit; `fedleak audit --example` prints one to start from")
+    from fedleak.audit import guard
+    from fedleak.audit.report import WORDS, check_ending
+
     if out is not None:
         check_ending(out)
     if junit is not None and fail_above is None:
@@ -73,8 +70,11 @@ def command(
         guard.check(report, fail_above, junit)
 
 
-def _report(file: Path, setup: Path | None, gaps: bool, **asked: int | None) -> Report:
+def _report(file: Path, setup: Path | None, gaps: bool, **asked: int | None) -> "Report":
     """Audit a set-up's file, or a recorded run's folder."""
+    from fedleak.audit import audit, audit_run
+    from fedleak.audit.setup import load
+
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     if not file.is_dir():
         if setup is not None or gaps:
@@ -86,24 +86,3 @@ def _report(file: Path, setup: Path | None, gaps: bool, **asked: int | None) -> 
         raise ValueError("--seed goes with --setup: without, nothing is random but the guess")
     known = None if setup is None else replace(load(setup), **given)
     return audit_run(file, known, gaps=gaps, progress=True)
-
-
-def load(path: Path) -> Setup:
-    """Run a file and return the set-up that it defines; files beside it can be imported, and errors name the line."""
-    if not path.is_file():
-        raise FileNotFoundError(f"no file {path}; `fedleak audit --example` prints one to start from")
-    sys.path.insert(0, str(path.resolve().parent))
-    try:
-        found: Any = runpy.run_path(str(path), run_name="fedleak_audit").get("setup")
-        if not isinstance(found, Setup) and callable(found):
-            found = found()
-    except Exception as error:
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        text = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise ValueError(f"{path.name}, line {line_of(error, path)}: {kind}{text}") from error
-    finally:
-        sys.path.remove(str(path.resolve().parent))
-    if not isinstance(found, Setup):
-        is_what = "defines no `setup`" if found is None else f"gives a setup of type {type(found).__name__}"
-        raise ValueError(f"{path.name} {is_what}: write `setup = fedleak.audit.Setup(...)`, or a function for it")
-    return found

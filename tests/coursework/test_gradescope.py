@@ -1,0 +1,75 @@
+"""The autograder for Gradescope, run as Gradescope runs it: its results for a solution, a stub and no file."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from typer.testing import CliRunner
+
+from fedleak import cli, paths
+from fedleak.coursework import ASSIGNMENTS
+
+COURSEWORK = paths.root() / "book" / "coursework"
+
+
+@pytest.fixture(scope="module")
+def autograder(tmp_path_factory):
+    """A container's folder after its set-up: the zip unpacked, and an interpreter that finds the package in it."""
+    top = tmp_path_factory.mktemp("autograder")
+    done = CliRunner().invoke(cli.app, ["coursework", "gradescope", str(top / "zips"), "--assignment", "lia_sa"])
+    assert done.exit_code == 0, done.output
+    assert [path.name for path in (top / "zips").iterdir()] == ["lia_sa.zip"]
+    shutil.unpack_archive(top / "zips" / "lia_sa.zip", top / "source")
+    python = top / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={top / "source"} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (top / "submission").mkdir()
+    return top
+
+
+def grade(top):
+    environment = {**os.environ, "AUTOGRADER": str(top)}
+    subprocess.run(["bash", top / "source" / "run_autograder"], env=environment, cwd="/", check=True)
+    return json.loads((top / "results" / "results.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "passed"), [("solutions", True), ("stubs", False), (None, False)])
+def test_a_submission_gets_its_points(autograder, kind, passed):
+    submitted = autograder / "submission" / "lia_sa.py"
+    submitted.unlink(missing_ok=True)
+    if kind:
+        submitted.write_bytes((COURSEWORK / kind / "lia_sa.py").read_bytes())
+    found = grade(autograder)
+    checks = ASSIGNMENTS["lia_sa"].checks
+    assert [test["name"].split(":")[0] for test in found["tests"]] == [check.name for check in checks]
+    assert [test["max_score"] for test in found["tests"]] == [check.points for check in checks]
+    assert {test["status"] for test in found["tests"]} == {"passed" if passed else "failed"}
+    assert found["score"] == sum(test["score"] for test in found["tests"]) == (10 if passed else 0)
+    if not passed:
+        assert all(test["output"] for test in found["tests"])
+
+
+def test_the_zip_installs_what_grading_needs(tmp_path):
+    assert CliRunner().invoke(cli.app, ["coursework", "gradescope", str(tmp_path)]).exit_code == 0
+    assert {path.stem for path in tmp_path.iterdir()} == set(ASSIGNMENTS)
+    with zipfile.ZipFile(tmp_path / "llg.zip") as archive:
+        names = archive.namelist()
+        assert {"setup.sh", "run_autograder", "pyproject.toml", "requirements.lock"} <= set(names)
+        assert "fedleak/coursework/checks/llg.py" in names
+        assert not [name for name in names if "solutions" in name]
+        for script in ("setup.sh", "run_autograder"):
+            assert archive.getinfo(script).external_attr >> 16 == 0o755
+            subprocess.run(["bash", "-n"], input=archive.read(script), check=True)
+
+
+def test_an_unknown_assignment_is_one_clear_line(tmp_path):
+    done = CliRunner().invoke(cli.app, ["coursework", "gradescope", str(tmp_path), "--assignment", "nonesuch"])
+    assert done.exit_code == 1
+    assert "nonesuch" in done.stderr
+    assert list(tmp_path.iterdir()) == []
