@@ -51,10 +51,11 @@ SOK = {
     registry.RESTRICTED: ("D, less", "D without the gradient of the last layer"),
 }
 """Which of the models A to H of the SoK of gradient inversion attacks is nearest, and where ours is another."""
-SOK_TEXT = """{cite:t}`carletti2025sok` name eight adversaries by the letters A to H. The letters here are as LeakPro reads
-them in its modular attacks (commit c47752fa): A is an eavesdropper who knows the architecture, B has general knowledge of
-images besides, C the local hyperparameters, D surrogate data, E batch-norm statistics; F changes the architecture, G has
-surrogate data too, H adds clients of its own. The paper itself was not compared. Nobody here is like G or H."""
+SOK_TEXT = """{cite:t}`carletti2025sok` name eight adversaries by the letters A to H. The letters here are as LeakPro
+reads them in its modular attacks (commit c47752fa): A is an eavesdropper who knows the architecture, B has general
+knowledge of images besides, C the local hyperparameters, D surrogate data, E batch-norm statistics; F changes
+the architecture, G has surrogate data too, H adds clients of its own. The paper itself was not compared. Nobody
+here is like G or H."""
 
 
 def first_possible(attacks: Iterable[Attack], steps: Iterable[tuple[Adversary, str]]) -> list[tuple[str, list[Attack]]]:
