@@ -41,6 +41,10 @@ def test_the_map_has_a_card_for_each_place_with_its_attacks():
                 assert plain(attack.name) in line.split(": ")[2].split(" · ")
 
 
+def test_every_adversary_is_compared_with_the_sok():
+    assert set(threat_models.SOK) == set(registry.ADVERSARIES)
+
+
 def test_every_registered_attack_is_in_the_tables():
     text = threat_models.threat_models()
     for attack in ALL:

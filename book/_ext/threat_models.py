@@ -33,6 +33,30 @@ PLACES = (
     ),
 )
 
+SOK = {
+    registry.NOBODY: ("none", "sees no gradient: a floor"),
+    registry.EAVESDROPPER: ("A, less", "does not evaluate the model, which A knows"),
+    registry.WHITE_BOX: (
+        "A to C",
+        "knows the model; of an update of several steps also their number and rate",
+    ),
+    registry.WITH_AUXILIARY: (
+        "D",
+        "the auxiliary images are D's surrogate data; no batch-norm statistics, as in E",
+    ),
+    registry.MALICIOUS_AGGREGATOR: (
+        "F, less",
+        "changes the model, but sees the sum of the clients only",
+    ),
+    registry.RESTRICTED: ("D, less", "D without the gradient of the last layer"),
+}
+"""Which of the models A to H of the SoK of gradient inversion attacks is nearest, and where ours is another."""
+SOK_TEXT = """{cite:t}`carletti2025sok` name eight adversaries by the letters A to H. The letters here are as LeakPro
+reads them in its modular attacks (commit c47752fa): A is an eavesdropper who knows the architecture, B has general
+knowledge of images besides, C the local hyperparameters, D surrogate data, E batch-norm statistics; F changes
+the architecture, G has surrogate data too, H adds clients of its own. The paper itself was not compared. Nobody
+here is like G or H."""
+
 
 def first_possible(attacks: Iterable[Attack], steps: Iterable[tuple[Adversary, str]]) -> list[tuple[str, list[Attack]]]:
     """Put each attack under the first of these adversaries who can run it; those whom none can run are left out."""
@@ -77,6 +101,10 @@ def threat_models() -> str:
     possible = pd.DataFrame(
         {adversary.name: "·" if a.lacking(adversary) else "can" for adversary in registry.ADVERSARIES} for a in attacks
     )
+    elsewhere = pd.DataFrame(
+        {"Adversary here": f"**{ours.name}**", "Nearest model": letter, "Where they differ": text}
+        for ours, (letter, text) in SOK.items()
+    )
     against = pd.DataFrame(
         {
             "Defence": f"**{kind.name}**",
@@ -91,6 +119,8 @@ def threat_models() -> str:
         f"## The attacks\n\n{table(names.join(about))}\n"
         f"## What each attack needs\n\n{table(names.join(required))}\n"
         f"## Which adversary can run it\n\n{table(names.join(possible))}\n"
+        "## The same adversaries elsewhere\n\n"
+        f"{SOK_TEXT}\n\n{table(elsewhere)}\n"
         f"## The defences that are measured\n\n{table(against)}"
     )
 

@@ -50,7 +50,10 @@ def measure(seed: int) -> list[dict]:
 
     Use unbalanced batches of the digits (``load("mnist5k")``), 300 of the split "test" as auxiliary images, and
     `build` with ``init="positive"`` or ``"default"``. The last two layers are ``model[9]``, followed by a ReLU, and
-    ``model[11]``. Clamp counts at 0, scale them to the sum B, and round. Return
+    ``model[11]``; `fedleak.models.without_biases` takes the biases away. Every network has its own seed and batch,
+    which follow from `seed`, and computes in float64. The mean output and the mean softmax are those of the auxiliary
+    images. Clamp counts at 0, scale them to the sum B, and round each to the nearest integer, whatever their sum is
+    then. InsAcc is `fedleak.metrics.instance_accuracy`. Return
     ``[{"init": "positive", "InsAcc": …}, {"init": "default", "InsAcc": …}]``, means of the instance accuracy.
     """
     images, aux, rows, size = load("mnist5k"), load("mnist5k", "test", limit=300), [], 64

@@ -41,8 +41,12 @@ def extract(row_sums: Tensor, impact: float, offset: Tensor, samples: int) -> Te
 def measure(seed: int) -> list[dict]:
     """Measure LLG and the random guess on 20 fresh CNNs, for B = 2, 8, 32 and 128.
 
-    Return a row for each batch size: ``{"batch_size": 2, "LLG": …, "guess": …}``, both mean success rates (ASR). Use
-    the digits of `fedleak.data.load("mnist5k")` and unbalanced batches (`fedleak.data.compose`).
+    Return a row for each batch size: ``{"batch_size": 2, "LLG": …, "guess": …}``, both mean success rates (ASR, which
+    `fedleak.metrics.attack_success_rate` computes from counts). Use the digits of `fedleak.data.load("mnist5k")`,
+    unbalanced batches (`fedleak.data.compose`) of one step (`fedleak.federated.fedsgd`), and the network
+    ``build("cnn", …)`` of `fedleak.models`, with a seed of its own in each of the 20 trials that follows from `seed`.
+    LLG is your `impact` and `extract` on the row sums of the head's weight gradient, with no offset: neither LLG* nor
+    LLG+. The guess draws every label uniformly.
     """
     images, rows = load("mnist5k"), []
     for size in (2, 8, 32, 128):
