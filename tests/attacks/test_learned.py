@@ -170,7 +170,7 @@ def test_what_cannot_be_learned_is_refused(attacker):
         (lambda: learned.train(MODEL, aux, 0), ValueError, "1 to 10000 samples are simulated, not of 0"),
         (lambda: learned.train(MODEL, aux, 10**6), ValueError, "not of 1000000"),
         (lambda: learned.train(MODEL, aux, B, iterations=0), ValueError, "iterations are at least 1"),
-        (lambda: learned.train(MODEL, aux, B, level=1.0), ValueError, "level is between 0 and 1; got 1500 and 1.0"),
+        (lambda: learned.train(MODEL, aux, B, level=1.0), ValueError, "level is between 0 and 1; got 1000 and 1.0"),
         (lambda: attacker(dataclasses.replace(update, samples=7), MODEL), ValueError, "trained for 6 samples"),
         (lambda: attacker(update, build("fcn3", SHAPE, 4, seed=0)), ValueError, "has shape"),
     ):

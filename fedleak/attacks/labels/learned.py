@@ -25,7 +25,7 @@ from fedleak.data import Images
 from fedleak.federated import Update
 from fedleak.models import as_inputs, head, head_pass
 
-ITERATIONS, BATCHES, RATE = 1500, 256, 2e-3
+ITERATIONS, BATCHES, RATE = 1000, 256, 2e-3
 """Iterations of the training, simulated batches in each (fewer of large ones), and Adam's highest learning rate."""
 WIDTHS = (512, 256)
 SCALES = (1.0, 10.0, 100.0)

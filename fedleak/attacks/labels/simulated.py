@@ -25,7 +25,7 @@ ENTRIES = 2000
 """Entries of the gradient that the weighted least squares read, at most: of larger heads the principal directions."""
 ROWS = 2000
 """Images that the principal directions are found on, about."""
-EVEN, SINGLE = 1 / 8, 1 / 16
+EVEN, SINGLE = 1 / 5, 1 / 16
 """Shares of the simulated batches whose labels are uniform draws, and all of one class."""
 ALPHA = (-1.5, 1.5)
 """log10 of the Dirichlet distribution's concentration, uniform between these, of all other batches' class shares."""
