@@ -158,7 +158,13 @@ def test_what_cannot_be_learned_is_refused(attacker):
     convolution = nn.Sequential(nn.Conv2d(1, CLASSES, 4), nn.Flatten())
     broken = update.replace({name: t * float("nan") for name, t in update.tensors.items()})
     headless = update.replace({k: t for k, t in update.tensors.items() if "weight" not in k})
+    wide = build("fcn3", SHAPE, 201, seed=0)
+    many = Images(torch.rand(201, *SHAPE), torch.arange(201), tuple(map(str, range(201))), "r", "train", False, "", "")
+    lost = build("fcn3", SHAPE, CLASSES, seed=0)
+    nn.init.constant_(next(lost.parameters()), float("nan"))
     for what, error, message in (
+        (lambda: learned.train(wide, many, B), ValueError, "up to 200 classes, the model has 201"),
+        (lambda: learned.train(lost, aux, B), ValueError, "sees or gives NaN"),
         (lambda: learned.recover(update, MODEL, lacking), ValueError, "hold no sample of class 'b'"),
         (lambda: learned.train(MODEL, lacking, B), ValueError, "hold no sample of class 'b'"),
         (lambda: learned.train(MODEL, pool(classes=4), B), ValueError, "have 4 classes, the model has 3"),

@@ -78,7 +78,8 @@ class Learned:
         self.reader, self.batch_size, self.level = reader, batch_size, level
         generator = torch.Generator().manual_seed(seed)  # on the CPU: the same numbers on every device
         first, _ = pool.draw(CALIBRATION, batch_size, generator)
-        self.unit = first.entries.abs().quantile(0.9, dim=0).clamp(min=1e-12)
+        parts = first.entries.abs().split(1000, dim=1)  # a quantile is taken of so many numbers at most
+        self.unit = torch.cat([part.quantile(0.9, dim=0) for part in parts]).clamp(min=1e-12)
         columns = self._columns(first, self._logs(first))
         self.centre, self.spread = columns.mean(0), columns.std(0).clamp(min=1e-3)
         with torch.random.fork_rng(devices=[]):

@@ -25,6 +25,8 @@ ENTRIES = 2000
 """Entries of the gradient that the weighted least squares read, at most: of larger heads the principal directions."""
 ROWS = 2000
 """Images that the principal directions are found on, about."""
+CLASSES = 200
+"""At most: features grow with their square."""
 EVEN, SINGLE = 1 / 5, 1 / 16
 """Shares of the simulated batches whose labels are uniform draws, and all of one class."""
 ALPHA = (-1.5, 1.5)
@@ -107,11 +109,16 @@ class Reader:
     Raises
     ------
     ValueError
-        For auxiliary data without a class or of other classes, or a model without a linear head.
+        For auxiliary data without a class or of other classes, a model without a linear head, with more than 200
+        classes, or whose outputs are NaN or infinite.
     """
 
     def __init__(self, model: nn.Module, aux: Images, bias: bool = True):
         self.bias, self.n_classes = bias, head(model).layer.out_features
+        if self.n_classes > CLASSES:
+            raise ValueError(
+                f"clients are simulated for up to {CLASSES} classes, the model has {self.n_classes}: use rlu"
+            )
         require_classes(aux, self.n_classes)
         inputs, errors, labels = self._pass(model, aux)
         self.counts = labels.bincount(minlength=self.n_classes)
@@ -130,6 +137,8 @@ class Reader:
     def _pass(self, model: nn.Module, aux: Images) -> tuple[Tensor, Tensor, Tensor]:
         """Return the head's inputs ``[N, d]`` (with the bias's 1), ``p - y`` ``[N, n]`` and labels."""
         seen = head_pass(model, as_inputs(aux.x, model))
+        if not (torch.isfinite(seen.inputs).all() and torch.isfinite(seen.probabilities).all()):
+            raise ValueError("on auxiliary images the model's head sees or gives NaN or infinite values")
         inputs, labels = seen.inputs.double(), aux.y.to(seen.inputs.device)
         inputs = nn.functional.pad(inputs, (0, 1), value=1.0) if self.bias else inputs
         return inputs, seen.probabilities.double() - nn.functional.one_hot(labels, self.n_classes), labels
