@@ -236,6 +236,51 @@ def noise():
     yield f"by 10 at σ = 0.3 ({found[0.3]}) and by 32 at σ = 1 ({found[1.0]}, below the prior guess)"
 
 
+def judged():
+    """Mean iAcc by data set, batch size, composition; the learned attacker, its rivals, and the even guess."""
+    table = rows("learned", "judged").query("composition != 'simulated'")
+    keys = ["data", "batch_size", "composition"]
+    wide = table.pivot_table(index=keys, columns="attack", values="iacc", sort=False)
+    rivals = wide.drop(columns=["learned", "RLU, whole head", "prior guess", "random guess"])
+    return wide.assign(best=rivals.max(axis=1)).round(6)
+
+
+@of("learned")
+def small_and_large_batches():
+    found = judged()
+    mnist, cifar = (found.loc[name, 8, "unbalanced"] for name in ("MNIST", "CIFAR-10"))
+    yield f"of 8 it finds {mnist['learned']:.2f} on MNIST and {cifar['learned']:.2f} on CIFAR-10"
+    yield f"of each cell finds {mnist['best']:.2f} and {cifar['best']:.2f}, and the even guess"
+    yield f"the even guess {mnist['prior guess']:.2f} and {cifar['prior guess']:.2f}"
+    lead = (found["learned"] - found["best"]).xs("unbalanced", level="composition")
+    whole = (found["learned"] - found["RLU, whole head"]).xs("unbalanced", level="composition")
+    for size in sorted(set(lead.index.get_level_values(1)))[1:]:
+        pair = [f"{lead[name, size]:+.2f}".replace("-", "−") for name in ("MNIST", "CIFAR-10")]
+        own = [f"{whole[name, size]:+.2f}".replace("-", "−") for name in ("MNIST", "CIFAR-10")]
+        both = f"{pair[0]} and {pair[1]} over the best published attack, {own[0]} and {own[1]}"
+        yield f"{size}: {both} over the whole head"
+    yield f"ahead by at least 5 points in {(lead >= 0.05).sum()} of {len(lead)} unbalanced cells"
+
+
+@of("learned")
+def balanced_batches():
+    found = judged().xs("balanced", level="composition")
+    over = found["learned"] - found["prior guess"]
+    each = [f"{v:+.2f}".replace("-", "−") for size in (8, 32) for v in (over["MNIST", size], over["CIFAR-10", size])]
+    yield f"leads over the even guess are {each[0]} and {each[1]} at B = 8, {each[2]} and {each[3]} at 32"
+    each = [f"{over[name, 128]:+.2f}".replace("-", "−") for name in ("MNIST", "CIFAR-10")]
+    yield f"at 128 they are {each[0]} and {each[1]}"
+
+
+@of("learned")
+def coverage():
+    table = rows("learned", "judged").query("attack == 'learned'")
+    held = table.groupby(["composition", "data", "batch_size"])["coverage"].mean()
+    simulated, real = held["simulated"], held[["unbalanced", "balanced"]]
+    yield f"{simulated.min():.2f} to {simulated.max():.2f} of the counts of batches as simulated"
+    yield f"{real.min():.2f} to {real.max():.2f} in the cells of the two compositions"
+
+
 @pytest.mark.parametrize(("chapter", "says"), SAID)
 def test_the_text_says_what_is_recorded(chapter, says):
     for words in says():

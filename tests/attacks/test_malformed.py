@@ -53,7 +53,7 @@ def run(attack: Attack, update: Update) -> torch.Tensor:
     options = {"aux": AUX} if Need.AUXILIARY_DATA in attack.needs else {}
     if attack.name in ("LLG*", "LLG+"):
         options["runs"] = 1
-    if attack.name == "DLG (labels)":
+    if attack.cost == "minutes":
         options["iterations"] = 1
     return attack.run(update, MODEL, **options)
 
@@ -105,7 +105,13 @@ def test_a_malformed_tensor_everywhere_never_ends_in_counts(attack, broken):
         run(attack, GOOD[1].replace({n: BROKEN[broken](t) for n, t in GOOD[1].tensors.items()}))
 
 
-EQUAL = {"RLU, whole head": "equal local batches", "LIA-SA": "one step", "iDLG": "single sample", "GI": "at most 3"}
+EQUAL = {
+    "RLU, whole head": "equal local batches",
+    "LIA-SA": "one step",
+    "learned": "one step",
+    "iDLG": "single sample",
+    "GI": "at most 3",
+}
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)

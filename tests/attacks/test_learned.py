@@ -1,0 +1,184 @@
+"""The learned attacker: its simulated clients are real ones, its answers are right, and its intervals hold."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+from fedleak import WithheldParameter
+from fedleak.attacks.labels import learned
+from fedleak.attacks.labels.simulated import Reader, draw_labels, minimise
+from fedleak.attacks.registry import WITH_AUXILIARY, get
+from fedleak.data import Images, compose
+from fedleak.federated import fedavg, fedsgd
+from fedleak.metrics import counts, instance_accuracy
+from fedleak.models import build
+
+CLASSES, SHAPE, B = 3, (1, 4, 4), 6
+
+
+def pool(each=40, seed=0, noise=0.3, classes=CLASSES):
+    """Images of overlapping classes: a stripe of its own for each, in noise."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(each * classes) % classes
+    x = (0.5 + noise * torch.randn(len(y), *SHAPE, generator=generator)).clamp(0, 1)
+    x[torch.arange(len(y)), 0, y] += 0.5
+    return Images(x.clamp(0, 1), y, tuple("abcdef"[:classes]), "random", "train", False, "made here", "none")
+
+
+MODEL = build("fcn3", SHAPE, CLASSES, seed=0)
+
+
+def drawn(count, seed, batch_size=B, composition="unbalanced"):
+    """Real updates of images that the attacker does not have, and their counts ``[count, n]``."""
+    generator, clients = torch.Generator().manual_seed(seed), pool(seed=9)
+    labels = compose(composition, batch_size, CLASSES, count, generator)
+    place = torch.randint(40, labels.shape, generator=generator)
+    index = clients.class_order[labels * 40 + place]
+    return [fedsgd(MODEL, clients.x[i], clients.y[i]) for i in index], counts(labels, CLASSES)
+
+
+@pytest.fixture(scope="module")
+def attacker():
+    return learned.train(MODEL, pool(), B, iterations=150)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_simulated_gradients_are_those_that_a_client_sends(bias):
+    aux = pool()
+    reader = Reader(MODEL, aux, bias)
+    index = torch.randint(len(aux), (5, B), generator=torch.Generator().manual_seed(1))
+    simulated = reader.pool(MODEL, aux).of(index)
+    for k, batch in enumerate(index):
+        real = reader.read(fedsgd(MODEL, aux.x[batch], aux.y[batch]), MODEL)
+        torch.testing.assert_close(simulated.entries[k], real.entries[0], atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(simulated.pulls[k], real.pulls[0], atol=1e-6, rtol=1e-6)
+
+
+def test_a_gradient_worked_out_by_hand():
+    """Zero weights: p is (1/2, 1/2), so of images 0.1 and 0.3 of class 0 the first row is -(0.1 + 0.3) / 4."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2))
+    nn.init.zeros_(model[1].weight)
+    nn.init.zeros_(model[1].bias)
+    x = torch.tensor([0.1, 0.3, 0.2, 0.4]).view(4, 1, 1, 1)
+    aux = Images(x, torch.tensor([0, 0, 1, 1]), ("a", "b"), "hand", "train", False, "made here", "none")
+    seen = Reader(model, aux).pool(model, aux).of(torch.tensor([[0, 1]]))
+    first, bias = seen.entries.view(2, -1)[:, :2].unbind(1)  # the rows' sums and the bias
+    torch.testing.assert_close(first, torch.tensor([-0.1, 0.1]))
+    torch.testing.assert_close(bias, torch.tensor([-0.5, 0.5]))
+
+
+def test_minimise_solves_what_can_be_solved_by_hand():
+    quadratic = torch.diag(torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64))
+    inside = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+    corner = torch.tensor([9.0, 0.0, 0.0], dtype=torch.float64)
+    found = minimise(quadratic, torch.stack([inside @ quadratic, corner]), steps=300)
+    torch.testing.assert_close(found, torch.tensor([[0.2, 0.3, 0.5], [1.0, 0, 0]]).double(), atol=1e-6, rtol=0)
+
+
+def test_labels_are_drawn_from_all_kinds_of_batches():
+    labels = draw_labels(4000, 30, 4, torch.Generator().manual_seed(0))
+    found = counts(labels, 4)
+    assert labels.shape == (4000, 30)
+    torch.testing.assert_close(found.double().mean(0), torch.full((4,), 7.5).double(), atol=0.4, rtol=0)
+    alone, even = (found == 30).any(1).double().mean(), (found.max(1).values < 14).double().mean()
+    assert alone > 1 / 16
+    assert even > 1 / 8
+
+
+def test_a_single_sample_is_named_exactly():
+    """The row of its class is the one that is negative: there is one answer, and nothing to be unsure about."""
+    attacker = learned.train(MODEL, pool(), 1, iterations=150)
+    updates, truth = drawn(30, seed=1, batch_size=1, composition="balanced")
+    assert torch.equal(torch.stack([attacker(update, MODEL).counts for update in updates]), truth)
+
+
+def test_it_beats_the_even_guess_and_holds_what_its_intervals_say(attacker):
+    updates, truth = drawn(200, seed=2)
+    found = [attacker(update, MODEL) for update in updates]
+    iacc = instance_accuracy(torch.stack([one.counts for one in found]), truth).mean()
+    even = instance_accuracy(torch.full_like(truth, B // CLASSES), truth).mean()
+    assert iacc > even + 0.2
+    assert all(one.counts.sum() == B for one in found)
+    low, high = torch.stack([one.low for one in found]), torch.stack([one.high for one in found])
+    assert (low >= 0).all()
+    assert (high <= B).all()
+    assert ((low <= truth) & (truth <= high)).double().mean() > 0.8
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_intervals_cover_fresh_simulations_as_often_as_they_say(level):
+    attacker = learned.train(MODEL, pool(), B, iterations=30, level=level)
+    other = attacker.reader.pool(MODEL, pool(seed=5))
+    seen, truth = other.draw(2000, B, torch.Generator().manual_seed(7))
+    held = attacker.intervals(seen)
+    assert (((held[0] <= truth) & (truth <= held[1])).double().mean() - level).abs() < 0.05
+
+
+def test_the_same_seed_gives_the_same_attacker_and_another_another():
+    (update,), _ = drawn(1, seed=3)
+    one, same, other = (learned.train(MODEL, pool(), B, iterations=3, seed=seed)(update, MODEL) for seed in (0, 0, 1))
+    assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
+    assert not torch.equal(one.high, other.high)
+
+
+def test_recover_trains_once_for_a_model_its_data_and_a_batch_size(monkeypatch):
+    trained, train = [], learned.train
+    monkeypatch.setattr(learned, "_KEPT", type(learned._KEPT)())
+    monkeypatch.setattr(learned, "train", lambda *args, **more: trained.append(args[2]) or train(*args, **more))
+    updates, _ = drawn(2, seed=4)
+    (larger,), _ = drawn(1, seed=4, batch_size=9)
+    model = build("fcn3", SHAPE, CLASSES, seed=0)
+    for update in (*updates, larger, updates[0]):
+        found = get("learned")(update, model, adversary=WITH_AUXILIARY, aux=pool(), iterations=2)
+        assert found.sum() == update.samples
+    assert trained == [B, 9]
+    with torch.no_grad():  # other weights are another model, though it is the same object
+        next(model.parameters()).mul_(2)
+    learned.recover(updates[0], model, pool(), iterations=2)
+    assert trained == [B, 9, B]
+
+
+def test_without_the_bias_it_reads_the_weights_alone():
+    updates, truth = drawn(60, seed=6)
+    bare = [u.replace({k: t for k, t in u.tensors.items() if not k.endswith("bias")}) for u in updates]
+    attacker = learned.train(MODEL, pool(), B, iterations=150, bias=False)
+    found = torch.stack([attacker(update, MODEL).counts for update in bare])
+    even = torch.full_like(truth, B // CLASSES)
+    assert instance_accuracy(found, truth).mean() > instance_accuracy(even, truth).mean() + 0.1
+    assert torch.equal(learned.recover(bare[0], MODEL, pool(), iterations=150), found[0])
+
+
+def test_what_cannot_be_learned_is_refused(attacker):
+    (update,), _ = drawn(1, seed=3)
+    aux = pool()
+    lacking = aux.take((aux.y != 1).nonzero()[:, 0])
+    steps = fedavg(MODEL, aux.x[:6].view(2, 3, *SHAPE), aux.y[:6].view(2, 3), 0.1)
+    convolution = nn.Sequential(nn.Conv2d(1, CLASSES, 4), nn.Flatten())
+    broken = update.replace({name: t * float("nan") for name, t in update.tensors.items()})
+    headless = update.replace({k: t for k, t in update.tensors.items() if "weight" not in k})
+    wide = build("fcn3", SHAPE, 201, seed=0)
+    many = Images(torch.rand(201, *SHAPE), torch.arange(201), tuple(map(str, range(201))), "r", "train", False, "", "")
+    lost = build("fcn3", SHAPE, CLASSES, seed=0)
+    nn.init.constant_(next(lost.parameters()), float("nan"))
+    for what, error, message in (
+        (lambda: learned.train(wide, many, B), ValueError, "up to 200 classes, the model has 201"),
+        (lambda: learned.train(lost, aux, B), ValueError, "sees or gives NaN"),
+        (lambda: learned.recover(update, MODEL, lacking), ValueError, "hold no sample of class 'b'"),
+        (lambda: learned.train(MODEL, lacking, B), ValueError, "hold no sample of class 'b'"),
+        (lambda: learned.train(MODEL, pool(classes=4), B), ValueError, "have 4 classes, the model has 3"),
+        (lambda: learned.train(MODEL, "images", B), ValueError, "auxiliary data are labelled Images, got str"),
+        (lambda: learned.recover(steps, MODEL, aux), ValueError, "one step's gradient, this update is of 2"),
+        (lambda: learned.recover(update, convolution, aux), ValueError, "no fully connected layer"),
+        (lambda: learned.recover(broken, MODEL, aux), ValueError, "NaN"),
+        (lambda: learned.recover(headless, MODEL, aux), WithheldParameter, "weight"),
+        (lambda: learned.train(MODEL, aux, 0), ValueError, "1 to 10000 samples are simulated, not of 0"),
+        (lambda: learned.train(MODEL, aux, 10**6), ValueError, "not of 1000000"),
+        (lambda: learned.train(MODEL, aux, B, iterations=0), ValueError, "iterations are at least 1"),
+        (lambda: learned.train(MODEL, aux, B, level=1.0), ValueError, "level is between 0 and 1; got 1000 and 1.0"),
+        (lambda: attacker(dataclasses.replace(update, samples=7), MODEL), ValueError, "trained for 6 samples"),
+        (lambda: attacker(update, build("fcn3", SHAPE, 4, seed=0)), ValueError, "has shape"),
+    ):
+        with pytest.raises(error, match=message):
+            what()
