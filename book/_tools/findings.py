@@ -30,11 +30,6 @@ class Finding(NamedTuple):
     xlabel: str
     ylabel: str
 
-    @property
-    def decibels(self) -> bool:
-        """Say whether the lines are no shares."""
-        return self.ylabel.endswith("dB")
-
     def says(self) -> str:
         """Return the numbers behind the picture."""
         return "; ".join(
@@ -88,30 +83,31 @@ def guess() -> Finding:
     return Finding(lines, "batches of 64 labels", "labels found")
 
 
-def iterations() -> Finding:
-    """InvG and AGIC on one image at a time, against the iterations."""
-    found = rows("agic", "table4").query("net == 'resnet20-4' and batch_size == 1 and schedule == 'sign, falling rate'")
-    lines = found[found["iterations"] == 800].pivot(index="iteration", columns="method", values="psnr")
-    return Finding(lines[["AGIC", "InvG"]], "iterations", "PSNR in dB")
+def training() -> Finding:
+    """Trained LeNets: the learned attacker beside the best published one of each cell, and the even guess."""
+    found = rows("learned", "judged").query("data == 'MNIST' and composition == 'unbalanced'")
+    lines = found.pivot_table(index="batch_size", columns="attack", values="iacc")
+    ours = ["learned", "RLU, whole head", "prior guess", "random guess"]
+    lines["best published attack"] = lines.drop(columns=ours).max(axis=1)
+    names = {"learned": "learned attacker", "best published attack": "best published attack", "prior guess": "a guess"}
+    return Finding(lines[list(names)].rename(columns=names), "batch size", "labels found")
 
 
-FINDINGS: tuple[Callable[[], Finding], ...] = (clients, compression, relu, guess, iterations)
+FINDINGS: tuple[Callable[[], Finding], ...] = (clients, compression, relu, guess, training)
 
 
 def drawn(finding: Finding) -> Figure:
-    """Draw a finding: share against x from 0 to 1, or decibels."""
+    """Draw a finding: a share against x."""
     figure = Figure(figsize=(4.2, 2.7), layout="constrained")
     axes = figure.subplots()
     styles = plots.style_of(list(finding.lines))
     if isinstance(finding.lines.index[0], str):
         finding.lines.plot.bar(ax=axes, rot=0, width=0.75, legend=False, color=[styles[n][0] for n in finding.lines])
     else:
-        shown = finding.lines if finding.decibels else finding.lines.set_axis(finding.lines.index.astype(str))
-        for name, line in shown.items():
+        for name, line in finding.lines.set_axis(finding.lines.index.astype(str)).items():
             axes.plot(line.dropna(), color=styles[name][0], marker=styles[name][1], markersize=6, label=name)
-    if not finding.decibels:
-        axes.set_ylim(0, 1.05)
-        axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.set_ylim(0, 1.05)
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.set(xlabel=finding.xlabel, ylabel=finding.ylabel)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     return figure
