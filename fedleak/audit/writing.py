@@ -1,5 +1,6 @@
 """Numbers, text from outside, tables and lists in Markdown."""
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -14,9 +15,14 @@ def percent(value: float) -> str:
     return "under 1 %" if 0 < value < 0.005 else f"{round(100 * value)} %"
 
 
+def between(low: float, high: float, digits: int) -> str:
+    """Write an interval behind its mean; nothing where there were too few values for one."""
+    return "" if math.isnan(low) else f" [{low:.{digits}f}, {high:.{digits}f}]"
+
+
 def with_interval(row: pd.Series) -> str:
     """Write an attack's instance accuracy in percent."""
-    return f"{percent(row['iacc'])} [{100 * row['iacc_low']:.0f}, {100 * row['iacc_high']:.0f}]"
+    return percent(row["iacc"]) + between(100 * row["iacc_low"], 100 * row["iacc_high"], 0)
 
 
 def plain(text: str) -> str:
@@ -34,7 +40,7 @@ def as_table(rows: pd.DataFrame) -> str:
 def rates(table: pd.DataFrame, metric: str) -> list[str]:
     """Write a metric of every attack with its interval."""
     columns = (table[f"{metric}{end}"] for end in ("", "_low", "_high"))
-    return [f"{mean:.2f} [{low:.2f}, {high:.2f}]" for mean, low, high in zip(*columns, strict=True)]
+    return [f"{mean:.2f}{between(low, high, 2)}" for mean, low, high in zip(*columns, strict=True)]
 
 
 def times(row: pd.Series) -> str:

@@ -131,6 +131,7 @@ def test_nearly_all_is_not_all(value, text):
 def test_too_few_updates_are_called_that():
     few = audit(Setup(model=Residual(), shape=(20,), trials=2, batch_size=8))
     assert all("Too few updates" in text for text in few.headline())
+    assert "nan" not in few.to_markdown()
 
 
 def test_nothing_that_applies_is_said_without_an_alarm():
