@@ -12,6 +12,7 @@ from fedleak.attacks.labels.simulated import Reader, draw_labels, minimise
 from fedleak.attacks.registry import WITH_AUXILIARY, get
 from fedleak.data import Images, compose
 from fedleak.federated import fedavg, fedsgd
+from fedleak.federated.defences import PureNoise, protect, protections
 from fedleak.metrics import counts, instance_accuracy
 from fedleak.models import build
 
@@ -54,6 +55,37 @@ def test_simulated_gradients_are_those_that_a_client_sends(bias):
         real = reader.read(fedsgd(MODEL, aux.x[batch], aux.y[batch]), MODEL)
         torch.testing.assert_close(simulated.entries[k], real.entries[0], atol=1e-6, rtol=1e-6)
         torch.testing.assert_close(simulated.pulls[k], real.pulls[0], atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", ["sparsification", "clipping and noise"])
+def test_simulated_gradients_go_through_the_clients_defence(bias, name):
+    aux, strength = pool(), {"sparsification": 0.6, "clipping and noise": 1e-6}[name]
+
+    def made(clients, seed):
+        return protections()[name].make(strength, MODEL, clients, seed)
+
+    reader = Reader(MODEL, aux, bias)
+    index = torch.randint(len(aux), (5, B), generator=torch.Generator().manual_seed(1))
+    simulated, plain = (reader.pool(MODEL, aux, defence).of(index, seed=1) for defence in (made, None))
+    for k, batch in enumerate(index):
+        sent = protect(fedsgd(MODEL, aux.x[batch], aux.y[batch]), made(1, 2))
+        real = reader.read(sent, MODEL)
+        torch.testing.assert_close(simulated.entries[k], real.entries[0], atol=1e-4, rtol=1e-4)
+        assert not torch.allclose(plain.entries[k], real.entries[0], atol=1e-2)
+
+
+def test_who_knows_of_the_noise_is_as_sure_as_it_says_and_finds_more():
+    def noise(clients, seed):
+        return PureNoise(0.3, seed)
+
+    attackers = [learned.train(MODEL, pool(), B, iterations=150, defence=defence) for defence in (noise, None)]
+    seen, truth = attackers[0].reader.pool(MODEL, pool(seed=5), noise).draw(1000, B, torch.Generator().manual_seed(2))
+    ends = [attacker.intervals(seen) for attacker in attackers]
+    held = [((low <= truth) & (truth <= high)).double().mean().item() for low, high in ends]
+    assert abs(held[0] - 0.9) < 0.05 < 0.9 - held[1]
+    off = [(attacker._outputs(seen)[0] - truth / B).abs().mean() for attacker in attackers]
+    assert off[0] < off[1]
 
 
 def test_a_gradient_worked_out_by_hand():

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.inputs import head_gradient, require_classes
-from fedleak.attacks.labels.simulated import Pool, Reader, Seen
+from fedleak.attacks.labels.simulated import Defended, Pool, Reader, Seen
 from fedleak.attacks.registry import Need, attack
 from fedleak.data import Images
 from fedleak.federated import Update
@@ -178,6 +178,7 @@ def train(
     iterations: int = ITERATIONS,
     seed: int = 0,
     level: float = 0.9,
+    defence: Defended | None = None,
 ) -> Learned:
     """Train an attacker for a model and a batch size, on simulated clients.
 
@@ -200,6 +201,9 @@ def train(
         Of the network and of the simulation.
     level
         The probability with which an interval is to hold its count.
+    defence
+        ``make(clients, seed)``, the clients' own defence where the attacker knows it (adaptive): the gradients of the
+        head that it simulates go through it too. The defence has no memory, and acts on each tensor by itself.
 
     Raises
     ------
@@ -215,8 +219,8 @@ def train(
     require_classes(aux, n)
     learnt, kept = aux.split_in_two(seed, 0.8) if (aux.class_counts >= FEWEST).all() else (aux, aux)
     reader = Reader(model, learnt, bias)
-    learned = Learned(reader, reader.pool(model, learnt), batch_size, iterations, seed, level)
-    learned.calibrate(reader.pool(model, kept), seed + 1)
+    learned = Learned(reader, reader.pool(model, learnt, defence), batch_size, iterations, seed, level)
+    learned.calibrate(reader.pool(model, kept, defence), seed + 1)
     return learned
 
 

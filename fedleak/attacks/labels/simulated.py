@@ -5,6 +5,7 @@ the bias. So all that is linear in it is a mean of numbers that each auxiliary i
 batches are gathered from one table. Beside it stand the published estimates, in forms that take all batches at once.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -17,7 +18,11 @@ from fedleak.attacks.labels.llg import extract, impact_and_offset
 from fedleak.attacks.labels.whole_head import RIDGE
 from fedleak.data import Images
 from fedleak.federated import Update
+from fedleak.federated.defences import Defence
 from fedleak.models import as_inputs, head, head_pass
+
+Defended = Callable[[int, int], Defence]
+"""``make(clients, seed)`` returns a client's defence for so many clients, without memory; it acts tensor by tensor."""
 
 DIRECTIONS = 16
 """Principal directions of the head's inputs whose coefficients are features."""
@@ -69,13 +74,15 @@ class Pool(NamedTuple):
     errors: Tensor
     """``p - y``, ``[N, n]``."""
     rows: Tensor
-    """Head inputs along the features' directions, ``[N, r]``."""
+    """Head inputs along the features' directions, ``[N, r]``; with a defence all of them."""
     pulls: Tensor
     """``[N, n]``, as `Seen.pulls`."""
     order: Tensor
     """Indices of the images, class after class, ``[N]``."""
     counts: Tensor
     """Images of each class, ``[n]``."""
+    defended: Callable[[Tensor, int], Seen] | None = None
+    """What is seen of gradients of the head ``[batches, n, d]`` behind the clients' defence, with a seed."""
 
     def draw(self, batches: int, batch_size: int, generator: Generator) -> tuple[Seen, Tensor]:
         """Draw batches; return what the server sees of them, and their counts ``[batches, n]``."""
@@ -85,11 +92,14 @@ class Pool(NamedTuple):
         labels = labels.to(self.order.device)
         start = self.counts.cumsum(0) - self.counts
         index = self.order[start[labels] + (place * self.counts[labels]).long()]
-        return self.of(index), nn.functional.one_hot(labels, n).sum(1)
+        seed = 0 if self.defended is None else int(torch.randint(2**31, (1,), generator=generator))
+        return self.of(index, seed), nn.functional.one_hot(labels, n).sum(1)
 
-    def of(self, index: Tensor) -> Seen:
-        """Return what is seen of batches of these images ``[batches, B]``."""
+    def of(self, index: Tensor, seed: int = 0) -> Seen:
+        """Return what is seen of batches of these images ``[batches, B]``; the seed is the defence's."""
         gradient = self.errors[index].mT @ self.rows[index] / index.shape[-1]
+        if self.defended is not None:
+            return self.defended(gradient, seed)
         pulls = nn.functional.embedding_bag(index, self.pulls, mode="mean")
         return Seen(gradient.flatten(1), pulls)
 
@@ -157,21 +167,38 @@ class Reader:
         self.quadratic, self.weighted = quadratic / scale, weighted / scale
         self.mean_errors = by_class(errors, labels, n)
 
-    def pool(self, model: nn.Module, images: Images) -> Pool:
-        """Prepare images of every class for simulated batches."""
+    def pool(self, model: nn.Module, images: Images, defence: Defended | None = None) -> Pool:
+        """Prepare images of every class for simulated batches, whose gradients go through the clients' defence."""
         require_classes(images, self.n_classes)
         inputs, errors, labels = self._pass(model, images)
-        pulls = torch.einsum("si,sj->sij", errors, inputs @ self.axes).flatten(1) @ self.weighted
         order, counts = (t.to(labels.device) for t in (images.class_order, images.class_counts))
-        return Pool(errors.float(), (inputs @ self.basis).float(), pulls.float(), order, counts)
+        if defence is None:
+            pulls = torch.einsum("si,sj->sij", errors, inputs @ self.axes).flatten(1) @ self.weighted
+            return Pool(errors.float(), (inputs @ self.basis).float(), pulls.float(), order, counts)
+        last = head(model)
+
+        def defended(gradient: Tensor, seed: int) -> Seen:
+            clients = len(gradient)
+            tensors = {last.weight: gradient[..., :-1] if self.bias else gradient}
+            if self.bias:
+                tensors[last.bias] = gradient[..., -1]
+            sent = defence(clients, seed)(tensors, torch.arange(clients))
+            parts = [t if t.dim() == 3 else t[..., None] for t in sent.values()]
+            return self._seen(torch.cat(parts, -1).double())
+
+        return Pool(errors.float(), inputs.float(), errors.float(), order, counts, defended)
+
+    def _seen(self, gradient: Tensor) -> Seen:
+        """Read gradients of the head ``[..., n, d]``."""
+        pulls = (gradient @ self.axes).flatten(-2) @ self.weighted
+        return Seen((gradient @ self.basis).float().flatten(-2), pulls.float())
 
     def read(self, update: Update, model: nn.Module) -> Seen:
         """Return what is seen of one real update, ``[1, ...]``; errors as `head_gradient` and `bias_gradient` say."""
         gradient = head_gradient(update, model)
         if self.bias:
             gradient = torch.cat([gradient, bias_gradient(update, model)[:, None]], dim=1)
-        pulls = (gradient @ self.axes).flatten() @ self.weighted
-        return Seen((gradient @ self.basis).float().flatten()[None], pulls.float()[None])
+        return self._seen(gradient[None])
 
     def estimates(self, seen: Seen, batch_size: int) -> Tensor:
         """Return the shares that closed forms find, ``[..., forms, n]``: whole head, RLU (if there is a bias), LLG+."""
