@@ -261,6 +261,15 @@ def judged():
     return wide.assign(best=rivals.max(axis=1)).round(6)
 
 
+@of("llg")
+def impact_or_offset():
+    mean = rows("llg", "two_parts").groupby(["impact", "offset", "algorithm"])["asr"].mean()
+    own, impact, offset = mean["own", "none"], mean["auxiliary", "none"], mean["own", "auxiliary"]
+    yield f"LLG alone finds {own['FedSGD']:.2f} under FedSGD and {own['FedAvg']:.2f} under FedAvg"
+    yield f"in place of its own it finds {impact['FedSGD']:.2f} and {impact['FedAvg']:.2f}"
+    yield f"with LLG+'s offset {offset['FedSGD']:.2f} and {offset['FedAvg']:.2f}"
+
+
 @of("learned")
 def small_and_large_batches():
     found = judged()
