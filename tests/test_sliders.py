@@ -49,6 +49,13 @@ def test_an_error_that_all_units_share_costs_less_than_errors_of_single_units():
     assert single[0] > single[-1]
 
 
+def test_every_attack_keeps_its_place():
+    drawn = [
+        re.findall(r">(original|DLG-Adam|InvG|AGIC)</text>", frame.drawing) for frame in sliders.iterations().frames
+    ]
+    assert all(names == ["original", "DLG-Adam", "InvG", "AGIC"] for names in drawn)
+
+
 def test_the_arrow_keys_move_a_slider(tmp_path):
     try:
         pages.chromium()

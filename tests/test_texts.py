@@ -261,6 +261,26 @@ def judged():
     return wide.assign(best=rivals.max(axis=1)).round(6)
 
 
+@of("learned")
+def behind_defences():
+    table = rows("learned", "adaptive")
+    iacc, held = (
+        table.pivot_table(index=["defence", "strength"], columns="attack", values=v) for v in ("iacc", "coverage")
+    )
+    noise, clipping = iacc.loc["noise", 0.1], iacc.loc["clipping and noise", 0.03]
+    tenth = iacc.loc["sparsification", 0.9]
+    yield f"knows it finds {noise['adaptive']:.2f} of the labels"
+    yield f"the one that does not finds {noise['learned']:.2f}"
+    yield f"with noise it is {clipping['adaptive']:.2f} and {clipping['learned']:.2f}"
+    yield f"knowing gains nothing ({tenth['adaptive']:.2f} and {tenth['learned']:.2f})"
+    others = iacc.drop(columns=["adaptive", "learned", "prior guess", "random guess"]).max(axis=1)
+    lead = iacc["adaptive"] - others
+    yield f"from −{-lead.min():.2f} to +{lead.max():.2f}"
+    ends = held.agg(["min", "max"])
+    own, naive = (f"{ends.loc['min', a]:.2f} to {ends.loc['max', a]:.2f}" for a in ("adaptive", "learned"))
+    yield f"hold {own} of these counts, those of the other {naive}"
+
+
 @of("llg")
 def impact_or_offset():
     mean = rows("llg", "two_parts").groupby(["impact", "offset", "algorithm"])["asr"].mean()

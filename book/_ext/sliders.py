@@ -220,9 +220,10 @@ def iterations() -> Slider:
     found = records.recorded("agic", "frames")
     assert found is not None
     frames, side = [], 128
-    for iteration, rows in found[0].sort_values("iteration").groupby("iteration"):
-        shown = {"original": rows["original"].iloc[0]} | dict(zip(rows["method"], rows["picture"], strict=True))
-        decibels = {method: f"{psnr:.1f} dB" for method, psnr in zip(rows["method"], rows["psnr"], strict=True)}
+    for iteration, rows in found[0].set_index("method").groupby("iteration"):
+        rows = rows.loc[["DLG-Adam", "InvG", "AGIC"]]  # in every frame in the same places
+        shown = {"original": rows["original"].iloc[0], **rows["picture"]}
+        decibels = {method: f"{psnr:.1f} dB" for method, psnr in rows["psnr"].items()}
         parts = []
         for i, (name, png) in enumerate(shown.items()):
             x = 20 + i * (side + 29)

@@ -54,8 +54,8 @@ SOK = {
 SOK_TEXT = """{cite:t}`carletti2025sok` name eight adversaries by the letters A to H. The letters here are as LeakPro
 reads them in its modular attacks (commit c47752fa): A is an eavesdropper who knows the architecture, B has general
 knowledge of images besides, C the local hyperparameters, D surrogate data, E batch-norm statistics; F changes
-the architecture, G has surrogate data too, H adds clients of its own. The paper itself was not compared. Nobody
-here is like G or H."""
+the architecture, G has surrogate data too, H adds clients of its own. The paper's own text was not at hand.
+No adversary here is like G or H."""
 
 
 def first_possible(attacks: Iterable[Attack], steps: Iterable[tuple[Adversary, str]]) -> list[tuple[str, list[Attack]]]:
@@ -111,7 +111,7 @@ def threat_models() -> str:
             "Strengths in the arena": ", ".join(f"{s:g}" for s in kind.strengths if s) or "–",
             "Remedies in an audit": ", ".join(f"{s:g}" for s in kind.audited if s)
             or ("as it is" if kind.audited else "–"),
-            "The server learns from": "something else" if kind.changes_training else "the same",
+            "Changes the averaged update": "yes" if kind.changes_training else "no",
         }
         for kind in protections().values()
     )

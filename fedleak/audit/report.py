@@ -83,7 +83,7 @@ class Report(Findings):
             if alone:
                 helps += (
                     " Secure aggregation takes away the single update that these attacks need; what is left to a "
-                    "server that cheats with its models is told by an audit with clients=10."
+                    "server that cheats with its models is told by an audit of a Setup with clients=10."
                 )
         return f"{what} {self._images()}", whom, f"{TOO_FEW}." if few else helps
 
@@ -141,9 +141,9 @@ class Report(Findings):
 
 {as_table(attacks)}
 
-Means with 95 % intervals over n updates. Bold: better than every guess on the same updates. The prior guess knows how
-often each label occurs, and nothing of the update. The probes and auxiliary data are the same for all updates; what
-they give is computed once, in the first recovery.
+Means with 95 % intervals over n updates, as if each were of another client. Bold: better than every guess on the same
+updates. The prior guess knows how often each label occurs, and nothing of the update. The probes and auxiliary data
+are the same for all updates; what they give is computed once, in the first recovery.
 
 {remarks(self.partly.items(), "{}: {}")}
 {self._sections(mark)}\
