@@ -51,7 +51,8 @@ def show(
     value
         Column of a number that is shown with its interval, where the table has ``low`` and ``high`` of it.
     wide
-        A column whose values become columns, filled with `value`; the other columns shown make a line.
+        A column whose values become columns, numbers in their order, filled with `value`; the other columns shown
+        make a line.
     formats
         How to format columns (by their names in the table): format strings or functions; numbers have three decimals.
     """
@@ -61,6 +62,7 @@ def show(
         table = table.assign(**{value: cells})
     if wide is not None:
         keys, order = [c for c in names if c in table], list(dict.fromkeys(table[wide]))
+        order = sorted(order) if pd.api.types.is_numeric_dtype(table[wide]) else order
         table = table.pivot_table(
             index=keys, columns=wide, values=value, aggfunc="first", sort=False, dropna=False, observed=True
         )

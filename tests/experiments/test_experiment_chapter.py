@@ -340,3 +340,7 @@ def test_tables_are_shown_the_same_every_time(monkeypatch):
     assert shown[0] == shown[1]
     for text in ("Caption", "learning rate", "0.500 [0.400, 0.600]", ">0.250<"):
         assert text in shown[0]
+    show(pd.DataFrame({"x": 1, "B": [1, 16, 4], "iacc": 0.5}), "Wide", "x", value="iacc", wide="B")
+    assert [shown[-1].index(f"B = {size}<") for size in (1, 4, 16)] == sorted(
+        shown[-1].index(f"B = {size}<") for size in (1, 4, 16)
+    )
