@@ -98,10 +98,10 @@ _DeviceOption = Annotated[Device, typer.Option(help="auto: the GPU where there i
 @app.command(
     cls=_PairedParameters,
     epilog="Examples:\n\n"
-    "`fedleak run llg`\n\n"
-    "`fedleak run llg --profile paper --device cuda -p trials 100`\n\n"
-    "`fedleak run llg -p seed 7 --out /tmp/seed7.ipynb`\n\n"
-    "`fedleak run llg --profile paper --scheduler tcp://node7:8786`",
+    "- `fedleak run llg`\n\n"
+    "- `fedleak run llg --profile paper --device cuda -p trials 100`\n\n"
+    "- `fedleak run llg -p seed 7 --out /tmp/seed7.ipynb`\n\n"
+    "- `fedleak run llg --profile paper --scheduler tcp://node7:8786`",
 )
 def run(
     name: Annotated[str, typer.Argument(help="The chapter: the name of a notebook in notebooks/.")],
@@ -146,7 +146,7 @@ def run(
     typer.echo(f"wrote {written}")
 
 
-@app.command(epilog="Examples:\n\n`fedleak book`\n\n`fedleak book --force`")
+@app.command(epilog="Examples:\n\n- `fedleak book`\n\n- `fedleak book --force`")
 def book(
     profile: _ProfileOption = Profile.quick,
     device: _DeviceOption = Device.auto,
@@ -163,8 +163,8 @@ def book(
 
 
 @app.command(
-    epilog="Examples:\n\n`fedleak grade submissions --out grades.csv`\n\n"
-    "`fedleak grade submissions --assignment llg --timeout 60 --feedback feedback`"
+    epilog="Examples:\n\n- `fedleak grade submissions --out grades.csv`\n\n"
+    "- `fedleak grade submissions --assignment llg --timeout 60 --feedback feedback`"
 )
 def grade(
     folder: Annotated[Path, typer.Argument(help="STUDENT/ASSIGNMENT.py, or STUDENT.py for a single assignment.")],
@@ -203,8 +203,8 @@ def _parse(pair: str) -> tuple[str, Any]:
     return name, text
 
 
-app.command("record", epilog="Example:\n\n`fedleak record rlu table2 table3`")(experiments.record)
-app.command("recheck", epilog="Examples:\n\n`fedleak recheck`\n\n`fedleak recheck gdbr --seed 7 --budget 600`")(
+app.command("record", epilog="Example:\n\n- `fedleak record rlu table2 table3`")(experiments.record)
+app.command("recheck", epilog="Examples:\n\n- `fedleak recheck`\n\n- `fedleak recheck gdbr --seed 7 --budget 600`")(
     experiments.recheck
 )
 app.command("scoreboard")(experiments.scoreboard_command)

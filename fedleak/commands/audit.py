@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 EXAMPLE = Path(__file__).parents[1] / "audit" / "example.py"
 EPILOG = (
-    "Examples:\n\n`fedleak audit --example > my_setup.py`\n\n`fedleak audit my_setup.py`\n\n"
-    "`fedleak audit my_setup.py --out report.html --trials 50 --seed 1`\n\n"
-    "`fedleak audit RUN --setup my_setup.py --fail-above 0.6 --junit audit.xml`"
+    "Examples:\n\n- `fedleak audit --example > my_setup.py`\n\n- `fedleak audit my_setup.py`\n\n"
+    "- `fedleak audit my_setup.py --out report.html --trials 50 --seed 1`\n\n"
+    "- `fedleak audit RUN --setup my_setup.py --fail-above 0.6 --junit audit.xml`"
 )
 
 

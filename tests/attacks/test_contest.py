@@ -204,7 +204,7 @@ def test_an_attack_and_a_defence_are_entered_in_one_place(newcomers, aux, model,
     page = threat_models.threat_models()
     assert page.count("| **one class** |") == 3
     assert "| **one class** | labels | passive | one update | – | – | Names one class. |" in page
-    assert "| **halving** | 0.5, 0.25 | 0.5, 0.25 | something else |" in page
+    assert "| **halving** | 0.5, 0.25 | 0.5, 0.25 | yes |" in page
 
 
 def test_a_defence_with_a_name_that_is_taken_is_refused(newcomers):
