@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from fedleak import paths
 from fedleak.errors import DataNotFound
@@ -111,7 +112,7 @@ def spot_check(chosen: Iterable[Record], seed: int, budget: float, say: Callable
         if spent + cost > budget:
             continue
         try:
-            rows = recompute(experiment, own)
+            rows = recompute(experiment, own, record.facts["threads"])
         except DataNotFound as error:
             say(f"{record}: passed over, {str(error).splitlines()[0]}")
             continue
@@ -123,14 +124,21 @@ def spot_check(chosen: Iterable[Record], seed: int, budget: float, say: Callable
     return outcomes
 
 
-def recompute(experiment: Experiment, draw: random.Random) -> pd.DataFrame:
-    """Compute the rows of one setting of an experiment, drawn at random, without its cache."""
-    setting = draw.choice(experiment.settings())
-    with tempfile.TemporaryDirectory() as folder:
-        trials = setting.pop("trials")
-        rows = sweep(
-            experiment.call, [setting], trials, experiment.chapter.seed, Path(folder), name=experiment.artefact
-        )
+def recompute(experiment: Experiment, draw: random.Random, threads: int | Sequence[int] = 1) -> pd.DataFrame:
+    """Compute the rows of one setting of an experiment, drawn at random, without its cache.
+
+    In as many threads as the record was made in, so that sums are in the same order; of several numbers in the first.
+    """
+    setting, before = draw.choice(experiment.settings()), torch.get_num_threads()
+    torch.set_num_threads(threads if isinstance(threads, int) else threads[0])
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            trials = setting.pop("trials")
+            rows = sweep(
+                experiment.call, [setting], trials, experiment.chapter.seed, Path(folder), name=experiment.artefact
+            )
+    finally:
+        torch.set_num_threads(before)
     return rows.drop(columns="seed")
 
 
