@@ -1,6 +1,7 @@
 """A declared experiment: run, recorded, shown beside its record, claimed, compared; and what is wrong is said."""
 
 import json
+from dataclasses import replace
 
 import nbformat
 import pandas as pd
@@ -259,6 +260,17 @@ def test_a_setting_that_was_added_since_is_new(tiny):
     (record,) = recheck.recorded("tiny")
     write(EXPERIMENT.replace('["a", "b"]', '["c"]'))
     assert recheck.spot_check([record], 0, 10, str)[0].verdicts == [recheck.NEW] * 12
+
+
+def test_a_recheck_takes_the_threads_of_the_record(tiny, monkeypatch):
+    claimed()
+    (record,) = recheck.recorded("tiny")
+    before, seen, sweep = torch.get_num_threads(), [], recheck.sweep
+    monkeypatch.setattr(recheck, "sweep", lambda *a, **k: seen.append(torch.get_num_threads()) or sweep(*a, **k))
+    other = 1 if before > 1 else 2
+    for threads in (other, [other, before]):
+        recheck.spot_check([replace(record, facts={**record.facts, "threads": threads})], 0, 10, str)
+    assert (seen, torch.get_num_threads()) == ([other, other], before)
 
 
 def test_means_within_the_interval_rounding_and_times():
