@@ -124,7 +124,7 @@ def spot_check(chosen: Iterable[Record], seed: int, budget: float, say: Callable
     return outcomes
 
 
-def recompute(experiment: Experiment, draw: random.Random, threads: int | Sequence[int] = 1) -> pd.DataFrame:
+def recompute(experiment: Experiment, draw: random.Random, threads: int | Sequence[int]) -> pd.DataFrame:
     """Compute the rows of one setting of an experiment, drawn at random, without its cache.
 
     In as many threads as the record was made in, so that sums are in the same order; of several numbers in the first.

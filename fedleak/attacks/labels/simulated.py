@@ -76,7 +76,7 @@ class Pool(NamedTuple):
     rows: Tensor
     """Head inputs along the features' directions, ``[N, r]``; with a defence all of them."""
     pulls: Tensor
-    """``[N, n]``, as `Seen.pulls`."""
+    """``[N, n]``, as `Seen.pulls`; empty with a defence."""
     order: Tensor
     """Indices of the images, class after class, ``[N]``."""
     counts: Tensor
@@ -186,7 +186,7 @@ class Reader:
             parts = [t if t.dim() == 3 else t[..., None] for t in sent.values()]
             return self._seen(torch.cat(parts, -1).double())
 
-        return Pool(errors.float(), inputs.float(), errors.float(), order, counts, defended)
+        return Pool(errors.float(), inputs.float(), errors.new_empty(0), order, counts, defended)
 
     def _seen(self, gradient: Tensor) -> Seen:
         """Read gradients of the head ``[..., n, d]``."""
