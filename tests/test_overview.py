@@ -160,6 +160,8 @@ def test_errata_are_shown_for_the_chapters_of_the_book_only():
         ({}, None),
         ({"status": "✗ differs"}, None),
         ({"status": "≈ undecided"}, "trials"),
+        ({"status": "≈ undecided", "split": True}, "not printed"),
+        ({"status": "— not attempted", "differences": ["lr, paper lost or not printed"]}, "not printed"),
         ({"status": "◌ agrees", "differences": ["side 16, paper 32"]}, "computing"),
         ({"status": "— not attempted"}, "computing"),
         ({"status": "— not attempted", "note": "ImageNet on ResNet-50 takes a GPU"}, "GPU"),

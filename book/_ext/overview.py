@@ -175,11 +175,11 @@ OF_DATA = ("images ", "aux ", "most aux ", "data ")
 def obstacle(row: Row) -> str | None:
     """Return the hardest thing that stands between a value and a decision at the paper's settings; None if none does.
 
-    A setting that the paper does not print, images that are not here, a GPU, settings that take more computing, or no
-    more than trials.
+    What the paper leaves open: a setting that it does not print, or words whose readings give different answers. Images
+    that are not here, a GPU, settings that take more computing, or no more than trials.
     """
     differences = row["differences"]
-    if any(text.endswith("not printed") for text in differences):
+    if row.get("split") or any(text.endswith("not printed") for text in differences):
         return "not printed"
     if any(text.startswith(OF_DATA) and " not recorded" not in text for text in differences):
         return "data"

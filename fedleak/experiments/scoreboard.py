@@ -3,12 +3,13 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedleak import paths
 from fedleak.experiments import published
 from fedleak.experiments.records import recorded, settled
-from fedleak.experiments.status import COUNTED, Difference, Measured, from_table, together
+from fedleak.experiments.status import COUNTED, Difference, Measured, from_table, together, unprinted
 from fedleak.files import write_text
 
 Cells = Mapping[str, tuple[list[dict[str, Any]], Sequence[str]]]
@@ -22,11 +23,13 @@ def joined(paper: published.Paper, claims: Mapping[str, list[Measured]], cells: 
         if table.values:
             rows = [row for own, tables in cells.values() if name in tables for row in own]
             found |= {m.id: [m] for m in from_table(table, rows, "recorded")}
-    nothing = "nothing was measured for it"
-    return [
-        together(item, found.get(key) or [Measured(key, None, source="—", note=nothing)])
-        for key, item in paper.items.items()
-    ]
+    rows, nothing = [], "nothing was measured for it"
+    for key, item in paper.items.items():
+        readings = found.get(key) or [Measured(key, None, source="—", note=nothing)]
+        if item.table and all(one.ours is None for one in readings):
+            readings = [replace(readings[0], differences=unprinted(paper.tables[item.table], item))]
+        rows.append(together(item, readings))
+    return rows
 
 
 def keep(paper: str, claims: Mapping[str, list[Measured]]) -> None:

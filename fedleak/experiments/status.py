@@ -49,7 +49,8 @@ class Difference:
         if self.why:
             return self.why
         theirs = "lost or not printed" if self.paper == LOST else _text(self.paper)
-        return f"{self.setting.replace('_', ' ')} {_text(self.ours)}, paper {theirs}"
+        ours = "" if self.ours is None and self.paper == LOST else f" {_text(self.ours)}"
+        return f"{self.setting.replace('_', ' ')}{ours}, paper {theirs}"
 
 
 def _text(value: Any) -> str:
@@ -98,6 +99,19 @@ def canonical(row: Row) -> dict[str, Any]:
     return {"width": 1.0, **plain, **STAND_INS.get(str(plain.get("net")), {})}
 
 
+def _immaterial(table: Table, setting: str, row: Row) -> str:
+    """Say that a setting does not matter in a row, and by what evidence; "" where it may."""
+    rules = (r for r in table.head.get("immaterial", ()) if r["setting"] == setting and fits(r.get("when"), row))
+    return "".join(f"{setting.replace('_', ' ')} does not matter here ({r['evidence']})" for r in [*rules][:1])
+
+
+def unprinted(table: Table, item: Published) -> tuple[Difference, ...]:
+    """Return the settings that the paper leaves open in a value's cells: they stay open where nothing was measured."""
+    cells = [item.cell] if item.column else [row for row in table.rows if fits(item.cell, row)]
+    lost = {k: None for cell in cells for k, v in table.settings(cell).items() if v == LOST}
+    return tuple(Difference(k, None, LOST) for k in lost if not all(_immaterial(table, k, c) for c in cells))
+
+
 def differences(table: Table, ours: Row, paper: Row) -> tuple[Difference, ...]:
     """Compare every setting that the paper has and that is neither key nor value; blank ones do not apply."""
     ours, found = canonical(ours), []
@@ -106,9 +120,7 @@ def differences(table: Table, ours: Row, paper: Row) -> tuple[Difference, ...]:
         mine = ours.get(setting)
         if theirs is None or setting in IMMATERIAL or mine == theirs or (mine is None and not missing):
             continue
-        rules = (r for r in table.head.get("immaterial", ()) if r["setting"] == setting and fits(r.get("when"), ours))
-        rule = next(rules, None)
-        why = f"{setting.replace('_', ' ')} does not matter here ({rule['evidence']})" if rule else ""
+        why = _immaterial(table, setting, ours)
         if setting == "images" and isinstance(mine, int | float) and isinstance(theirs, float) and mine < theirs:
             why = why or sample_of(ours, mine)
         found.append(Difference(setting, mine, theirs, why))
@@ -197,7 +209,10 @@ def of_cells(table: Table, rows: Sequence[Row], when: Row) -> tuple[Difference, 
 
 
 def together(item: Published, readings: Sequence[Measured]) -> dict[str, Any]:
-    """Return the row of a value: its status and what was measured; several readings of the paper must all agree."""
+    """Return the row of a value: its status and what was measured; several readings of the paper must all agree.
+
+    ``split`` says that they do not: by one reading the value is as printed, by another it is not.
+    """
     readings = [m for m in readings if m.ours is not None] or readings[:1]
     each = [status(item, m) for m in readings]
     chosen, word = readings[0], each[0]
@@ -205,6 +220,7 @@ def together(item: Published, readings: Sequence[Measured]) -> dict[str, Any]:
         scaled = any(s in SCALED.values() for s in each)
         word = SCALED_UNDECIDED if scaled else UNDECIDED
     agree = sum(s in (MATCH, SCALED_AGREES) for s in each)
+    split = bool(agree) and any(s in (BETTER, DIFFERS, SCALED_DIFFERS) for s in each)
     shown = "; ".join(f"{m.reading} {m.ours:.3g}" for m in readings) if len(readings) > 1 else ""
     tried = word != NOT_ATTEMPTED
     nothing = "" if tried or chosen.note else "no number comes out of these rows"
@@ -229,6 +245,7 @@ def together(item: Published, readings: Sequence[Measured]) -> dict[str, Any]:
         "n": chosen.n,
         "difference": item.difference(chosen.ours) if tried and chosen.ours is not None else None,
         "status": word,
+        "split": split,
         "source": chosen.source if tried else "—",
         "differences": [str(d) for d in chosen.differences if not d.why],
         "remarks": [str(d) for d in chosen.differences if d.why],

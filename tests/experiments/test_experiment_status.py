@@ -162,4 +162,17 @@ def test_all_readings_of_the_paper_have_to_agree():
     assert status.together(item(), [bad, bad])["status"] == DIFFERS
     row = status.together(item(), [good, bad])
     assert row["status"] == UNDECIDED
+    assert row["split"]
     assert row["note"].startswith("1 of 2 readings agree")
+    assert not status.together(item(), [good, measured(0.8, 0.9, reading="caption")])["split"]
+
+
+def test_what_the_paper_leaves_open_stays_open_where_nothing_was_measured():
+    cell = {"data": "cifar10", "lr": "?", "steps": 2.0}
+    head = {"keys": ["data"], "fixed": cell, "axes": {"batch_size": [1, 2]}}
+    one = item(column="asr", cell=cell)
+    assert [str(d) for d in status.unprinted(Table("p", "t", head, {}), one)] == ["lr, paper lost or not printed"]
+    claim = item(cell={"batch_size": 2})
+    assert [d.setting for d in status.unprinted(Table("p", "t", head, {}), claim)] == ["lr"]
+    rules = [{"setting": "lr", "when": {"steps": 2.0}, "evidence": "table9"}]
+    assert not status.unprinted(Table("p", "t", {**head, "immaterial": rules}, {}), one)
