@@ -71,6 +71,33 @@ def learning_rates():
 
 
 @of("rlu")
+def own_images():
+    table = rows("rlu", "own_images").groupby(["confidence", "known", "steps", "stage"])
+    iacc, quiet = table["iacc"].mean(), table["quiet"].mean()["average", "own", 1]
+    stages = [0.6, 0.86, 0.95]
+    assert (iacc["average", "own", 1] == 1).all()
+    yield f"the server's give {listed(iacc['average', "server's", 1][stages])} of them"
+    lost = (iacc["average", "own", 1] - iacc["gaussian", "own", 1]).max()
+    yield f"with the client's own it loses up to {lost:.2f}"
+    own, server = (iacc["average", known, 10][stages] for known in ("own", "server's"))
+    yield f"own averages find {listed(own)}, the server's {listed(server)}"
+    yield f"which are exact after one step, give {own[0.86]:.2f} there"
+    assert abs(quiet[0.86] - 1 / 8) < 0.01
+    assert 0.45 < quiet[0.95] < 0.5
+
+
+@of("lia_sa")
+def few_samples_and_a_saturated_softmax():
+    table = rows("lia_sa", "saturated").groupby(["data", "batch_size", "scale"])[["all", "largest"]].mean()
+    right = table.loc["cifar100", "all"]
+    yield f"alone they give {100 * right[102, 1]:.0f} and {100 * right[1024, 1000]:.0f} %"
+    yield f"together {100 * right[102, 1000]:.0f} %"
+    there = table.loc["imagenet"].iloc[0]
+    yield f"one class has {100 * there['largest']:.0f} % of the probability"
+    yield f"On ImageNet LLG has {100 * there['all']:.0f} %"
+
+
+@of("rlu")
 def algorithms_on_fresh_networks():
     iacc = rows("rlu", "table4").query("rule == 'RLU'").groupby(["name", "rounds", "level"], dropna=False)["iacc"]
     assert iacc.mean().min() >= 0.97
