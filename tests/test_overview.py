@@ -15,7 +15,7 @@ import overview
 
 PUBLISHED = {paper: published.load(paper) for paper in scoreboard.papers()}
 NOTEBOOKS = {path.stem: json.loads(path.read_text()) for path in (paths.root() / "notebooks").glob("*.ipynb")}
-OLDER: dict[str, tuple[str, ...]] = {"llg": ("runtime",), "agic": ("error",)}
+OLDER: dict[str, tuple[str, ...]] = {"llg": ("runtime",)}
 """Records that are older than a change of their declaration, and are compared by their own until they are made anew."""
 ARTEFACTS, ERRATA = overview.read("artefacts"), overview.read("errata")
 
