@@ -371,6 +371,63 @@ def coverage():
     yield f"{real.min():.2f} to {real.max():.2f} in the cells of the two compositions"
 
 
+def minus(text):
+    return text.replace("-", "−")
+
+
+def answered(table, by):
+    """Mean iAcc of the attacks that answered every update of a cell; of the published ones the best."""
+    wide = table.pivot_table(index=[*by, "trial"], columns="attack", values="iacc", sort=False)
+    mean = wide.groupby(by, sort=False).agg(lambda v: v.mean(skipna=False))
+    rivals = mean.drop(columns=["learned", "RLU, whole head", "prior guess", "random guess"], errors="ignore")
+    return mean.assign(best=rivals.max(axis=1), which=rivals.idxmax(axis=1))
+
+
+@of("learned")
+def a_trained_vgg():
+    table = rows("learned", "vgg")
+    found = answered(table[table["composition"] != "simulated"], ["composition", "batch_size"])
+    mixed, even = found.loc["unbalanced"], found.loc["balanced"]
+    yield f"it finds {listed(mixed['learned'])} of the labels of unbalanced batches of 8, 32, 128 and 512"
+    lead, over = mixed["learned"] - mixed["best"], mixed["learned"] - mixed["RLU, whole head"]
+    yield minus(f"Its leads over the best published attack are {listed(lead, '{:+.2f}')}")
+    yield minus(f"over the whole head {listed(over, '{:+.2f}')}")
+    assert (lead < 0.05).all()
+    spear = found.xs(8, level="batch_size")["SPEAR"]
+    yield f"SPEAR finds {spear['unbalanced']:.2f} and {spear['balanced']:.2f}"
+    rest = mixed.loc[8].drop(["best", "which", "SPEAR", "learned", "RLU, whole head"]).astype(float)
+    yield f"the best of the others, {rest.idxmax()}, {rest.max():.2f}"
+    yield minus(f"On balanced batches its leads over the even guess are {listed(even['learned'] - even['prior guess'], '{:+.2f}')}")
+    held = table.query("composition == 'simulated'").groupby("batch_size")["coverage"].mean()
+    yield f"hold {held.min():.2f} to {held.max():.2f} of the counts of batches as simulated on this network"
+    assert table["off"].max() < 1e-6
+
+
+@of("learned")
+def local_steps():
+    found = answered(rows("learned", "local"), ["state", "scheme", "lr"])
+    over = found["learned"] - found["RLU"]
+    slow, fast = (found.loc["trained", "fedavg", lr] for lr in (0.01, 0.1))
+    for cell in (slow, fast):
+        yield (
+            f"{cell['learned']:.2f} of the labels, RLU {cell['RLU']:.2f} and the whole head {cell['RLU, whole head']:.2f}"
+        )
+    other = found.loc["trained"].drop("fedavg")
+    yield f"{listed(other['learned'])}, RLU {listed(other['RLU'])}"
+    fresh = found.loc["untrained", "fedavg"]
+    yield f"{listed(fresh['learned'])}, the best published attack {listed(fresh['best'])}"
+    assert over["trained", "fedavg", 0.01] > over["trained", "fedavg", 0.1]
+
+
+@of("learned")
+def new_networks():
+    table = rows("learned", "fresh")
+    found = answered(table[table["composition"] != "simulated"], ["net", "composition", "batch_size"])
+    lead = (found["learned"] - found["best"]).groupby("net").min()
+    yield minus(f"its least lead over the best published attack is {lead['lenet']:+.3f} on LeNet")
+    yield minus(f"{lead['vgg11_bn']:+.3f} on VGG-11")
+
+
 @pytest.mark.parametrize(("chapter", "says"), SAID)
 def test_the_text_says_what_is_recorded(chapter, says):
     for words in says():
