@@ -389,6 +389,7 @@ def a_trained_vgg():
     found = answered(table[table["composition"] != "simulated"], ["composition", "batch_size"])
     mixed, even = found.loc["unbalanced"], found.loc["balanced"]
     yield f"it finds {listed(mixed['learned'])} of the labels of unbalanced batches of 8, 32, 128 and 512"
+    yield f"it finds {mixed['learned'].min():.2f} to {mixed['learned'].max():.2f} of the labels of unbalanced batches"
     lead, over = mixed["learned"] - mixed["best"], mixed["learned"] - mixed["RLU, whole head"]
     yield minus(f"Its leads over the best published attack are {listed(lead, '{:+.2f}')}")
     yield minus(f"over the whole head {listed(over, '{:+.2f}')}")
@@ -397,7 +398,8 @@ def a_trained_vgg():
     yield f"SPEAR finds {spear['unbalanced']:.2f} and {spear['balanced']:.2f}"
     rest = mixed.loc[8].drop(["best", "which", "SPEAR", "learned", "RLU, whole head"]).astype(float)
     yield f"the best of the others, {rest.idxmax()}, {rest.max():.2f}"
-    yield minus(f"On balanced batches its leads over the even guess are {listed(even['learned'] - even['prior guess'], '{:+.2f}')}")
+    over = listed(even["learned"] - even["prior guess"], "{:+.2f}")
+    yield minus(f"On balanced batches its leads over the even guess are {over}")
     held = table.query("composition == 'simulated'").groupby("batch_size")["coverage"].mean()
     yield f"hold {held.min():.2f} to {held.max():.2f} of the counts of batches as simulated on this network"
     assert table["off"].max() < 1e-6
@@ -410,10 +412,13 @@ def local_steps():
     trained, fresh = found.loc["trained"], found.loc["untrained", "fedavg"]
     slow, fast = (trained.loc["fedavg", lr] for lr in (0.01, 0.1))
     whole = "RLU, whole head"
-    yield f"{slow['learned']:.2f} of the labels at the rate 0.01 and {fast['learned']:.2f} at 0.1, RLU {slow['RLU']:.2f}"
+    yield f"{slow['learned']:.2f} of the labels at the rate 0.01 and {fast['learned']:.2f} at 0.1, RLU"
     yield f"RLU {slow['RLU']:.2f} and {fast['RLU']:.2f}, the whole head {slow[whole]:.2f} and {fast[whole]:.2f}"
     assert slow["which"] == fast["which"] == "Decaf"
     yield f"the best published attack, Decaf, {slow['best']:.2f} and {fast['best']:.2f}"
+    lead = trained["learned"] - trained["best"]
+    ends = f"{trained['learned'].min():.2f} to {trained['learned'].max():.2f}"
+    yield f"it finds {ends}, which is {lead.min():.2f} to {lead.max():.2f} more than the best published attack"
     momentum = trained.loc["sgdm", 0.01]
     yield f"finds {momentum['learned']:.2f}, RLU {momentum['RLU']:.2f} and the whole head {momentum[whole]:.2f}"
     yield f"{fresh['learned'][0.01]:.3f} at the rate 0.01 and {fresh['learned'][0.1]:.3f} at 0.1"
