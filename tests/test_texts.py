@@ -394,6 +394,8 @@ def a_trained_vgg():
     yield minus(f"Its leads over the best published attack are {listed(lead, '{:+.2f}')}")
     yield minus(f"over the whole head {listed(over, '{:+.2f}')}")
     assert (lead < 0.05).all()
+    assert listed(-100 * over[[32, 128, 512]], "{:.0f}") == "5, 4 and 5"
+    assert round(100 * (even["RLU, whole head"] - even["learned"])[8]) == 5
     spear = found.xs(8, level="batch_size")["SPEAR"]
     yield f"SPEAR finds {spear['unbalanced']:.2f} and {spear['balanced']:.2f}"
     rest = mixed.loc[8].drop(["best", "which", "SPEAR", "learned", "RLU, whole head"]).astype(float)
@@ -419,6 +421,12 @@ def local_steps():
     lead = trained["learned"] - trained["best"]
     ends = f"{trained['learned'].min():.2f} to {trained['learned'].max():.2f}"
     yield f"it finds {ends}, which is {lead.min():.2f} to {lead.max():.2f} more than the best published attack"
+    over = trained["learned"] - trained["RLU"]
+    yield f"over RLU the leads are {over.min():.2f} to {over.max():.2f}"
+    wide = trials(table.query("state == 'trained'"), ["scheme", "lr", "attack"], "iacc")
+    for cell, which in trained["which"].items():
+        low, high = interval(wide[*cell, "learned"] - wide[*cell, which], rate=False)
+        assert low < 0 < high
     momentum = trained.loc["sgdm", 0.01]
     yield f"finds {momentum['learned']:.2f}, RLU {momentum['RLU']:.2f} and the whole head {momentum[whole]:.2f}"
     yield f"{fresh['learned'][0.01]:.3f} at the rate 0.01 and {fresh['learned'][0.1]:.3f} at 0.1"
