@@ -402,6 +402,79 @@ def coverage():
     yield f"{real.min():.2f} to {real.max():.2f} in the cells of the two compositions"
 
 
+def minus(text):
+    return text.replace("-", "−")
+
+
+def answered(table, by):
+    """Mean iAcc of the attacks that answered every update of a cell; of the published ones the best."""
+    wide = table.pivot_table(index=[*by, "trial"], columns="attack", values="iacc", sort=False)
+    mean = wide.groupby(by, sort=False).agg(lambda v: v.mean(skipna=False))
+    rivals = mean.drop(columns=["learned", "RLU, whole head", "prior guess", "random guess"], errors="ignore")
+    return mean.assign(best=rivals.max(axis=1), which=rivals.idxmax(axis=1))
+
+
+@of("learned")
+def a_trained_vgg():
+    table = rows("learned", "vgg")
+    found = answered(table[table["composition"] != "simulated"], ["composition", "batch_size"])
+    mixed, even = found.loc["unbalanced"], found.loc["balanced"]
+    yield f"it finds {listed(mixed['learned'])} of the labels of unbalanced batches of 8, 32, 128 and 512"
+    yield f"it finds {mixed['learned'].min():.2f} to {mixed['learned'].max():.2f} of the labels of unbalanced batches"
+    lead, over = mixed["learned"] - mixed["best"], mixed["learned"] - mixed["RLU, whole head"]
+    yield minus(f"Its leads over the best published attack are {listed(lead, '{:+.2f}')}")
+    yield minus(f"over the whole head {listed(over, '{:+.2f}')}")
+    assert (lead < 0.05).all()
+    assert listed(-100 * over[[32, 128, 512]], "{:.0f}") == "5, 4 and 5"
+    assert round(100 * (even["RLU, whole head"] - even["learned"])[8]) == 5
+    spear = found.xs(8, level="batch_size")["SPEAR"]
+    yield f"SPEAR finds {spear['unbalanced']:.2f} and {spear['balanced']:.2f}"
+    rest = mixed.loc[8].drop(["best", "which", "SPEAR", "learned", "RLU, whole head"]).astype(float)
+    yield f"the best of the others, {rest.idxmax()}, {rest.max():.2f}"
+    over = listed(even["learned"] - even["prior guess"], "{:+.2f}")
+    yield minus(f"On balanced batches its leads over the even guess are {over}")
+    held = table.query("composition == 'simulated'").groupby("batch_size")["coverage"].mean()
+    yield f"hold {held.min():.2f} to {held.max():.2f} of the counts of batches as simulated on this network"
+    assert table["off"].max() < 1e-6
+
+
+@of("learned")
+def local_steps():
+    table = rows("learned", "local")
+    found = answered(table, ["state", "scheme", "lr"])
+    trained, fresh = found.loc["trained"], found.loc["untrained", "fedavg"]
+    slow, fast = (trained.loc["fedavg", lr] for lr in (0.01, 0.1))
+    whole = "RLU, whole head"
+    yield f"{slow['learned']:.2f} of the labels at the rate 0.01 and {fast['learned']:.2f} at 0.1, RLU"
+    yield f"RLU {slow['RLU']:.2f} and {fast['RLU']:.2f}, the whole head {slow[whole]:.2f} and {fast[whole]:.2f}"
+    assert slow["which"] == fast["which"] == "Decaf"
+    yield f"the best published attack, Decaf, {slow['best']:.2f} and {fast['best']:.2f}"
+    lead = trained["learned"] - trained["best"]
+    ends = f"{trained['learned'].min():.2f} to {trained['learned'].max():.2f}"
+    yield f"it finds {ends}, which is {lead.min():.2f} to {lead.max():.2f} more than the best published attack"
+    over = trained["learned"] - trained["RLU"]
+    yield f"over RLU the leads are {over.min():.2f} to {over.max():.2f}"
+    wide = trials(table.query("state == 'trained'"), ["scheme", "lr", "attack"], "iacc")
+    for cell, which in trained["which"].items():
+        low, high = interval(wide[*cell, "learned"] - wide[*cell, which], rate=False)
+        assert low < 0 < high
+    momentum = trained.loc["sgdm", 0.01]
+    yield f"finds {momentum['learned']:.2f}, RLU {momentum['RLU']:.2f} and the whole head {momentum[whole]:.2f}"
+    yield f"{fresh['learned'][0.01]:.3f} at the rate 0.01 and {fresh['learned'][0.1]:.3f} at 0.1"
+    yield f"where RLU finds {fresh['RLU'][0.01]:.3f} and {fresh['RLU'][0.1]:.3f}"
+    held = table[table["attack"] == "learned"].groupby(["state", "lr", "scheme"])["coverage"].mean()
+    yield f"hold {held['trained'].min():.2f} to {held['trained'].max():.2f} of the counts"
+
+
+@of("learned")
+def new_networks():
+    table = rows("learned", "fresh")
+    found = answered(table[table["composition"] != "simulated"], ["net", "composition", "batch_size"])
+    lead = (found["learned"] - found["best"]).groupby("net").min()
+    yield minus(f"its least lead over the best published attack is {lead['lenet']:+.3f} on LeNet")
+    yield minus(f"{lead['vgg11_bn']:+.3f} on VGG") + "-11"
+
+
 @pytest.mark.parametrize(("chapter", "says"), SAID)
 def test_the_text_says_what_is_recorded(chapter, says):
     for words in says():

@@ -11,10 +11,10 @@ from fedleak.attacks.labels import learned, llg
 from fedleak.attacks.labels.confidence import by_class
 from fedleak.attacks.labels.counts import solve
 from fedleak.attacks.labels.inputs import bias_gradient
-from fedleak.attacks.labels.simulated import Reader, draw_labels, minimise
+from fedleak.attacks.labels.simulated import Local, Reader, draw_labels, minimise, walk
 from fedleak.attacks.registry import WITH_AUXILIARY, get
 from fedleak.data import Images, compose
-from fedleak.federated import fedavg, fedsgd
+from fedleak.federated import Update, fedavg, fedsgd
 from fedleak.federated.defences import PureNoise, protect, protections
 from fedleak.metrics import counts, instance_accuracy
 from fedleak.models import build, head_pass
@@ -89,6 +89,41 @@ def test_who_knows_of_the_noise_is_as_sure_as_it_says_and_finds_more():
     assert abs(held[0] - 0.9) < 0.05 < 0.9 - held[1]
     off = [(attacker._outputs(seen)[0] - truth / B).abs().mean() for attacker in attackers]
     assert off[0] < off[1]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_simulated_local_steps_are_those_of_a_client_with_nothing_below_its_head(bias):
+    model, aux, local = nn.Sequential(nn.Flatten(), nn.Linear(16, CLASSES)), pool(), Local(3, 0.5)
+    reader = Reader(model, aux, bias)
+    index = torch.randint(len(aux), (5, 3 * B), generator=torch.Generator().manual_seed(1))
+    simulated, still = (reader.pool(model, aux, None, each).of(index) for each in (local, Local(3, 1e-9)))
+    for k, batch in enumerate(index.view(5, 3, B)):
+        real = reader.read(fedavg(model, aux.x[batch], aux.y[batch], local.lr, "delta"), model)
+        torch.testing.assert_close(simulated.entries[k], real.entries[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(simulated.pulls[k], real.pulls[0], atol=1e-4, rtol=1e-4)
+        assert not torch.allclose(still.entries[k], real.entries[0], atol=1e-2)
+
+
+def test_two_local_steps_worked_out_by_hand():
+    """One input of 1, class 0: p is (1/2, 1/2), the gradient (-1/2, 1/2); at rate 2 the logits are then 1 and -1."""
+    first = walk(torch.ones(1, 2, 1), torch.zeros(1, 2, dtype=torch.long), torch.zeros(2, 1), Local(2, 2.0))
+    second = torch.tensor([1.0, -1.0]).softmax(0)[1]
+    torch.testing.assert_close(first, (torch.tensor([[[-0.5], [0.5]]]) + second * torch.tensor([[[-1.0], [1.0]]])) / 2)
+
+
+def test_local_steps_are_read_by_who_simulated_them():
+    generator, clients, local = torch.Generator().manual_seed(2), pool(seed=9), Local(3, 0.2)
+    labels = compose("unbalanced", B, CLASSES, 60, generator, 3)
+    index = clients.class_order[labels * 40 + torch.randint(40, labels.shape, generator=generator)]
+    updates = [fedavg(MODEL, clients.x[i], clients.y[i], local.lr, "delta") for i in index]
+    truth = counts(labels.flatten(1), CLASSES)
+    attacker = learned.train(MODEL, pool(), B, iterations=150, local=local)
+    found = [attacker(update, MODEL) for update in updates]
+    iacc = instance_accuracy(torch.stack([one.counts for one in found]), truth).mean()
+    assert iacc > instance_accuracy(torch.full_like(truth, B), truth).mean() + 0.2
+    assert torch.equal(learned.recover(updates[0], MODEL, pool(), iterations=150), found[0].counts)
+    with pytest.raises(ValueError, match="trained for 3 local steps, the update is of 1"):
+        attacker(Update(updates[0].tensors, "delta", 3 * B, 1, 0.2), MODEL)
 
 
 def test_a_gradient_worked_out_by_hand():
@@ -229,6 +264,7 @@ def test_what_cannot_be_learned_is_refused(attacker):
     steps = fedavg(MODEL, aux.x[:6].view(2, 3, *SHAPE), aux.y[:6].view(2, 3), 0.1)
     convolution = nn.Sequential(nn.Conv2d(1, CLASSES, 4), nn.Flatten())
     broken = update.replace({name: t * float("nan") for name, t in update.tensors.items()})
+    rateless = dataclasses.replace(steps, lr=None)
     headless = update.replace({k: t for k, t in update.tensors.items() if "weight" not in k})
     wide = build("fcn3", SHAPE, 201, seed=0)
     many = Images(torch.rand(201, *SHAPE), torch.arange(201), tuple(map(str, range(201))), "r", "train", False, "", "")
@@ -241,7 +277,11 @@ def test_what_cannot_be_learned_is_refused(attacker):
         (lambda: learned.train(MODEL, lacking, B), ValueError, "hold no sample of class 'b'"),
         (lambda: learned.train(MODEL, pool(classes=4), B), ValueError, "have 4 classes, the model has 3"),
         (lambda: learned.train(MODEL, "images", B), ValueError, "auxiliary data are labelled Images, got str"),
-        (lambda: learned.recover(steps, MODEL, aux), ValueError, "one step's gradient, this update is of 2"),
+        (
+            lambda: learned.recover(rateless, MODEL, aux),
+            ValueError,
+            "pass an update with lr",
+        ),
         (lambda: learned.recover(update, convolution, aux), ValueError, "no fully connected layer"),
         (lambda: learned.recover(broken, MODEL, aux), ValueError, "NaN"),
         (lambda: learned.recover(headless, MODEL, aux), WithheldParameter, "weight"),

@@ -19,8 +19,17 @@ from fedleak.attacks.labels.whole_head import RIDGE
 from fedleak.data import Images
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence
-from fedleak.models import as_inputs, head, head_pass
+from fedleak.models import Head, as_inputs, head, head_pass
 
+
+class Local(NamedTuple):
+    """A client's local steps of plain SGD, on batches of equal size."""
+
+    steps: int = 1
+    lr: float = 1.0
+
+
+ONE_STEP = Local()
 Defended = Callable[[int, int], Defence]
 """``make(clients, seed)`` returns a client's defence for so many clients, without memory; it acts tensor by tensor."""
 
@@ -30,8 +39,8 @@ ENTRIES = 2000
 """Entries of the gradient that the weighted least squares read, at most: of larger heads the principal directions."""
 ROWS = 2000
 """Images that the principal directions are found on, about."""
-AT_ONCE = 2**18
-"""Samples whose rows are gathered at once, at most: of large batches thousands would not fit into memory."""
+AT_ONCE, NUMBERS = 2**18, 2**26
+"""Samples whose rows are gathered at once, and numbers in these, at most: of large batches more would not fit."""
 CLASSES = 200
 """At most: features grow with their square."""
 EVEN, SINGLE = 1 / 5, 1 / 16
@@ -70,21 +79,50 @@ class Seen(NamedTuple):
     """Class means' weighted products with the gradient, ``[..., n]``: all that the least squares need of it."""
 
 
+def walk(inputs: Tensor, labels: Tensor, weight: Tensor, local: Local) -> Tensor:
+    """Train the head alone on batches of its inputs, for many clients at once.
+
+    Parameters
+    ----------
+    inputs, labels
+        Of the clients' samples, step after step, ``[clients, K, d]`` and ``[clients, K]``.
+    weight
+        Of the head, ``[n, d]``, with the bias as a column if the inputs have its 1.
+    local
+        The local steps.
+
+    Returns
+    -------
+    Tensor
+        The mean gradient of the steps, ``[clients, n, d]``.
+    """
+    weights = weight.expand(len(inputs), -1, -1)
+    total = torch.zeros_like(weights)
+    for x, y in zip(inputs.chunk(local.steps, 1), labels.chunk(local.steps, 1), strict=True):
+        errors = (x @ weights.mT).softmax(-1) - nn.functional.one_hot(y, len(weight))
+        gradient = errors.mT @ x / x.shape[1]
+        weights = weights - local.lr * gradient
+        total += gradient
+    return total / local.steps
+
+
 class Pool(NamedTuple):
     """What batches of some images are gathered from: numbers of each image, and where the classes are."""
 
     errors: Tensor
     """``p - y``, ``[N, n]``."""
     rows: Tensor
-    """Head inputs along the features' directions, ``[N, r]``; with a defence all of them."""
+    """Head inputs along the features' directions, ``[N, r]``; with a defence or local steps all of them."""
     pulls: Tensor
-    """``[N, n]``, as `Seen.pulls`; empty with a defence."""
+    """``[N, n]``, as `Seen.pulls`; empty with a defence or local steps."""
     order: Tensor
     """Indices of the images, class after class, ``[N]``."""
     counts: Tensor
     """Images of each class, ``[n]``."""
     defended: Callable[[Tensor, int], Seen] | None = None
     """What is seen of gradients of the head ``[batches, n, d]`` behind the clients' defence, with a seed."""
+    walked: Callable[[Tensor], Tensor] | None = None
+    """The mean gradients ``[batches, n, d]`` of local steps on these images ``[batches, K]``."""
 
     def draw(self, batches: int, batch_size: int, generator: Generator) -> tuple[Seen, Tensor]:
         """Draw batches; return what the server sees of them, and their counts ``[batches, n]``."""
@@ -99,8 +137,11 @@ class Pool(NamedTuple):
 
     def of(self, index: Tensor, seed: int = 0) -> Seen:
         """Return what is seen of batches of these images ``[batches, B]``; the seed is the defence's."""
-        parts = index.split(max(1, AT_ONCE // index.shape[-1]))
-        gradient = torch.cat([self.errors[part].mT @ self.rows[part] for part in parts]) / index.shape[-1]
+        parts = index.split(max(1, min(AT_ONCE, NUMBERS // self.rows.shape[1]) // index.shape[-1]))
+        if self.walked is not None:
+            gradient = torch.cat([self.walked(part) for part in parts])
+        else:
+            gradient = torch.cat([self.errors[part].mT @ self.rows[part] for part in parts]) / index.shape[-1]
         if self.defended is not None:
             return self.defended(gradient, seed)
         pulls = nn.functional.embedding_bag(index, self.pulls, mode="mean")
@@ -170,17 +211,19 @@ class Reader:
         self.quadratic, self.weighted = quadratic / scale, weighted / scale
         self.mean_errors = by_class(errors, labels, n)
 
-    def pool(self, model: nn.Module, images: Images, defence: Defended | None = None) -> Pool:
+    def pool(self, model: nn.Module, images: Images, defence: Defended | None = None, local: Local = ONE_STEP) -> Pool:
         """Prepare images of every class for simulated batches, whose gradients go through the clients' defence."""
         require_classes(images, self.n_classes)
         inputs, errors, labels = self._pass(model, images)
         order, counts = (t.to(labels.device) for t in (images.class_order, images.class_counts))
-        if defence is None:
+        if defence is None and local.steps == 1:
             pulls = torch.einsum("si,sj->sij", errors, inputs @ self.axes).flatten(1) @ self.weighted
             return Pool(errors.float(), (inputs @ self.basis).float(), pulls.float(), order, counts)
         last = head(model)
 
         def defended(gradient: Tensor, seed: int) -> Seen:
+            if defence is None:
+                return self._seen(gradient.double())
             clients = len(gradient)
             tensors = {last.weight: gradient[..., :-1] if self.bias else gradient}
             if self.bias:
@@ -189,7 +232,16 @@ class Reader:
             parts = [t if t.dim() == 3 else t[..., None] for t in sent.values()]
             return self._seen(torch.cat(parts, -1).double())
 
-        return Pool(errors.float(), inputs.float(), errors.new_empty(0), order, counts, defended)
+        pool = Pool(errors.float(), inputs.float(), errors.new_empty(0), order, counts, defended)
+        return pool if local.steps == 1 else pool._replace(walked=self._walked(pool.rows, labels, last, local))
+
+    def _walked(self, rows: Tensor, labels: Tensor, last: Head, local: Local) -> Callable[[Tensor], Tensor]:
+        """Return what lets clients train the head on some of these inputs; a bias that is not shared moves too."""
+        weight = last.layer.weight.detach().float()
+        if last.layer.bias is not None:
+            weight = torch.cat([weight, last.layer.bias.detach().float()[:, None]], 1)
+        inputs = nn.functional.pad(rows, (0, weight.shape[1] - rows.shape[1]), value=1.0)
+        return lambda index: walk(inputs[index], labels[index], weight, local)[..., : rows.shape[1]]
 
     def _seen(self, gradient: Tensor) -> Seen:
         """Read gradients of the head ``[..., n, d]``."""

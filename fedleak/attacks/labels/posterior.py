@@ -1,0 +1,161 @@
+"""The network behind the learned attacker: from what is seen of an update to class shares and their intervals."""
+
+import itertools
+import time
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.simulated import Local, Pool, Reader, Seen
+from fedleak.federated import Update
+
+BATCHES, RATE = 256, 2e-3
+"""Simulated batches in each iteration of the training (fewer of large ones), and Adam's highest learning rate."""
+PACE = 5
+"""Iterations after which it is foreseen how long all of them take."""
+WIDTHS = (512, 256)
+SCALES = (1.0, 10.0, 100.0)
+"""Features are seen as ``asinh(scale * x)``: they have heavy tails, and small values tell as well."""
+CALIBRATION = 2048
+"""Batches that scale the features, and as many that calibrate the intervals."""
+
+
+class Posterior(NamedTuple):
+    """What the attacker believes about one update."""
+
+    counts: Tensor
+    """Its answer, int64 ``[n]``."""
+    low: Tensor
+    """Lower and upper end of each class's interval, ``[n]``: it holds the count with the stated probability."""
+    high: Tensor
+
+
+class Network(nn.Module):
+    """From features and closed-form estimates to class shares, and to the distances of two quantiles from them."""
+
+    def __init__(self, inputs: int, forms: int, n_classes: int):
+        super().__init__()
+        sizes = (inputs, *WIDTHS)
+        pairs = itertools.pairwise(sizes)
+        self.body = nn.Sequential(*(layer for pair in pairs for layer in (nn.Linear(*pair), nn.ReLU())))
+        self.last = nn.Linear(sizes[-1], 3 * n_classes)
+        self.trust = nn.Parameter(torch.full((forms,), 1 / forms))
+
+    def forward(self, features: Tensor, logs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return shares ``[..., n]`` and distances below and above ``[..., 2, n]``.
+
+        `logs` are the logarithms of the closed forms' shares ``[..., forms, n]``: what it learns is a correction.
+        """
+        out = self.last(self.body(features)).unflatten(-1, (3, -1))
+        shares = (out[..., 0, :] + torch.einsum("f,...fn->...n", self.trust, logs)).softmax(-1)
+        return shares, nn.functional.softplus(out[..., 1:, :])
+
+
+class Learned:
+    """An attacker trained for one model and batch size, to be kept and reused; made by `train`."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        pool: Pool,
+        batch_size: int,
+        iterations: int,
+        seed: int,
+        level: float,
+        seconds: float,
+        local: Local,
+    ):
+        self.reader, self.batch_size, self.level, self.local = reader, batch_size, level, local
+        generator = torch.Generator().manual_seed(seed)  # on the CPU: the same numbers on every device
+        first, _ = pool.draw(CALIBRATION, batch_size, generator)
+        parts = first.entries.abs().split(1000, dim=1)  # a quantile is taken of so many numbers at most
+        self.unit = torch.cat([part.quantile(0.9, dim=0) for part in parts]).clamp(min=1e-12)
+        columns = self._columns(first, self._logs(first))
+        self.centre, self.spread = columns.mean(0), columns.std(0).clamp(min=1e-3)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            network = Network(columns.shape[1], 2 + reader.bias, reader.n_classes)
+        self.network = network.to(columns.device)
+        self._fit(pool, iterations, generator, seconds)
+        self.margin = torch.zeros((), device=columns.device)
+
+    def __call__(self, update: Update, model: nn.Module) -> Posterior:
+        """Read one update.
+
+        Parameters
+        ----------
+        update
+            Of as many samples and local steps as the attacker was trained for.
+        model
+            The one that it was trained for.
+
+        Raises
+        ------
+        WithheldParameter
+            If the head's gradient is not shared.
+        ValueError
+            If the update is another one, is not of the model, or has an entry that is NaN or infinite.
+        """
+        for what, known, given in (
+            ("samples", self.batch_size, update.samples),
+            ("local steps", self.local.steps, update.steps),
+        ):
+            if known != given:
+                raise ValueError(f"this attacker was trained for {known} {what}, the update is of {given}")
+        seen = self.reader.read(update, model)
+        with torch.no_grad():
+            shares = self._outputs(seen)[0][0]
+        return Posterior(whole_counts(self.batch_size * shares, self.batch_size), *self.intervals(seen)[:, 0])
+
+    @torch.no_grad()
+    def intervals(self, seen: Seen) -> Tensor:
+        """Return the intervals' ends for any number of gradients, ``[2, ..., n]``."""
+        _, low, high = self._outputs(seen)
+        return (self.batch_size * torch.stack([low - self.margin, high + self.margin])).clamp(0, self.batch_size)
+
+    @torch.no_grad()
+    def calibrate(self, pool: Pool, seed: int) -> None:
+        """Widen or narrow all intervals so that of these simulated batches they hold the share that they should."""
+        seen, counts = pool.draw(CALIBRATION, self.batch_size, torch.Generator().manual_seed(seed))
+        _, low, high = self._outputs(seen)
+        truth = counts / self.batch_size
+        outside = torch.maximum(low - truth, truth - high).flatten()
+        rank = min(1.0, self.level * (1 + 1 / len(outside)))
+        self.margin = outside.sort().values[min(len(outside) - 1, int(rank * len(outside)))]
+
+    def _logs(self, seen: Seen) -> Tensor:
+        return (self.reader.estimates(seen, self.batch_size) + 0.5 / self.batch_size).log()
+
+    def _columns(self, seen: Seen, logs: Tensor) -> Tensor:
+        scaled = seen.entries / self.unit
+        return torch.cat([*((scale * scaled).asinh() for scale in SCALES), logs.flatten(1), logs.exp().flatten(1)], 1)
+
+    def _outputs(self, seen: Seen) -> tuple[Tensor, Tensor, Tensor]:
+        """Return shares and their lower and upper quantile, ``[..., n]`` each."""
+        logs = self._logs(seen)
+        shares, distances = self.network((self._columns(seen, logs) - self.centre) / self.spread, logs)
+        low, high = (distances / self.batch_size**0.5).unbind(-2)
+        return shares, shares.detach() - low, shares.detach() + high
+
+    @torch.enable_grad()
+    def _fit(self, pool: Pool, iterations: int, generator: torch.Generator, seconds: float) -> None:
+        optimiser = torch.optim.Adam(self.network.parameters(), lr=RATE)
+        rising = 0.1 if iterations != 10 else 0.2  # torch divides by the iterations that it rises for, less one
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=iterations, pct_start=rising)
+        tail, batches = (1 - self.level) / 2, max(32, min(BATCHES, BATCHES**2 // self.batch_size))
+        begun = time.perf_counter()
+        for done in range(iterations):
+            if done == PACE and (takes := (time.perf_counter() - begun) * iterations / PACE) > seconds:
+                raise ValueError(f"its training would take about {takes:.0f} s here, and {seconds:.3g} s are allowed")
+            seen, counts = pool.draw(batches, self.batch_size, generator)
+            truth = counts / self.batch_size
+            shares, low, high = self._outputs(seen)
+            below, above = truth - low, high - truth
+            pinball = sum(torch.maximum(tail * off, (tail - 1) * off) for off in (below, above))
+            loss = ((shares - truth).abs() + pinball).sum(-1).mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            schedule.step()
