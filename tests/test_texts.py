@@ -304,6 +304,23 @@ def soft_labels():
 
 
 @of("arena")
+def training_mode():
+    found = contested(["modes"], ["state", "net", "client", "attacker"])["best"]
+    yield "the best attack finds every label in every setting"
+    assert (found["untrained"] == 1).all()
+    cells = rows("arena", "modes").query("attack == 'LLG'").groupby(["state", "net", "client", "attacker"])
+    assert (cells["trial"].nunique() == 20).all()
+    drop, norm = (found["trained", f"lenet with {layer}"] for layer in ("dropout", "batch norm"))
+    before, after = drop["evaluation", "evaluation"], drop["training", "evaluation"]
+    yield f"dropout takes it from {before:.2f} to {after:.2f}"
+    assert before - after <= 0.05
+    before, one, two = norm["evaluation", "evaluation"], norm["training", "evaluation"], norm["training", "training"]
+    yield f"takes it from {before:.2f} to {one:.2f} where the attacker passes its images in evaluation mode"
+    yield f"and to {two:.2f} where it passes them in training mode"
+    assert before - max(one, two) <= 0.1
+
+
+@of("arena")
 def noise():
     trained = rows("arena", "utility").set_index(["defence", "strength"])["accuracy"].sort_index()
     yield f"Without a defence the three end at {listed(trained.loc['none', 0.0])}, with σ = 0.01 at"
