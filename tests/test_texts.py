@@ -355,7 +355,8 @@ def who_is_told_of_the_defence():
     both = {cell: f"{one['learned, adaptive']:.2f}{{}} {one['learned']:.2f}" for cell, one in mean.items()}
     said = both["noise", 0.1].format(" of the labels if it is told, and")
     yield f"finds {said} if it is not"
-    yield f"Behind σ = 0.3 it is {both['noise', 0.3].format(' and')}, behind σ = 1 it is {both['noise', 1].format(' and')}"
+    more, most = (both["noise", strength].format(" and") for strength in (0.3, 1.0))
+    yield f"Behind σ = 0.3 it is {more}, behind σ = 1 it is {most}"
     yield f"with noise of 0.03 it is {both['clipping and noise', 0.03].format(' and')}"
     yield f"The prior guess finds {mean['noise', 0.1]['prior guess']:.2f}: under"
     behind, clear = {}, []
