@@ -22,6 +22,7 @@ def arena():
     """What the page's cells know once its winners are defined, without running an experiment."""
     known = dict(declared("arena", device="cpu").experiments["models"].trial.__globals__)
     cells = {cell.id: cell.source for cell in nbformat.read(paths.source_notebook("arena"), as_version=4).cells}
+    exec(cells["answered"], known)
     exec(cells["winners-of"], known)
     return known
 
