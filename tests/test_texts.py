@@ -306,8 +306,8 @@ def soft_labels():
 @of("arena")
 def training_mode():
     found = contested(["modes"], ["state", "net", "client", "attacker"])["best"]
-    yield "the best attack finds every label in every setting"
-    assert (found["untrained"] == 1).all()
+    yield "the best attack finds at least 0.99 of the labels in every setting"
+    assert (found["untrained"] >= 0.99).all()
     cells = rows("arena", "modes").query("attack == 'LLG'").groupby(["state", "net", "client", "attacker"])
     assert (cells["trial"].nunique() == 20).all()
     drop, norm = (found["trained", f"lenet with {layer}"] for layer in ("dropout", "batch norm"))
