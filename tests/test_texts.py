@@ -248,8 +248,8 @@ def leads_over_the_prior_guess():
     even, equal, sub = (found.loc[name] for name in ("balanced", "permuted", "subclassed"))
     yield f"({even['best']:.2f} against {even['prior']:.2f} for balanced batches"
     yield f"{equal['best']:.2f} for both for permuted ones)"
-    assert round(lead["permuted"], 2) == 0
-    yield f"hardly for subclassed ones ({sub['best']:.2f} against {sub['prior']:.2f})"
+    assert abs(lead[["permuted", "balanced"]]).max() < 0.015
+    yield f"hardly ahead for subclassed ones ({sub['best']:.2f} against {sub['prior']:.2f})"
     yield f"ahead by {lead['unbalanced']:.2f} for unbalanced batches"
     yield f"by {lead['single']:.2f} for batches of a single class"
 
@@ -263,6 +263,53 @@ def what_is_left_after_training():
     right = (100 * rows("arena", "trained").groupby("network")["accuracy"].mean()).map("{:.0f}".format)
     yield f"a LeNet that is right about {right['LeNet']} %"
     yield f"a VGG-11 and a ResNet-18 that are right about {right['VGG-11']} and {right['ResNet-18']} %"
+
+
+@of("arena")
+def the_learned_attacker():
+    table = rows("arena", "models").query("state == 'trained'").drop(columns="state")
+    answered = table.groupby(["batch_size", "attack"])["iacc"].agg(lambda each: each.mean(skipna=False)).unstack()
+    ahead = answered["learned"] - answered.drop(columns=[*FLOORS, "learned"]).max(axis=1)
+    yield f"by {ahead[8]:.2f} and {ahead[32]:.2f} on trained LeNets and batches of 8 and 32"
+    yield f"behind it by {-ahead[128]:.2f} and {-ahead[512]:.2f} at 128 and 512"
+    told = {}
+    for size in ahead.index:
+        wide = table[table["batch_size"] == size].pivot(index="trial", columns="attack", values="iacc")
+        other = answered.loc[size].drop([*FLOORS, "learned"]).idxmax()
+        low, high = interval(wide["learned"] - wide[other], rate=False)
+        told[size] = low > 0 or high < 0
+    assert [size for size, clear in told.items() if clear] == [128]
+    even = rows("arena", "compositions").query("state == 'trained' and composition == 'balanced'")
+    even = even.groupby("attack")["iacc"].mean()
+    yield f"of balanced batches of 32 it finds {even['learned']:.2f}, the prior guess {even['prior guess']:.2f}"
+
+
+@of("arena")
+def exact_splitting():
+    table = rows("arena", "models").query("batch_size == 8").set_index(["state", "trial", "attack"])["iacc"].unstack()
+    read = table["SPEAR"].dropna()
+    assert (read == 1).all()
+    yield f"of 20 updates of 8 it reads {read.loc['trained'].size} from a trained LeNet, and refuses the others"
+    yield f"reads {read.loc['untrained'].size} of 20 from an untrained one"
+    trained = table.loc["trained"]
+    both = trained["SPEAR"].fillna(trained["learned"]).mean()
+    yield f"the learned attacker's elsewhere, is right about {both:.2f} of the labels"
+    yield f"where the best attack alone finds {trained['learned'].mean():.2f}"
+
+
+@of("arena")
+def little_is_needed():
+    table = pd.concat([rows("arena", name) for name in ("models", "vgg", "resnet")])
+    refused = table["iacc"].isna().groupby([table[c] for c in ("state", "net", "batch_size", "attack")])
+    table = table[~refused.transform("any")]
+    mean = table.groupby(["state", "net", "batch_size", "attack"])["iacc"].mean().unstack().round(9)
+    trained = mean.loc["trained"]
+    place = trained.rank(axis=1, ascending=False, method="min")["LLG"]
+    yield f"second best attack in {(place.drop('lenet') <= 2).sum()} of the {len(place.drop('lenet'))} cells"
+    behind = (trained.max(axis=1) - trained["LLG"])["lenet"].max()
+    yield f"it is at most {behind:.2f} behind the best"
+    over = (mean["ZLG"] - mean["prior guess"]).drop(("untrained", "lenet"))
+    yield f"leaves it at most {over.max():.2f} above the prior guess"
 
 
 @of("arena")
@@ -288,6 +335,23 @@ def soft_labels():
 
 
 @of("arena")
+def training_mode():
+    found = contested(["modes"], ["state", "net", "client", "attacker"])["best"]
+    yield "the best attack finds at least 0.99 of the labels in every setting"
+    assert (found["untrained"] >= 0.99).all()
+    cells = rows("arena", "modes").query("attack == 'LLG'").groupby(["state", "net", "client", "attacker"])
+    assert (cells["trial"].nunique() == 20).all()
+    drop, norm = (found["trained", f"lenet with {layer}"] for layer in ("dropout", "batch norm"))
+    before, after = drop["evaluation", "evaluation"], drop["training", "evaluation"]
+    yield f"dropout takes it from {before:.2f} to {after:.2f}"
+    assert before - after <= 0.05
+    before, one, two = norm["evaluation", "evaluation"], norm["training", "evaluation"], norm["training", "training"]
+    yield f"takes it from {before:.2f} to {one:.2f} where the attacker passes its images in evaluation mode"
+    yield f"and to {two:.2f} where it passes them in training mode"
+    assert before - max(one, two) <= 0.1
+
+
+@of("arena")
 def noise():
     trained = rows("arena", "utility").set_index(["defence", "strength"])["accuracy"].sort_index()
     yield f"Without a defence the three end at {listed(trained.loc['none', 0.0])}, with σ = 0.01 at"
@@ -303,6 +367,41 @@ def noise():
     found = attacks.groupby("strength")["iacc"].mean().map("{:.2f}".format)
     yield f"where it still finds {found[0.1]} of the labels"
     yield f"by 10 at σ = 0.3 ({found[0.3]}) and by 32 at σ = 1 ({found[1.0]}, below the prior guess)"
+
+    left = contested(["defences"], ["state", "defence", "strength"])["best"]
+    yield f"σ = 0.1 leaves the best attack {left['untrained', 'noise', 0.1]:.2f} of the labels, 0.3 about 0.6"
+    assert abs(left["untrained", "noise", 0.3] - 0.6) < 0.02
+    prior = contested(["defences"], ["state", "defence", "strength"])["prior"]["trained", "noise", 0.1]
+    some, none = (left["trained", "noise", strength] for strength in (0.1, 0.01))
+    yield f"σ = 0.1 leaves it {some:.2f}, where the prior guess is at {prior:.2f}, and σ = 0.01 leaves it {none:.2f}"
+
+
+@of("arena")
+def who_is_told_of_the_defence():
+    table = rows("arena", "defences").query("state == 'trained'").set_index(["defence", "strength"]).sort_index()
+    table = {cell: table.loc[cell].pivot(index="trial", columns="attack", values="iacc") for cell in set(table.index)}
+    table = {cell: wide.dropna(axis=1) for cell, wide in table.items() if "learned, adaptive" in wide}
+    assert len(table) == 8
+    mean = {cell: wide.mean().round(9) for cell, wide in table.items()}
+    both = {cell: f"{one['learned, adaptive']:.2f}{{}} {one['learned']:.2f}" for cell, one in mean.items()}
+    said = both["noise", 0.1].format(" of the labels if it is told, and")
+    yield f"finds {said} if it is not"
+    more, most = (both["noise", strength].format(" and") for strength in (0.3, 1.0))
+    yield f"Behind σ = 0.3 it is {more}, behind σ = 1 it is {most}"
+    yield f"with noise of 0.03 it is {both['clipping and noise', 0.03].format(' and')}"
+    yield f"The prior guess finds {mean['noise', 0.1]['prior guess']:.2f}: under"
+    behind, clear = {}, []
+    for cell, wide in table.items():
+        told, other = wide["learned, adaptive"], wide.drop(columns=[*FLOORS, "learned, adaptive"])
+        lead = told - other[other.mean().round(9).idxmax()]
+        behind[cell] = -lead.mean()
+        clear += [cell] if interval(lead, rate=False)[0] > 0 else []
+        gain = interval(told - wide["learned"], rate=False)
+        assert (gain[0] > 0) == (cell in [("noise", s) for s in (0.1, 0.3, 1.0)] + [("clipping and noise", 0.03)])
+    assert clear == [("noise", 1.0)]
+    assert {cell for cell, by in behind.items() if by > 0.03} == {("sparsification", 0.9), ("sparsification", 0.99)}
+    assert {f"{by:.2f}" for cell, by in behind.items() if cell[0] == "sparsification"} == {"0.04"}
+    yield "is 0.04 behind the best other attack at both strengths"
 
 
 def judged():
