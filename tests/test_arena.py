@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedleak import paths
-from fedleak.attacks.labels import learned
+from fedleak.attacks.labels import learned, posterior
 from fedleak.experiments.declared import declared
 
 FOUND = {  # iAcc of four updates in an easy and a hard cell; None: refused
@@ -62,7 +62,7 @@ def test_one_attacker_of_a_trained_network_simulates_the_clients_defence(state, 
     monkeypatch.setenv("FEDLEAK_CACHE", str(tmp_path))
     experiment = declared("arena", device="cpu").experiments["defences"]
     monkeypatch.setitem(experiment.trial.__globals__, "LEARNING", {"MNIST, 5,000": 2})
-    monkeypatch.setattr(learned, "CALIBRATION", 64)
+    monkeypatch.setattr(posterior, "CALIBRATION", 64)
     train, defences = learned.train, []
 
     def watched(*arguments, **how):
