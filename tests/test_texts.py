@@ -70,6 +70,14 @@ def learning_rates():
     yield f"{search[0.3]:.3f} against {rlu[0.3]:.3f} at 0.3"
 
 
+@of("rlu")
+def a_network_with_batch_norm():
+    iacc = rows("rlu", "resnet50").groupby(["rule", "activation"])["iacc"].mean()
+    rlu, ilrg, zlg = (iacc[rule] for rule in ("RLU", "iLRG", "ZLG+"))
+    yield f"RLU finds {rlu['relu']:.3f} of the labels with ReLU and {rlu['silu']:.3f} with SiLU"
+    yield f"iLRG {listed(ilrg, '{:.3f}')}, ZLG+ {listed(zlg)}, over three networks"
+
+
 THEIRS = "server's"
 
 
