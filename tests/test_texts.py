@@ -547,6 +547,24 @@ def a_trained_vgg():
 
 
 @of("learned")
+def a_trained_resnet():
+    table = rows("learned", "resnet")
+    found = answered(table[table["composition"] != "simulated"], ["composition", "batch_size"])
+    mixed, even = found.loc["unbalanced"], found.loc["balanced"]
+    lead, over = mixed["learned"] - mixed["best"], mixed["learned"] - mixed["RLU, whole head"]
+    yield f"On a trained ResNet-18** it finds {listed(mixed['learned'])}."
+    yield minus(f"{listed(lead, '{:+.2f}')}, over the whole head {listed(over, '{:+.2f}')}. SPEAR refuses it")
+    assert (lead < 0).sum() == 3
+    yield f"in three of four cells, by {-lead[lead < 0].max():.2f} to {-lead.min():.2f}"
+    yield f"ResNet-18: by {-100 * over.max():.0f} to {-100 * over.min():.0f} on unbalanced ones of every size"
+    balanced = listed(even["learned"] - even["prior guess"], "{:+.2f}")
+    yield minus(f"On balanced batches its leads over the even guess are {balanced}. **Its intervals fail there")
+    held = table.query("composition == 'simulated'").groupby("batch_size")["coverage"].mean()
+    yield f"they hold {listed(held)} of the counts"
+    yield f"hold {held.min():.2f} to {held.max():.2f} of the counts of batches as simulated. **After"
+
+
+@of("learned")
 def local_steps():
     table = rows("learned", "local")
     found = answered(table, ["state", "scheme", "lr"])
