@@ -102,7 +102,8 @@ def canonical(row: Row) -> dict[str, Any]:
 def _immaterial(table: Table, setting: str, row: Row) -> str:
     """Say that a setting does not matter in a row, and by what evidence; "" where it may."""
     rules = (r for r in table.head.get("immaterial", ()) if r["setting"] == setting and fits(r.get("when"), row))
-    return "".join(f"{setting.replace('_', ' ')} does not matter here ({r['evidence']})" for r in [*rules][:1])
+    rule = next(rules, None)
+    return f"{setting.replace('_', ' ')} does not matter here ({rule['evidence']})" if rule else ""
 
 
 def unprinted(table: Table, item: Published) -> tuple[Difference, ...]:
