@@ -66,6 +66,7 @@ INPUTS = {
     "input_shape": "of one input",
     "iterations": "of the training of an attack that is trained once for a model and a batch size",
     "seconds": "that such a training may take; longer ones are not begun",
+    "defence": "the clients' own, as `make(clients, seed)`, where the attacker knows it",
 }
 """What `fedleak.attacks.contest` can give an attack besides update and model, by the name of the argument."""
 _OF_DATA = {"aux", "prior"}

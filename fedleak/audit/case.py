@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import reduce
 from importlib.metadata import version
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from fedleak import models
 from fedleak.attacks.contest import view
+from fedleak.attacks.labels.simulated import Defended
 from fedleak.attacks.registry import Attack, get
 from fedleak.audit.samples import Samples, divide, samples
 from fedleak.audit.setup import AS_DATA, Setup
@@ -105,11 +107,35 @@ class Case:
         return plain_sum([Update({k: u.gradient(k) for k in u.tensors}, "gradient", u.samples) for u in shared])
 
 
-def fresh(defence: Defence, seed: int) -> Any:
-    """Return a defence as a client has it that takes part for the first time: without memory, with its own noise."""
+def fresh(defence: Defence, seed: int, clients: int = 1) -> Any:
+    """Return a defence as clients have it that take part for the first time: without memory, with its own noise."""
     if not is_dataclass(defence):
         return copy.deepcopy(defence)
-    return replace(defence, **({"seed": seed} if any(field.name == "seed" for field in fields(defence)) else {}))
+    own = {"seed": seed, "clients": clients}
+    return replace(defence, **{field.name: own[field.name] for field in fields(defence) if field.name in own})
+
+
+def told(setup: Setup, model: nn.Module) -> Defended | None:
+    """Return the clients' defences as an attacker simulates them on the head; None where there are none or it cannot.
+
+    It cannot behind local steps, whose change is defended and not the gradient, nor where a defence works on other
+    layers alone or fails on the head's.
+    """
+    if not setup.defences or setup.scheme is not None or setup.clients > 1:
+        return None
+
+    def make(clients: int, seed: int) -> Defence:
+        each = [fresh(defence, seed + place, clients) for place, defence in enumerate(setup.defences)]
+        return lambda updates, who: reduce(lambda seen, defence: defence(seen, who), each, updates)
+
+    last = models.head(model)
+    given = dict(model.named_parameters())
+    two = {name: torch.stack([given[name].detach()] * 2) for name in (last.weight, last.bias) if name in given}
+    try:
+        sent = make(2, 0)(two, torch.arange(2))
+    except Exception:  # a defence of somebody's own may raise anything
+        return None
+    return make if last.weight in sent else None
 
 
 def prepare(setup: Setup) -> Case:
@@ -145,7 +171,7 @@ def prepare(setup: Setup) -> Case:
     runs = min(10, max(1, PROBES // (n * setup.batch_size))) if models.batch_dependent(attacked) else None
     held = {"aux": aux, "prior": prior, "scheme": setup.scheme, "runs": runs}
     held |= {"batch_size": setup.batch_size, "input_shape": shape}
-    held |= {"iterations": TRAINING, "seconds": setup.seconds / SHARE}
+    held |= {"iterations": TRAINING, "seconds": setup.seconds / SHARE, "defence": told(setup, model)}
     return Case(setup, model, attacked, shape, n, clients, aux, held)
 
 
@@ -227,6 +253,7 @@ def facts(case: Case, seen: Update) -> dict[str, Any]:
         "head": models.head(model).name or "the model itself",
         "samples": setup.steps * setup.batch_size,
         "defences": [repr(d) if is_dataclass(d) else getattr(d, "__name__", type(d).__name__) for d in setup.defences],
+        "told": case.held["defence"] is not None,
         "withheld": [name for name, _ in model.named_parameters() if name not in seen.tensors],
         "adversary": setup.attacker.name,
         "server": setup.attacker.server,

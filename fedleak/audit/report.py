@@ -125,9 +125,10 @@ class Report(Findings):
                 "Seconds: first, then": tried.apply(times, axis=1),
             }
         )
+        clients = "the set-up's defences" if self.facts.get("told") else "no defence"
         sure = "".join(
             f"- {plain(str(name))}: its 90 % intervals hold {percent(row['held'])} of these counts, and are "
-            f"{row['width']:.1f} samples wide on average. It was trained on clients without a defence.\n"
+            f"{row['width']:.1f} samples wide on average. It was trained on clients with {clients}.\n"
             for name, row in self.sure().iterrows()
         )
         remedies = pd.DataFrame(

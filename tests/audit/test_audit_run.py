@@ -17,6 +17,7 @@ from fedleak.audit.run import Run, score
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
 from fedleak.federated.restricted import FedVF, Withhold
 from fedleak.metrics import counts, instance_accuracy
+from fedleak.models import head
 
 
 def quick(**changes):
@@ -171,6 +172,40 @@ def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatc
     assert f"are {report.sure().loc['learned', 'width']:.1f} samples wide on average" in report.to_markdown()
     assert "intervals hold" not in audit(quick(adversary="shared gradients")).to_markdown()
     assert "learned" in audit(quick(algorithm="fedavg", steps=2, lr=0.05)).ranking()
+
+
+def test_an_attacker_that_is_trained_simulates_the_set_ups_defences(monkeypatch):
+    monkeypatch.setattr("fedleak.audit.case.TRAINING", 10)
+    setup = quick(defences=[Sparsification(0.5), PureNoise(1.0, seed=3)])
+    case = prepare(setup)
+    name = head(case.model).weight
+    plain = {name: torch.zeros(500, 4, 8), "other": torch.zeros(500, 3)}
+    make = case.held["defence"]
+    sent = make(500, 1)(plain, torch.arange(500))[name]
+    assert sent.std() == pytest.approx(1, abs=0.02)
+    assert (sent[0] != sent[1]).all()
+    assert not make(500, 2)(plain, torch.arange(500))[name].equal(sent)
+    report = audit(setup)
+    assert "trained on clients with the set-up's defences" in report.to_markdown()
+    done = case.trial(0)
+    seen = case.seen(done)
+    told = learned.recover(seen, case.attacked, case.aux, iterations=10, defence=make)
+    row = report.rows.query("attack == 'learned' and trial == 0 and scenario == 'as it is'").iloc[0]
+    assert row["iacc"] == instance_accuracy(told, done.truth[0]).item()
+    trained = learned.train(case.attacked, case.aux, 8, iterations=10, defence=make)
+    assert told.tolist() == trained(seen, case.attacked).counts.tolist()
+
+
+def test_what_cannot_be_simulated_on_the_head_is_not():
+    assert prepare(quick()).held["defence"] is None
+    noise = [PureNoise(0.1, seed=0)]
+    assert prepare(quick(defences=noise, algorithm="fedavg", steps=2)).held["defence"] is None
+    assert prepare(quick(defences=noise, clients=3)).held["defence"] is None
+    case = prepare(quick(defences=[Withhold([head(prepare(quick()).model).weight])]))
+    assert case.held["defence"] is None
+    other = next(name for name, _ in case.model.named_parameters())
+    assert prepare(quick(defences=[Withhold([other])])).held["defence"] is None
+    assert "trained on clients with no defence" in audit(quick(defences=[Withhold([other])])).to_markdown()
 
 
 def test_the_learned_attacker_is_left_out_where_its_training_would_take_too_long(monkeypatch):

@@ -108,7 +108,7 @@ def train(
     return learned
 
 
-_KEPT: OrderedDict[bytes, Learned] = OrderedDict()
+_KEPT: OrderedDict[tuple[bytes, Defended | None], Learned] = OrderedDict()
 
 
 def believe(
@@ -119,6 +119,7 @@ def believe(
     iterations: int = ITERATIONS,
     seed: int = 0,
     seconds: float = float("inf"),
+    defence: Defended | None = None,
 ) -> Posterior:
     """Return the label counts behind an update, and how sure they are.
 
@@ -131,8 +132,8 @@ def believe(
         before the round. Several local steps are those of plain SGD on equal batches, or made to read like them.
     aux
         Labelled images of every class.
-    iterations, seed, seconds
-        As for `train`.
+    iterations, seed, seconds, defence
+        As for `train`; another function is another defence.
 
     Raises
     ------
@@ -150,9 +151,9 @@ def believe(
     sha = hashlib.sha256(repr((update.samples, local, bias, iterations, seed, str(seen.inputs.device))).encode())
     for tensor in (*seen, aux.y):
         sha.update(tensor.cpu().contiguous().numpy().tobytes())
-    key = sha.digest()
+    key = sha.digest(), defence
     if key not in _KEPT:
-        how = {"iterations": iterations, "seed": seed, "seconds": seconds, "local": local}
+        how = {"iterations": iterations, "seed": seed, "seconds": seconds, "local": local, "defence": defence}
         _KEPT[key] = train(model, aux, update.batch_size, bias=bias, **how)  # type: ignore[arg-type]
     _KEPT.move_to_end(key)
     while len(_KEPT) > KEPT:
@@ -165,7 +166,7 @@ def believe(
     needs={Need.HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL, Need.AUXILIARY_DATA},
     summary="A network trained on simulated clients reads the counts off the last layer's gradient.",
     cost="once",
-    takes={"iterations", "seconds"},
+    takes={"iterations", "seconds", "defence"},
     believes=believe,
 )
 def recover(update: Update, model: nn.Module, aux: Images, *, iterations: int = ITERATIONS, **how: Any) -> Tensor:
