@@ -135,6 +135,18 @@ def whole_head():
 
 
 @of("rlu")
+def normal_logits():
+    found = rows("rlu", "normal").query("stage == 0").groupby(["net", "data"])[["passed", "largest_mean"]].mean()
+    failed = 100 * (1 - found["passed"])
+    lenet = failed["lenet"]
+    yield f"{lenet.min():.0f} to {lenet.max():.0f} % on fresh LeNet-5 and {failed['vgg16', 'cifar10']:.0f} % on a fresh VGG-16"
+    deep = ("resnet50-imagenet", "tiny-imagenet")
+    yield f"{failed[deep]:.0f} % on a fresh ResNet-50"
+    yield f"the largest is {found['largest_mean'][deep]:.1f}, where VGG-16's is below 0.01"
+    assert found.loc["vgg16", "largest_mean"].max() < 0.01
+
+
+@of("rlu")
 def what_ten_steps_cost_in_the_paper():
     net = printed("rlu", "table2").query("net == 'vgg16'")
     iacc = net.pivot(index=["rule", "data", "activation"], columns="steps", values="iacc")
