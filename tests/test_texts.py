@@ -582,7 +582,35 @@ def a_trained_resnet():
     yield minus(f"On balanced batches its leads over the even guess are {balanced}. **Its intervals fail there")
     held = table.query("composition == 'simulated'").groupby("batch_size")["coverage"].mean()
     yield f"they hold {listed(held)} of the counts"
-    yield f"hold {held.min():.2f} to {held.max():.2f} of the counts of batches as simulated. **After"
+    yield f"hold {held.min():.2f} to {held.max():.2f} of the counts of batches as simulated"
+
+
+@of("learned")
+def images_that_the_network_was_trained_on():
+    table = rows("learned", "members")
+    told, whole = "learned, knows the training loss", "RLU, whole head"
+    loss = table.groupby("half")["loss"].mean()
+    yield f"mean loss is {loss['members']:.2f} on members and {loss['others']:.2f} on others"
+    parts = dict(tuple(table.groupby("composition")))
+    shape = {"index": ["half", "batch_size"], "columns": "attack"}
+    held = parts["simulated"].pivot_table(values="coverage", **shape)
+    iacc = parts["unbalanced"].pivot_table(values="iacc", **shape)
+    plain = held["learned"]
+    yield f"hold {listed(plain['others'])} of the others' counts, and {listed(plain['members'])} of the members'"
+    lead = iacc["learned"] - iacc[whole]
+    for half in ("others", "members"):
+        yield f"{listed(iacc['learned'][half])} of the labels of {half}"
+    leads = (listed(lead[half], "{:+.2f}") for half in ("others", "members"))
+    yield minus("its leads are {} on others, and {} on members".format(*leads))
+    both = (listed(held[told][half]) for half in ("members", "others"))
+    yield "hold {} of the members' counts, and {} of the others'".format(*both)
+    gain = iacc[told] - iacc["learned"]
+    gains = (listed(gain[half], "{:+.2f}") for half in ("members", "others"))
+    yield minus("by {} on members, and by {} on others".format(*gains))
+    widest = plain["others"] - plain["members"]
+    yield f"hold {plain['members'].min():.2f} to {plain['members'].max():.2f} of the counts of images that the network"
+    yield f"and {plain['others'].min():.2f} to {plain['others'].max():.2f} of others"
+    assert widest.idxmax() == 512
 
 
 @of("learned")

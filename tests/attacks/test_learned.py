@@ -104,6 +104,42 @@ def test_simulated_local_steps_are_those_of_a_client_with_nothing_below_its_head
         assert not torch.allclose(still.entries[k], real.entries[0], atol=1e-2)
 
 
+def test_images_that_fit_better_are_those_whose_own_logit_is_raised():
+    aux, shift = pool(), 1.7
+    reader = Reader(MODEL, aux)
+    plain = reader.pool(MODEL, aux)
+    (better,) = learned._fitting([plain], (aux,), 0.3)
+    index = torch.randint(len(aux), (5, B), generator=torch.Generator().manual_seed(1))
+    weights = 1 / (1 + better.own[index] * torch.tensor(shift).expm1())
+    with torch.no_grad():
+        logits = MODEL(aux.x)
+    own = nn.functional.one_hot(aux.y, CLASSES)
+    raised = (logits + shift * own).softmax(1) - own
+    expected = plain._replace(errors=raised).of(index)
+    torch.testing.assert_close(better.of(index, 0, weights).entries, expected.entries, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(better.of(index, 0, torch.ones(5, B)).pulls, plain.of(index).pulls)
+    as_said = logits + better.shift / learned.WIDER * own
+    assert nn.functional.cross_entropy(as_said, aux.y).item() == pytest.approx(0.3, abs=1e-3)
+    assert learned._fitting([plain], (aux,), 9.0)[0].shift < 1e-6  # they fit better already
+
+
+def test_who_knows_the_training_loss_is_as_sure_as_it_says_of_images_that_were_trained_on():
+    clients, model = pool(seed=9, noise=0.6), build("fcn3", SHAPE, CLASSES, seed=1)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(150):
+        optimiser.zero_grad()
+        loss = nn.functional.cross_entropy(model(clients.x), clients.y)
+        loss.backward()
+        optimiser.step()
+    held = []
+    for known in (loss.item(), None):
+        attacker = learned.train(model, pool(100, noise=0.6), 32, iterations=100, train_loss=known)
+        seen, truth = attacker.reader.pool(model, clients).draw(500, 32, torch.Generator().manual_seed(2))
+        low, high = attacker.intervals(seen)
+        held.append(((low <= truth) & (truth <= high)).double().mean().item())
+    assert held[0] > held[1] + 0.05, held
+
+
 def test_two_local_steps_worked_out_by_hand():
     """One input of 1, class 0: p is (1/2, 1/2), the gradient (-1/2, 1/2); at rate 2 the logits are then 1 and -1."""
     first = walk(torch.ones(1, 2, 1), torch.zeros(1, 2, dtype=torch.long), torch.zeros(2, 1), Local(2, 2.0))
@@ -289,6 +325,8 @@ def test_what_cannot_be_learned_is_refused(attacker):
         (lambda: learned.train(MODEL, aux, 10**6), ValueError, "not of 1000000"),
         (lambda: learned.train(MODEL, aux, B, iterations=0), ValueError, "iterations are at least 1"),
         (lambda: learned.train(MODEL, aux, B, level=1.0), ValueError, "level is between 0 and 1; got 1000 and 1.0"),
+        (lambda: learned.train(MODEL, aux, B, train_loss=0.0), ValueError, "training loss is above 0"),
+        (lambda: learned.train(MODEL, aux, B, train_loss=1.0, local=Local(2, 0.1)), ValueError, "for one local step"),
         (lambda: attacker(dataclasses.replace(update, samples=7), MODEL), ValueError, "trained for 6 samples"),
         (lambda: attacker(update, build("fcn3", SHAPE, 4, seed=0)), ValueError, "has shape"),
     ):

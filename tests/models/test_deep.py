@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedleak.models import build, count_parameters, head
+from fedleak.models import build, count_parameters, head, set_norms
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,17 @@ def test_resnet32_has_thirty_two_layers_and_the_papers_parameters():
     # He et al. (2016, Table 6) print 0.46 M with shortcuts that have none; here two are convolutions with batch norm.
     assert count_parameters(model) == 464_154 + (16 * 32 + 2 * 32) + (32 * 64 + 2 * 64)
     assert model(torch.rand(2, 3, 32, 32)).shape == (2, 10)
+
+
+def test_batch_norm_is_set_to_its_mean_over_the_pieces():
+    images, norm = torch.rand(150, 3, 4, 4, generator=torch.Generator().manual_seed(0)), nn.BatchNorm2d(3)
+    model = nn.Sequential(norm)
+    model(images + 7)  # forgotten
+    for _ in range(2):
+        assert set_norms(model, images) is model
+        pieces = torch.stack([piece.transpose(0, 1).flatten(1).mean(1) for piece in images.split(100)])
+        torch.testing.assert_close(norm.running_mean, pieces.mean(0))
+        variances = torch.stack([piece.transpose(0, 1).flatten(1).var(1) for piece in images.split(100)])
+        torch.testing.assert_close(norm.running_var, variances.mean(0))
+        assert not norm.training
+    assert not set_norms(nn.Sequential(nn.Dropout()), images).training

@@ -19,7 +19,7 @@ from fedleak.attacks.labels.inputs import head_gradient, require_classes
 from fedleak.attacks.labels.posterior import PACE as PACE
 from fedleak.attacks.labels.posterior import Learned as Learned
 from fedleak.attacks.labels.posterior import Posterior as Posterior
-from fedleak.attacks.labels.simulated import ONE_STEP, Defended, Local, Reader
+from fedleak.attacks.labels.simulated import ONE_STEP, Defended, Local, Pool, Reader
 from fedleak.attacks.registry import Need, attack
 from fedleak.data import Images
 from fedleak.federated import Update
@@ -33,6 +33,8 @@ MOST_SAMPLES = 10_000
 """Samples of a batch, at most: more are too many to simulate."""
 KEPT = 8
 """Trained attackers that `recover` keeps."""
+WIDER = 2.0
+"""Simulated clients fit the model better by shifts of 0 to so many times the one that gives the training loss."""
 
 
 def _local(update: Update) -> Local:
@@ -42,6 +44,19 @@ def _local(update: Update) -> Local:
     if update.lr is None:
         raise ValueError("of several local steps the learning rate is needed: pass an update with lr")
     return Local(update.samples // update.batch_size, update.lr)
+
+
+def _fitting(pools: list[Pool], sets: tuple[Images, ...], loss: float) -> list[Pool]:
+    """Make the simulated clients' images fit the model as well as images of this mean loss, by a shift of logits."""
+    labels = [images.y[:, None].to(pools[0].errors.device) for images in sets]
+    own = [1 + pool.errors.gather(1, y)[:, 0] for pool, y in zip(pools, labels, strict=True)]
+    logits = own[0].double().clamp(1e-12, 1 - 1e-12).logit()
+    low, high = 0.0, 20.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        above = nn.functional.softplus(-(logits + middle)).mean() > loss
+        low, high = (middle, high) if above else (low, middle)
+    return [pool._replace(own=one, shift=WIDER * low) for pool, one in zip(pools, own, strict=True)]
 
 
 def train(
@@ -56,6 +71,7 @@ def train(
     defence: Defended | None = None,
     seconds: float = float("inf"),
     local: Local = ONE_STEP,
+    train_loss: float | None = None,
 ) -> Learned:
     """Train an attacker for a model and a batch size, on simulated clients.
 
@@ -86,6 +102,10 @@ def train(
     local
         The clients' local steps of plain SGD, if there are several. They are simulated on the head, as if the layers
         below stood still.
+    train_loss
+        Mean cross-entropy of the clients' images under the model, if it is known. Where it is below that of the
+        auxiliary images, as it is of images that the model was trained on, simulated clients' images fit better too:
+        for every batch the logits of their own classes are raised, by 0 to twice what gives the training loss.
 
     Raises
     ------
@@ -98,11 +118,15 @@ def train(
         raise ValueError(f"batches of 1 to {MOST_SAMPLES} samples are simulated, not of {samples}")
     if iterations < 1 or not 0 < level < 1:
         raise ValueError(f"iterations are at least 1, level is between 0 and 1; got {iterations} and {level}")
+    if train_loss is not None and not (train_loss > 0 and local.steps == 1):
+        raise ValueError(f"a training loss is above 0 and of use for one local step, got {train_loss}, {local.steps}")
     n = head(model).layer.out_features
     require_classes(aux, n)
     learnt, kept = aux.split_in_two(seed, 0.8) if (aux.class_counts >= FEWEST).all() else (aux, aux)
     reader = Reader(model, learnt, bias)
     pools = [reader.pool(model, images, defence, local) for images in (learnt, kept)]
+    if train_loss is not None:
+        pools = _fitting(pools, (learnt, kept), train_loss)
     learned = Learned(reader, pools[0], samples, iterations, seed, level, seconds, local)
     learned.calibrate(pools[1], seed + 1)
     return learned

@@ -123,6 +123,10 @@ class Pool(NamedTuple):
     """What is seen of gradients of the head ``[batches, n, d]`` behind the clients' defence, with a seed."""
     walked: Callable[[Tensor], Tensor] | None = None
     """The mean gradients ``[batches, n, d]`` of local steps on these images ``[batches, K]``."""
+    own: Tensor | None = None
+    """Probability of each image's own class ``[N]``, where clients are simulated whose images fit the model better."""
+    shift: float = 0.0
+    """By how much the logit of the own class is raised, at most: for every batch uniform between 0 and this."""
 
     def draw(self, batches: int, batch_size: int, generator: Generator) -> tuple[Seen, Tensor]:
         """Draw batches; return what the server sees of them, and their counts ``[batches, n]``."""
@@ -133,19 +137,36 @@ class Pool(NamedTuple):
         start = self.counts.cumsum(0) - self.counts
         index = self.order[start[labels] + (place * self.counts[labels]).long()]
         seed = 0 if self.defended is None else int(torch.randint(2**31, (1,), generator=generator))
-        return self.of(index, seed), nn.functional.one_hot(labels, n).sum(1)
+        weights = None
+        if self.own is not None:
+            raised = self.shift * torch.rand(batches, 1, generator=generator).to(index.device)
+            weights = 1 / (1 + self.own[index] * raised.expm1())
+        return self.of(index, seed, weights), nn.functional.one_hot(labels, n).sum(1)
 
-    def of(self, index: Tensor, seed: int = 0) -> Seen:
-        """Return what is seen of batches of these images ``[batches, B]``; the seed is the defence's."""
-        parts = index.split(max(1, min(AT_ONCE, NUMBERS // self.rows.shape[1]) // index.shape[-1]))
+    def of(self, index: Tensor, seed: int = 0, weights: Tensor | None = None) -> Seen:
+        """Return what is seen of batches of these images ``[batches, B]``.
+
+        The seed is the defence's. The weights ``[batches, B]`` are of the images' errors.
+        """
+        size = max(1, min(AT_ONCE, NUMBERS // self.rows.shape[1]) // index.shape[-1])
+        parts = index.split(size)
         if self.walked is not None:
             gradient = torch.cat([self.walked(part) for part in parts])
         else:
-            gradient = torch.cat([self.errors[part].mT @ self.rows[part] for part in parts]) / index.shape[-1]
+            each = [None] * len(parts) if weights is None else weights.split(size)
+            gradient = torch.cat([self._summed(*pair) for pair in zip(parts, each, strict=True)]) / index.shape[-1]
         if self.defended is not None:
             return self.defended(gradient, seed)
-        pulls = nn.functional.embedding_bag(index, self.pulls, mode="mean")
+        if weights is None:
+            pulls = nn.functional.embedding_bag(index, self.pulls, mode="mean")
+        else:
+            shares = weights / index.shape[-1]
+            pulls = nn.functional.embedding_bag(index, self.pulls, mode="sum", per_sample_weights=shares)
         return Seen(gradient.flatten(1), pulls)
+
+    def _summed(self, index: Tensor, weights: Tensor | None) -> Tensor:
+        errors = self.errors[index] if weights is None else self.errors[index] * weights[..., None]
+        return errors.mT @ self.rows[index]
 
 
 class Reader:
