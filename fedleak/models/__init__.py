@@ -43,8 +43,9 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "resnet20-1": {"net": "resnet20-4", "width": 0.25},
     "resnet20-2": {"net": "resnet20-4", "width": 0.5},
     "resnet32-4": {"net": "resnet32", "width": 4.0},
+    "resnet50-imagenet": {"net": "resnet50"},
 }
-"""Networks that stand in for another: which one, and their width beside its."""
+"""Networks that stand in for another: which one, and their width beside its. No paper prints ResNet-50's first layers."""
 _BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "cnn": CNN,
     "lenet": LeNet,
