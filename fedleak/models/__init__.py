@@ -45,7 +45,7 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "resnet32-4": {"net": "resnet32", "width": 4.0},
     "resnet50-imagenet": {"net": "resnet50"},
 }
-"""Networks that stand in for another: which one, and their width beside its. (How a ResNet-50 begins, no paper says.)"""
+"""Networks that stand in for another: which, and their width beside its. (No paper says how a ResNet-50 begins.)"""
 _BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "cnn": CNN,
     "lenet": LeNet,
