@@ -619,6 +619,31 @@ def images_that_the_network_was_trained_on():
 
 
 @of("learned")
+def members_of_a_deep_network():
+    table = rows("learned", "members_resnet")
+    told, whole = "learned, knows the training loss", "RLU, whole head"
+    loss = table.groupby("half")["loss"].mean()
+    yield f"mean loss is {loss['members']:.2f} on members and {loss['others']:.2f} on others"
+    parts = dict(tuple(table.groupby("composition")))
+    shape = {"index": ["half", "batch_size"], "columns": "attack"}
+    held = parts["simulated"].pivot_table(values="coverage", **shape)
+    iacc = parts["unbalanced"].pivot_table(values="iacc", **shape)
+    plain = held["learned"]
+    yield f"cover {listed(plain['others'])} of the others' counts, and {listed(plain['members'])} of the members'"
+    yield f"told the training loss {listed(held[told]['members'])} of the members'"
+    of_members = (listed(iacc[name]["members"]) for name in (told, "learned", whole))
+    yield "names {} of the members' labels, where the one that is not names {}, and the whole head {}:".format(
+        *of_members
+    )
+    lead = (iacc[told] - iacc[whole])["members"]
+    yield f"leads over the whole head are {listed(lead, '{:+.2f}')}**"
+    yield f"ahead of the whole head by {lead.min():.2f} to {lead.max():.2f}"
+    yield f"loses up to {(iacc['learned'] - iacc[told])['others'].max():.2f}"
+    ends = [f"{plain[half].min():.2f} {{}} {plain[half].max():.2f}" for half in ("members", "others")]
+    yield f"on such a ResNet-18 {ends[0].format('to')} and {ends[1].format('to')}"
+
+
+@of("learned")
 def local_steps():
     table = rows("learned", "local")
     found = answered(table, ["state", "scheme", "lr"])
