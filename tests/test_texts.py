@@ -590,26 +590,34 @@ def a_trained_resnet():
     yield f"hold {held.min():.2f} to {held.max():.2f} of the counts of batches as simulated"
 
 
-@of("learned")
-def images_that_the_network_was_trained_on():
-    table = rows("learned", "members")
-    told, whole = "learned, knows the training loss", "RLU, whole head"
-    loss = table.groupby("half")["loss"].mean()
-    yield f"mean loss is {loss['members']:.2f} on members and {loss['others']:.2f} on others"
+def halves(artefact):
+    """Coverage as simulated and iAcc by half and batch size, a column for each attack; what is said of the losses."""
+    table = rows("learned", artefact)
     parts = dict(tuple(table.groupby("composition")))
     shape = {"index": ["half", "batch_size"], "columns": "attack"}
     held = parts["simulated"].pivot_table(values="coverage", **shape)
     iacc = parts["unbalanced"].pivot_table(values="iacc", **shape)
+    loss = table.groupby("half")["loss"].mean()
+    return held, iacc, f"mean loss is {loss['members']:.2f} on members and {loss['others']:.2f} on others"
+
+
+TOLD, WHOLE = "learned, knows the training loss", "RLU, whole head"
+
+
+@of("learned")
+def images_that_the_network_was_trained_on():
+    held, iacc, losses = halves("members")
     plain = held["learned"]
+    yield losses
     yield f"hold {listed(plain['others'])} of the others' counts, and {listed(plain['members'])} of the members'"
-    lead = iacc["learned"] - iacc[whole]
+    lead = iacc["learned"] - iacc[WHOLE]
     for half in ("others", "members"):
         yield f"{listed(iacc['learned'][half])} of the labels of {half}"
     leads = (listed(lead[half], "{:+.2f}") for half in ("others", "members"))
     yield minus("its leads are {} on others, and {} on members".format(*leads))
-    both = (listed(held[told][half]) for half in ("members", "others"))
+    both = (listed(held[TOLD][half]) for half in ("members", "others"))
     yield "hold {} of the members' counts, and {} of the others'".format(*both)
-    gain = iacc[told] - iacc["learned"]
+    gain = iacc[TOLD] - iacc["learned"]
     gains = (listed(gain[half], "{:+.2f}") for half in ("members", "others"))
     yield minus("by {} on members, and by {} on others".format(*gains))
     widest = plain["others"] - plain["members"]
@@ -620,25 +628,19 @@ def images_that_the_network_was_trained_on():
 
 @of("learned")
 def members_of_a_deep_network():
-    table = rows("learned", "members_resnet")
-    told, whole = "learned, knows the training loss", "RLU, whole head"
-    loss = table.groupby("half")["loss"].mean()
-    yield f"mean loss is {loss['members']:.2f} on members and {loss['others']:.2f} on others"
-    parts = dict(tuple(table.groupby("composition")))
-    shape = {"index": ["half", "batch_size"], "columns": "attack"}
-    held = parts["simulated"].pivot_table(values="coverage", **shape)
-    iacc = parts["unbalanced"].pivot_table(values="iacc", **shape)
+    held, iacc, losses = halves("members_resnet")
     plain = held["learned"]
+    yield losses
     yield f"cover {listed(plain['others'])} of the others' counts, and {listed(plain['members'])} of the members'"
-    yield f"told the training loss {listed(held[told]['members'])} of the members'"
-    of_members = (listed(iacc[name]["members"]) for name in (told, "learned", whole))
+    yield f"told the training loss {listed(held[TOLD]['members'])} of the members'"
+    of_members = (listed(iacc[name]["members"]) for name in (TOLD, "learned", WHOLE))
     yield "names {} of the members' labels, where the one that is not names {}, and the whole head {}:".format(
         *of_members
     )
-    lead = (iacc[told] - iacc[whole])["members"]
+    lead = (iacc[TOLD] - iacc[WHOLE])["members"]
     yield f"leads over the whole head are {listed(lead, '{:+.2f}')}**"
     yield f"ahead of the whole head by {lead.min():.2f} to {lead.max():.2f}"
-    yield f"loses up to {(iacc['learned'] - iacc[told])['others'].max():.2f}"
+    yield f"loses up to {(iacc['learned'] - iacc[TOLD])['others'].max():.2f}"
     ends = [f"{plain[half].min():.2f} {{}} {plain[half].max():.2f}" for half in ("members", "others")]
     yield f"on such a ResNet-18 {ends[0].format('to')} and {ends[1].format('to')}"
 

@@ -107,11 +107,14 @@ class Case:
         return plain_sum([Update({k: u.gradient(k) for k in u.tensors}, "gradient", u.samples) for u in shared])
 
 
-def fresh(defence: Defence, seed: int, clients: int = 1) -> Any:
-    """Return a defence as clients have it that take part for the first time: without memory, with its own noise."""
+def fresh(defence: Defence, seed: int, clients: int | None = None) -> Any:
+    """Return a defence as clients have it that take part for the first time: without memory, with its own noise.
+
+    With `clients`, one that remembers each client's rest is for so many.
+    """
     if not is_dataclass(defence):
         return copy.deepcopy(defence)
-    own = {"seed": seed, "clients": clients}
+    own = {"seed": seed} if clients is None else {"seed": seed, "clients": clients}
     return replace(defence, **{field.name: own[field.name] for field in fields(defence) if field.name in own})
 
 
