@@ -7,7 +7,7 @@ from torch import nn
 from fedleak import WithheldParameter
 from fedleak.attacks.labels import confidence, rlu, whole_head, zlg
 from fedleak.data import Images, compose, draw
-from fedleak.federated import Scheme, Server, Update, fedavg
+from fedleak.federated import Scheme, Server, Update, fedavg, fedsgd
 from fedleak.metrics import counts
 from fedleak.models import build, head, head_pass
 
@@ -189,13 +189,28 @@ def test_the_whole_head_is_solved_twice_a_round_from_the_last_answer(steps, roun
     assert all(start is before for (start, _), (_, before) in zip(calls[1:], calls, strict=False))
 
 
-def test_the_whole_head_counts_its_weights_and_biases(monkeypatch):
+def test_a_large_head_is_solved_along_the_span_of_the_auxiliary_images(monkeypatch):
     model, x, y, _ = situation()
-    layer, update = head(model).layer, fedavg(model, x, y, 0.05, share="delta")
-    for most in (layer.weight.numel() + N, layer.weight.numel() + N - 1):
+    update, few = fedsgd(model, x[0], y[0]), pool().split_in_two(0, 0.1)[0]
+    entries = head(model).layer.weight.numel() + N
+    assert len(few) < entries
+    monkeypatch.setattr(whole_head, "RIDGE", 1e-3)
+    found = {}
+    for most in (entries, entries - 1):
         monkeypatch.setattr(whole_head, "MOST", most)
-        if most < layer.weight.numel() + N:
-            with pytest.raises(ValueError, match="too many for their covariance"):
-                whole_head.recover(update, model, pool())
-        else:
-            assert whole_head.recover(update, model, pool()).sum() == 12
+        found[most] = whole_head.recover(update, model, few)
+    assert found[entries].sum() == found[entries - 1].sum() == 12
+    assert (found[entries] - found[entries - 1]).abs().sum() <= 2
+    each, gradient = torch.randn(3, 7).double(), torch.randn(7).double()
+    along, seen = whole_head.spanned(each, gradient)
+    torch.testing.assert_close(along @ along.T, each @ each.T)
+    torch.testing.assert_close(along @ seen, each @ gradient)
+
+
+def test_auxiliary_images_and_a_head_that_memory_has_no_room_for_are_refused(monkeypatch):
+    model, x, y, _ = situation()
+    for name, most in (("MOST", 20), ("NUMBERS", 1000)):
+        with monkeypatch.context() as patch:
+            patch.setattr(whole_head, name, most)
+            with pytest.raises(ValueError, match="too many: pass at most"):
+                whole_head.recover(fedsgd(model, x[0], y[0]), model, pool())

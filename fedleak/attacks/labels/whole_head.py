@@ -25,7 +25,9 @@ ROUNDS = 2
 LARGER = 4
 """A simulated batch is so many times the client's, for less noise."""
 MOST = 5000
-"""Entries of the head up to which the covariance is inverted."""
+"""Rows of a covariance that is inverted, at most: of larger heads it is that along the auxiliary samples' span."""
+NUMBERS = 10**8
+"""Entries that auxiliary samples and head may have together, at most."""
 
 
 def path(
@@ -69,6 +71,12 @@ def contributions(models: list[nn.Module], aux: Images, weights: Tensor) -> Tens
         inputs = nn.functional.pad(seen.inputs.double(), (0, 1), value=1.0)
         total = total + weight * torch.einsum("sn,sd->snd", seen.probabilities.double() - truth, inputs)
     return total / len(models)
+
+
+def spanned(each: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Return contributions ``[N, entries]`` and gradient ``[entries]`` along the directions that the former span."""
+    basis = torch.linalg.qr(each.T).Q
+    return each @ basis, gradient @ basis
 
 
 def weighted_solve(each: Tensor, labels: Tensor, gradient: Tensor, start: Tensor, samples: int) -> Tensor:
@@ -122,8 +130,8 @@ def recover(update: Update, model: nn.Module, aux: Images, *, scheme: Scheme | N
     WithheldParameter
         If a parameter that is needed is not shared.
     ValueError
-        As for `rlu.recover`; for a scheme with a history; for a head of more than 5000 entries; for local batches of
-        different sizes.
+        As for `rlu.recover`; for a scheme with a history; for more auxiliary images and entries of the head than
+        memory has room for; for local batches of different sizes.
     """
     if scheme is not None and scheme.name in ("scaffold", "feddyn", "feddc"):
         raise ValueError(f"the whole head's history is not known to this attack, and {scheme.name!r} has one: use rlu")
@@ -131,8 +139,11 @@ def recover(update: Update, model: nn.Module, aux: Images, *, scheme: Scheme | N
     require_classes(aux, len(observed.bias))
     aux = aux.to(observed.bias.device)
     entries = observed.weight.numel() + len(observed.bias)
-    if entries > MOST:
-        raise ValueError(f"the head has {entries} entries, too many for their covariance (at most {MOST}): use rlu")
+    if min(entries, len(aux)) > MOST or entries * len(aux) > NUMBERS:
+        raise ValueError(
+            f"{len(aux)} auxiliary images and a head of {entries} entries are too many: pass at most "
+            f"{min(MOST, NUMBERS // entries)} images, or use rlu"
+        )
     scheme, samples, batch_size = observed.scheme, update.samples, update.batch_size
     gradient = torch.cat([head_gradient(update, model), bias_gradient(update, model)[:, None]], dim=1).flatten()
     ends = [model] if update.steps == 1 else [model, update.model(model)]
@@ -143,6 +154,7 @@ def recover(update: Update, model: nn.Module, aux: Images, *, scheme: Scheme | N
         if update.steps > 1:
             simulated = path(model, ends[1], aux, found, scheme, batch_size, seed + attempt)
             each = contributions(simulated, aux, scheme.weights())
+        parts = (each.flatten(1), gradient) if entries <= MOST else spanned(each.flatten(1), gradient)
         for _ in range(2):
-            found = weighted_solve(each.flatten(1), aux.y, gradient, found, samples)
+            found = weighted_solve(parts[0], aux.y, parts[1], found, samples)
     return whole_counts(found, samples)
