@@ -19,7 +19,8 @@ from fedleak.attacks.labels.inputs import head_gradient, require_classes
 from fedleak.attacks.labels.posterior import PACE as PACE
 from fedleak.attacks.labels.posterior import Learned as Learned
 from fedleak.attacks.labels.posterior import Posterior as Posterior
-from fedleak.attacks.labels.simulated import ONE_STEP, Defended, Local, Pool, Reader
+from fedleak.attacks.labels.reader import Reader
+from fedleak.attacks.labels.simulated import ONE_STEP, Defended, Local
 from fedleak.attacks.registry import Need, attack
 from fedleak.data import Images
 from fedleak.federated import Update
@@ -33,8 +34,6 @@ MOST_SAMPLES = 10_000
 """Samples of a batch, at most: more are too many to simulate."""
 KEPT = 8
 """Trained attackers that `recover` keeps."""
-WIDER = 2.0
-"""Simulated clients fit the model better by shifts of 0 to so many times the one that gives the training loss."""
 
 
 def _local(update: Update) -> Local:
@@ -44,19 +43,6 @@ def _local(update: Update) -> Local:
     if update.lr is None:
         raise ValueError("of several local steps the learning rate is needed: pass an update with lr")
     return Local(update.samples // update.batch_size, update.lr)
-
-
-def _fitting(pools: list[Pool], sets: tuple[Images, ...], loss: float) -> list[Pool]:
-    """Make the simulated clients' images fit the model as well as images of this mean loss, by a shift of logits."""
-    labels = [images.y[:, None].to(pools[0].errors.device) for images in sets]
-    own = [1 + pool.errors.gather(1, y)[:, 0] for pool, y in zip(pools, labels, strict=True)]
-    logits = own[0].double().clamp(1e-12, 1 - 1e-12).logit()
-    low, high = 0.0, 20.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        above = nn.functional.softplus(-(logits + middle)).mean() > loss
-        low, high = (middle, high) if above else (low, middle)
-    return [pool._replace(own=one, shift=WIDER * low) for pool, one in zip(pools, own, strict=True)]
 
 
 def train(
@@ -123,10 +109,8 @@ def train(
     n = head(model).layer.out_features
     require_classes(aux, n)
     learnt, kept = aux.split_in_two(seed, 0.8) if (aux.class_counts >= FEWEST).all() else (aux, aux)
-    reader = Reader(model, learnt, bias)
+    reader = Reader(model, learnt, bias, train_loss)
     pools = [reader.pool(model, images, defence, local) for images in (learnt, kept)]
-    if train_loss is not None:
-        pools = _fitting(pools, (learnt, kept), train_loss)
     learned = Learned(reader, pools[0], samples, iterations, seed, level, seconds, local)
     learned.calibrate(pools[1], seed + 1)
     return learned

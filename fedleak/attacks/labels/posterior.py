@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.counts import whole_counts
-from fedleak.attacks.labels.simulated import Local, Pool, Reader, Seen
+from fedleak.attacks.labels.reader import Reader
+from fedleak.attacks.labels.simulated import Local, Pool, Seen
 from fedleak.federated import Update
 
 BATCHES, RATE = 256, 2e-3
@@ -41,7 +42,9 @@ class Network(nn.Module):
         pairs = itertools.pairwise(sizes)
         self.body = nn.Sequential(*(layer for pair in pairs for layer in (nn.Linear(*pair), nn.ReLU())))
         self.last = nn.Linear(sizes[-1], 3 * n_classes)
-        self.trust = nn.Parameter(torch.full((forms,), 1 / forms))
+        nn.init.zeros_(self.last.weight[:n_classes])  # it begins with the answer of the first form
+        nn.init.zeros_(self.last.bias[:n_classes])
+        self.trust = nn.Parameter(torch.eye(forms)[0])
 
     def forward(self, features: Tensor, logs: Tensor) -> tuple[Tensor, Tensor]:
         """Return shares ``[..., n]`` and distances below and above ``[..., 2, n]``.

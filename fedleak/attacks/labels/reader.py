@@ -1,0 +1,214 @@
+"""What is read off head gradients, simulated ones and real ones alike: features, and what closed forms answer.
+
+The closed forms are the published estimates, and the whole head weighted by its noise, for all batches at once.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.labels.confidence import by_class
+from fedleak.attacks.labels.counts import project
+from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, require_classes
+from fedleak.attacks.labels.llg import extract, impact_and_offset
+from fedleak.attacks.labels.simulated import (
+    ONE_STEP,
+    WIDER,
+    Defended,
+    Local,
+    Pool,
+    Seen,
+    fitting,
+    raise_own,
+    walk,
+)
+from fedleak.attacks.labels.whole_head import RIDGE
+from fedleak.data import Images
+from fedleak.federated import Update
+from fedleak.models import Head, as_inputs, head, head_pass
+
+DIRECTIONS = 16
+"""Principal directions of the head's inputs whose coefficients are features."""
+ENTRIES = 2000
+"""Entries of the gradient that the weighted least squares read, at most: of larger heads the principal directions."""
+ROWS = 2000
+"""Images that the principal directions are found on, about."""
+FEW_CLASSES, EQUATIONS = 15, 4
+"""The most classes for which the whole head is weighted by each batch's own noise; equations that it keeps of each."""
+WEIGHINGS = 2
+"""Times that it is solved again, weighted by the noise of a batch with the counts found last."""
+CLASSES = 200
+"""At most: features grow with their square."""
+
+
+def minimise(quadratic: Tensor, linear: Tensor, steps: int = 60, start: Tensor | None = None) -> Tensor:
+    """Minimise ``x'Qx / 2 - l'x`` over shares x for many l ``[..., n]`` at once, by Nesterov's projected gradient.
+
+    All have one Q ``[n, n]``, or each its own ``[..., n, n]``. They start from even shares, or from others.
+    """
+    rate = 1 / torch.linalg.eigvalsh(quadratic)[..., -1:].clamp(min=1e-300)
+    found = ahead = torch.full_like(linear, 1 / linear.shape[-1]) if start is None else start
+    for step in range(steps):
+        slope = (ahead[..., None, :] @ quadratic)[..., 0, :] - linear
+        last, found = found, project(ahead - rate * slope, 1)
+        ahead = found + step / (step + 3) * (found - last)
+    return found
+
+
+class Reader:
+    """Reads head gradients of one model, real ones and simulated ones, the same way.
+
+    Parameters
+    ----------
+    model
+        Before the round.
+    aux
+        Images of every class, on which the directions and weights are found.
+    bias
+        Whether the client shares the gradient of the head's bias.
+    train_loss
+        Mean cross-entropy of the clients' images, if it is known: images that fit the model worse than this are read as
+        if they fitted as well.
+
+    Raises
+    ------
+    ValueError
+        For auxiliary data without a class or of other classes, a model without a linear head, with more than 200
+        classes, or whose outputs are NaN or infinite.
+    """
+
+    def __init__(self, model: nn.Module, aux: Images, bias: bool = True, train_loss: float | None = None):
+        self.bias, self.n_classes = bias, head(model).layer.out_features
+        if self.n_classes > CLASSES:
+            raise ValueError(
+                f"clients are simulated for up to {CLASSES} classes, the model has {self.n_classes}: use rlu"
+            )
+        require_classes(aux, self.n_classes)
+        inputs, errors, labels = self._pass(model, aux)
+        self.shift = 0.0
+        if train_loss is not None:
+            own = 1 + errors.gather(1, labels[:, None])[:, 0]
+            self.shift = fitting(own, train_loss)
+            errors = errors * raise_own(own, torch.tensor(self.shift))[:, None]
+        self.counts = labels.bincount(minlength=self.n_classes)
+        some = inputs[:: max(1, len(inputs) // ROWS)]  # enough for the directions, and for large heads much faster
+        self.axes = torch.linalg.svd(some, full_matrices=False).Vh[: max(1, ENTRIES // self.n_classes)].mT
+        means = by_class(inputs, labels, self.n_classes)
+        means = means / means.norm(dim=1, keepdim=True).clamp(min=1e-300)
+        ones = torch.ones_like(inputs[0])
+        last = torch.zeros_like(ones).index_fill(0, torch.tensor([len(ones) - 1], device=ones.device), 1.0)
+        columns = [ones - last, last] if bias else [ones]
+        self.basis = torch.cat([torch.stack(columns, 1), means.mT, self.axes[:, :DIRECTIONS]], dim=1)
+        self._weigh(errors, inputs, labels)
+        own = by_class(errors * (inputs @ columns[0])[:, None], labels, self.n_classes)
+        self.impact, self.offset = impact_and_offset(own[None], 1)
+
+    def _pass(self, model: nn.Module, aux: Images) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the head's inputs ``[N, d]`` (with the bias's 1), ``p - y`` ``[N, n]`` and labels."""
+        seen = head_pass(model, as_inputs(aux.x, model))
+        if not (torch.isfinite(seen.inputs).all() and torch.isfinite(seen.probabilities).all()):
+            raise ValueError("on auxiliary images the model's head sees or gives NaN or infinite values")
+        inputs, labels = seen.inputs.double(), aux.y.to(seen.inputs.device)
+        inputs = nn.functional.pad(inputs, (0, 1), value=1.0) if self.bias else inputs
+        return inputs, seen.probabilities.double() - nn.functional.one_hot(labels, self.n_classes), labels
+
+    def _weigh(self, errors: Tensor, inputs: Tensor, labels: Tensor) -> None:
+        """Prepare least squares: of the whole head, weighted by the counts' noise as `whole_head`, and RLU's.
+
+        The head's equations are kept along few directions, in which equal counts give noise of covariance 1: those that
+        solve them for equal counts and, of few classes, for batches that one of them dominates.
+        """
+        n = self.n_classes
+        each = torch.einsum("si,sj->sij", errors, inputs @ self.axes).flatten(1)
+        mean = by_class(each, labels, n)
+        residual = (each - mean[labels]) / self.counts[labels, None].sqrt()
+        ridge = RIDGE * by_class(residual.square().mean(1, keepdim=True), labels, n) * self.counts[:, None]
+
+        def factor(shares: Tensor) -> Tensor:
+            part = residual * shares[labels, None].sqrt()
+            covariance = part.mT @ part
+            covariance.diagonal().add_((shares @ ridge).item() + 1e-300)
+            return torch.linalg.cholesky(covariance)
+
+        equal = torch.full((n,), 1 / n).to(each)
+        root, kinds = factor(equal), 0.9 * torch.eye(n if n <= FEW_CLASSES else 0, n).to(each) + 0.1 / n
+        solved = [torch.cholesky_solve(mean.mT, one) for one in (root, *map(factor, kinds))]
+        seen = root.mT @ torch.cat(solved, 1)
+        most = EQUATIONS * n if len(kinds) else n
+        kept = torch.linalg.svd(seen / seen.norm(dim=0).clamp(min=1e-300), full_matrices=False).U[:, :most]
+        self.directions = torch.linalg.solve_triangular(root.mT, kept, upper=True)
+        self.means, along = mean @ self.directions, residual @ self.directions
+        noise = torch.stack([along[labels == label].mT @ along[labels == label] for label in range(n)])
+        self.noise = noise + ridge[:, :, None] * (self.directions.mT @ self.directions)
+        self.mean_errors = by_class(errors, labels, n)
+
+    def pool(self, model: nn.Module, images: Images, defence: Defended | None = None, local: Local = ONE_STEP) -> Pool:
+        """Prepare images of every class for simulated batches, whose gradients go through the clients' defence."""
+        require_classes(images, self.n_classes)
+        inputs, errors, labels = self._pass(model, images)
+        order, counts = (t.to(labels.device) for t in (images.class_order, images.class_counts))
+        own = 1 + errors.gather(1, labels[:, None])[:, 0].float() if self.shift else None
+        shift = WIDER * self.shift
+        if defence is None and local.steps == 1:
+            pulls = torch.einsum("si,sj->sij", errors, inputs @ self.axes).flatten(1) @ self.directions
+            return Pool(
+                errors.float(), (inputs @ self.basis).float(), pulls.float(), order, counts, None, None, own, shift
+            )
+        last = head(model)
+
+        def defended(gradient: Tensor, seed: int) -> Seen:
+            if defence is None:
+                return self._seen(gradient.double())
+            clients = len(gradient)
+            tensors = {last.weight: gradient[..., :-1] if self.bias else gradient}
+            if self.bias:
+                tensors[last.bias] = gradient[..., -1]
+            sent = defence(clients, seed)(tensors, torch.arange(clients))
+            parts = [t if t.dim() == 3 else t[..., None] for t in sent.values()]
+            return self._seen(torch.cat(parts, -1).double())
+
+        pool = Pool(errors.float(), inputs.float(), errors.new_empty(0), order, counts, defended, None, own, shift)
+        return pool if local.steps == 1 else pool._replace(walked=self._walked(pool.rows, labels, last, local))
+
+    def _walked(self, rows: Tensor, labels: Tensor, last: Head, local: Local) -> Callable[[Tensor], Tensor]:
+        """Return what lets clients train the head on some of these inputs; a bias that is not shared moves too."""
+        weight = last.layer.weight.detach().float()
+        if last.layer.bias is not None:
+            weight = torch.cat([weight, last.layer.bias.detach().float()[:, None]], 1)
+        inputs = nn.functional.pad(rows, (0, weight.shape[1] - rows.shape[1]), value=1.0)
+        return lambda index: walk(inputs[index], labels[index], weight, local)[..., : rows.shape[1]]
+
+    def _seen(self, gradient: Tensor) -> Seen:
+        """Read gradients of the head ``[..., n, d]``."""
+        pulls = (gradient @ self.axes).flatten(-2) @ self.directions
+        return Seen((gradient @ self.basis).float().flatten(-2), pulls.float())
+
+    def read(self, update: Update, model: nn.Module) -> Seen:
+        """Return what is seen of one real update, ``[1, ...]``; errors as `head_gradient` and `bias_gradient` say."""
+        gradient = head_gradient(update, model)
+        if self.bias:
+            gradient = torch.cat([gradient, bias_gradient(update, model)[:, None]], dim=1)
+        return self._seen(gradient[None])
+
+    def estimates(self, seen: Seen, batch_size: int) -> Tensor:
+        """Return the shares that closed forms find, ``[..., forms, n]``: whole head, RLU (if there is a bias), LLG+."""
+        columns = seen.entries.view(-1, self.n_classes, self.basis.shape[1]).double()
+        found = [self._whole_head(seen.pulls.double())]
+        if self.bias:
+            found.append(minimise(self.mean_errors @ self.mean_errors.mT, columns[..., 1] @ self.mean_errors.mT))
+        impact = self.impact / batch_size
+        counts = extract(columns[..., 0], impact, self.offset, batch_size, stop_at_samples=True)
+        found.append(counts / counts.sum(-1, keepdim=True))
+        return torch.stack(found, 1).float()
+
+    def _whole_head(self, pulls: Tensor) -> Tensor:
+        """Solve the whole head for shares ``[..., n]``, weighted by equal counts' noise, and then by those counts'."""
+        least = 0.02 / self.n_classes
+        shares = minimise(self.means @ self.means.mT, pulls @ self.means.mT)
+        for _ in range(WEIGHINGS if self.n_classes <= FEW_CLASSES else 0):
+            noise = torch.einsum("...j,jkl->...kl", shares.clamp(min=least), self.noise)
+            weighted = torch.cholesky_solve(self.means.mT, torch.linalg.cholesky(noise))
+            linear = (pulls[..., None, :] @ weighted)[..., 0, :]
+            shares = minimise(self.means @ weighted, linear, 20, shares)
+        return shares
