@@ -194,7 +194,7 @@ class Reader:
     def estimates(self, seen: Seen, batch_size: int) -> Tensor:
         """Return the shares that closed forms find, ``[..., forms, n]``: whole head, RLU (if there is a bias), LLG+."""
         columns = seen.entries.view(-1, self.n_classes, self.basis.shape[1]).double()
-        found = [self._whole_head(seen.pulls.double())]
+        found = [self.whole_head(seen.pulls.double())]
         if self.bias:
             found.append(minimise(self.mean_errors @ self.mean_errors.mT, columns[..., 1] @ self.mean_errors.mT))
         impact = self.impact / batch_size
@@ -202,11 +202,14 @@ class Reader:
         found.append(counts / counts.sum(-1, keepdim=True))
         return torch.stack(found, 1).float()
 
-    def _whole_head(self, pulls: Tensor) -> Tensor:
-        """Solve the whole head for shares ``[..., n]``, weighted by equal counts' noise, and then by those counts'."""
+    def whole_head(self, pulls: Tensor, weighings: int = WEIGHINGS) -> Tensor:
+        """Solve the whole head for shares ``[..., n]``, weighted by equal counts' noise, then by that of those found.
+
+        `weighings` is how often it is weighted and solved again; with many classes it is not.
+        """
         least = 0.02 / self.n_classes
         shares = minimise(self.means @ self.means.mT, pulls @ self.means.mT)
-        for _ in range(WEIGHINGS if self.n_classes <= FEW_CLASSES else 0):
+        for _ in range(weighings if self.n_classes <= FEW_CLASSES else 0):
             noise = torch.einsum("...j,jkl->...kl", shares.clamp(min=least), self.noise)
             weighted = torch.cholesky_solve(self.means.mT, torch.linalg.cholesky(noise))
             linear = (pulls[..., None, :] @ weighted)[..., 0, :]
