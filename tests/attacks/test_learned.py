@@ -226,6 +226,12 @@ def test_labels_are_drawn_from_all_kinds_of_batches():
     assert even > 1 / 8
 
 
+@pytest.mark.parametrize("each", [1, 2])
+def test_one_or_two_images_of_a_class_are_enough_to_train_on(each):
+    (update,), _ = drawn(1, seed=1)
+    assert learned.train(MODEL, pool(each), B, iterations=5)(update, MODEL).counts.sum() == B
+
+
 def test_a_single_sample_is_named_exactly():
     """The row of its class is the one that is negative: there is one answer, and nothing to be unsure about."""
     attacker = learned.train(MODEL, pool(), 1, iterations=150)

@@ -124,11 +124,12 @@ class Reader:
         mean = by_class(each, labels, n)
         residual = (each - mean[labels]) / self.counts[labels, None].sqrt()
         ridge = RIDGE * by_class(residual.square().mean(1, keepdim=True), labels, n) * self.counts[:, None]
+        ridge = ridge + 1e-9 * mean.square().mean() + 1e-300  # where all images of a class are the same
 
         def factor(shares: Tensor) -> Tensor:
             part = residual * shares[labels, None].sqrt()
             covariance = part.mT @ part
-            covariance.diagonal().add_((shares @ ridge).item() + 1e-300)
+            covariance.diagonal().add_((shares @ ridge).item())
             return torch.linalg.cholesky(covariance)
 
         equal = torch.full((n,), 1 / n).to(each)
