@@ -265,6 +265,9 @@ def best(cell):
     return pd.concat([other[picked.mean().round(9).idxmax()] for picked, other in (halves, halves[::-1])]).mean()
 
 
+DEEP = ("vgg", "resnet", "vgg_trained", "resnet_trained")
+
+
 def contested(tables, by):
     """The best attack and the prior guess in every cell."""
     table = pd.concat([rows("arena", name) for name in tables])
@@ -287,7 +290,7 @@ def leads_over_the_prior_guess():
 
 @of("arena")
 def what_is_left_after_training():
-    found = contested(["models", "vgg", "resnet"], ["state", "net", "batch_size"])
+    found = contested(["models", *DEEP], ["state", "net", "batch_size"])
     lead = (found["best"] - found["prior"]).unstack("state")
     kept = 100 * lead["trained"] / lead["untrained"]
     yield f"keeps {kept.min():.0f} to {kept.max():.0f} % of its lead"
@@ -330,7 +333,7 @@ def exact_splitting():
 
 @of("arena")
 def little_is_needed():
-    table = pd.concat([rows("arena", name) for name in ("models", "vgg", "resnet")])
+    table = pd.concat([rows("arena", name) for name in ("models", *DEEP)])
     refused = table["iacc"].isna().groupby([table[c] for c in ("state", "net", "batch_size", "attack")])
     table = table[~refused.transform("any")]
     mean = table.groupby(["state", "net", "batch_size", "attack"])["iacc"].mean().unstack().round(9)
