@@ -195,10 +195,8 @@ def test_its_closed_forms_are_those_of_the_attacks(bias):
         named = llg.extract(llg.class_gradients(update, MODEL), impact, offset, B, stop_at_samples=True)
         torch.testing.assert_close(found[-1], (named / named.sum()).double(), atol=1e-6, rtol=0)
         gradient = torch.cat([head_gradient(update, MODEL), bias_gradient(update, MODEL)[:, None]], 1)
-        whole, gradient = (
-            torch.full((CLASSES,), B / CLASSES).double(),
-            gradient[:, : each.shape[1] // CLASSES].flatten(),
-        )
+        gradient = gradient[:, : each.shape[1] // CLASSES].flatten()
+        whole = torch.full((CLASSES,), B / CLASSES).double()
         for _ in range(3):
             whole = weighted_solve(each, aux.y, gradient, whole, B)
         torch.testing.assert_close(found[0], whole / B, atol=0.03, rtol=0)

@@ -195,14 +195,16 @@ def test_a_large_head_is_solved_along_the_span_of_the_auxiliary_images(monkeypat
     entries = head(model).layer.weight.numel() + N
     assert len(few) < entries
     monkeypatch.setattr(whole_head, "RIDGE", 1e-3)
-    found = {}
-    for most in (entries, entries - 1):
+    found, calls, spanned = {}, [], whole_head.spanned
+    monkeypatch.setattr(whole_head, "spanned", lambda *parts: calls.append(len(parts)) or spanned(*parts))
+    for most in (entries, entries - 1):  # weights and biases count
         monkeypatch.setattr(whole_head, "MOST", most)
         found[most] = whole_head.recover(update, model, few)
+        assert len(calls) == (most < entries)
     assert found[entries].sum() == found[entries - 1].sum() == 12
     assert (found[entries] - found[entries - 1]).abs().sum() <= 2
     each, gradient = torch.randn(3, 7).double(), torch.randn(7).double()
-    along, seen = whole_head.spanned(each, gradient)
+    along, seen = spanned(each, gradient)
     torch.testing.assert_close(along @ along.T, each @ each.T)
     torch.testing.assert_close(along @ seen, each @ gradient)
 
@@ -212,5 +214,6 @@ def test_auxiliary_images_and_a_head_that_memory_has_no_room_for_are_refused(mon
     for name, most in (("MOST", 20), ("NUMBERS", 1000)):
         with monkeypatch.context() as patch:
             patch.setattr(whole_head, name, most)
-            with pytest.raises(ValueError, match="too many: pass at most"):
+            allowed = min(most, whole_head.NUMBERS // (head(model).layer.weight.numel() + N))
+            with pytest.raises(ValueError, match=f"too many: pass at most {allowed} images"):
                 whole_head.recover(fedsgd(model, x[0], y[0]), model, pool())

@@ -42,7 +42,7 @@ class Network(nn.Module):
         pairs = itertools.pairwise(sizes)
         self.body = nn.Sequential(*(layer for pair in pairs for layer in (nn.Linear(*pair), nn.ReLU())))
         self.last = nn.Linear(sizes[-1], 3 * n_classes)
-        nn.init.zeros_(self.last.weight[:n_classes])  # it begins with the answer of the first form
+        nn.init.zeros_(self.last.weight[:n_classes])  # it begins with the first closed form's answer
         nn.init.zeros_(self.last.bias[:n_classes])
         self.trust = nn.Parameter(torch.eye(forms)[0])
 

@@ -56,6 +56,11 @@ def minimise(quadratic: Tensor, linear: Tensor, steps: int = 60, start: Tensor |
     return found
 
 
+def _own(errors: Tensor, labels: Tensor) -> Tensor:
+    """Return the probability of each image's own class ``[N]`` from ``p - y``."""
+    return 1 + errors.gather(1, labels[:, None])[:, 0]
+
+
 class Reader:
     """Reads head gradients of one model, real ones and simulated ones, the same way.
 
@@ -88,7 +93,7 @@ class Reader:
         inputs, errors, labels = self._pass(model, aux)
         self.shift = 0.0
         if train_loss is not None:
-            own = 1 + errors.gather(1, labels[:, None])[:, 0]
+            own = _own(errors, labels)
             self.shift = fitting(own, train_loss)
             errors = errors * raise_own(own, torch.tensor(self.shift))[:, None]
         self.counts = labels.bincount(minlength=self.n_classes)
@@ -149,12 +154,12 @@ class Reader:
         require_classes(images, self.n_classes)
         inputs, errors, labels = self._pass(model, images)
         order, counts = (t.to(labels.device) for t in (images.class_order, images.class_counts))
-        own = 1 + errors.gather(1, labels[:, None])[:, 0].float() if self.shift else None
+        own = _own(errors, labels).float() if self.shift else None
         shift = WIDER * self.shift
         if defence is None and local.steps == 1:
             pulls = torch.einsum("si,sj->sij", errors, inputs @ self.axes).flatten(1) @ self.directions
             return Pool(
-                errors.float(), (inputs @ self.basis).float(), pulls.float(), order, counts, None, None, own, shift
+                errors.float(), (inputs @ self.basis).float(), pulls.float(), order, counts, own=own, shift=shift
             )
         last = head(model)
 
@@ -169,7 +174,7 @@ class Reader:
             parts = [t if t.dim() == 3 else t[..., None] for t in sent.values()]
             return self._seen(torch.cat(parts, -1).double())
 
-        pool = Pool(errors.float(), inputs.float(), errors.new_empty(0), order, counts, defended, None, own, shift)
+        pool = Pool(errors.float(), inputs.float(), errors.new_empty(0), order, counts, defended, own=own, shift=shift)
         return pool if local.steps == 1 else pool._replace(walked=self._walked(pool.rows, labels, last, local))
 
     def _walked(self, rows: Tensor, labels: Tensor, last: Head, local: Local) -> Callable[[Tensor], Tensor]:

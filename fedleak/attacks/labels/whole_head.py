@@ -139,10 +139,11 @@ def recover(update: Update, model: nn.Module, aux: Images, *, scheme: Scheme | N
     require_classes(aux, len(observed.bias))
     aux = aux.to(observed.bias.device)
     entries = observed.weight.numel() + len(observed.bias)
-    if min(entries, len(aux)) > MOST or entries * len(aux) > NUMBERS:
+    most = NUMBERS // entries if entries <= MOST else min(MOST, NUMBERS // entries)
+    if len(aux) > most:
         raise ValueError(
-            f"{len(aux)} auxiliary images and a head of {entries} entries are too many: pass at most "
-            f"{min(MOST, NUMBERS // entries)} images, or use rlu"
+            f"{len(aux)} auxiliary images and a head of {entries} entries are too many: pass at most {most} images, "
+            "or use rlu"
         )
     scheme, samples, batch_size = observed.scheme, update.samples, update.batch_size
     gradient = torch.cat([head_gradient(update, model), bias_gradient(update, model)[:, None]], dim=1).flatten()
