@@ -143,20 +143,18 @@ def recompute(experiment: Experiment, draw: random.Random, threads: int | Sequen
 
 
 def compare(table: pd.DataFrame, rows: pd.DataFrame, declaration: Mapping[str, Any]) -> list[str]:
-    """Give a verdict on every row: the recorded trial is the same, or else its cell's mean is within the interval."""
+    """Give a verdict on every row, in their order: the recorded trial is the same, or else its cell's mean is within the interval."""
     # as the recorded ones have been: written, and an empty text read as a NaN
     rows = pd.read_csv(io.StringIO(rows.to_csv(index=False, float_format="%.7g")))
     keys = [k for k in [*declaration["axes"], *declaration["by"]] if k in table and k in rows]
     values = [v for v in declaration["values"] if v in table and v in rows and v not in declaration["times"]]
     old = {name: group for name, group in table.groupby(keys, dropna=False)}
-    verdicts = []
+    verdicts = [NEW] * len(rows)
     for name, group in rows.groupby(keys, dropna=False):
         known = next((g for n, g in old.items() if all(_equal(a, b) for a, b in zip(n, name, strict=True))), None)
-        if known is None:
-            verdicts += [NEW] * len(group)
-            continue
-        same = [_found(row, known, values, declaration["rounding"]) for _, row in group.iterrows()]
-        verdicts += [SAME if s else CLOSE if _within(group, known, values) else DIFFERS for s in same]
+        for place, row in group.iterrows() if known is not None else ():
+            same = _found(row, known, values, declaration["rounding"])
+            verdicts[place] = SAME if same else CLOSE if _within(group, known, values) else DIFFERS
     return verdicts
 
 

@@ -282,6 +282,13 @@ def test_means_within_the_interval_rounding_and_times():
     assert set(recheck.compare(old, old.assign(net="b"), what)) == {recheck.NEW}
 
 
+def test_each_row_has_its_own_verdict():
+    old = pd.DataFrame({"net": ["b", "a"], "by": "x", "trial": 0, "iacc": [0.5, 0.25]})
+    what = {"axes": ["net"], "by": ["by"], "values": ["iacc"], "times": [], "rounding": []}
+    rows = pd.concat([old.assign(by="y"), old.assign(iacc=[0.5, 0.75])], ignore_index=True)
+    assert recheck.compare(old, rows, what) == [recheck.NEW, recheck.NEW, recheck.SAME, recheck.DIFFERS]
+
+
 def test_the_budget_and_missing_data_leave_tables_out(tiny, monkeypatch):
     claimed()
     (record,) = recheck.recorded("tiny")
