@@ -143,7 +143,7 @@ def recompute(experiment: Experiment, draw: random.Random, threads: int | Sequen
 
 
 def compare(table: pd.DataFrame, rows: pd.DataFrame, declaration: Mapping[str, Any]) -> list[str]:
-    """Give a verdict on every row, in their order: the recorded trial is the same, or else its cell's mean is within the interval."""
+    """Give each row a verdict: the recorded trial is the same, or its cell's mean is within the interval, or not."""
     # as the recorded ones have been: written, and an empty text read as a NaN
     rows = pd.read_csv(io.StringIO(rows.to_csv(index=False, float_format="%.7g")))
     keys = [k for k in [*declaration["axes"], *declaration["by"]] if k in table and k in rows]

@@ -113,6 +113,8 @@ def train(
     pools = [reader.pool(model, images, defence, local) for images in (learnt, kept)]
     learned = Learned(reader, pools[0], samples, iterations, seed, level, seconds, local)
     learned.calibrate(pools[1], seed + 1)
+    if defence is None and local.steps == 1:  # else the noise is not that of the images alone
+        reader.sharpen(model, aux)
     return learned
 
 

@@ -35,7 +35,7 @@ ENTRIES = 2000
 ROWS = 2000
 """Images that the principal directions are found on, about."""
 FEW_CLASSES, EQUATIONS = 15, 4
-"""The most classes for which the whole head is weighted by each batch's own noise; equations that it keeps of each."""
+"""The most classes for which the whole head is weighted by a batch's own noise; equations of each in training."""
 WEIGHINGS = 2
 """Times that it is solved again, weighted by the noise of a batch with the counts found last."""
 CLASSES = 200
@@ -96,7 +96,6 @@ class Reader:
             own = _own(errors, labels)
             self.shift = fitting(own, train_loss)
             errors = errors * raise_own(own, torch.tensor(self.shift))[:, None]
-        self.counts = labels.bincount(minlength=self.n_classes)
         some = inputs[:: max(1, len(inputs) // ROWS)]  # enough for the directions, and for large heads much faster
         self.axes = torch.linalg.svd(some, full_matrices=False).Vh[: max(1, ENTRIES // self.n_classes)].mT
         means = by_class(inputs, labels, self.n_classes)
@@ -105,7 +104,7 @@ class Reader:
         last = torch.zeros_like(ones).index_fill(0, torch.tensor([len(ones) - 1], device=ones.device), 1.0)
         columns = [ones - last, last] if bias else [ones]
         self.basis = torch.cat([torch.stack(columns, 1), means.mT, self.axes[:, :DIRECTIONS]], dim=1)
-        self._weigh(errors, inputs, labels)
+        self._weigh(errors, inputs, labels, EQUATIONS)
         own = by_class(errors * (inputs @ columns[0])[:, None], labels, self.n_classes)
         self.impact, self.offset = impact_and_offset(own[None], 1)
 
@@ -118,7 +117,14 @@ class Reader:
         inputs = nn.functional.pad(inputs, (0, 1), value=1.0) if self.bias else inputs
         return inputs, seen.probabilities.double() - nn.functional.one_hot(labels, self.n_classes), labels
 
-    def _weigh(self, errors: Tensor, inputs: Tensor, labels: Tensor) -> None:
+    def sharpen(self, model: nn.Module, images: Images) -> None:
+        """Weight the closed forms anew, with all equations and on more images: for reading after the training."""
+        inputs, errors, labels = self._pass(model, images)
+        if self.shift:
+            errors = errors * raise_own(_own(errors, labels), torch.tensor(self.shift))[:, None]
+        self._weigh(errors, inputs, labels, self.n_classes + 1)
+
+    def _weigh(self, errors: Tensor, inputs: Tensor, labels: Tensor, equations: int) -> None:
         """Prepare least squares: of the whole head, weighted by the counts' noise as `whole_head`, and RLU's.
 
         The head's equations are kept along few directions, in which equal counts give noise of covariance 1: those that
@@ -127,26 +133,30 @@ class Reader:
         n = self.n_classes
         each = torch.einsum("si,sj->sij", errors, inputs @ self.axes).flatten(1)
         mean = by_class(each, labels, n)
-        residual = (each - mean[labels]) / self.counts[labels, None].sqrt()
-        ridge = RIDGE * by_class(residual.square().mean(1, keepdim=True), labels, n) * self.counts[:, None]
+        residual = (each - mean[labels]) / labels.bincount(minlength=n)[labels, None].sqrt()
+        ridge = RIDGE * torch.stack([residual[labels == label].square().sum(0).mean() for label in range(n)])
         ridge = ridge + 1e-9 * mean.square().mean() + 1e-300  # where all images of a class are the same
+        total = residual.mT @ residual
 
-        def factor(shares: Tensor) -> Tensor:
-            part = residual * shares[labels, None].sqrt()
-            covariance = part.mT @ part
-            covariance.diagonal().add_((shares @ ridge).item())
+        def factor(own: float, label: int | None = None) -> Tensor:
+            """Of the noise of batches of which one class has the share `own`, the others the rest."""
+            rest = (1 - own) / n
+            covariance = rest * total
+            if label is not None:
+                part = residual[labels == label]
+                covariance.addmm_(part.mT, part, alpha=own)
+            covariance.diagonal().add_((rest * ridge.sum() + (own * ridge[label] if label is not None else 0)).item())
             return torch.linalg.cholesky(covariance)
 
-        equal = torch.full((n,), 1 / n).to(each)
-        root, kinds = factor(equal), 0.9 * torch.eye(n if n <= FEW_CLASSES else 0, n).to(each) + 0.1 / n
-        solved = [torch.cholesky_solve(mean.mT, one) for one in (root, *map(factor, kinds))]
+        root, few = factor(0.0), n if n <= FEW_CLASSES else 0
+        solved = [torch.cholesky_solve(mean.mT, one) for one in (root, *(factor(0.9, label) for label in range(few)))]
         seen = root.mT @ torch.cat(solved, 1)
-        most = EQUATIONS * n if len(kinds) else n
+        most = equations * n if few else n
         kept = torch.linalg.svd(seen / seen.norm(dim=0).clamp(min=1e-300), full_matrices=False).U[:, :most]
         self.directions = torch.linalg.solve_triangular(root.mT, kept, upper=True)
         self.means, along = mean @ self.directions, residual @ self.directions
         noise = torch.stack([along[labels == label].mT @ along[labels == label] for label in range(n)])
-        self.noise = noise + ridge[:, :, None] * (self.directions.mT @ self.directions)
+        self.noise = noise + ridge[:, None, None] * (self.directions.mT @ self.directions)
         self.mean_errors = by_class(errors, labels, n)
 
     def pool(self, model: nn.Module, images: Images, defence: Defended | None = None, local: Local = ONE_STEP) -> Pool:
