@@ -206,6 +206,33 @@ def test_its_closed_forms_are_those_of_the_attacks(bias):
             torch.testing.assert_close(found[1], solved, atol=1e-2, rtol=0)
 
 
+@pytest.mark.parametrize("train_loss", [None, 0.3])
+def test_once_trained_it_reads_with_all_images_and_all_equations(train_loss):
+    aux = pool()
+    some = aux.split_in_two(0, 0.8)[0]
+    attacker = learned.train(MODEL, aux, B, iterations=1, train_loss=train_loss)
+    before, reader = Reader(MODEL, some, train_loss=train_loss), Reader(MODEL, some, train_loss=train_loss)
+    reader.sharpen(MODEL, aux)
+    for name in ("means", "mean_errors", "directions"):
+        torch.testing.assert_close(getattr(attacker.reader, name), getattr(reader, name))
+        assert not torch.equal(getattr(before, name), getattr(reader, name))
+    # the same images again change nothing but the number of equations, and of three classes these are all there are
+    same = Reader(MODEL, some, train_loss=train_loss)
+    same.sharpen(MODEL, some)
+    torch.testing.assert_close(same.mean_errors, before.mean_errors)
+    update = drawn(1, 5)[0][0]
+    solved = [one.whole_head(one.read(update, MODEL).pulls.double()) for one in (same, before)]
+    torch.testing.assert_close(*solved, atol=1e-6, rtol=0)
+
+
+def test_where_noise_is_not_of_images_alone_the_formulas_stay_as_they_were_trained_with():
+    local = learned.train(MODEL, pool(), B, iterations=1, local=Local(2, 0.1))
+    noisy = learned.train(MODEL, pool(), B, iterations=1, defence=lambda clients, seed: PureNoise(0.3, seed))
+    before = Reader(MODEL, pool().split_in_two(0, 0.8)[0])
+    for attacker in (local, noisy):
+        torch.testing.assert_close(attacker.reader.means, before.means)
+
+
 def test_minimise_solves_what_can_be_solved_by_hand():
     quadratic = torch.diag(torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64))
     inside = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
