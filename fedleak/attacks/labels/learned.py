@@ -62,7 +62,8 @@ def train(
     """Train an attacker for a model and a batch size, on simulated clients.
 
     A fifth of the auxiliary images calibrates the intervals and is not trained on. With fewer than ten images of a
-    class all are used for both, and the intervals are then too narrow.
+    class all are used for both, and the intervals are then too narrow. Once trained, the closed forms that it reads
+    with are those of all images (not with a defence or local steps).
 
     Parameters
     ----------
