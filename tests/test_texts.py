@@ -600,6 +600,7 @@ def balanced_batches():
     found = judged().xs("balanced", level="composition")
     over = found["learned"] - found["prior guess"]
     each = [f"{v:+.2f}".replace("-", "−") for size in (8, 32) for v in (over["MNIST", size], over["CIFAR-10", size])]
+    assert over.drop(8, level="batch_size").max() < 0.01  # "no more than an even guess does, to within a point"
     yield f"leads over the even guess are {each[0]} and {each[1]} at B = 8, {each[2]} and {each[3]} at 32"
     large = [f"{over[name, size]:+.2f}".replace("-", "−") for size in (128, 512) for name in ("MNIST", "CIFAR-10")]
     yield "at 128 they are {} and {}, at 512 {} and {}".format(*large)
