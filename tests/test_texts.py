@@ -644,6 +644,20 @@ def answered(table, by):
     return mean.assign(best=rivals.max(axis=1), which=rivals.idxmax(axis=1))
 
 
+@of("learned")
+def trained_deep_networks():
+    table = rows("learned", "deep").set_index(["composition", "net", "batch_size"])
+    wide = table.set_index("attack", append=True)["iacc"].unstack()
+    held = table.query("attack == 'learned'")["coverage"]["simulated"]
+    for net, name in {"vgg11_bn": "VGG-11", "resnet18": "ResNet-18"}.items():
+        over = (wide["learned"] - wide["even guess"])["balanced", net]
+        yield f"On {name} its leads over the even guess are " + minus(listed(over, "{:+.2f}"))
+        yield f"{name} {held[net].min():.2f} to {held[net].max():.2f}"
+        assert over[8] > 0 > over[32]
+    yield f"of VGG-11 its 90 % intervals hold {listed(held['vgg11_bn'])} of the counts"
+    yield f"of ResNet-18 {listed(held['resnet18'])}."
+
+
 def halves(artefact):
     """Coverage as simulated and iAcc by half and batch size, a column for each attack; what is said of the losses."""
     table = rows("learned", artefact)
