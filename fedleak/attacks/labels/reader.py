@@ -93,9 +93,8 @@ class Reader:
         inputs, errors, labels = self._pass(model, aux)
         self.shift = 0.0
         if train_loss is not None:
-            own = _own(errors, labels)
-            self.shift = fitting(own, train_loss)
-            errors = errors * raise_own(own, torch.tensor(self.shift))[:, None]
+            self.shift = fitting(_own(errors, labels), train_loss)
+        errors = self._fitted(errors, labels)
         some = inputs[:: max(1, len(inputs) // ROWS)]  # enough for the directions, and for large heads much faster
         self.axes = torch.linalg.svd(some, full_matrices=False).Vh[: max(1, ENTRIES // self.n_classes)].mT
         means = by_class(inputs, labels, self.n_classes)
@@ -120,9 +119,11 @@ class Reader:
     def sharpen(self, model: nn.Module, images: Images) -> None:
         """Weight the closed forms anew, with all equations and on more images: for reading after the training."""
         inputs, errors, labels = self._pass(model, images)
-        if self.shift:
-            errors = errors * raise_own(_own(errors, labels), torch.tensor(self.shift))[:, None]
-        self._weigh(errors, inputs, labels, self.n_classes + 1)
+        self._weigh(self._fitted(errors, labels), inputs, labels, self.n_classes + 1)
+
+    def _fitted(self, errors: Tensor, labels: Tensor) -> Tensor:
+        """Return the errors of images that fit the model as well as the clients' do."""
+        return errors * raise_own(_own(errors, labels), torch.tensor(self.shift))[:, None]
 
     def _weigh(self, errors: Tensor, inputs: Tensor, labels: Tensor, equations: int) -> None:
         """Prepare least squares: of the whole head, weighted by the counts' noise as `whole_head`, and RLU's.
@@ -134,7 +135,8 @@ class Reader:
         each = torch.einsum("si,sj->sij", errors, inputs @ self.axes).flatten(1)
         mean = by_class(each, labels, n)
         residual = (each - mean[labels]) / labels.bincount(minlength=n)[labels, None].sqrt()
-        ridge = RIDGE * torch.stack([residual[labels == label].square().sum(0).mean() for label in range(n)])
+        parts = [residual[labels == label] for label in range(n)]
+        ridge = RIDGE * torch.stack([part.square().sum(0).mean() for part in parts])
         ridge = ridge + 1e-9 * mean.square().mean() + 1e-300  # where all images of a class are the same
         total = residual.mT @ residual
 
@@ -143,8 +145,7 @@ class Reader:
             rest = (1 - own) / n
             covariance = rest * total
             if label is not None:
-                part = residual[labels == label]
-                covariance.addmm_(part.mT, part, alpha=own)
+                covariance.addmm_(parts[label].mT, parts[label], alpha=own)
             covariance.diagonal().add_((rest * ridge.sum() + (own * ridge[label] if label is not None else 0)).item())
             return torch.linalg.cholesky(covariance)
 
