@@ -251,6 +251,19 @@ def test_labels_are_drawn_from_all_kinds_of_batches():
     assert even > 1 / 8
 
 
+def test_who_knows_that_batches_are_of_one_class_names_one_class(attacker):
+    def single(batches, batch_size, n_classes, generator):
+        return torch.randint(n_classes, (batches, 1), generator=generator).expand(-1, batch_size)
+
+    told = learned.train(MODEL, pool(), B, iterations=150, prior=single)
+    updates, truth = drawn(60, seed=21, composition="single")
+    right = [torch.equal(told(u, MODEL).counts, t) for u, t in zip(updates, truth, strict=True)]
+    assert sum(right) > 0.95 * len(right)
+    mixed, _ = drawn(20, seed=22, composition="balanced")  # its simulation has no such batches
+    named = [[(who(u, MODEL).counts > 0).sum().item() for u in mixed] for who in (told, attacker)]
+    assert sum(named[0]) < sum(named[1])
+
+
 @pytest.mark.parametrize("each", [1, 2])
 def test_one_or_two_images_of_a_class_are_enough_to_train_on(each):
     (update,), _ = drawn(1, seed=1)

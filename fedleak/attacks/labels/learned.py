@@ -20,7 +20,7 @@ from fedleak.attacks.labels.posterior import PACE as PACE
 from fedleak.attacks.labels.posterior import Learned as Learned
 from fedleak.attacks.labels.posterior import Posterior as Posterior
 from fedleak.attacks.labels.reader import Reader
-from fedleak.attacks.labels.simulated import ONE_STEP, Defended, Local
+from fedleak.attacks.labels.simulated import ONE_STEP, Defended, Local, Prior, draw_labels
 from fedleak.attacks.registry import Need, attack
 from fedleak.data import Images
 from fedleak.federated import Update
@@ -58,6 +58,7 @@ def train(
     seconds: float = float("inf"),
     local: Local = ONE_STEP,
     train_loss: float | None = None,
+    prior: Prior = draw_labels,
 ) -> Learned:
     """Train an attacker for a model and a batch size, on simulated clients.
 
@@ -93,6 +94,8 @@ def train(
         Mean cross-entropy of the clients' images under the model, if it is known. Where it is below that of the
         auxiliary images, as it is of images that the model was trained on, simulated clients' images fit better too:
         for every batch the logits of their own classes are raised, by 0 to twice what gives the training loss.
+    prior
+        Draws the labels of the simulated batches: by default of all kinds, for an attacker who knows nothing of them.
 
     Raises
     ------
@@ -111,7 +114,7 @@ def train(
     require_classes(aux, n)
     learnt, kept = aux.split_in_two(seed, 0.8) if (aux.class_counts >= FEWEST).all() else (aux, aux)
     reader = Reader(model, learnt, bias, train_loss)
-    pools = [reader.pool(model, images, defence, local) for images in (learnt, kept)]
+    pools = [reader.pool(model, images, defence, local)._replace(prior=prior) for images in (learnt, kept)]
     learned = Learned(reader, pools[0], samples, iterations, seed, level, seconds, local)
     learned.calibrate(pools[1], seed + 1)
     if defence is None and local.steps == 1:  # else the noise is not that of the images alone

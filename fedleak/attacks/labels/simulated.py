@@ -36,6 +36,10 @@ ALPHA = (-1.5, 1.5)
 """log10 of the Dirichlet distribution's concentration, uniform between these, of all other batches' class shares."""
 
 
+Prior = Callable[[int, int, int, Generator], Tensor]
+"""``(batches, B, n, generator)`` draws the labels of batches ``[batches, B]``: which counts are how likely."""
+
+
 def draw_labels(batches: int, batch_size: int, n_classes: int, generator: Generator) -> Tensor:
     """Draw the labels of batches ``[batches, B]``: Dirichlet shares, some uniform, some of one class."""
     kind = torch.rand(batches, 1, generator=generator, dtype=torch.float64)
@@ -119,11 +123,12 @@ class Pool(NamedTuple):
     """Probability of each image's own class ``[N]``, where clients are simulated whose images fit the model better."""
     shift: float = 0.0
     """By how much the logit of the own class is raised, at most: for every batch uniform between 0 and this."""
+    prior: Prior = draw_labels
 
     def draw(self, batches: int, batch_size: int, generator: Generator) -> tuple[Seen, Tensor]:
         """Draw batches; return what the server sees of them, and their counts ``[batches, n]``."""
         n = len(self.counts)
-        labels = draw_labels(batches, batch_size, n, generator)
+        labels = self.prior(batches, batch_size, n, generator)
         place = torch.rand(labels.shape, generator=generator, dtype=torch.float64).to(self.order.device)
         labels = labels.to(self.order.device)
         start = self.counts.cumsum(0) - self.counts
