@@ -472,7 +472,7 @@ def secure_aggregation():
     yield f"with patience more than the {bare['trained']:.2f} that it finds in one update in the clear"
     llg, plus = (waiting["untrained"].xs(name, level="attack") for name in ("LLG", "LLG+"))
     assert waiting["untrained", 40, "RLU"] > 0.9995
-    yield f"LLG stays at {llg[40:].min():.2f} to {llg[40:].max():.2f}, and LLG+ loses {plus[40] - plus[160]:.2f}"
+    yield f"LLG stays at {llg.loc[40:].min():.2f} to {llg.loc[40:].max():.2f}, and LLG+ loses {plus[40] - plus[160]:.2f}"
 
 
 @of("arena")
