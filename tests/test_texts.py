@@ -571,7 +571,7 @@ def behind_defences():
     yield f"knows it finds {noise['adaptive']:.2f} of the labels"
     yield f"the one that does not finds {noise['learned']:.2f}"
     yield f"with noise it is {clipping['adaptive']:.2f} and {clipping['learned']:.2f}"
-    yield f"knowing gains nothing ({tenth['adaptive']:.2f} and {tenth['learned']:.2f})"
+    yield f"knowing it costs ({tenth['adaptive']:.2f} and {tenth['learned']:.2f})"
     hundredth = iacc.loc["sparsification", 0.99]
     yield f"largest hundredth {hundredth['adaptive']:.2f} becomes {hundredth['learned']:.2f} where it does not know"
     others = iacc.drop(columns=["adaptive", "learned", "prior guess", "random guess"]).max(axis=1)
