@@ -20,7 +20,7 @@ def trained_once(
 ) -> nn.Module:
     """Train a model in place with ``train(model, **setting)``, or load what the same training has given before.
 
-    The same training is one of the same function name, version, setting and initial weights. What the training noted
+    The same training is one of the same function name, version and setting, of the same modules and initial weights. What the training noted
     (its data sets) is noted again when it is loaded.
 
     Parameters
@@ -79,8 +79,8 @@ def trained_once(
 
 
 def digest(model: nn.Module) -> str:
-    """Hash a model's parameters and buffers."""
-    sha = hashlib.sha256()
+    """Hash a model's modules, which weights do not tell (a Tanh has none), its parameters and its buffers."""
+    sha = hashlib.sha256(repr(model).encode())
     for name, value in model.state_dict().items():
         sha.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         sha.update(value.detach().cpu().contiguous().numpy().tobytes())

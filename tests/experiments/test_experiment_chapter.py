@@ -348,6 +348,28 @@ def test_trained_weights_are_kept_and_never_taken_for_anothers(tmp_path, monkeyp
         trained_once(renamed, fresh(), tmp_path, size=0.5, seed=1)
 
 
+def test_trained_weights_are_not_those_of_another_activation(tmp_path):
+    """A Tanh has no weights: networks that differ in it alone begin with the same ones."""
+
+    def nudged(activation):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(2, 3), activation, torch.nn.Linear(3, 2))
+        return trained_once(through, model, tmp_path, seed=1)
+
+    first, second = nudged(torch.nn.ReLU()), nudged(torch.nn.Tanh())
+    assert len(list(tmp_path.glob("*.pt"))) == 2
+    assert not torch.equal(first[2].weight, second[2].weight)
+
+
+def through(model, seed):
+    """One step on random inputs, whose gradient passes every layer."""
+    x = torch.randn(8, 2, generator=torch.Generator().manual_seed(seed))
+    model(x).square().mean().backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= parameter.grad
+
+
 def test_tables_are_shown_the_same_every_time(monkeypatch):
     shown = []
     monkeypatch.setattr("IPython.display.display", lambda thing: shown.append(thing.data))
