@@ -515,11 +515,19 @@ def noise():
     gained = [noisy[strength].mean() - bare.mean() for strength in (0.1, 0.3)]
     yield f"rises by {gained[0]:.2f} and {gained[1]:.2f}"
     assert noisy[1.0].max() < 0.15
-    spread = rows("arena", "spread").set_index(["participants", "lr"])["accuracy"].sort_index()
-    yield f"({listed(spread.loc[10, 0.1])} with the smaller rate, {listed(spread.loc[90, 0.3])} with 90 participants)"
-    lost = sorted(spread.loc[10, 0.3])
-    assert lost[1] < 0.15
-    yield f"two learn nothing, and one ends at {lost[2]:.2f}"
+    spread = rows("arena", "spread")
+    spread = spread.pivot(index=["participants", "lr", "trial"], columns="strength", values="accuracy")
+    cost = spread[0.0] - spread[0.3]
+    ends = "{:.2f} [{:.2f}, {:.2f}]".format
+    gained, lost = -cost[10, 0.1], cost[10, 0.3]
+    yield f"it is {ends(gained.mean(), *interval(gained, rate=False))} **higher**"
+    yield f"with 90 participants {-cost[90, 0.3].mean():.2f} higher, an interval that holds 0"
+    low, high = interval(cost[90, 0.3], rate=False)
+    assert low < 0 < high
+    yield f"the noise costs {ends(lost.mean(), *interval(lost, rate=False))}"
+    each = spread[0.3][10, 0.3].sort_values()
+    assert each.iloc[-2] < 0.12
+    yield f"nine of ten learn nothing, and one ends at {each.iloc[-1]:.2f}"
     attacks = rows("arena", "defences").query("defence == 'noise' and state == 'untrained' and attack == 'RLU'")
     found = attacks.groupby("strength")["iacc"].mean().map("{:.2f}".format)
     yield f"where it still finds {found[0.1]} of the labels"

@@ -20,8 +20,8 @@ def trained_once(
 ) -> nn.Module:
     """Train a model in place with ``train(model, **setting)``, or load what the same training has given before.
 
-    The same training is one of the same function name, version and setting, of the same modules and initial weights. What the training noted
-    (its data sets) is noted again when it is loaded.
+    The same training is one of the same function name, version and setting, of the same modules and initial weights.
+    What the training noted (its data sets) is noted again when it is loaded.
 
     Parameters
     ----------
