@@ -818,9 +818,19 @@ def local_steps():
     over = trained["learned"] - trained["RLU"]
     yield f"over RLU the leads are {over.min():.2f} to {over.max():.2f}"
     wide = trials(table.query("state == 'trained'"), ["scheme", "lr", "attack"], "iacc")
+    clear = {}
     for cell, which in trained["which"].items():
-        low, high = interval(wide[*cell, "learned"] - wide[*cell, which], rate=False)
-        assert low < 0 < high
+        over = wide[*cell, "learned"] - wide[*cell, which]
+        ends = interval(over, rate=False)
+        if ends[0] > 0:
+            clear[cell] = "{:+.2f} [{:+.2f}, {:+.2f}]".format(over.mean(), *ends)
+    assert list(clear) == [("fedavg", 0.01), ("scaffold", 0.01)]
+    yield f"for plain SGD ({clear['fedavg', 0.01]}) and Scaffold ({clear['scaffold', 0.01]})"
+    assert len(trained) == 4  # "two of four intervals"
+    drift = trained.loc["scaffold", 0.01]
+    yield f"under Scaffold it finds {drift['learned']:.2f} and RLU {drift['RLU']:.2f}, and the whole head refuses"
+    assert pd.isna(drift[whole])
+    yield f"LeNet is {100 * (fresh['RLU'] - fresh['learned'])[0.1]:.0f} points behind RLU"
     momentum = trained.loc["sgdm", 0.01]
     yield f"finds {momentum['learned']:.2f}, RLU {momentum['RLU']:.2f} and the whole head {momentum[whole]:.2f}"
     yield f"{fresh['learned'][0.01]:.3f} at the rate 0.01 and {fresh['learned'][0.1]:.3f} at 0.1"
