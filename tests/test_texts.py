@@ -110,6 +110,22 @@ def few_samples_and_a_saturated_softmax():
     yield f"On ImageNet LLG has {100 * there['all']:.0f} %"
 
 
+@of("lia_sa")
+def how_many_clients_one_constant_tells_apart():
+    table = rows("lia_sa", "conditioning")
+    fcn3 = table.query("net == 'fcn3'")
+    full = (fcn3["rank"] == fcn3["clients"]).groupby([fcn3["recipe"], fcn3["clients"]]).sum()
+    assert full["literal", 10] == full["log", 10]
+    assert full["literal", 20] == full["log", 20] == 0
+    yield f"the linear system of FCN-3 is singular on {20 - full['literal', 10]} of 20 networks"
+    assert table.query("recipe == 'vector' and net != 'resnet18-imagenet'")["log10"].max() < 2.3  # "below 200"
+    evaluated = table.query("mode == 'eval' and recipe != 'vector'")["rank"]
+    assert set(evaluated) == {2}
+    errors = rows("lia_sa", "fig3").query("rule == 'LIA-SA, literal' and net == 'vgg11_bn' and clients == 5")
+    exact = errors[errors["batch_size"] == 1024].groupby("trial")["target"].min() == 1
+    yield f"{exact.sum()} of {len(exact)} rounds"
+
+
 @of("rlu")
 def algorithms_on_fresh_networks():
     iacc = rows("rlu", "table4").query("rule == 'RLU'").groupby(["name", "rounds", "level"], dropna=False)["iacc"]
