@@ -860,6 +860,21 @@ def local_steps():
 
 
 @of("learned")
+def what_the_prior_costs():
+    iacc = trials(rows("learned", "prior"), ["batch_size", "attack"], "iacc")
+    mean = iacc.mean().unstack()
+    told, plain, whole = (mean[name] for name in ("told", "learned", WHOLE))
+    three = "{:.3f} and {:.3f}".format
+    yield f"finds {three(*told)} of the labels of batches of 32 and 128; not told, {three(*plain)}"
+    yield f"the whole head finds {three(*whole)}"
+    yield f"ahead of the whole head by {three(*(told - whole))} and gains {three(*(told - plain))}"
+    for size in (32, 128):
+        assert (iacc[size]["told"] > iacc[size][["learned", WHOLE]].max(axis=1)).all()
+    assert 0.01 < (told - whole).min() < 0.02  # B4 fails by less than a point
+    assert 0.01 < (told - plain).min() < 0.02  # and so does B5
+
+
+@of("learned")
 def new_networks():
     table = rows("learned", "fresh")
     found = answered(table, ["net", "composition", "batch_size"])
