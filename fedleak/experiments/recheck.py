@@ -29,6 +29,8 @@ SAME, CLOSE, DIFFERS, NEW = "same", "within the interval", "differs", "new"
 RELATIVE = 1e-3
 """Numbers agree to this: sums in another order, on another processor or with other threads, differ by less than that,
 unless they turn the decision of a trial; then the mean of the trials stays within its interval."""
+FEW = 0.1
+"""Where the recorded trials are too few for an interval, means agree to this share of the table's largest value."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ def compare(table: pd.DataFrame, rows: pd.DataFrame, declaration: Mapping[str, A
         known = next((g for n, g in old.items() if all(_equal(a, b) for a, b in zip(n, name, strict=True))), None)
         for place, row in group.iterrows() if known is not None else ():
             same = _found(row, known, values, declaration["rounding"])
-            verdicts[place] = SAME if same else CLOSE if _within(group, known, values) else DIFFERS
+            verdicts[place] = SAME if same else CLOSE if _within(group, known, table[values]) else DIFFERS
     return verdicts
 
 
@@ -175,8 +177,14 @@ def _close(a: float, b: float, rounding: bool) -> bool:
     return bool(np.isclose(a, b, rtol=RELATIVE, atol=1e-6, equal_nan=True))
 
 
-def _within(group: pd.DataFrame, known: pd.DataFrame, values: Sequence[str]) -> bool:
-    """Say whether the new means lie within the intervals of the recorded ones."""
-    then = records.summarise(known.assign(cell=0), ["cell"], values).iloc[0]
-    now = group[list(values)].mean()
-    return all(then[f"{v} low"] <= now[v] <= then[f"{v} high"] for v in values if not pd.isna(now[v]))
+def _within(group: pd.DataFrame, known: pd.DataFrame, values: pd.DataFrame) -> bool:
+    """Say whether the new means lie within the intervals of the recorded ones; the values are of the whole table."""
+    then = records.summarise(known.assign(cell=0), ["cell"], list(values)).iloc[0]
+    now, largest = group[list(values)].mean(), values.abs().max()
+
+    def agrees(v: str) -> bool:
+        if pd.isna(then[f"{v} low"]):
+            return bool(abs(now[v] - then[v]) <= FEW * largest[v])
+        return bool(then[f"{v} low"] <= now[v] <= then[f"{v} high"])
+
+    return all(agrees(v) for v in values if not pd.isna(now[v]))
