@@ -549,6 +549,9 @@ def noise():
     low, high = interval(cost[90, 0.3], rate=False)
     assert low < 0 < high
     yield f"the noise costs {ends(lost.mean(), *interval(lost, rate=False))}"
+    plain = spread[0.0][10, 0.3].sort_values()
+    assert plain.iloc[1] > 0.8
+    yield f"one of ten trainings without any defence is at {plain.iloc[0]:.2f} after 150 rounds"
     each = spread[0.3][10, 0.3].sort_values()
     assert each.iloc[-2] < 0.12
     yield f"nine of ten learn nothing, and one ends at {each.iloc[-1]:.2f}"
