@@ -13,6 +13,7 @@ import hashlib
 from collections import OrderedDict
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.inputs import head_gradient, require_classes
@@ -101,7 +102,7 @@ def train(
     ------
     ValueError
         If the model has no linear head or its head no bias to share, the auxiliary data lack a class or are of others,
-        or a number is out of range; if the training would take longer than it may.
+        or a number is out of range; if the prior draws no such labels; if the training would take longer than it may.
     """
     samples = batch_size * local.steps
     if not 1 <= samples <= MOST_SAMPLES:
@@ -112,6 +113,9 @@ def train(
         raise ValueError(f"a training loss is above 0 and of use for one local step, got {train_loss}, {local.steps}")
     n = head(model).layer.out_features
     require_classes(aux, n)
+    drawn = prior(2, samples, n, torch.Generator().manual_seed(seed))
+    if drawn.shape != (2, samples) or not 0 <= int(drawn.min()) <= int(drawn.max()) < n:
+        raise ValueError(f"a prior draws labels [batches, {samples}] of {n} classes, got {list(drawn.shape)}: {drawn}")
     learnt, kept = aux.split_in_two(seed, 0.8) if (aux.class_counts >= FEWEST).all() else (aux, aux)
     reader = Reader(model, learnt, bias, train_loss)
     pools = [reader.pool(model, images, defence, local)._replace(prior=prior) for images in (learnt, kept)]
