@@ -30,7 +30,8 @@ RELATIVE = 1e-3
 """Numbers agree to this: sums in another order, on another processor or with other threads, differ by less than that,
 unless they turn the decision of a trial; then the mean of the trials stays within its interval."""
 FEW = 0.1
-"""Where the recorded trials are too few for an interval, means agree to this share of the table's largest value."""
+"""Where the recorded trials are too few for an interval, means agree to this share: of the largest value in the table
+if all are rates or differences of rates, else of the recorded mean."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,8 @@ def _within(group: pd.DataFrame, known: pd.DataFrame, values: pd.DataFrame) -> b
 
     def agrees(v: str) -> bool:
         if pd.isna(then[f"{v} low"]):
-            return bool(abs(now[v] - then[v]) <= FEW * largest[v])
+            scale = largest[v] if largest[v] <= 1 else abs(then[v])
+            return bool(abs(now[v] - then[v]) <= FEW * scale)
         return bool(then[f"{v} low"] <= now[v] <= then[f"{v} high"])
 
     return all(agrees(v) for v in values if not pd.isna(now[v]))

@@ -280,9 +280,12 @@ def test_means_within_the_interval_rounding_and_times():
     assert set(recheck.compare(old, old.assign(iacc=[0.4, 0.3, 0.2, 0.1]), what)) == {recheck.CLOSE}
     assert recheck.DIFFERS in recheck.compare(old, old.assign(iacc=0.9), what)
     assert set(recheck.compare(old, old.assign(net="b"), what)) == {recheck.NEW}
-    two = old.head(2).assign(iacc=[0.90, 0.92])  # too few for an interval: to a tenth of the mean
+    two = old.head(2).assign(iacc=[0.90, 0.92])  # too few for an interval: to a tenth of the largest
     assert set(recheck.compare(two, two.assign(iacc=[0.85, 0.89]), what)) == {recheck.CLOSE}
     assert set(recheck.compare(two, two.assign(iacc=[0.75, 0.85]), what)) == {recheck.DIFFERS}
+    wide = old.head(2).assign(net=["a", "b"], iacc=[2.0, 1e6])  # no rates: each to a tenth of its own
+    assert recheck.compare(wide, wide.assign(iacc=[2.1, 1e6]), what) == [recheck.CLOSE, recheck.SAME]
+    assert recheck.compare(wide, wide.assign(iacc=[3.0, 1e6]), what) == [recheck.DIFFERS, recheck.SAME]
 
 
 def test_each_row_has_its_own_verdict():
