@@ -18,7 +18,15 @@ LayerWeights = Callable[[Update, nn.Module], dict[str, float]]
 """From an update and its model to a weight for every parameter; 1 for those not named."""
 
 
-def distance(kind: Distance, found: Sequence[Tensor], target: Sequence[Tensor], weights: Tensor) -> tuple[Tensor, list]:
+def _inner(a: Sequence[Tensor], b: Sequence[Tensor], weights: Tensor) -> Tensor:
+    """Return the inner products ``[N]`` of rows ``[N, ...]`` a layer, weighted by ``[N, layers]``."""
+    each = [torch.dot(p[n], q[n]) for n in range(len(weights)) for p, q in zip(a, b, strict=True)]
+    return (weights * torch.stack(each).view_as(weights)).sum(1)
+
+
+def distance(
+    kind: Distance, found: Sequence[Tensor], target: Sequence[Tensor], weights: Tensor, square: Tensor | None = None
+) -> tuple[Tensor, list]:
     """Return the distance of gradients, and its derivative with respect to those found, in closed form.
 
     Parameters
@@ -28,30 +36,28 @@ def distance(kind: Distance, found: Sequence[Tensor], target: Sequence[Tensor], 
         is Eq. 3 where all weights are equal; that of a gradient that is all zero is 0.
     found, target, weights
         A tensor ``[N, ...]`` a layer, for N reconstructions, and alpha, ``[N, layers]``.
+    square
+        The targets' weighted squared norms ``[N]``, where they are known.
 
     Returns
     -------
     (Tensor, list of Tensor)
         Values ``[N]``, and derivatives shaped like `found`.
     """
-    flat = [(_flat(f), _flat(t)) for f, t in zip(found, target, strict=True)]
+    found_rows, target_rows = [_flat(f) for f in found], [_flat(t) for t in target]
     if kind == "l2":
-        gaps = [f - t for f, t in flat]
+        gaps = [f - t for f, t in zip(found_rows, target_rows, strict=True)]
         value = sum(a * (g * g).sum(1) for a, g in zip(weights.T, gaps, strict=True))
         slopes = [2 * a[:, None] * g for a, g in zip(weights.T, gaps, strict=True)]
     else:
-        rows = range(len(weights))
-        dot, size, norm = (
-            torch.stack([torch.stack([torch.dot(p[n], q[n]) for n in rows]) for p, q in pairs], 1)
-            for pairs in (flat, [(f, f) for f, _ in flat], [(t, t) for _, t in flat])
-        )
-        dot, size, norm = ((weights * part).sum(1) for part in (dot, size, norm))
+        dot, size = _inner(found_rows, target_rows, weights), _inner(found_rows, found_rows, weights)
+        norm = _inner(target_rows, target_rows, weights) if square is None else square
         length = (size * norm).sqrt()
         safe = torch.where(length > 0, length, torch.ones_like(length))
         value = 1 - dot / safe
         by_target, by_found = -weights / safe[:, None], weights * (dot / (safe * size.where(size > 0, safe)))[:, None]
-        terms = zip(flat, by_target.T, by_found.T, strict=True)
-        slopes = [(f * b[:, None]).addcmul_(t, a[:, None]) for (f, t), a, b in terms]
+        terms = zip(found_rows, target_rows, by_target.T, by_found.T, strict=True)
+        slopes = [(f * b[:, None]).addcmul_(t, a[:, None]) for f, t, a, b in terms]
     return value, [_shaped(s, f) for s, f in zip(slopes, found, strict=True)]
 
 
@@ -109,6 +115,8 @@ class View:
         self.parameters = {n: _fast(p.detach()) for n, p in self.model.named_parameters()}
         given = [self.layer_weights(u, self.model) if self.layer_weights else {} for u in self.updates]
         self.alphas = self.targets[0].new_tensor([[g.get(n, 1.0) for n in self.parameters] for g in given])
+        rows = [_flat(t) for t in self.targets]
+        self.squares = _inner(rows, rows, self.alphas)
         self.stacks = stackable(self.model)
         self.net = stacked(self.model, constant=not self.simulate) if self.stacks else copy.deepcopy(self.model)
         if self.targets[0].dtype == torch.float32:

@@ -119,7 +119,9 @@ class Problem:
                 soft = nn.functional.one_hot(view.labels[runs], self.classes).to(images)
             found = view.gradients(images, soft, runs)
             targets = [t[runs] for t in view.targets]
-            value, slopes = distance(self.descent.distance, [f.detach() for f in found], targets, view.alphas[runs])
+            gradients = [f.detach() for f in found]
+            seen = (targets, view.alphas[runs], view.squares[runs])
+            value, slopes = distance(self.descent.distance, gradients, *seen)
             slopes = [view.epoch_weight * s for s in slopes] if view.epoch_weight != 1 else slopes
             parts = torch.autograd.grad(found, held, slopes, allow_unused=True)
             total = [t if p is None else t + p for t, p in zip(total, parts, strict=True)]
