@@ -393,12 +393,13 @@ def the_weights_of_the_whole_head():
 def deep_networks_against_the_targets():
     found = deep_cells()
     count, behind = ((found["learned"] - found["best"]) >= 0.05).sum(), found["whole"] - found["learned"]
-    yield f"ahead of the best published attack <arena-deep-learned>` by 5 points in {count} of eight cells"
+    less = (found["learned"] < found["best"]).sum()
+    yield f"<arena-deep-learned>` by 5 points in {count} of eight unbalanced cells, and behind it in {less}"
     mnist = judged().loc["MNIST"].xs("unbalanced", level="composition")
     small = (mnist["learned"] - mnist["best"] >= 0.05).sum()
     yield f"{small + count} of 12: {small} of LeNet's 4, and {count} of the 8 {{ref}}`deep ones <arena-deep-learned>`"
     most = (100 * behind.groupby("net").max()).round()
-    yield f"VGG-11 and ResNet-18 by up to {most['vgg11_bn']:.0f} and {most['resnet18']:.0f}"
+    yield f"VGG-11 and ResNet-18 (unbalanced) by up to {most['vgg11_bn']:.0f} and {most['resnet18']:.0f}"
 
 
 @of("arena")
@@ -681,7 +682,12 @@ def small_and_large_batches():
         yield f"{size}: {both} over the whole head"
     yield f"ahead by at least 5 points in {(lead >= 0.05).sum()} of {len(lead)} unbalanced cells"
     rest, over = 100 * lead.drop(("CIFAR-10", 8)), 100 * whole.xs(8, level=1)
-    yield f"by {rest.min():.0f} to {rest.max():.0f} points in unbalanced batches, except in batches of 8 on CIFAR-10"
+    table = rows("learned", "judged").query("composition == 'unbalanced'")
+    each = trials(table, ["data", "batch_size", "attack"], "iacc")
+    rivals = each.mean().unstack().drop(columns=["learned", WHOLE]).drop(("CIFAR-10", 8)).idxmax(axis=1)
+    worst = min((each[*cell, "learned"] - each[*cell, rival]).min() for cell, rival in rivals.items())
+    one = f"(means; one network of MNIST is {-100 * worst:.0f} behind at 32)"
+    yield f"by {rest.min():.0f} to {rest.max():.0f} points in unbalanced batches {one}, except in batches of 8 on CIFAR"
     yield f"behind it in batches of 8 by {over['MNIST']:.0f} points on MNIST and by {over['CIFAR-10']:.0f} on CIFAR-10"
     assert abs(whole.drop([8, 32], level=1)).max() < 0.015
 
@@ -691,7 +697,8 @@ def balanced_batches():
     found = judged().xs("balanced", level="composition")
     over = found["learned"] - found["prior guess"]
     each = [f"{v:+.2f}".replace("-", "−") for size in (8, 32) for v in (over["MNIST", size], over["CIFAR-10", size])]
-    assert over.drop(8, level="batch_size").max() < 0.01  # "no more than an even guess does, to within a point"
+    large = 100 * over.drop(8, level="batch_size")
+    yield f"from {-large.min():.0f} points behind an even guess to {large.max():.0f} ahead"
     yield f"leads over the even guess are {each[0]} and {each[1]} at B = 8, {each[2]} and {each[3]} at 32"
     large = [f"{over[name, size]:+.2f}".replace("-", "−") for size in (128, 512) for name in ("MNIST", "CIFAR-10")]
     yield "at 128 they are {} and {}, at 512 {} and {}".format(*large)
@@ -710,7 +717,11 @@ def where_it_ends():
     held = rows("learned", "judged").query("attack == 'learned'")
     held = held.groupby(["composition", "data", "batch_size"])["coverage"].mean()
     yield f"hold up to {held['simulated', 'CIFAR-10'].max():.2f} of the counts, too many"
-    yield f"down to {100 * (0.9 - held.drop('simulated').min()):.0f} points below 0.90"
+    deep = rows("learned", "deep").query("attack == 'learned' and composition != 'simulated'").groupby("net")
+    lost = 100 * (0.9 - deep["coverage"].min())
+    assert lost.idxmax() == "resnet18"
+    narrow = 100 * (0.9 - held.drop("simulated").min())
+    yield f"down to {narrow:.0f} points below 0.90, on a ResNet-18 to {lost.max():.0f}"
 
 
 @of("learned")
@@ -798,7 +809,8 @@ def members_of_a_deep_network():
         *of_members
     )
     lead = (iacc[TOLD] - iacc[WHOLE])["members"]
-    yield f"leads over the whole head are {listed(lead, '{:+.2f}')}**"
+    even = (iacc[TOLD] - iacc["even guess"])["members"]
+    yield f"leads over the whole head are {listed(lead, '{:+.2f}')}**, over the even guess {listed(even, '{:+.2f}')}"
     yield f"ahead of the whole head by {lead.min():.2f} to {lead.max():.2f}"
     yield f"loses up to {(iacc['learned'] - iacc[TOLD])['others'].max():.2f}"
     ends = [f"{plain[half].min():.2f} {{}} {plain[half].max():.2f}" for half in ("members", "others")]
@@ -849,7 +861,8 @@ def local_steps():
     drift = trained.loc["scaffold", 0.01]
     yield f"under Scaffold it finds {drift['learned']:.2f} and RLU {drift['RLU']:.2f}, and the whole head refuses"
     assert pd.isna(drift[whole])
-    yield f"LeNet is {100 * (fresh['RLU'] - fresh['learned'])[0.1]:.0f} points behind RLU"
+    best = (fresh[["best", whole]].max(axis=1) - fresh["learned"])[0.1]
+    yield f"LeNet is {100 * best:.0f} points behind the whole head"
     momentum = trained.loc["sgdm", 0.01]
     yield f"finds {momentum['learned']:.2f}, RLU {momentum['RLU']:.2f} and the whole head {momentum[whole]:.2f}"
     yield f"{fresh['learned'][0.01]:.3f} at the rate 0.01 and {fresh['learned'][0.1]:.3f} at 0.1"
