@@ -108,7 +108,7 @@ class Findings:
     def _row(self, scenario: str, attack: str, part: pd.DataFrame, floors: pd.DataFrame) -> dict[str, Any]:
         row: dict[str, Any] = {"scenario": scenario, "attack": attack, "applies": True}
         row |= {
-            "adversary": self.adversaries.get(attack, "no access"),
+            "adversary": self.adversaries.get(attack, "–"),
             "why": self.partly.get(attack, ""),
             "n": len(part),
         }
