@@ -234,26 +234,64 @@ def where_the_line_bends():
     assert bent[[4, 8]].tolist() == [3, 7]
 
 
+def by_iteration(table):
+    """PSNR of trials (the index) by method and iteration, and AGIC's paired lead at the end."""
+    psnr = table.pivot(index="trial", columns=["method", "iteration"], values="psnr")
+    end = table["iterations"].iloc[0]
+    return psnr, psnr["AGIC", end] - psnr["InvG", end]
+
+
+def leads(gap):
+    return "{:.1f} dB [{:.1f}, {:.1f}]".format(gap.mean(), *interval(gap, rate=False))
+
+
 @of("agic")
 def one_gradient():
-    psnr = rows("agic", "table4").pivot(
-        index=["net", "batch_size", "schedule", "iteration"], columns="method", values="psnr"
-    )
-    ahead = (psnr["InvG"] - psnr["AGIC"]).loc["resnet20-4", 1].xs(200, level="iteration")
-    yield f"At 200 iterations on single images InvG is ahead by {ahead.min():.0f} to {ahead.max():.0f} dB"
-    end = psnr.xs(800, level="iteration").loc["resnet20-4", 1]
-    gain = (end.loc["sign, falling rate"] - end.loc["no sign, steady rate"]).drop("DLG-Adam")
-    yield f"either attack ends {gain.min():.0f} to {gain.max():.0f} dB higher under the falling schedule"
-    end = psnr.xs(800, level="iteration").loc["resnet20-1", 1]
-    loss = (end.loc["no sign, steady rate"] - end.loc["sign, falling rate"]).drop("DLG-Adam")
-    yield f"on the narrow one {loss.min():.0f} to {loss.max():.0f} dB lower"
-    assert psnr.xs(800, level="iteration").loc["resnet20-1"].max().max() < 20
-    gaps = rows("agic", "gaps").set_index(["net", "side", "batch_size", "schedule"])
-    wide, narrow = gaps.loc["resnet20-4", 16, 1].iloc[0], gaps.loc["resnet20-1", 12, 1].iloc[0]
-    yield f"by {wide['gap']:.1f} dB [{wide['gap low']:.1f}, {wide['gap high']:.1f}]"
-    yield f"by {-narrow['gap']:.1f} dB [{-narrow['gap high']:.1f}, {-narrow['gap low']:.1f}], and level"
-    each = rows("agic", "fig6").pivot(index="trial", columns="method", values="psnr")
-    assert (each["AGIC"] > each["InvG"]).all()
+    each, lead = by_iteration(rows("agic", "table4").query("batch_size == 1"))
+    assert (lead > 0).all()
+    assert len(lead) == 8
+    mean = each.mean().unstack("iteration")
+    ours, theirs = mean.loc["AGIC"], mean.loc["InvG"]
+    yield f"{ours[2000]:.1f} dB against InvG's {theirs[2000]:.1f} after 2,000 iterations"
+    yield f"{ours[2000]:.1f} against {theirs[2000]:.1f} dB after 2,000 iterations"
+    yield f"AGIC is ahead on each of the eight images, by {leads(lead)}"
+    yield f"its lead of {leads(lead)}"
+    gains = mean[2000] - mean[1000]
+    yield f"the second half of its run moves it by {gains['InvG']:+.1f} dB. AGIC gains {gains['AGIC']:.1f} dB"
+    assert abs(theirs[2000] - 20.7) < 1 > gains["InvG"]
+    dlg = mean.loc["DLG-Adam", 2000]
+    behind = (each["InvG", 2000] - each["DLG-Adam", 2000]).rename("gap")
+    yield f"ends at {dlg:.1f} dB (19.9 in the paper), {leads(behind)} behind InvG"
+    assert gains["DLG-Adam"] < 1
+    yield f"has settled too: {gains['DLG-Adam']:+.1f} dB"
+    four, lead = by_iteration(rows("agic", "table4").query("batch_size == 4"))
+    four = four.mean().unstack("iteration")
+    yield f"its lead is {leads(lead)} on four batches".replace("-", "−")
+    more = four[1000] - four[500]
+    assert more.drop("AGIC").max() < 1 < more["AGIC"]
+    yield f"InvG's {four[1000]['InvG']:.1f} dB, settled, are the paper's 14.4 again"
+    yield f"AGIC gains {more['AGIC']:.1f} dB in its second half"
+    assert four[1000].idxmin() == "DLG-Adam"
+    yield f"DLG-Adam is last with {four[1000]['DLG-Adam']:.1f} dB (14.0)"
+    assert (four.loc["AGIC"] < four.loc["InvG"]).loc[20:800].all()  # "for the first eight hundred"
+    assert (ours > theirs).loc[400:].all()
+    assert (ours < theirs).loc[:300].all()
+    small = rows("agic", "schedules")
+    parts = {key: by_iteration(part) for key, part in small.groupby(["net", "schedule"])}
+    falls, steady = "sign, falling rate", "no sign, steady rate"
+    wide = {how: parts["resnet20-4", how][0].mean() for how in (falls, steady)}
+    behind = [w["InvG", 200] - w["AGIC", 200] for w in wide.values()]
+    yield f"ahead by {theirs[200] - ours[200]:.1f} dB here and by {min(behind):.0f} to {max(behind):.0f} dB at 16 × 16"
+    yield f"give AGIC {wide[steady]['AGIC', 800]:.0f} dB after 800 iterations at 16 × 16 pixels, and {ours[800]:.0f} at"
+    assert all((parts["resnet20-4", how][1] > 0).all() for how in (falls, steady))
+    gain = [wide[falls][who, 800] - wide[steady][who, 800] for who in ("AGIC", "InvG")]
+    yield f"ends {min(gain):.0f} to {max(gain):.0f} dB higher under the falling schedule there"
+    narrow = {how: parts["resnet20-1", how][0].mean() for how in (falls, steady)}
+    yield f"one AGIC {narrow[steady]['AGIC', 800] - narrow[falls]['AGIC', 800]:.0f} dB lower and InvG as high"
+    assert abs(narrow[steady]["InvG", 800] - narrow[falls]["InvG", 800]) < 0.5
+    yield f"by {leads(-parts['resnet20-1', falls][1])}, and level"
+    low, high = interval(parts["resnet20-1", steady][1], rate=False)
+    assert low < 0 < high
 
 
 @of("agic")
