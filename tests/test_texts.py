@@ -262,13 +262,13 @@ def one_gradient():
     ssim = rows("agic", "table4").query("final and batch_size == 1 and method == 'InvG'")["ssim"].mean()
     yield f"InvG's {theirs[2000]:.1f} dB have {ssim:.2f} here, its 20.7 dB 0.75 there"
     dlg = mean.loc["DLG-Adam", 2000]
-    behind = (each["InvG", 2000] - each["DLG-Adam", 2000]).rename("gap")
+    behind = each["InvG", 2000] - each["DLG-Adam", 2000]
     yield f"ends at {dlg:.1f} dB (19.9 in the paper), {leads(behind)} behind InvG"
     assert gains["DLG-Adam"] < 1
     yield f"has settled too: {gains['DLG-Adam']:+.1f} dB"
     four, lead = by_iteration(rows("agic", "table4").query("batch_size == 4"))
     four = four.mean().unstack("iteration")
-    yield f"its lead is {leads(lead)} on four batches".replace("-", "−")
+    yield minus(f"its lead is {leads(lead)} on four batches")
     more = four[1000] - four[500]
     assert more.drop("AGIC").max() < 1 < more["AGIC"]
     yield f"InvG's {four[1000]['InvG']:.1f} dB, settled, are the paper's 14.4 again"
