@@ -18,6 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 from fedleak import data, notebooks
+from fedleak.data.vision import DOWNLOADS
 from fedleak.experiments import published, scoreboard
 from fedleak.experiments.status import COUNTED
 
@@ -98,13 +99,15 @@ def value_by_value(papers: list[dict[str, Any]]) -> str:
 
 
 def data_sets() -> str:
-    """Return the table of data sets with their licences."""
+    """Return the table of data sets with where they come from and their licences."""
+    where = dict.fromkeys(DOWNLOADS, "`fedleak data download`") | {"imagenet": "image-net.org, by hand"}
     rows = (
         {
             "Name": f"`{entry.name}`",
             "Data set": entry.title + (f" {{cite:p}}`{entry.bibkey}`" if entry.bibkey else ""),
             "Classes": entry.n_classes or "any",
             "Shape": "×".join(map(str, entry.shape)),
+            "Where from": "the requirements" if entry.embedded else where.get(entry.name, "an archive of your own"),
             "Stand-in in quick": "none needed: embedded" if entry.embedded else f"`{entry.stand_in}`",
             "Licence": entry.licence,
             "Remark": entry.note,
