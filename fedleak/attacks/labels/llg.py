@@ -36,7 +36,7 @@ def class_gradients(update: Update, model: nn.Module) -> Tensor:
     """Return the paper's g: row sums of the head's weight gradient, SUMMED over the local steps, ``[n]``.
 
     Under FedAvg the scale matters: impact and offset are measured on the model before the round, and the offset is not
-    scaled by the number of steps, because training removes it after the first of them.
+    scaled by the number of steps. Which scale finds most labels depends on the learning rate: see the chapter on LLG.
 
     Warns
     -----
