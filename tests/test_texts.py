@@ -337,6 +337,28 @@ def the_scale_of_local_steps():
 
 
 @of("agic")
+def four_local_steps():
+    each = rows("agic", "table2").pivot(index="trial", columns=["method", "iteration"], values="psnr")
+    mean = each.mean()
+    same = mean[["DLG-Adam", "InvG", "one batch"]].xs(500, level="iteration")
+    assert same.max() - same.min() <= 0.2
+    low, high = interval(each["AGIC", 1000] - each["InvG", 1000], rate=False)
+    assert low < 0 < high, "level"
+    lead = each["AGIC", 2000] - each["one batch", 2000]
+    assert (lead > 0).all()
+    yield f"ahead of one batch without them by {leads(lead)}, on each of the four updates"
+    yield f"the layer weights are worth {leads(lead)}"
+    more = mean.xs(2000, level="iteration") - mean.xs(1000, level="iteration")
+    yield f"AGIC gains {more['AGIC']:.1f} dB in its second half, one batch {more['one batch']:.1f}"
+    yield minus(f"InvG is ahead by {leads(each['InvG', 1000] - each['one batch', 1000])} after 1,000")
+    behind = (mean["AGIC"] - mean["one batch"]) < 0
+    assert behind.loc[40:700].all()
+    assert not behind.loc[800:].any()
+    lpips = rows("agic", "table2").query("final").groupby("method")["lpips"].mean()
+    assert (lpips.idxmin(), lpips.idxmax()) == ("InvG", "AGIC")
+
+
+@of("agic")
 def the_start():
     psnr = rows("agic", "early").pivot(index=["iteration", "trial"], columns="beta", values="psnr")
     falls, rises = (psnr[beta] - psnr[1.0] for beta in (0.02, 50.0))
