@@ -104,13 +104,14 @@ def data_sets() -> str:
     rows = (
         {
             "Name": f"`{entry.name}`",
-            "Data set": entry.title + (f" {{cite:p}}`{entry.bibkey}`" if entry.bibkey else ""),
+            "Data set": entry.title
+            + (f" {{cite:p}}`{entry.bibkey}`" if entry.bibkey else "")
+            + (f": {entry.note}" if entry.note else ""),
             "Classes": entry.n_classes or "any",
             "Shape": "×".join(map(str, entry.shape)),
             "Where from": "the requirements" if entry.embedded else where.get(entry.name, "an archive of your own"),
-            "Stand-in in quick": "none needed: embedded" if entry.embedded else f"`{entry.stand_in}`",
+            "Stand-in in quick": "–" if entry.embedded else f"`{entry.stand_in}`",
             "Licence": entry.licence,
-            "Remark": entry.note,
         }
         for entry in data.catalogue()
     )
