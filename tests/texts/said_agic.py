@@ -1,0 +1,142 @@
+"""AGIC: what the text says in numbers."""
+
+from saying import leads, listed, minus, of, rows, trials
+
+from fedleak.intervals import interval
+
+
+@of("agic")
+def where_the_line_bends():
+    logs = trials(rows("agic", "error"), ["precision", "steps", "lr"], "log_error").mean().unstack()
+    factor = 10 ** (logs.loc["float64", 1e-6] - logs.loc["float64", 1e-7])
+    yield f"grows by factors of {listed(factor, '{:.0f}')} for $T$ = 2, 4 and 8"
+    single = 100 * 10 ** logs.loc["float32"]
+    yield "two steps are off by {:.0f} %, four by {:.0f} %, eight by {:.0f} %".format(*single[1e-4])
+    yield f"It is {single[1e-4].min():.0f} to {single[1e-4].max():.0f} % at the paper's rate and above 100 %"
+    assert (logs.loc["float64"].diff(axis=1).loc[:, 1e-6:1e-4] < 1).all().all()
+    finite = trials(rows("agic", "error"), ["precision", "steps", "lr"], "log_error")["float64", 8, 1e-2].dropna()
+    assert len(finite) == 7
+    yield f"with eight steps {100 * 10 ** finite.mean():.0f} % over the seven batches that stay finite"
+    assert single[[1e-6, 1e-5]].max().max() < 6
+    yield f"in single precision rises again to {single[1e-7].min():.0f} to {single[1e-7].max():.0f} %"
+    each = rows("agic", "smooth").pivot(index=["activation", "steps", "trial"], columns="lr", values="error")
+    line = (1e4 * each[1e-8] / each[1e-4])["relu"].groupby("steps").median()
+    yield f"the straight part is {listed(line)} of the error that is there"
+    yield f"the straight part alone is {listed(line)} of its own"
+    bent = (each[1e-7] / each[1e-8])["relu"].gt(10.5).groupby("steps").sum()
+    assert bent[[4, 8]].tolist() == [3, 7]
+
+
+def by_iteration(table):
+    """PSNR of trials (the index) by method and iteration, and AGIC's paired lead at the end."""
+    psnr = table.pivot(index="trial", columns=["method", "iteration"], values="psnr")
+    end = table["iterations"].iloc[0]
+    return psnr, psnr["AGIC", end] - psnr["InvG", end]
+
+
+@of("agic")
+def one_gradient():
+    each, lead = by_iteration(rows("agic", "table4").query("batch_size == 1"))
+    assert (lead > 0).all()
+    assert len(lead) == 8
+    mean = each.mean().unstack("iteration")
+    ours, theirs = mean.loc["AGIC"], mean.loc["InvG"]
+    yield f"{ours[2000]:.1f} dB against InvG's {theirs[2000]:.1f} after 2,000 iterations"
+    yield f"{ours[2000]:.1f} against {theirs[2000]:.1f} dB after 2,000 iterations"
+    yield f"AGIC is ahead on each of the eight images, by {leads(lead)}"
+    yield f"its lead of {leads(lead)}"
+    gains = mean[2000] - mean[1000]
+    yield f"the second half of its run moves it by {gains['InvG']:+.1f} dB. AGIC gains {gains['AGIC']:.1f} dB"
+    assert abs(theirs[2000] - 20.7) < 1 > gains["InvG"]
+    ssim = rows("agic", "table4").query("final and batch_size == 1 and method == 'InvG'")["ssim"].mean()
+    yield f"InvG's {theirs[2000]:.1f} dB have {ssim:.2f} here, its 20.7 dB 0.75 there"
+    dlg = mean.loc["DLG-Adam", 2000]
+    behind = each["InvG", 2000] - each["DLG-Adam", 2000]
+    yield f"ends at {dlg:.1f} dB (19.9 in the paper), {leads(behind)} behind InvG"
+    assert gains["DLG-Adam"] < 1
+    yield f"has settled too: {gains['DLG-Adam']:+.1f} dB"
+    four, lead = by_iteration(rows("agic", "table4").query("batch_size == 4"))
+    four = four.mean().unstack("iteration")
+    yield minus(f"its lead is {leads(lead)} on four batches")
+    more = four[1000] - four[500]
+    assert more.drop("AGIC").max() < 1 < more["AGIC"]
+    yield f"InvG's {four[1000]['InvG']:.1f} dB, settled, are the paper's 14.4 again"
+    yield f"AGIC gains {more['AGIC']:.1f} dB in its second half"
+    assert four[1000].idxmin() == "DLG-Adam"
+    yield f"DLG-Adam is last with {four[1000]['DLG-Adam']:.1f} dB (14.0)"
+    assert (four.loc["AGIC"] < four.loc["InvG"]).loc[20:800].all()  # "for the first eight hundred"
+    assert (ours > theirs).loc[400:].all()
+    assert (ours < theirs).loc[:300].all()
+    small = rows("agic", "schedules")
+    parts = {key: by_iteration(part) for key, part in small.groupby(["net", "schedule"])}
+    falls, steady = "sign, falling rate", "no sign, steady rate"
+    wide = {how: parts["resnet20-4", how][0].mean() for how in (falls, steady)}
+    behind = [w["InvG", 200] - w["AGIC", 200] for w in wide.values()]
+    yield f"ahead by {theirs[200] - ours[200]:.1f} dB here and by {min(behind):.0f} to {max(behind):.0f} dB at 16 × 16"
+    yield f"give AGIC {wide[steady]['AGIC', 800]:.0f} dB after 800 iterations at 16 × 16 pixels, and {ours[800]:.0f} at"
+    assert all((parts["resnet20-4", how][1] > 0).all() for how in (falls, steady))
+    gain = [wide[falls][who, 800] - wide[steady][who, 800] for who in ("AGIC", "InvG")]
+    yield f"ends {min(gain):.0f} to {max(gain):.0f} dB higher under the falling schedule at 16 × 16"
+    narrow = {how: parts["resnet20-1", how][0].mean() for how in (falls, steady)}
+    yield f"network AGIC {narrow[steady]['AGIC', 800] - narrow[falls]['AGIC', 800]:.0f} dB lower and InvG as high"
+    assert abs(narrow[steady]["InvG", 800] - narrow[falls]["InvG", 800]) < 0.5
+    yield f"by {leads(-parts['resnet20-1', falls][1])}, and level"
+    low, high = interval(parts["resnet20-1", steady][1], rate=False)
+    assert low < 0 < high
+
+
+@of("agic")
+def four_local_steps():
+    each = rows("agic", "table2").pivot(index="trial", columns=["method", "iteration"], values="psnr")
+    mean = each.mean()
+    same = mean[["DLG-Adam", "InvG", "one batch"]].xs(500, level="iteration")
+    assert same.max() - same.min() <= 0.2
+    low, high = interval(each["AGIC", 1000] - each["InvG", 1000], rate=False)
+    assert low < 0 < high, "level"
+    lead = each["AGIC", 2000] - each["one batch", 2000]
+    assert (lead > 0).all()
+    yield f"ahead of one batch without them by {leads(lead)}, on each of the four updates"
+    yield f"the layer weights are worth {leads(lead)}"
+    more = mean.xs(2000, level="iteration") - mean.xs(1000, level="iteration")
+    yield f"AGIC gains {more['AGIC']:.1f} dB in its second half, one batch {more['one batch']:.1f}"
+    yield minus(f"InvG is ahead by {leads(each['InvG', 1000] - each['one batch', 1000])} after 1,000")
+    behind = (mean["AGIC"] - mean["one batch"]) < 0
+    assert behind.loc[40:700].all()
+    assert not behind.loc[800:].any()
+    lpips = rows("agic", "table2").query("final").groupby("method")["lpips"].mean()
+    assert (lpips.idxmin(), lpips.idxmax()) == ("InvG", "AGIC")
+
+
+@of("agic")
+def the_start():
+    psnr = rows("agic", "early").pivot(index=["iteration", "trial"], columns="beta", values="psnr")
+    falls, rises = (psnr[beta] - psnr[1.0] for beta in (0.02, 50.0))
+    assert (rises < 0).all()
+    yield f"by {-rises[100].mean():.1f} dB after 100 iterations on the mean"
+    assert falls[[20, 40]].groupby("iteration").mean().abs().max() < 0.2, "level"
+    yield f"and {-falls[100].mean():.1f} dB behind after 100"
+
+
+@of("agic")
+def layer_weights():
+    psnr = rows("agic", "fig9").pivot(index="state", columns="beta", values="psnr")
+    plain, norms = psnr.loc["untrained"], psnr.loc["untrained, BN 1"]
+    yield f"a ratio of 2 is best on the mean ({plain[2]:.1f} dB, against {plain[1]:.1f})"
+    each = rows("agic", "fig10").pivot(index="trial", columns="beta", values="psnr")
+    assert (each[2] > each[1]).all()
+    steep = sorted(each[50] - each[1])
+    yield f"brings {steep[1]:.1f} dB on one image and costs {-steep[0]:.1f} on the other"
+    late = norms.drop(1.0) - plain.drop(1.0)
+    yield f"Batch norm at weight 1 is {late.min():.0f} to {late.max():.0f} dB better"
+    yield f"and {plain[1] - norms[1]:.1f} dB worse for equal ones"
+    shown = rows("agic", "fig10").groupby("beta")["psnr"].mean()
+    assert shown.sub(plain).abs().max() < 0.01, "Figs. 9 and 10 are of one run"
+
+
+@of("agic")
+def matching():
+    found = rows("agic", "table5")
+    right = (found["rate"] * found["matched"])[found["batch_size"] == 4].round().astype(int)
+    yield f"finds {right.min()} or {right.max()} of {found['matched'].iloc[0]} with four, in one run each"
+    assert set(found["n"]) == {1}
+    assert (found["rate"][found["batch_size"] == 1] == 1).all()

@@ -1,0 +1,63 @@
+"""LLG and LIA-SA: what the text says in numbers."""
+
+from saying import of, rows, what_noise_costs
+
+
+@of("lia_sa")
+def few_samples_and_a_saturated_softmax():
+    table = rows("lia_sa", "saturated").groupby(["data", "batch_size", "scale"])[["all", "largest"]].mean()
+    right = table.loc["cifar100", "all"]
+    yield f"each of the two alone gives {100 * right[102, 1]:.0f} and {100 * right[1024, 1000]:.0f} %"
+    yield f"both together {100 * right[102, 1000]:.0f} %"
+    there = table.loc["imagenet"].iloc[0]
+    yield f"one class has {100 * there['largest']:.0f} % of the probability"
+    yield f"On ImageNet LLG has {100 * there['all']:.0f} %"
+
+
+@of("lia_sa")
+def how_many_clients_one_constant_tells_apart():
+    table = rows("lia_sa", "conditioning")
+    fcn3 = table.query("net == 'fcn3'")
+    full = (fcn3["rank"] == fcn3["clients"]).groupby([fcn3["recipe"], fcn3["clients"]]).sum()
+    assert full["literal", 10] == full["log", 10]
+    assert full["literal", 20] == full["log", 20] == 0
+    yield f"the linear system of FCN-3 is singular on {20 - full['literal', 10]} of 20 networks"
+    assert table.query("recipe == 'vector' and net != 'resnet18-imagenet'")["log10"].max() < 2.3  # "below 200"
+    evaluated = table.query("mode == 'eval' and recipe != 'vector'")["rank"]
+    assert set(evaluated) == {2}
+    errors = rows("lia_sa", "fig3").query("rule == 'LIA-SA, literal' and net == 'vgg11_bn' and clients == 5")
+    exact = errors[errors["batch_size"] == 1024].groupby("trial")["target"].min() == 1
+    yield f"{exact.sum()} of {len(exact)} rounds"
+
+
+@of("llg")
+def noise_in_table_1():
+    sgd, avg = what_noise_costs()
+    yield f"FedSGD {sgd} and FedAvg {avg}, paired over three trainings"
+    sgd, avg = (found.split()[0] for found in (sgd, avg))
+    yield f"at a cost of {sgd} points under FedSGD and {avg} under FedAvg"
+
+
+@of("llg")
+def the_scale_of_local_steps():
+    asr = rows("llg", "fedavg_readings").groupby(["lr", "batch_size", "reading"])["asr"].mean().unstack()
+    best = {lr: set(part.idxmax(axis=1).str.split(":").str[0]) for lr, part in asr.groupby("lr")}
+    assert best == {0.001: {"linear"}, 0.01: {"as printed"}, 0.1: {"as released"}}
+    yield f"({asr.loc[0.001].max(axis=1).min():.2f} and more at every batch size)"
+    more = (asr["as released: m / γ, s"] - asr["as printed: m, s"]).loc[0.1]
+    yield f"finds {more.min():.2f} to {more.max():.2f} more than Eq. 19 as printed"
+    assert set(asr.loc[0.1].idxmin(axis=1).str.split(":").str[0]) == {"linear"}
+    steps = rows("llg", "by_step").groupby(["lr", "step"])[["length", "overshot"]].mean()
+    first, second, third = (steps.loc[(lr, 10), "length"] for lr in (0.001, 0.01, 0.1))
+    yield f"ten of them come to {first:.1f} times the first. At 0.01 they come to {second:.1f} times the first"
+    assert third < 1
+    assert steps.loc[(0.1, 2), "overshot"] > 0.5
+
+
+@of("llg")
+def impact_or_offset():
+    mean = rows("llg", "two_parts").groupby(["impact", "offset", "algorithm"])["asr"].mean()
+    own, impact, offset = mean["own", "none"], mean["auxiliary", "none"], mean["own", "auxiliary"]
+    yield f"LLG alone finds {own['FedSGD']:.2f} under FedSGD and {own['FedAvg']:.2f} under FedAvg"
+    yield f"in place of its own it finds {impact['FedSGD']:.2f} and {impact['FedAvg']:.2f}"
+    yield f"with LLG+'s offset {offset['FedSGD']:.2f} and {offset['FedAvg']:.2f}"
