@@ -15,9 +15,9 @@ POINT = 10
 def interval(values: Sequence[float] | np.ndarray, *, rate: bool = True) -> tuple[float, float]:
     """Return a 95 % interval of the mean of independent values.
 
-    A percentile bootstrap. Where all values are equal the bootstrap would claim certainty: ten or more of them are a
-    point; of fewer, a `rate` in [0, 1] has Wilson's interval, and anything else has none (NaN). Neither have two
-    values or fewer.
+    Student's t: the percentiles of a bootstrap would hold the mean of three normal values 75 times in a hundred, of
+    eight 89 times. Where all values are equal it would claim certainty: ten or more of them are a point; of fewer, a
+    `rate` in [0, 1] has Wilson's interval, and anything else has none (NaN). Neither have two values or fewer.
     """
     v = np.asarray(values, dtype=float)
     if v.size == 0:
@@ -38,5 +38,11 @@ def interval(values: Sequence[float] | np.ndarray, *, rate: bool = True) -> tupl
         centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
         half = z / (1 + z**2 / n) * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
         return max(0.0, centre - half), min(1.0, centre + half)
-    found = stats.bootstrap((v,), np.mean, n_resamples=2000, method="percentile", rng=0).confidence_interval
-    return float(found.low), float(found.high)
+    half = stats.t.ppf(0.975, v.size - 1) * stats.sem(v)
+    low, high = float(v.mean() - half), float(v.mean() + half)
+    return (max(0.0, low), min(1.0, high)) if rate else (low, high)
+
+
+def stretch(n: int) -> float:
+    """Return by how much the percentiles of a bootstrap over n values are too near: what Student's t adds to them."""
+    return float(stats.t.ppf(0.975, n - 1) / stats.norm.ppf(0.975) * math.sqrt(n / (n - 1)))

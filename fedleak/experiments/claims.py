@@ -12,7 +12,7 @@ from fedleak.experiments import records, status
 from fedleak.experiments.experiment import RECORDED, Experiment
 from fedleak.experiments.published import Paper
 from fedleak.experiments.status import Measured
-from fedleak.intervals import LEAST, POINT
+from fedleak.intervals import LEAST, POINT, stretch
 
 RESAMPLES = 400
 Statistic = Callable[..., float]
@@ -126,7 +126,8 @@ class Cells:
 def estimate(statistic: Statistic, cells: Sequence[Cells]) -> tuple[float, float, float, int]:
     """Return a statistic of some experiments' cells with its 95 % interval, and the smallest number of trials.
 
-    A percentile bootstrap over the trials. Without trial rows, or with fewer than three trials, there is no interval.
+    The percentiles of a bootstrap over the trials, stretched as `_bounds` says. Without trial rows, or with fewer than
+    three trials, there is no interval.
     """
     value = float(statistic(*(one.frame(one.means) for one in cells)))
     n = min(one.n for one in cells)
@@ -139,13 +140,19 @@ def estimate(statistic: Statistic, cells: Sequence[Cells]) -> tuple[float, float
     found = [
         float(statistic(*(one.frame(m[:, b]) for one, m in zip(cells, means, strict=True)))) for b in range(RESAMPLES)
     ]
-    return value, *_bounds(found, n), n
+    return value, *_bounds(value, found, n), n
 
 
-def _bounds(found: Sequence[float], n: int) -> tuple[float, float]:
-    """Return the percentiles; equal values of fewer than ten trials have none, as in `intervals.interval`."""
+def _bounds(value: float, found: Sequence[float], n: int) -> tuple[float, float]:
+    """Return the percentiles, as much farther from the value as `intervals.stretch` has them for so few trials.
+
+    Equal values of fewer than ten trials have no interval, as in `intervals.interval`.
+    """
     low, high = np.nanpercentile(found, [2.5, 97.5])
-    return (math.nan, math.nan) if low == high and n < POINT else (float(low), float(high))
+    if low == high and n < POINT:
+        return math.nan, math.nan
+    below, above = max(0.0, value - float(low)), max(0.0, float(high) - value)
+    return value - stretch(n) * below, value + stretch(n) * above
 
 
 def of_rows(statistic: Statistic, rows: pd.DataFrame, resamples: int = 100) -> tuple[float, float, float, int]:
@@ -159,4 +166,4 @@ def of_rows(statistic: Statistic, rows: pd.DataFrame, resamples: int = 100) -> t
         chosen = [places[t] for t in np.array(list(places))[draw]]
         numbered = np.repeat(np.arange(n), [len(c) for c in chosen])
         found.append(float(statistic(rows.iloc[np.concatenate(chosen)].assign(trial=numbered))))
-    return value, *_bounds(found, n), n
+    return value, *_bounds(value, found, n), n

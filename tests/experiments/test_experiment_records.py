@@ -34,6 +34,24 @@ def test_the_interval_of_a_known_spread():
     assert high - low == pytest.approx(2 * 1.96 * 2 / 20, rel=0.15)
 
 
+@pytest.mark.parametrize("n", [3, 4, 8, 20])
+def test_an_interval_of_few_values_holds_the_mean_as_often_as_it_says(n):
+    draws = np.random.default_rng(n).normal(size=(2000, n))
+    low, high = np.array([interval(values, rate=False) for values in draws]).T
+    assert np.mean((low <= 0) & (high >= 0)) == pytest.approx(0.95, abs=0.015)
+    assert interval([0.9, 1.0, 1.0])[1] == 1, "no rate is above one"
+
+
+@pytest.mark.parametrize("n", [3, 5])
+def test_a_claims_interval_holds_it_as_often_as_it_says(n):
+    draws = np.random.default_rng(n).normal(size=(100, n))
+    found = [claims.Cells(rows_of({"ours": values}), ["data", "rule"], "iacc", None) for values in draws]
+    ends = [claims.estimate(lambda t: t.iloc[0], [cells])[1:3] for cells in found]
+    assert (
+        0.89 <= np.mean([low <= 0 <= high for low, high in ends]) <= 0.99
+    )  # of the percentiles alone about 0.75, 0.85
+
+
 @pytest.mark.parametrize(
     ("values", "message"), [([], "no values"), ([0.5, math.nan], "NaN"), ([0.5, 0.7, 1.5], r"rate lies in \[0, 1\]")]
 )
