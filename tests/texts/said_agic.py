@@ -57,7 +57,7 @@ def one_gradient():
     yield f"has settled too: {gains['DLG-Adam']:+.1f} dB"
     four, lead = by_iteration(rows("agic", "table4").query("batch_size == 4"))
     four = four.mean().unstack("iteration")
-    yield minus(f"its lead is {leads(lead)} on four batches")
+    yield f"its lead is {leads(lead)} on four batches"
     more = four[1000] - four[500]
     assert more.drop("AGIC").max() < 1 < more["AGIC"]
     yield f"InvG's {four[1000]['InvG']:.1f} dB, settled, are the paper's 14.4 again"
@@ -99,7 +99,7 @@ def four_local_steps():
     yield f"the layer weights are worth {leads(lead)}"
     more = mean.xs(2000, level="iteration") - mean.xs(1000, level="iteration")
     yield f"AGIC gains {more['AGIC']:.1f} dB in its second half, one batch {more['one batch']:.1f}"
-    yield minus(f"InvG is ahead by {leads(each['InvG', 1000] - each['one batch', 1000])} after 1,000")
+    yield f"InvG is ahead by {leads(each['InvG', 1000] - each['one batch', 1000])} after 1,000"
     behind = (mean["AGIC"] - mean["one batch"]) < 0
     assert behind.loc[40:700].all()
     assert not behind.loc[800:].any()

@@ -241,8 +241,7 @@ def noise():
     assert abs(left["untrained", "noise", 0.3] - 0.6) < 0.02
     prior = contested(["defences"], ["state", "defence", "strength"])["prior"]["trained", "noise", 0.1]
     some, none = (left["trained", "noise", strength] for strength in (0.1, 0.01))
-    clear = [strength for strength in (0.1, 0.3) if interval(noisy[strength] - bare, rate=False)[0] > 0]
-    assert clear == [0.1]
+    assert not [strength for strength in (0.1, 0.3) if interval(noisy[strength] - bare, rate=False)[0] > 0]
     yield f"σ = 0.1 leaves it {some:.2f}, where the prior guess is at {prior:.2f}, and σ = 0.01 leaves it {none:.2f}"
 
 

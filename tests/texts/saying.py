@@ -51,7 +51,7 @@ def listed(values, form="{:.2f}"):
 
 
 def leads(gap, unit=" dB"):
-    return "{:.1f}{} [{:.1f}, {:.1f}]".format(gap.mean(), unit, *interval(gap, rate=False))
+    return minus("{:.1f}{} [{:.1f}, {:.1f}]".format(gap.mean(), unit, *interval(gap, rate=False)))
 
 
 def what_noise_costs():
