@@ -1,6 +1,6 @@
 """AGIC: what the text says in numbers."""
 
-from saying import leads, listed, minus, of, rows, trials
+from saying import leads, listed, of, rows, trials
 
 from fedleak.intervals import interval
 
