@@ -1,6 +1,6 @@
 """RLU: what the text says in numbers."""
 
-from saying import listed, of, printed, rows, trials
+from saying import listed, minus, of, printed, rows, trials
 
 from fedleak.intervals import interval
 
@@ -83,6 +83,16 @@ def whole_head():
     beyond = {"CIFAR-10": "cifar10", "SVHN": "svhn", "Tanh": "tanh"}
     for name, setting in beyond.items():
         yield f"{name} {found['RLU'][setting]:.3f} → {found['whole head'][setting]:.3f}"
+
+
+@of("rlu")
+def who_comes_second():
+    svhn = rows("rlu", "fig1").query("data == 'svhn'")
+    iacc = trials(svhn[svhn["stage"] == svhn["stage"].max()], ["rule"], "iacc")
+    gap = iacc["ZLG+"] - iacc["LLG+"]
+    ends = minus("{:.2f} [{:.2f}, {:.2f}]".format(gap.mean(), *interval(gap, rate=False)))
+    yield f"ZLG+ is ahead of it by {ends}, over three networks"
+    assert len(gap) == 3
 
 
 @of("rlu")
