@@ -115,7 +115,7 @@ def small_and_large_batches():
     worst = min((each[*cell, "learned"] - each[*cell, rival]).min() for cell, rival in rivals.items())
     one = f"(means; one network of MNIST is {-100 * worst:.0f} behind at 32)"
     yield f"by {rest.min():.0f} to {rest.max():.0f} points in unbalanced batches {one}, except in batches of 8 on CIFAR"
-    yield f"behind it in batches of 8 by {over['MNIST']:.0f} points on MNIST and by {over['CIFAR-10']:.0f} on CIFAR-10"
+    yield f"behind it in batches of 8 by {over['MNIST']:.0f} points on MNIST (by {over['CIFAR-10']:.0f} on CIFAR-10, an"
     assert abs(whole.drop([8, 32], level=1)).max() < 0.015
 
 
@@ -261,7 +261,11 @@ def local_steps():
     yield f"where RLU finds {fresh['RLU'][0.01]:.3f} and {fresh['RLU'][0.1]:.3f}"
     held = table[table["attack"] == "learned"].groupby(["state", "lr", "scheme"])["coverage"].mean()
     new = held["untrained"].droplevel("scheme")
-    yield f"they hold {held['trained'].min():.2f} to {held['trained'].max():.2f} of the counts on the trained network"
+    yield f"They hold {held['trained'].min():.2f} to {held['trained'].max():.2f} of the counts on the trained network"
+    fast = table.query("attack == 'learned' and lr == 0.1")
+    assert all(interval(part["coverage"])[1] > 0.90 for _, part in fast.groupby(["state", "scheme"]))
+    together = fast.groupby("trial")["coverage"].mean()
+    yield "both networks together ({:.2f} [{:.2f}, {:.2f}])".format(together.mean(), *interval(together))
     yield f"on the untrained one {new[0.01]:.2f} at the rate 0.01 and {new[0.1]:.2f} at 0.1"
     lows = {way: interval(wide[*way, "learned"] - wide[*way, "RLU"], rate=False)[0] for way in trained.index}
     assert [way for way, low in lows.items() if low < 0] == [("fedavg", 0.1)]
