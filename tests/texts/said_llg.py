@@ -1,6 +1,8 @@
-"""LLG and LIA-SA: what the text says in numbers."""
+"""LLG, LIA-SA and GDBR: what the texts say in numbers."""
 
 from saying import of, rows, what_noise_costs
+
+from fedleak.intervals import interval
 
 
 @of("lia_sa")
@@ -66,3 +68,20 @@ def impact_or_offset():
     yield f"LLG alone finds {own['FedSGD']:.2f} under FedSGD and {own['FedAvg']:.2f} under FedAvg"
     yield f"in place of its own it finds {impact['FedSGD']:.2f} and {impact['FedAvg']:.2f}"
     yield f"with LLG+'s offset {offset['FedSGD']:.2f} and {offset['FedAvg']:.2f}"
+
+
+@of("gdbr")
+def a_classifier_that_moves_on():
+    table = rows("gdbr", "trained")
+    found = table.groupby(["data", "scheme", "rounds", "trial", "form"])["insacc"].mean().unstack()
+    lost = 100 * (found["whitened"] - found["whitened, stale head"])
+    places = [("mnist", "random", 300), ("mnist", "random", 1000), ("cifar10", "random", 1000)]
+    assert all(interval(lost[place], rate=False)[0] > 0 for place in places)
+    means = lost.groupby(["data", "scheme", "rounds"]).mean()
+    worst = means[places]
+    yield f"costs the attacker {worst.min():.0f} to {worst.max():.0f} points more on random batches"
+    assert means.drop(places).abs().max() < 2
+    paper = found.loc[("mnist", "random")]["paper"].unstack("rounds")
+    gain = 100 * (paper[1000] - paper[0])
+    assert interval(gain, rate=False)[0] > 0
+    yield f"starts low, gains {gain.mean():.0f} on MNIST"
