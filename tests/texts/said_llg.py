@@ -1,6 +1,6 @@
 """LLG, LIA-SA and GDBR: what the texts say in numbers."""
 
-from saying import of, rows, what_noise_costs
+from saying import minus, of, rows, trials, what_noise_costs
 
 from fedleak.intervals import interval
 
@@ -85,3 +85,18 @@ def a_classifier_that_moves_on():
     gain = 100 * (paper[1000] - paper[0])
     assert interval(gain, rate=False)[0] > 0
     yield f"starts low, gains {gain.mean():.0f} on MNIST"
+
+
+@of("llg")
+def an_activation_before_the_head():
+    asr = rows("llg", "fig5").query("batch_size > 2")
+    ends = "{:.2f} [{:.2f}, {:.2f}]".format
+    for algorithm, said in {"FedSGD": "the gain is {}", "FedAvg": "Under FedAvg it is {}"}.items():
+        found = trials(asr[asr["algorithm"] == algorithm], ["net"], "asr").dropna()
+        gain = found["resnet20-relu"] - found["resnet20"]
+        assert len(gain) == 5
+        yield minus(said.format(ends(gain.mean(), *interval(gain, rate=False))))
+        if algorithm == "FedSGD":
+            assert found["resnet20-relu"].min() > 0.97
+            plain = found["resnet20"]
+            yield f"all are above 0.97 with it, and without it they go from {plain.min():.2f} to {plain.max():.2f}"
