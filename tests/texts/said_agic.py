@@ -116,6 +116,17 @@ def four_local_steps():
 
 
 @of("agic")
+def time_of_local_steps():
+    seconds = trials(rows("agic", "fig8_time"), ["method", "steps"], "seconds")
+    ratio = seconds["InvG"] / seconds["AGIC"]
+    yield f"takes {ratio[8].mean():.1f} times as long an iteration as one batch on this processor"
+    alone = seconds["AGIC"].mean()
+    assert alone.max() / alone.min() < 1.15
+    psnr = rows("agic", "fig8").groupby(["method", "steps"])["psnr"].mean()
+    yield f"both attacks end at {psnr.min():.1f} to {psnr.max():.1f} dB on the mean"
+
+
+@of("agic")
 def the_start():
     psnr = rows("agic", "early").pivot(index=["iteration", "trial"], columns="beta", values="psnr")
     falls, rises = (psnr[beta] - psnr[1.0] for beta in (0.02, 50.0))

@@ -50,8 +50,9 @@ def listed(values, form="{:.2f}"):
     return f"{', '.join(values[:-1])} and {values[-1]}"
 
 
-def leads(gap, unit=" dB"):
-    return minus("{:.1f}{} [{:.1f}, {:.1f}]".format(gap.mean(), unit, *interval(gap, rate=False)))
+def leads(gap, unit=" dB", form=".1f"):
+    low, high = interval(gap, rate=False)
+    return minus(f"{gap.mean():{form}}{unit} [{low:{form}}, {high:{form}}]")
 
 
 def what_noise_costs():
