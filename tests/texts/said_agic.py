@@ -138,18 +138,10 @@ def the_start():
 
 @of("agic")
 def layer_weights():
-    psnr = rows("agic", "fig9").pivot(index="state", columns="beta", values="psnr")
-    plain, norms = psnr.loc["untrained"], psnr.loc["untrained, BN 1"]
-    yield f"a ratio of 2 is best on the mean ({plain[2]:.1f} dB, against {plain[1]:.1f})"
-    each = rows("agic", "fig10").pivot(index="trial", columns="beta", values="psnr")
-    assert (each[2] > each[1]).all()
-    steep = sorted(each[50] - each[1])
-    yield f"brings {steep[1]:.1f} dB on one image and costs {-steep[0]:.1f} on the other"
-    late = norms.drop(1.0) - plain.drop(1.0)
-    yield f"Batch norm at weight 1 is {late.min():.0f} to {late.max():.0f} dB better"
-    yield f"and {plain[1] - norms[1]:.1f} dB worse for equal ones"
-    shown = rows("agic", "fig10").groupby("beta")["psnr"].mean()
-    assert shown.sub(plain).abs().max() < 0.01, "Figs. 9 and 10 are of one run"
+    psnr = rows("agic", "fig9").groupby(["state", "beta", "iteration"])["psnr"].mean().unstack()
+    moved = psnr[300] - psnr[200]
+    assert len(moved) == 16
+    yield f"one of the sixteen means falls by {-moved.min():.1f} dB and another rises by {moved.max():.1f}"
 
 
 @of("agic")
