@@ -1,5 +1,6 @@
 """AGIC: what the text says in numbers."""
 
+import pandas as pd
 from saying import leads, listed, of, rows, trials
 
 from fedleak.intervals import interval
@@ -121,6 +122,20 @@ def four_local_steps():
     assert clear == [200, 300, 400]
     lpips = rows("agic", "table2").query("final").groupby("method")["lpips"].mean()
     assert (lpips.idxmin(), lpips.idxmax()) == ("InvG", "AGIC")
+
+
+@of("agic")
+def small_or_smooth():
+    here = "iteration == 800 and trial < 5 and net == 'resnet20-4' and schedule == 'no sign, steady rate'"
+    kinds = rows("agic", "sizes").assign(method="AGIC", batch_size=1, schedule="no sign, steady rate")
+    table = pd.concat([kinds, rows("agic", "table4"), rows("agic", "schedules")])
+    table = table.query(f"{here} and method == 'AGIC' and batch_size == 1")
+    psnr = table.pivot(index="trial", columns=["side", "data"], values="psnr")
+    cropped, scaled = psnr[16, "cifar10, cropped"], psnr[16, "cifar10"]
+    smooth, large = psnr[32, "cifar10, smooth"], psnr[32, "cifar10"]
+    yield f"the difference is {leads(cropped - scaled)}"
+    yield f"Large smooth images stay {leads(scaled - smooth)} below small ones"
+    yield f"five do not decide: {leads(smooth - large)}"
 
 
 @of("agic")
