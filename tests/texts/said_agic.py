@@ -125,6 +125,22 @@ def four_local_steps():
 
 
 @of("agic")
+def a_rate_that_falls():
+    fall = rows("agic", "schedules").query("side == 32").pivot(index="trial", columns="iteration", values="psnr")
+    assert len(fall) == 4
+    *rising, settled = fall[2000].sort_values().index  # the rate falls for the first time at the 750th iteration
+    steady = rows("agic", "table4").query("method == 'AGIC' and batch_size == 1 and iteration in (700, 10000)")
+    steady = steady.pivot(index="trial", columns="iteration", values="psnr")
+    more = steady[10000] - steady[700]
+    assert (more[rising] > 1).all()
+    assert abs(more[settled]) < 1
+    yield f"end at {fall[2000][rising].min():.0f} to {fall[2000][rising].max():.0f} dB"
+    before, after = fall[700][settled], fall[2000][settled]
+    yield f"the fall takes it from {before:.1f} to {after:.1f} dB"
+    yield f"one image that had settled gained {after - before:.1f} dB when the rate fell"
+
+
+@of("agic")
 def small_or_smooth():
     here = "iteration == 800 and trial < 5 and net == 'resnet20-4' and schedule == 'no sign, steady rate'"
     kinds = rows("agic", "sizes").assign(method="AGIC", batch_size=1, schedule="no sign, steady rate")
