@@ -79,7 +79,7 @@ def one_gradient():
     assert (four.loc["AGIC"] < four.loc["InvG"]).loc[20:800].all()  # "for the first eight hundred"
     assert (ours > theirs).loc[400:2000].all()
     assert (ours < theirs).loc[:300].all()
-    small = rows("agic", "schedules")
+    small = rows("agic", "schedules").query("side < 32")
     parts = {key: by_iteration(part) for key, part in small.groupby(["net", "schedule"])}
     falls, steady = "sign, falling rate", "no sign, steady rate"
     wide = {how: parts["resnet20-4", how][0].mean() for how in (falls, steady)}
