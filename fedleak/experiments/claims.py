@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from fedleak.experiments import records, status
 from fedleak.experiments.experiment import RECORDED, Experiment
@@ -126,8 +127,8 @@ class Cells:
 def estimate(statistic: Statistic, cells: Sequence[Cells]) -> tuple[float, float, float, int]:
     """Return a statistic of some experiments' cells with its 95 % interval, and the smallest number of trials.
 
-    The percentiles of a bootstrap over the trials, stretched as `_bounds` says. Without trial rows, or with fewer than
-    three trials, there is no interval.
+    A bootstrap over the trials, with the ends that `_bounds` says. Without trial rows, or with fewer than three trials,
+    there is no interval.
     """
     value = float(statistic(*(one.frame(one.means) for one in cells)))
     n = min(one.n for one in cells)
@@ -144,14 +145,18 @@ def estimate(statistic: Statistic, cells: Sequence[Cells]) -> tuple[float, float
 
 
 def _bounds(value: float, found: Sequence[float], n: int) -> tuple[float, float]:
-    """Return the percentiles, as much farther from the value as `intervals.stretch` has them for so few trials.
+    """Return the percentiles of a bootstrap, as far out as Student's t is for n trials.
 
-    Equal values of fewer than ten trials have no interval, as in `intervals.interval`.
+    Below ten trials no resample goes that far: the usual percentiles are then farther from the value by as much. Equal
+    values of fewer than ten trials have no interval, as in `intervals.interval`.
     """
-    low, high = np.nanpercentile(found, [2.5, 97.5])
-    if low == high and n < POINT:
+    tail = 100 * float(stats.norm.sf(stats.norm.ppf(0.975) * (stretch(n) if n >= POINT else 1)))
+    low, high = np.nanpercentile(found, [tail, 100 - tail]).tolist()
+    if n >= POINT:
+        return low, high
+    if low == high:
         return math.nan, math.nan
-    below, above = max(0.0, value - float(low)), max(0.0, float(high) - value)
+    below, above = max(0.0, value - low), max(0.0, high - value)
     return value - stretch(n) * below, value + stretch(n) * above
 
 
