@@ -142,6 +142,13 @@ def test_claims_without_trials_or_with_few_equal_ones_have_no_interval():
     assert math.isnan(low)
 
 
+def test_a_power_of_ten_trials_has_an_interval_above_zero():
+    exponents = np.array([0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.5, 0.6, 5.0, 6.0])
+    cells = claims.Cells(rows_of({"ours": exponents}), ["data", "rule"], "iacc", None)
+    value, low, high, _ = claims.estimate(lambda t: 10 ** t.iloc[0], [cells])
+    assert 0 < low < value < high
+
+
 def test_a_statistic_of_rows():
     rows = rows_of({"ours": np.linspace(0, 1, 10)})
     value, low, high, n = claims.of_rows(lambda t: t["iacc"].max(), rows)
