@@ -1,6 +1,6 @@
 """LLG, LIA-SA and GDBR: what the texts say in numbers."""
 
-from saying import minus, of, rows, trials, what_noise_costs
+from saying import leads, of, rows, trials, what_noise_costs
 
 from fedleak.intervals import interval
 
@@ -90,12 +90,11 @@ def a_classifier_that_moves_on():
 @of("llg")
 def an_activation_before_the_head():
     asr = rows("llg", "fig5").query("batch_size > 2")
-    ends = "{:.2f} [{:.2f}, {:.2f}]".format
     for algorithm, said in {"FedSGD": "the gain is {}", "FedAvg": "Under FedAvg it is {}"}.items():
         found = trials(asr[asr["algorithm"] == algorithm], ["net"], "asr").dropna()
         gain = found["resnet20-relu"] - found["resnet20"]
         assert len(gain) == 5
-        yield minus(said.format(ends(gain.mean(), *interval(gain, rate=False))))
+        yield said.format(leads(gain, "", ".2f"))
         if algorithm == "FedSGD":
             assert found["resnet20-relu"].min() > 0.97
             plain = found["resnet20"]

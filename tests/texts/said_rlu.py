@@ -1,6 +1,6 @@
 """RLU: what the text says in numbers."""
 
-from saying import leads, listed, minus, of, printed, rows, trials
+from saying import leads, listed, of, printed, rows, trials
 
 from fedleak.intervals import interval
 
@@ -90,8 +90,7 @@ def who_comes_second():
     svhn = rows("rlu", "fig1").query("data == 'svhn'")
     iacc = trials(svhn[svhn["stage"] == svhn["stage"].max()], ["rule"], "iacc")
     gap = iacc["ZLG+"] - iacc["LLG+"]
-    ends = minus("{:.2f} [{:.2f}, {:.2f}]".format(gap.mean(), *interval(gap, rate=False)))
-    yield f"ZLG+ is ahead of it by {ends}, over three networks"
+    yield f"ZLG+ is ahead of it by {leads(gap, '', '.2f')}, over three networks"
     assert len(gap) == 3
 
 
@@ -100,8 +99,7 @@ def images_with_its_labels():
     found = rows("rlu", "fig3").query('way == "RLU\'s labels"').set_index("net")
     for net, words in {"resnet32-4": "gain {} of PSNR and lower LPIPS by {}", "resnet32": "it is {} and {}"}.items():
         psnr, lpips = found.loc[net, "psnr gain"], -found.loc[net, "lpips gain"]
-        ends = "{:.3f} [{:.3f}, {:.3f}]".format(lpips.mean(), *interval(lpips, rate=False))
-        yield words.format(leads(psnr, form=".2f"), minus(ends))
+        yield words.format(leads(psnr, form=".2f"), leads(lpips, "", ".3f"))
 
 
 @of("rlu")
