@@ -73,10 +73,8 @@ def widest(rows: list[Row]) -> str:
     """Return the difference that is largest beside its tolerance, with its metric."""
 
     def size(row: Row) -> tuple[float, float]:
-        off = abs(row["difference"])
-        if row["tolerance"]:
-            return off / row["tolerance"], off
-        return (math.inf if off else 0.0), off
+        off, wide = abs(row["difference"]), row["tolerance"]
+        return (off / wide if wide else math.inf if off else 0.0), off
 
     measured = [row for row in tried(rows) if row["difference"] is not None]
     if not measured:
@@ -93,11 +91,8 @@ def records_of(paper: str) -> dict[str, Row]:
 
 def hardware(facts: list[Row]) -> str:
     """Return what the recorded tables were computed on."""
-
-    def machine(fact: Row) -> str:
-        return f"{str(fact['device']).upper()}, {fact['threads']} thread{'s' * (fact['threads'] != 1)}"
-
-    return "; ".join(sorted({machine(fact) for fact in facts})) or "–"
+    machines = {f"{str(f['device']).upper()}, {f['threads']} thread{'s' * (f['threads'] != 1)}" for f in facts}
+    return "; ".join(sorted(machines)) or "–"
 
 
 def duration(facts: list[Row]) -> str:
@@ -190,23 +185,28 @@ def obstacle(row: Row) -> str | None:
     return "trials" if row["status"] in (UNDECIDED, SCALED_UNDECIDED) else None
 
 
+def of(row: Row) -> Row:
+    """Return the columns that say which value a row is about."""
+    return {"Item": link(row["item"], row.get("anchor")), "What the paper says; *metric*": said(row)}
+
+
 def undecided(papers: list[Row]) -> str:
     """Return, by table and figure, how many values are not decided at the papers' settings, and what it takes."""
     listed, parts = read("artefacts"), []
-    every = [row for paper in papers for row in paper["rows"] if not row["beyond"]]
-    decided = sum(obstacle(row) is None for row in every)
-    blocked = sum(obstacle(row) in OBSTACLES[:3] for row in every)
+    found = Counter(obstacle(row) for paper in papers for row in paper["rows"] if not row["beyond"])
+    decided, left = found[None], found.total() - sum(found[name] for name in OBSTACLES[:3])
     parts.append(
-        f"**{decided} of {len(every)} values are decided at the paper's own settings. {blocked} others need something "
-        f"that was not at hand: {decided / (len(every) - blocked):.0%} of the rest are decided.**\n"
+        f"**{decided} of {found.total()} values are decided at the paper's own settings. {found.total() - left} others "
+        f"need something that was not at hand: {decided / left:.0%} of the rest are decided.** With those that hang on "
+        f"something not printed counted in, it is {decided / (left + found[OBSTACLES[0]]):.0%}.\n"
     )
     for paper in papers:
         records, rows = records_of(paper["chapter"]), []
+        values = [row for row in paper["rows"] if not row["beyond"] and obstacle(row)]
         for artefact in listed[paper["chapter"]]:
-            mine = [row for row in paper["rows"] if belongs(row, artefact) and not row["beyond"] and obstacle(row)]
-            found = Counter(obstacle(row) for row in mine)
             names = [name for name in artefact.get("records", ()) if name in records]
-            if mine:
+            if mine := [row for row in values if belongs(row, artefact)]:
+                found = Counter(map(obstacle, mine))
                 rows.append(
                     {
                         "Table or figure": link(artefact["name"], mine[0].get("anchor")),
@@ -214,9 +214,13 @@ def undecided(papers: list[Row]) -> str:
                         "Settings that differ": smaller(mine),
                         "Command": f"`fedleak record {paper['chapter']} {' '.join(names)}`" if names else "–",
                         "As recorded": duration([records[name] for name in names]),
+                        "At the paper's size": f"{artefact['hours']:g} h" if "hours" in artefact else "–",
                     }
                 )
-        parts += [f"### {paper['title']}\n", table(pd.DataFrame(rows)) if rows else "Every value is decided.\n"]
+        each = [of(r) | {"In the way": obstacle(r), "Settings that differ, remarks": remarks(r) or "–"} for r in values]
+        if values:
+            parts += [f"### {paper['title']}\n", table(pd.DataFrame(rows))]
+            parts += [f":::::{{dropdown}} Each of the {len(values)} values\n", table(pd.DataFrame(each)), ":::::\n"]
     return "\n".join(parts)
 
 
@@ -248,8 +252,7 @@ def deviations(papers: list[Row]) -> str:
                 continue
             cells = (
                 {
-                    "Item": link(row["item"], row.get("anchor")),
-                    "What the paper says; *metric*": said(row),
+                    **of(row),
                     "Published": row["published"],
                     "Ours": row["ours"],
                     "Better than printed": {None: "–", True: "yes", False: "no"}[is_better(row)],

@@ -25,7 +25,9 @@ def of(chapter):
 
 @cache
 def text(chapter):
-    """A chapter's markdown and captions, without line breaks."""
+    """A chapter's markdown and captions, or all errata, without line breaks."""
+    if chapter == "errata":
+        return " ".join((paths.root() / "data" / "errata.toml").read_text(encoding="utf-8").split())
     cells = json.loads((paths.root() / "notebooks" / f"{chapter}.ipynb").read_text(encoding="utf-8"))["cells"]
     pieces = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
     pieces += [cell["metadata"].get("mystnb", {}).get("figure", {}).get("caption", "") for cell in cells]
