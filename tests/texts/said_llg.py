@@ -90,15 +90,16 @@ def a_classifier_that_moves_on():
 @of("llg")
 def an_activation_before_the_head():
     asr = rows("llg", "fig5").query("batch_size > 2")
-    for algorithm, said in {"FedSGD": "the gain is {}", "FedAvg": "Under FedAvg it is {}"}.items():
+    asr = asr[(asr["algorithm"] == "FedSGD") | (asr["batch_size"] <= 16)]
+    for algorithm, said in {"FedSGD": "the gain is {}", "FedAvg": "Under FedAvg, up to B = 16, it is {}"}.items():
         found = trials(asr[asr["algorithm"] == algorithm], ["net"], "asr").dropna()
         gain = found["resnet20-relu"] - found["resnet20"]
-        assert len(gain) == 5
+        assert len(gain) == 20
         yield said.format(leads(gain, "", ".2f"))
         if algorithm == "FedSGD":
-            assert found["resnet20-relu"].min() > 0.97
+            assert found["resnet20-relu"].min() > 0.96
             plain = found["resnet20"]
-            yield f"all are above 0.97 with it, and without it they go from {plain.min():.2f} to {plain.max():.2f}"
+            yield f"Over twenty networks and B > 2 all are above 0.96 with it, and without it they go from {plain.min():.2f} to {plain.max():.2f}"
 
 
 @of("lia_sa")
