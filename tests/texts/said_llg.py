@@ -140,3 +140,12 @@ def what_the_chapters_say_too():
     yield f"the second costs {sgd} under FedSGD and {avg} under FedAvg"
     found = lost_by_default_weights()["resnet18-conv"]
     yield f"ResNet-18 loses {found['positive'] - found['default']:.0f} points"
+
+
+@of("llg")
+def networks_under_local_steps():
+    asr = rows("llg", "fig5").query("algorithm == 'FedAvg' and batch_size >= 32").groupby("net")["asr"].mean()
+    yield f"LLG+ finds {asr['cnn']:.2f} on the CNN, {asr['lenet']:.2f} on LeNet and {asr['resnet20']:.2f} on ResNet20"
+    found = rows("llg", "dlg").query("algorithm == 'FedAvg'")["asr"]
+    assert len(found) == 10
+    yield f"reaches about {found.mean():.2f} and 0.54, on ten and six runs"
