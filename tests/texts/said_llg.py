@@ -99,7 +99,8 @@ def an_activation_before_the_head():
         if algorithm == "FedSGD":
             assert found["resnet20-relu"].min() > 0.96
             plain = found["resnet20"]
-            yield f"Over twenty networks and B > 2 all are above 0.96 with it, and without it they go from {plain.min():.2f} to {plain.max():.2f}"
+            span = f"{plain.min():.2f} to {plain.max():.2f}"
+            yield f"Over twenty networks and B > 2 all are above 0.96 with it, and without it they go from {span}"
 
 
 @of("lia_sa")
@@ -149,3 +150,35 @@ def networks_under_local_steps():
     found = rows("llg", "dlg").query("algorithm == 'FedAvg'")["asr"]
     assert len(found) == 10
     yield f"reaches about {found.mean():.2f} and 0.54, on ten and six runs"
+
+
+@of("lia_sa")
+def honest_clients():
+    table = rows("lia_sa", "honest").query("batch_size == 1024")
+    vgg = table[table["net"] == "vgg11_bn"]
+    assert (table[table["net"] != "vgg11_bn"]["target"] == 1).all()
+    assert len(vgg) == 10
+    assert (vgg["target"] < 1).sum() == (vgg["b_err"] > 0.5).sum() == 2
+    assert (vgg["closed"] > 0.5).sum() == 1
+    assert (vgg.loc[vgg["target"] < 1, "target"] == 0.98).all()  # one of 50
+    yield f"(B·err {vgg['b_err'].mean():.2f} against {vgg['closed'].mean():.2f} on the mean)"
+
+
+@of("gdbr")
+def two_changes_by_network():
+    table = rows("gdbr", "two_changes")
+    for net, n in {"alexnet": 10, "vgg11": 10, "resnet18-conv": 10, "resnet50-conv-imagenet": 5}.items():
+        found = trials(table[table["net"] == net], ["form"], "insacc")
+        assert len(found) == n
+        gain = found.sub(found["paper"], axis=0)
+        assert (interval(gain["first step only"], rate=False)[0] < 0) == net.startswith("resnet")
+        share = 100 * gain.mean() / gain["whitened"].mean()
+        if net.startswith("resnet50"):
+            yield f"over five networks: {share['crossing only']:.0f} % of the gain is the crossing's"
+        elif net == "resnet18-conv":
+            assert 48 < share["crossing only"] < 52
+    both = {net: trials(table[table["net"] == net], ["form"], "insacc").mean() for net in ("alexnet", "vgg11")}
+    part = {n: 100 * (m - m["paper"]) / (m["whitened"] - m["paper"]) for n, m in both.items()}
+    crossing, first = ([f"{p[form]:.0f}" for p in part.values()] for form in ("crossing only", "first step only"))
+    yield f"the crossing alone brings {' and '.join(crossing)} % of the whole gain"
+    yield f"the first step alone {' and '.join(first)} %"
