@@ -185,7 +185,7 @@ def obstacle(row: Row) -> str | None:
     return "trials" if row["status"] in (UNDECIDED, SCALED_UNDECIDED) else None
 
 
-def of(row: Row) -> Row:
+def about(row: Row) -> Row:
     """Return the columns that say which value a row is about."""
     return {"Item": link(row["item"], row.get("anchor")), "What the paper says; *metric*": said(row)}
 
@@ -217,7 +217,9 @@ def undecided(papers: list[Row]) -> str:
                         "At the paper's size": f"{artefact['hours']:g} h" if "hours" in artefact else "–",
                     }
                 )
-        each = [of(r) | {"In the way": obstacle(r), "Settings that differ, remarks": remarks(r) or "–"} for r in values]
+        each = [
+            about(r) | {"In the way": obstacle(r), "Settings that differ, remarks": remarks(r) or "–"} for r in values
+        ]
         if values:
             parts += [f"### {paper['title']}\n", table(pd.DataFrame(rows))]
             parts += [f":::::{{dropdown}} Each of the {len(values)} values\n", table(pd.DataFrame(each)), ":::::\n"]
@@ -252,7 +254,7 @@ def deviations(papers: list[Row]) -> str:
                 continue
             cells = (
                 {
-                    **of(row),
+                    **about(row),
                     "Published": row["published"],
                     "Ours": row["ours"],
                     "Better than printed": {None: "–", True: "yes", False: "no"}[is_better(row)],

@@ -166,19 +166,17 @@ def honest_clients():
 
 @of("gdbr")
 def two_changes_by_network():
-    table = rows("gdbr", "two_changes")
+    table, share = rows("gdbr", "two_changes"), {}
     for net, n in {"alexnet": 10, "vgg11": 10, "resnet18-conv": 10, "resnet50-conv-imagenet": 5}.items():
         found = trials(table[table["net"] == net], ["form"], "insacc")
         assert len(found) == n
         gain = found.sub(found["paper"], axis=0)
         assert (interval(gain["first step only"], rate=False)[0] < 0) == net.startswith("resnet")
-        share = 100 * gain.mean() / gain["whitened"].mean()
-        if net.startswith("resnet50"):
-            yield f"over five networks: {share['crossing only']:.0f} % of the gain is the crossing's"
-        elif net == "resnet18-conv":
-            assert 48 < share["crossing only"] < 52
-    both = {net: trials(table[table["net"] == net], ["form"], "insacc").mean() for net in ("alexnet", "vgg11")}
-    part = {n: 100 * (m - m["paper"]) / (m["whitened"] - m["paper"]) for n, m in both.items()}
-    crossing, first = ([f"{p[form]:.0f}" for p in part.values()] for form in ("crossing only", "first step only"))
-    yield f"the crossing alone brings {' and '.join(crossing)} % of the whole gain"
-    yield f"the first step alone {' and '.join(first)} %"
+        share[net] = 100 * gain.mean() / gain["whitened"].mean()
+    crossing, first = (
+        {net: part[form] for net, part in share.items()} for form in ("crossing only", "first step only")
+    )
+    assert 48 < crossing["resnet18-conv"] < 52
+    yield f"over five networks: {crossing['resnet50-conv-imagenet']:.0f} % of the gain is the crossing's"
+    yield f"the crossing alone brings {crossing['alexnet']:.0f} and {crossing['vgg11']:.0f} % of the whole gain"
+    yield f"the first step alone {first['alexnet']:.0f} and {first['vgg11']:.0f} %"
