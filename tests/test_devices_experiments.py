@@ -29,6 +29,17 @@ def cheapest(settings):
     return {name: value for name, value in found.items() if name != "trials"}
 
 
+@pytest.mark.parametrize("name", notebooks.available())
+def test_declaring_runs_nothing(name, monkeypatch):
+    """Else whoever asks for one experiment waits for others, or lacks their data."""
+
+    def ran(trial, *args, **options):
+        raise AssertionError(f"declaring {name} runs {trial.__name__}: what is shown of it goes into a cell without a tag")
+
+    monkeypatch.setattr("fedleak.experiments.experiment.sweep", ran)
+    assert declared(name, profile="paper").experiments
+
+
 @pytest.mark.parametrize(("name", "artefact"), EXPERIMENTS)
 def test_one_cell_of_every_experiment(name, artefact, monkeypatch, tmp_path):
     monkeypatch.setenv("FEDLEAK_CACHE", str(tmp_path))
