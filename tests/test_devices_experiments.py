@@ -34,7 +34,9 @@ def test_declaring_runs_nothing(name, monkeypatch):
     """Else whoever asks for one experiment waits for others, or lacks their data."""
 
     def ran(trial, *args, **options):
-        raise AssertionError(f"declaring {name} runs {trial.__name__}: what is shown of it goes into a cell without a tag")
+        raise AssertionError(
+            f"declaring {name} runs {trial.__name__}: what is shown of it goes into a cell without a tag"
+        )
 
     monkeypatch.setattr("fedleak.experiments.experiment.sweep", ran)
     assert declared(name, profile="paper").experiments

@@ -60,6 +60,7 @@ INPUTS = {
     "prior": "how often each class occurs, [n], where that is known better than from the auxiliary data",
     "scheme": "how the client trained, a `Scheme`",
     "history": "h of the head's bias, [n], for schemes that have one",
+    "smoothing": "the label smoothing that the client is known to train with",
     "runs": "probe batches a label",
     "seed": "of what is drawn anew for every update",
     "batch_size": "B, which the server prescribes",

@@ -7,7 +7,7 @@ from torch import nn
 from fedleak import WithheldParameter
 from fedleak.attacks.labels import confidence, rlu, whole_head, zlg
 from fedleak.data import Images, compose, draw
-from fedleak.federated import Scheme, Server, Update, fedavg, fedsgd
+from fedleak.federated import Scheme, Server, Softening, Update, fedavg, fedsgd
 from fedleak.metrics import counts
 from fedleak.models import build, head, head_pass
 
@@ -31,12 +31,14 @@ def situation(steps=1, batch=12, seed=0, **extra):
     return model, x, y, counts(y.flatten(), N)
 
 
-def test_the_system_is_exact_with_the_batch_itself_as_auxiliary_data():
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_system_is_exact_with_the_batch_itself_as_auxiliary_data(smoothing):
     model, x, y, truth = situation()
     present = truth > 0
     p = head_pass(model.double(), x[0].double()).probabilities
-    A = confidence.coefficients(confidence.by_class(p, y[0], N))
-    delta = fedavg(model, x.double(), y, 0.3, share="delta").tensors[head(model).bias]
+    A = confidence.coefficients(confidence.by_class(p, y[0], N), smoothing)
+    update = fedavg(model, x.double(), y, 0.3, share="delta", softening=Softening(smoothing))
+    delta = update.tensors[head(model).bias]
     torch.testing.assert_close(12 / 0.3 * delta, A @ truth.double())
     assert A[:, present].sum(0).abs().max() < 1e-12
 
@@ -104,6 +106,27 @@ def test_the_counts_of_untrained_networks_are_found(steps, activation, share):
     for found in (rlu.recover(update, model, pool()), whole_head.recover(update, model, pool())):
         assert found.sum() == truth.sum()
         assert torch.minimum(found, truth).sum() / truth.sum() >= 0.95
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_a_server_that_is_told_of_label_smoothing_finds_the_labels_of_a_sure_network(steps):
+    model, x, y, truth = situation(steps)
+    images, optimiser = pool(), torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(60):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(images.x), images.y).backward()
+        optimiser.step()
+    assert head_pass(model, x[0]).probabilities.max(1).values.mean() > 0.99
+    update = fedavg(model, x, y, 0.001, share="delta", softening=Softening(0.1))
+    for attack in (rlu.recover, whole_head.recover):
+        told, untold = (
+            torch.minimum(attack(update, model, pool(), **knows), truth).sum() / truth.sum()
+            for knows in ({"smoothing": 0.1}, {})
+        )
+        assert told >= 0.95
+        assert untold < told
+        with pytest.raises(ValueError, match="smoothing is in"):
+            attack(update, model, pool(), smoothing=1.1)
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,13 @@ def erroneous_confidence(logits: Tensor, labels: Tensor, method: Confidence = "a
     return by_class(z.softmax(1), y, logits.shape[1])
 
 
-def coefficients(confidence: Tensor) -> Tensor:
-    """Return A of Eq. 10 from the mean softmax ``[class, output]``: ``1 - own`` on the diagonal, ``-eps`` off it."""
-    return torch.eye(len(confidence), dtype=confidence.dtype, device=confidence.device) - confidence.mT
+def coefficients(confidence: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Return A of Eq. 10 from the mean softmax ``[class, output]``: ``1 - own`` on the diagonal, ``-eps`` off it.
+
+    Of labels that are smoothed by a share s, the 1 is one of ``(1 - s) y + s / n`` (beyond the paper).
+    """
+    labels = torch.eye(len(confidence), dtype=confidence.dtype, device=confidence.device)
+    return labels.lerp(torch.full_like(labels, 1 / len(labels)), smoothing) - confidence.mT
 
 
 def logits_of(seen: HeadPass, model: nn.Module) -> Tensor:

@@ -23,7 +23,7 @@ from fedleak.attacks.labels.counts import solve, whole_counts
 from fedleak.attacks.labels.inputs import head_with_bias, require_classes
 from fedleak.attacks.registry import WITH_AUXILIARY, Need, attack
 from fedleak.data import Images
-from fedleak.federated import Scheme, Update
+from fedleak.federated import Scheme, Softening, Update
 from fedleak.federated.update import fitting
 from fedleak.models import as_inputs, head_pass
 
@@ -43,6 +43,8 @@ class Observed(NamedTuple):
     scheme: Scheme
     batch_size: float
     """Samples of a step, the mean where the batches differ."""
+    smoothing: float = 0.0
+    """The label smoothing that the client is known to train with."""
 
     @property
     def target(self) -> Tensor:
@@ -104,7 +106,8 @@ def simulate_round(counts: Tensor, logits: Tensor, labels: Tensor, observed: Obs
     for rho in scheme.weights().tolist():
         factors = (moved - moved.max()).exp()
         inverse = 1 / (odds @ factors).clamp(min=1e-300)
-        step = coefficients(by_class(odds * inverse[:, None], labels, len(counts)) * factors)
+        own = by_class(odds * inverse[:, None], labels, len(counts)) * factors
+        step = coefficients(own, observed.smoothing)
         system += rho * step
         push = step @ share * (1 + embedding @ embedding)
         velocity = momentum * velocity + push
@@ -151,7 +154,7 @@ def search(
     equation="Alg. 1 and 2",
     needs=NEEDS,
     summary="Least squares on the bias with the mean softmax of auxiliary data, over simulated local steps.",
-    takes={"scheme", "history"},
+    takes={"scheme", "history", "smoothing"},
 )
 def recover(
     update: Update,
@@ -162,6 +165,7 @@ def recover(
     history: Tensor | None = None,
     trajectory: Trajectory = "search",
     confidence: Confidence = "gaussian",
+    smoothing: float = 0.0,
 ) -> Tensor:
     """Recover the label counts ``[n]`` behind an update; they sum to ``update.samples``.
 
@@ -181,6 +185,8 @@ def recover(
         (Alg. 1), ``"search"`` goes on from there with Alg. 2.
     confidence
         How the coefficients are estimated, see `erroneous_confidence`.
+    smoothing
+        The label smoothing that the client is known to train with (`fedleak.federated.Softening`); beyond the paper.
 
     Raises
     ------
@@ -188,21 +194,22 @@ def recover(
         If a parameter that is needed is not shared.
     ValueError
         If the model's head has no bias, the learning rate is missing, scheme and update do not fit each other,
-        auxiliary data lack a class, or a gradient is NaN or infinite.
+        auxiliary data lack a class, a gradient is NaN or infinite, or the smoothing is not in [0, 1].
     """
+    Softening(smoothing)  # refuses what no client can do
     if trajectory not in ("midpoint", "search"):
         raise ValueError(f"trajectory is 'midpoint' or 'search', not {trajectory!r}")
-    observed = observe(update, model, scheme, history)
+    observed = observe(update, model, scheme, history)._replace(smoothing=smoothing)
     require_classes(aux, len(observed.bias))
     x, labels = as_inputs(aux.x, model), aux.y.to(observed.bias.device)
     before = logits_of(head_pass(model, x), model)
     rho = float(observed.scheme.weights().mean())
-    system = rho * coefficients(erroneous_confidence(before, labels, confidence))
+    system = rho * coefficients(erroneous_confidence(before, labels, confidence), smoothing)
     if update.steps == 1:
         return whole_counts(solve(system, observed.target, update.samples), update.samples)
     client = update.model(model)
     after = logits_of(head_pass(client, x), client)
-    system = (system + rho * coefficients(erroneous_confidence(after, labels, confidence))) / 2
+    system = (system + rho * coefficients(erroneous_confidence(after, labels, confidence), smoothing)) / 2
     found = solve(system, observed.target, update.samples)
     if trajectory == "search":
         found = search(found, before, after, labels, observed, confidence)

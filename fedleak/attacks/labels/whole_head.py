@@ -16,7 +16,7 @@ from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, require_
 from fedleak.attacks.labels.rlu import NEEDS, observe
 from fedleak.attacks.registry import attack
 from fedleak.data import Images
-from fedleak.federated import Scheme, Update
+from fedleak.federated import Scheme, Softening, Update
 from fedleak.models import as_inputs, head_pass
 
 RIDGE = 0.1
@@ -31,7 +31,14 @@ NUMBERS = 10**8
 
 
 def path(
-    model: nn.Module, client: nn.Module, aux: Images, counts: Tensor, scheme: Scheme, batch_size: int, seed: int
+    model: nn.Module,
+    client: nn.Module,
+    aux: Images,
+    counts: Tensor,
+    scheme: Scheme,
+    batch_size: int,
+    seed: int,
+    smoothing: float,
 ) -> list[nn.Module]:
     """Simulate the client's models before each of its local steps, on auxiliary data with these counts ``[n]``.
 
@@ -48,7 +55,8 @@ def path(
         models.append(copy.deepcopy(running))
         index = torch.multinomial(each, LARGER * batch_size, replacement=True, generator=generator)
         optimiser.zero_grad()
-        nn.functional.cross_entropy(running(as_inputs(aux.x[index], running)), aux.y[index]).backward()
+        logits = running(as_inputs(aux.x[index], running))
+        nn.functional.cross_entropy(logits, aux.y[index], label_smoothing=smoothing).backward()
         with torch.no_grad():
             for parameter, first in zip(running.parameters(), start, strict=True):
                 assert parameter.grad is not None
@@ -62,10 +70,10 @@ def path(
     return models
 
 
-def contributions(models: list[nn.Module], aux: Images, weights: Tensor) -> Tensor:
+def contributions(models: list[nn.Module], aux: Images, weights: Tensor, smoothing: float = 0.0) -> Tensor:
     """Return what each auxiliary sample adds to the head's weighted gradient, ``[N, n, d + 1]``, the bias last."""
     total = torch.zeros(())
-    truth = nn.functional.one_hot(aux.y, aux.n_classes).double()
+    truth = (1 - smoothing) * nn.functional.one_hot(aux.y, aux.n_classes).double() + smoothing / aux.n_classes
     for model, weight in zip(models, weights.tolist(), strict=True):
         seen = head_pass(model, as_inputs(aux.x, model))
         inputs = nn.functional.pad(seen.inputs.double(), (0, 1), value=1.0)
@@ -109,9 +117,17 @@ def weighted_solve(each: Tensor, labels: Tensor, gradient: Tensor, start: Tensor
     equation="beyond the paper",
     needs=NEEDS,
     summary="RLU's equations for the weights too, weighted by their noise, along a simulated round.",
-    takes={"scheme"},
+    takes={"scheme", "smoothing"},
 )
-def recover(update: Update, model: nn.Module, aux: Images, *, scheme: Scheme | None = None, seed: int = 0) -> Tensor:
+def recover(
+    update: Update,
+    model: nn.Module,
+    aux: Images,
+    *,
+    scheme: Scheme | None = None,
+    seed: int = 0,
+    smoothing: float = 0.0,
+) -> Tensor:
     """Recover the label counts ``[n]`` behind an update; they sum to ``update.samples``.
 
     Parameters
@@ -124,6 +140,8 @@ def recover(update: Update, model: nn.Module, aux: Images, *, scheme: Scheme | N
         How the client trained; plain SGD by default. Schemes with a history are not supported.
     seed
         Of the simulated batches.
+    smoothing
+        As for `rlu.recover`.
 
     Raises
     ------
@@ -135,6 +153,7 @@ def recover(update: Update, model: nn.Module, aux: Images, *, scheme: Scheme | N
     """
     if scheme is not None and scheme.name in ("scaffold", "feddyn", "feddc"):
         raise ValueError(f"the whole head's history is not known to this attack, and {scheme.name!r} has one: use rlu")
+    Softening(smoothing)  # refuses what no client can do
     observed = observe(update, model, scheme, None)
     require_classes(aux, len(observed.bias))
     aux = aux.to(observed.bias.device)
@@ -148,13 +167,13 @@ def recover(update: Update, model: nn.Module, aux: Images, *, scheme: Scheme | N
     scheme, samples, batch_size = observed.scheme, update.samples, update.batch_size
     gradient = torch.cat([head_gradient(update, model), bias_gradient(update, model)[:, None]], dim=1).flatten()
     ends = [model] if update.steps == 1 else [model, update.model(model)]
-    each = contributions(ends, aux, scheme.weights().mean().expand(len(ends)))
+    each = contributions(ends, aux, scheme.weights().mean().expand(len(ends)), smoothing)
     # RLU's own estimate to start from: the bias alone, with the mean of both ends
     found = solve(-by_class(each[:, :, -1], aux.y, len(observed.bias)).T, observed.target, samples)
     for attempt in range(1 if update.steps == 1 else ROUNDS):
         if update.steps > 1:
-            simulated = path(model, ends[1], aux, found, scheme, batch_size, seed + attempt)
-            each = contributions(simulated, aux, scheme.weights())
+            simulated = path(model, ends[1], aux, found, scheme, batch_size, seed + attempt, smoothing)
+            each = contributions(simulated, aux, scheme.weights(), smoothing)
         parts = (each.flatten(1), gradient) if entries <= MOST else spanned(each.flatten(1), gradient)
         for _ in range(2):
             found = weighted_solve(parts[0], aux.y, parts[1], found, samples)
