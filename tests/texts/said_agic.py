@@ -100,6 +100,18 @@ def one_gradient():
     yield f"by {leads(-parts['resnet20-1', falls][1])}, and level"
     low, high = interval(parts["resnet20-1", steady][1], rate=False)
     assert low < 0 < high
+    signed, fall = "sign, steady rate", "no sign, falling rate"
+    end = {key: part[0]["AGIC", 800] for key, part in parts.items()}
+    at = {how: end["resnet20-4", how] for how in (falls, steady, signed, fall)}
+    assert (at[signed] < at[steady]).all()
+    yield f"the sign alone costs AGIC {leads(at[steady] - at[signed])}, on each image"
+    yield f"to the sign the fall adds {leads(at[falls] - at[signed], unit='')}"
+    yield f"What the fall does alone is open: {leads(at[fall] - at[steady], unit='')}"
+    yield "one image at {:.0f} dB and two that stop at {:.0f} and {:.0f}".format(at[fall].max(), *sorted(at[fall])[:2])
+    less = {how: leads(end["resnet20-1", steady] - end["resnet20-1", how], unit="") for how in (fall, falls)}
+    yield f"On the narrow network the fall alone costs {less[fall]}, as much as both"
+    clear = {how: interval(parts["resnet20-4", how][1], rate=False)[0] > 0 for how in at}
+    assert [how for how in clear if not clear[how]] == [fall], "leads under three of four"
 
 
 @of("agic")
@@ -198,16 +210,45 @@ def the_start():
 
 @of("agic")
 def layer_weights():
-    psnr = rows("agic", "fig9").groupby(["state", "beta", "iteration"])["psnr"].mean().unstack()
-    moved = psnr[300] - psnr[200]
-    assert len(moved) == 16
-    yield f"one of the sixteen means falls by {-moved.min():.1f} dB and another rises by {moved.max():.1f}"
+    table = rows("agic", "fig9")
+    psnr = table.groupby(["state", "beta", "iteration"])["psnr"].mean().unstack()
+    moved = psnr[400] - psnr[200]
+    yield f"All runs still rise, by {moved.min():.1f} to {moved.max():.1f} dB from the 200th"
+    end = trials(table[table["final"]], ["state", "beta"], "psnr")
+    ratios, clear = [1.0, 2.0, 20.0, 50.0], lambda gap: interval(gap, rate=False)[0] > 0
+    gains = {(state, b): end[state][b] - end[state][1.0] for state, b in end if b > 1}
+    assert not any(clear(g) or clear(-g) for g in gains.values())
+    yield f"on the trained network fifty is by {leads(gains['trained', 50.0])}"
+    other = {b: end["untrained"][b] - end["untrained, BN 1"][b] for b in ratios}
+    assert not any(clear(g) or clear(-g) for g in other.values())
+    relu = {b: end["untrained"][b] - end["untrained, no ReLU modifier"][b] for b in ratios}
+    assert [b for b in ratios if clear(relu[b]) or clear(-relu[b])] == [50.0]
+    yield f"one is just clear of zero, {leads(relu[50.0])} at a ratio of fifty"
+    less = [end["untrained"][b] - end["trained"][b] for b in ratios]
+    assert all(map(clear, less))
+    low, *_, high = sorted(gap.mean() for gap in less)
+    yield f"gives away less, by {low:.1f} to {high:.1f} dB"
 
 
 @of("agic")
 def matching():
-    found = rows("agic", "table5")
-    right = (found["rate"] * found["matched"])[found["batch_size"] == 4].round().astype(int)
-    yield f"finds {right.min()} or {right.max()} of {found['matched'].iloc[0]} with four, in one run each"
-    assert set(found["n"]) == {1}
-    assert (found["rate"][found["batch_size"] == 1] == 1).all()
+    found = trials(rows("agic", "table5"), ["batch_size", "iteration", "labels", "pooling"], "rate")
+    end, mean = {b: found[b][150] for b in (1, 4)}, found.mean()
+    labelled, plain = end[1]["labels", "pool"], end[1]["no labels", "pool"]
+    yield f"With labels and pooling {labelled.mean():.2f} are found, without labels {plain.mean():.2f}"
+    yield f"labels are worth {leads(labelled - plain, '', '.2f')}"
+    yield f"Pooling's worth is open, {leads(plain - end[1]['no labels', 'no pool'], '', '.2f')}"
+    yield f"With four images an update {end[4].mean().min():.2f} to {end[4].mean().max():.2f} are found"
+    one, four = (mean[b].unstack("iteration").loc[("no labels", "no pool")] for b in (1, 4))
+    yield "from {:.2f} after 25 iterations to {:.2f}, {:.2f} and {:.2f} for one image".format(*one)
+    yield "from {:.2f} to {:.2f}, {:.2f} and {:.2f} for four".format(*four)
+
+
+@of("agic")
+def joined():
+    table = rows("agic", "table6")
+    assert (table["right"] == 1).all()
+    psnr = table.pivot(index="trial", columns="epochs", values="psnr")
+    both, first = psnr["both"], psnr["first"]
+    yield f"from both updates gives {both.mean():.1f} dB where the first alone gives {first.mean():.1f}"
+    yield f"{leads(both - first)}. The paper"

@@ -1,7 +1,7 @@
 """The arena: what the text says in numbers."""
 
 import pandas as pd
-from saying import FLOORS, TOLD, best, deep_cells, halves, listed, minus, of, rows, what_noise_costs
+from saying import FLOORS, TOLD, best, deep_cells, halves, leads, listed, minus, of, rows, what_noise_costs
 
 from fedleak.intervals import interval
 
@@ -18,6 +18,7 @@ DEEP = ("vgg", "resnet", "vgg_trained", "resnet_trained")
 def contested(tables, by):
     """The best attack and the prior guess in every cell."""
     table = pd.concat([rows("arena", name) for name in tables])
+    table = table[~table["attack"].str.endswith(", told")]
     prior = table[table["attack"] == "prior guess"].groupby(by)["iacc"].mean()
     return pd.DataFrame({"best": table.groupby(by)[["trial", "attack", "iacc"]].apply(best), "prior": prior})
 
@@ -137,6 +138,19 @@ def soft_labels():
     hard, smooth, mixed = ("one-hot", "smoothed by 0.1", "mixup, α = 1")
     yield f"finds {best[hard, 8]:.2f} at B = 8 and {best[hard, 32]:.2f} at 32, of smoothed ones {two(*best[smooth])}"
     yield f"where the prior guess is at {two(*prior)}"
+    each = table.set_index(["attack", "labelling", "batch_size", "trial"])["iacc"].sort_index()
+    for name in ("RLU", "RLU, whole head"):
+        told, hard_ones = (each[who, how].unstack(0) for who, how in ((f"{name}, told", smooth), (name, hard)))
+        assert max(told.mean()) < 0.95, "S4 fails"
+        assert all(interval(gap, rate=False)[0] > 0 for _, gap in (told - hard_ones).items())
+        if name == "RLU":
+            yield "RLU finds {:.2f} at B = 8 and {:.2f} at 32".format(*told.mean())
+            yield f"they find {two(*hard_ones.mean())}, and"
+        else:
+            yield f"its extension to the whole head {two(*told.mean())}"
+            yield f"and {two(*hard_ones.mean())}; the"
+            gains = [leads(gap, "", ".2f") for _, gap in (told - hard_ones).items()]
+            yield "the extension's gain is {} and {}".format(*gains)
     ours = mean["learned"]
     yield f"RLU finds {mean['RLU', smooth, 32]:.2f} and the learned attacker {ours[smooth, 32]:.2f}, where"
     yield f"where it found {ours[hard, 32]:.2f}"
@@ -145,10 +159,11 @@ def soft_labels():
     whole = two(*mean["RLU, whole head", mixed])
     yield f"falls below the guess, to {whole}, and so does the learned attacker, to {two(*ours[mixed])}"
     yield f"The best attack goes to {two(*best[mixed])}"
-    fresh = rows("arena", "softened").query("state == 'untrained' and batch_size == 8 and attack == 'SPEAR'")
-    split = fresh.groupby("labelling")["iacc"].count()
-    assert split[smooth] == split[hard]
-    yield f"it splits {split[smooth]} of 20 smoothed ones, as many as one-hot ones"
+    split = rows("arena", "softened").query("batch_size == 8 and attack == 'SPEAR'")
+    split = split.groupby(["state", "labelling"])["iacc"].count()
+    yield f"it splits {split['trained', mixed]} of 20 mixed batches of 8, where it splits {split['trained', hard]} of one"
+    assert split["trained", smooth] == 0
+    yield f"it splits {split['untrained', smooth]} of 20 smoothed ones and {split['untrained', hard]} of one-hot ones"
     yield f"at least {found['best'].loc['untrained'].min():.2f} in every cell"
     assert (best[smooth] <= prior + 0.1).all()
     assert best[hard, 8] - best[mixed, 8] > 0.05 > best[hard, 32] - best[mixed, 32]
