@@ -161,7 +161,8 @@ def soft_labels():
     yield f"The best attack goes to {two(*best[mixed])}"
     split = rows("arena", "softened").query("batch_size == 8 and attack == 'SPEAR'")
     split = split.groupby(["state", "labelling"])["iacc"].count()
-    yield f"it splits {split['trained', mixed]} of 20 mixed batches of 8, where it splits {split['trained', hard]} of one"
+    one = f"it splits {split['trained', mixed]} of 20 mixed batches of 8, where it splits {split['trained', hard]}"
+    yield f"{one} of one"
     assert split["trained", smooth] == 0
     yield f"it splits {split['untrained', smooth]} of 20 smoothed ones and {split['untrained', hard]} of one-hot ones"
     yield f"at least {found['best'].loc['untrained'].min():.2f} in every cell"
