@@ -90,6 +90,7 @@ def execute(
             kernel_name="python3",
             cwd=str(paths.root()),
             progress_bar=progress,
+            extra_arguments=["--IPKernelApp.log_level=50"],  # else each kernel warns that it talks over TCP
         )
         _annotate(
             partial,
