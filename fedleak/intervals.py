@@ -1,7 +1,9 @@
-"""Intervals of means."""
+"""Intervals of means, by what is averaged: that is declared with an experiment, and never guessed from its values."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from scipy import stats
@@ -9,15 +11,74 @@ from scipy import stats
 LEAST = 3
 """Independent values that a mean needs to have an interval."""
 POINT = 10
-"""Equal values of so many are a point; below that, their interval is Wilson's for a rate, and else unknown."""
+"""Equal values of a number without bounds that are a point; fewer have no interval."""
+Z = float(stats.norm.ppf(0.975))
 
 
-def interval(values: Sequence[float] | np.ndarray, *, rate: bool = True) -> tuple[float, float]:
-    """Return a 95 % interval of the mean of independent values.
+@dataclass(frozen=True)
+class Kind:
+    """What a column of values is, one value a trial.
 
-    Student's t: the percentiles of a bootstrap would hold the mean of three normal values 75 times in a hundred, of
-    eight 89 times. Where all values are equal it would claim certainty: ten or more of them are a point; of fewer, a
-    `rate` in [0, 1] has Wilson's interval, and anything else has none (NaN). Neither have two values or fewer.
+    Parameters
+    ----------
+    name
+        ``"rate"``: a share of labels that are right or wrong one by one. ``"mean"``: any other value in [0, 1], such as
+        a trial that succeeds or fails as a whole. ``"difference"`` of two of these, in [-1, 1]. ``"number"``: without
+        bounds.
+    labels
+        How many labels a trial has at least: numbers, names of the settings that say so, or a table by setting and
+        value; their product.
+    reference
+        Of a difference: the cells that the others are compared with, whose own difference is 0 by construction.
+    """
+
+    name: Literal["rate", "mean", "difference", "number"]
+    labels: Sequence[Any] = ()
+    reference: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the largest value that is possible."""
+        bounds = {"difference": (-1.0, 1.0), "number": (-math.inf, math.inf)}
+        return bounds.get(self.name, (0.0, 1.0))
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """What a record's provenance says of it: arguments of this class."""
+        return {k: v for k, v in vars(self).items() if v}
+
+    def settled(self, cell: Mapping[str, Any]) -> "Kind | None":
+        """Return the kind in one cell, with its number of labels; None for the reference of a difference."""
+        if self.reference and all(cell.get(k) == v for k, v in self.reference.items()):
+            return None
+        return Kind(self.name, [math.prod(_number(one, cell) for one in self.labels)])
+
+
+NUMBER, MEAN, DIFFERENCE = Kind("number"), Kind("mean"), Kind("difference")
+
+
+def rate(*labels: Any) -> Kind:
+    """Return the kind of a share of labels, of which a trial has as many as these numbers and settings say."""
+    return Kind("rate", labels)
+
+
+def difference(*labels: Any, **reference: Any) -> Kind:
+    """Return the kind of a paired difference of such shares to the cells with these settings."""
+    return Kind("difference", labels, reference)
+
+
+def _number(one: Any, cell: Mapping[str, Any]) -> float:
+    """Return how many labels a number, a setting's name, or a table by setting and value stands for in a cell."""
+    if isinstance(one, Mapping):
+        ((setting, by_value),) = one.items()
+        return float(by_value[cell[setting]])
+    return float(cell[one] if isinstance(one, str) else one)
+
+
+def interval(values: Sequence[float] | np.ndarray, kind: Kind = MEAN) -> tuple[float, float]:
+    """Return a 95 % interval of the mean of independent values, one a trial.
+
+    Student's t, widened by `widened` where that alone would claim too much; NaN for fewer than three values.
     """
     v = np.asarray(values, dtype=float)
     if v.size == 0:
@@ -25,24 +86,46 @@ def interval(values: Sequence[float] | np.ndarray, *, rate: bool = True) -> tupl
     if not np.isfinite(v).all():
         bad = int((~np.isfinite(v)).sum())
         raise ValueError(f"{bad} of {v.size} values are NaN or infinite: drop them, and say so")
-    if rate and (v.min() < 0 or v.max() > 1 + 1e-12):
-        raise ValueError(f"a rate lies in [0, 1], got {v.min():.4g} to {v.max():.4g}")
+    bottom, top = kind.range
+    if v.min() < bottom - 1e-9 or v.max() > top + 1e-9:
+        raise ValueError(f"a {kind.name} lies in [{bottom:g}, {top:g}], got {v.min():.4g} to {v.max():.4g}")
     if v.size < LEAST:
         return math.nan, math.nan
-    if np.ptp(v) == 0:
-        if v.size >= POINT:
-            return float(v[0]), float(v[0])
-        if not rate:
-            return math.nan, math.nan
-        z, n, p = stats.norm.ppf(0.975), v.size, v.mean()
-        centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
-        half = z / (1 + z**2 / n) * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
-        return max(0.0, centre - half), min(1.0, centre + half)
-    half = stats.t.ppf(0.975, v.size - 1) * stats.sem(v)
-    low, high = float(v.mean() - half), float(v.mean() + half)
-    return (max(0.0, low), min(1.0, high)) if rate else (low, high)
+    half = 0.0 if np.ptp(v) == 0 else float(stats.t.ppf(0.975, v.size - 1) * stats.sem(v))
+    return widened(float(v.mean()), v.mean() - half, v.mean() + half, v.size, kind)
+
+
+def widened(mean: float, low: float, high: float, n: int, kind: Kind) -> tuple[float, float]:
+    """Widen an interval of a mean over n trials by what its trials cannot show, and cut it at the ends of its range.
+
+    Trials that are all equal, or nearly all at an end of their range, say nothing of what happens seldom. So:
+
+    - of a rate, the interval is never narrower than Wilson's for all of its labels, as if each were drawn by itself;
+    - of another bounded value whose trials are equal, or whose mean is less than one whole trial away from an end, a
+      share z² / (n + z²) of the trials may have gone to either end unseen. For n successes of n that is Wilson's
+      interval. (Of a difference of rates, n counts labels.)
+    - of a number, equal values have no interval, or from ten on are a point.
+    """
+    equal = high - low <= 1e-12 * max(1.0, abs(mean))
+    bottom, top = kind.range
+    counted = n * math.prod(kind.labels)
+    if kind.name == "number":
+        return (math.nan, math.nan) if equal and n < POINT else (low, high)
+    if kind.name == "rate":
+        centre, half = _wilson(mean, counted)
+        low, high = min(low, centre - half), max(high, centre + half)
+    elif equal or counted * min(mean - bottom, top - mean) / (top - bottom) < 1:
+        unseen = Z**2 / (counted + Z**2)
+        low, high = min(low, mean - unseen * (mean - bottom)), max(high, mean + unseen * (top - mean))
+    return max(bottom, float(low)), min(top, float(high))
+
+
+def _wilson(share: float, n: float) -> tuple[float, float]:
+    """Return the centre and the half-width of Wilson's interval of a share of n."""
+    centre = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    return centre, Z / (1 + Z**2 / n) * math.sqrt(max(0.0, share * (1 - share)) / n + Z**2 / (4 * n**2))
 
 
 def stretch(n: int) -> float:
     """Return by how much the percentiles of a bootstrap over n values are too near: what Student's t adds to them."""
-    return float(stats.t.ppf(0.975, n - 1) / stats.norm.ppf(0.975) * math.sqrt(n / (n - 1)))
+    return float(stats.t.ppf(0.975, n - 1) / Z * math.sqrt(n / (n - 1)))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from fedleak.attacks.registry import ADVERSARIES
-from fedleak.intervals import LEAST, interval
+from fedleak.intervals import LEAST, NUMBER, interval
 
 AS_IT_IS = "as it is"
 
@@ -122,7 +122,7 @@ class Findings:
         floor = floors[floors.mean().idxmax()]
         lead = part["iacc"] - floor
         by = [lead.groupby(u, sort=False).mean().to_numpy() for u in (unit, part.index)]
-        gain, over_updates = (interval(each, rate=False)[0] for each in by)  # NaN: too few, or all equal
+        gain, over_updates = (interval(each, NUMBER)[0] for each in by)  # NaN: too few, or all equal
         gain = over_updates if math.isnan(gain) else gain
         return {**row, "guess": floor.mean(), "leaks": bool(gain > 0) and attack not in self.guesses}
 

@@ -23,6 +23,7 @@ from fedleak.experiments.show import comparison, provenance
 from fedleak.experiments.status import Measured
 from fedleak.experiments.sweep import Trial
 from fedleak.files import write_text
+from fedleak.intervals import NUMBER, Kind
 
 
 @dataclass
@@ -48,6 +49,9 @@ class Chapter:
         compared with (`fedleak.experiments.recheck`), and are not shown.
     scheduler
         Address of the Dask scheduler whose workers run the experiments; "" runs them here.
+    kinds
+        What each column is that an experiment averages, which decides its interval: a rate, a mean, a difference, a
+        number.
 
     Raises
     ------
@@ -65,6 +69,7 @@ class Chapter:
     data_root: str
     record: bool
     scheduler: str = ""
+    kinds: Mapping[str, Kind] = field(default_factory=dict, repr=False)
     experiments: dict[str, Experiment] = field(default_factory=dict, repr=False)
     _claims: list[tuple[str, Measured]] = field(default_factory=list, repr=False)
     _images: dict[tuple, Images] = field(default_factory=dict, repr=False)
@@ -130,7 +135,7 @@ class Chapter:
         *,
         quick: Sequence[Mapping[str, Any]],
         paper: Sequence[Mapping[str, Any]],
-        values: str | Sequence[str],
+        values: str | Sequence[str] | Mapping[str, Kind],
         trials: int | tuple[int, int] = 1,
         by: str | Sequence[str] = (),
         facts: str | Sequence[str] = (),
@@ -151,7 +156,8 @@ class Chapter:
         quick, paper
             The settings of the two profiles, as `grid` makes them; a setting may name its own ``trials``.
         values
-            Columns that are averaged over the trials; the first is the one that figures show.
+            Columns that are averaged over the trials; the first is the one that figures show. What each is, is said
+            here or in the chapter's `kinds`.
         trials
             Trials a setting in both profiles, or in each.
         by
@@ -176,6 +182,10 @@ class Chapter:
         def declare(trial: Trial) -> Experiment:
             if artefact in self.experiments:
                 raise ValueError(f"{self.paper} declares the experiment {artefact!r} twice")
+            kinds = {**self.kinds, **(values if isinstance(values, Mapping) else {})}
+            names = tuple(values) if isinstance(values, Mapping) else _names(values)
+            if unknown := [name for name in names if name not in kinds]:
+                raise ValueError(f"{artefact}: say in values= or in the chapter's kinds= what {', '.join(unknown)} is")
             made = Experiment(
                 self,
                 artefact,
@@ -184,7 +194,7 @@ class Chapter:
                 paper,
                 (trials, trials) if isinstance(trials, int) else trials,
                 by=_names(by),
-                values=_names(values),
+                kinds={name: kinds[name] for name in names},
                 facts=_names(facts),
                 fixed=dict(fixed or {}),
                 times=_names(times),
@@ -209,6 +219,7 @@ class Chapter:
         wide: str | None = None,
         where: Mapping[str, Any] | Callable[[pd.DataFrame], Any] | None = None,
         rows: bool = False,
+        kind: Kind = NUMBER,
         reading: str = "",
         note: str = "",
     ) -> None:
@@ -229,6 +240,8 @@ class Chapter:
             Keeps the rows with these values (a list: one of them), or those that a function of the rows says.
         rows
             Give the statistic the trial rows themselves.
+        kind
+            What the number is: of a share, or of a difference of shares, the interval knows the ends.
         reading
             Name of one of several ways to read the paper: every one is claimed, and all have to agree.
         note
@@ -241,7 +254,7 @@ class Chapter:
         sources = [(NOW, [e.rows for e in used])] if any(e.recorded is None for e in used) or not self.full else []
         if all(e.recorded is not None for e in used):
             sources.append((RECORDED, [e.recorded_trials for e in used]))
-        asked = claims.Asked(id, statistic, value, wide, where, rows, reading, note)
+        asked = claims.Asked(id, statistic, value, wide, where, rows, kind, reading, note)
         for source, tables in sources:
             official = source == RECORDED or self.full
             found = asked.measure(used, tables, source, self.published if official else None)

@@ -13,7 +13,7 @@ from fedleak.experiments import records, status
 from fedleak.experiments.experiment import RECORDED, Experiment
 from fedleak.experiments.published import Paper
 from fedleak.experiments.status import Measured
-from fedleak.intervals import LEAST, POINT, stretch
+from fedleak.intervals import LEAST, NUMBER, POINT, Kind, stretch, widened
 
 RESAMPLES = 400
 Statistic = Callable[..., float]
@@ -29,6 +29,7 @@ class Asked:
     wide: str | None
     where: Mapping[str, Any] | Callable[[pd.DataFrame], Any] | None
     rows: bool
+    kind: Kind
     reading: str
     note: str
 
@@ -39,11 +40,13 @@ class Asked:
         try:
             chosen = [self._chosen(table) for table in tables]
             if self.rows:
-                result = of_rows(self.statistic, *chosen)
+                (rows,) = chosen
+                result = of_rows(self.statistic, rows, self.kind)
             else:
                 pairs = zip(used, chosen, strict=True)
                 cells = [Cells(t, [*e.axes, *e.by], self.value or e.values[0], self.wide) for e, t in pairs]
-                result = estimate(self.statistic, cells)
+                result = estimate(self.statistic, cells, self.kind)
+                chosen = [one.only(t) for one, t in zip(needed(self.statistic, cells), chosen, strict=True)]
         except (KeyError, IndexError, ValueError) as missing:  # a setting that these rows do not have
             note = f"not in these rows: {missing}"
             return Measured(self.id, None, source=source, reading=self.reading, note=note)
@@ -124,11 +127,58 @@ class Cells:
         return set() if self.trials is None else set((~np.isnan(self.trials)).sum(1).tolist())
 
 
-def estimate(statistic: Statistic, cells: Sequence[Cells]) -> tuple[float, float, float, int]:
+@dataclass(frozen=True)
+class Needed:
+    """The cells of an experiment that a statistic needs, by the columns that tell them apart."""
+
+    keys: Sequence[str]
+    cells: frozenset[tuple[Any, ...]]
+
+    def only(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of these cells."""
+        return rows[[cell in self.cells for cell in _tuples(rows[list(self.keys)])]]
+
+
+def _tuples(table: pd.DataFrame) -> list[tuple[Any, ...]]:
+    """Return the rows as tuples that compare equal, NaN being None."""
+    return [tuple(None if v != v else v for v in row) for row in table.itertuples(index=False)]
+
+
+def needed(statistic: Statistic, cells: Sequence[Cells]) -> list[Needed]:
+    """Find the cells that a statistic hangs on: those that change it when their mean is very large, or very small.
+
+    A value far outside moves a mean, an extreme, a count of what is above a line, and a difference alike; a cell that
+    moves none of them takes no part, and its settings say nothing about the claim.
+    """
+    means = [one.means.copy() for one in cells]
+
+    def value() -> float:
+        return float(statistic(*(one.frame(m) for one, m in zip(cells, means, strict=True))))
+
+    plain, found = value(), []
+    for number, one in enumerate(cells):
+        keys = list(_tuples(one.index.to_frame(index=False)))
+        chosen = set()
+        for place, key in enumerate(keys):
+            for far in (1e6, -1e6, math.nan):
+                means[number][place] = far
+                try:
+                    moved = value() != plain
+                except (ArithmeticError, KeyError, IndexError, ValueError):
+                    moved = True
+                if moved:
+                    chosen.add(key)
+                    break
+            means[number][place] = one.means[place]
+        found.append(Needed(one.keys, frozenset(chosen or keys)))
+    return found
+
+
+def estimate(statistic: Statistic, cells: Sequence[Cells], kind: Kind = NUMBER) -> tuple[float, float, float, int]:
     """Return a statistic of some experiments' cells with its 95 % interval, and the smallest number of trials.
 
-    A bootstrap over the trials, with the ends that `_bounds` says. Without trial rows, or with fewer than three trials,
-    there is no interval.
+    A bootstrap over the trials, with the ends that `_bounds` says, widened as a mean's interval is. Without trial rows,
+    or with fewer than three trials, there is no interval.
     """
     value = float(statistic(*(one.frame(one.means) for one in cells)))
     n = min(one.n for one in cells)
@@ -141,26 +191,25 @@ def estimate(statistic: Statistic, cells: Sequence[Cells]) -> tuple[float, float
     found = [
         float(statistic(*(one.frame(m[:, b]) for one, m in zip(cells, means, strict=True)))) for b in range(RESAMPLES)
     ]
-    return value, *_bounds(value, found, n), n
+    return value, *_bounds(value, found, n, kind), n
 
 
-def _bounds(value: float, found: Sequence[float], n: int) -> tuple[float, float]:
+def _bounds(value: float, found: Sequence[float], n: int, kind: Kind) -> tuple[float, float]:
     """Return the percentiles of a bootstrap, as far out as Student's t is for n trials.
 
-    Below ten trials no resample goes that far: the usual percentiles are then farther from the value by as much. Equal
-    values of fewer than ten trials have no interval, as in `intervals.interval`.
+    Below ten trials no resample goes that far: the usual percentiles are then farther from the value by as much.
     """
     tail = 100 * float(stats.norm.sf(stats.norm.ppf(0.975) * (stretch(n) if n >= POINT else 1)))
     low, high = np.nanpercentile(found, [tail, 100 - tail]).tolist()
-    if n >= POINT:
-        return low, high
-    if low == high:
-        return math.nan, math.nan
-    below, above = max(0.0, value - low), max(0.0, high - value)
-    return value - stretch(n) * below, value + stretch(n) * above
+    if n < POINT:
+        below, above = max(0.0, value - low), max(0.0, high - value)
+        low, high = value - stretch(n) * below, value + stretch(n) * above
+    return widened(value, low, high, n, kind)
 
 
-def of_rows(statistic: Statistic, rows: pd.DataFrame, resamples: int = 100) -> tuple[float, float, float, int]:
+def of_rows(
+    statistic: Statistic, rows: pd.DataFrame, kind: Kind = NUMBER, resamples: int = 100
+) -> tuple[float, float, float, int]:
     """Return a statistic of trial rows with its 95 % interval: for what is no function of the cells' means."""
     value, n = float(statistic(rows)), int(rows["trial"].nunique()) if "trial" in rows else 0
     if n < LEAST:
@@ -171,4 +220,4 @@ def of_rows(statistic: Statistic, rows: pd.DataFrame, resamples: int = 100) -> t
         chosen = [places[t] for t in np.array(list(places))[draw]]
         numbered = np.repeat(np.arange(n), [len(c) for c in chosen])
         found.append(float(statistic(rows.iloc[np.concatenate(chosen)].assign(trial=numbered))))
-    return value, *_bounds(value, found, n), n
+    return value, *_bounds(value, found, n, kind), n

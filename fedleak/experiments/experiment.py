@@ -12,6 +12,7 @@ import pandas as pd
 from fedleak.experiments import records
 from fedleak.experiments.stamps import merged
 from fedleak.experiments.sweep import Trial, settings_of, sweep
+from fedleak.intervals import Kind
 
 NOW, RECORDED = "this run", "recorded"
 
@@ -49,7 +50,7 @@ class Experiment:
     paper: Sequence[Mapping[str, Any]]
     trials: tuple[int, int]
     by: tuple[str, ...] = ()
-    values: tuple[str, ...] = ()
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
     facts: tuple[str, ...] = ()
     fixed: Mapping[str, Any] = field(default_factory=dict)
     times: tuple[str, ...] = ()
@@ -67,6 +68,11 @@ class Experiment:
         return [{**s, "trials": self.chapter.trials or s["trials"]} for s in found]
 
     @property
+    def values(self) -> tuple[str, ...]:
+        """The columns that are averaged; the first is the one that figures show."""
+        return tuple(self.kinds)
+
+    @property
     def axes(self) -> list[str]:
         """The names of the settings, in the order of the declaration, of both profiles."""
         return list(dict.fromkeys(k for s in [*self.quick, *self.paper] for k in s if k != "trials"))
@@ -80,6 +86,7 @@ class Experiment:
             "axes": self.axes,
             "by": list(self.by),
             "values": list(self.values),
+            "kinds": {name: kind.written for name, kind in self.kinds.items()},
             "facts": list(self.facts),
             "fixed": dict(self.fixed),
             "times": list(self.times),

@@ -23,6 +23,7 @@ from fedleak.experiments.chapter import Chapter
 from fedleak.experiments.declared import declared
 from fedleak.experiments.experiment import Experiment
 from fedleak.experiments.sweep import sweep
+from fedleak.intervals import Kind
 
 SAME, CLOSE, DIFFERS, NEW = "same", "within the interval", "differs", "new"
 """What a row can be: `NEW` is one of a setting that the record does not have, of something that was added since."""
@@ -157,7 +158,7 @@ def compare(table: pd.DataFrame, rows: pd.DataFrame, declaration: Mapping[str, A
         known = next((g for n, g in old.items() if all(_equal(a, b) for a, b in zip(n, name, strict=True))), None)
         for place, row in group.iterrows() if known is not None else ():
             same = _found(row, known, values, declaration["rounding"])
-            verdicts[place] = SAME if same else CLOSE if _within(group, known, table[values]) else DIFFERS
+            verdicts[place] = SAME if same else CLOSE if _within(group, known, table[values], declaration) else DIFFERS
     return verdicts
 
 
@@ -178,9 +179,11 @@ def _close(a: float, b: float, rounding: bool) -> bool:
     return bool(np.isclose(a, b, rtol=RELATIVE, atol=1e-6, equal_nan=True))
 
 
-def _within(group: pd.DataFrame, known: pd.DataFrame, values: pd.DataFrame) -> bool:
+def _within(group: pd.DataFrame, known: pd.DataFrame, values: pd.DataFrame, declaration: Mapping[str, Any]) -> bool:
     """Say whether the new means lie within the intervals of the recorded ones; the values are of the whole table."""
-    then = records.summarise(known.assign(cell=0), ["cell"], list(values)).iloc[0]
+    kinds = {v: Kind(**declaration["kinds"][v]) for v in values}
+    settings = {**declaration["fixed"], **known.iloc[0].to_dict()}
+    then = records.summarise(known.assign(cell=0), ["cell"], kinds, settings).iloc[0]
     now, largest = group[list(values)].mean(), values.abs().max()
 
     def agrees(v: str) -> bool:

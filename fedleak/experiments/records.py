@@ -12,7 +12,7 @@ import pandas as pd
 
 from fedleak import paths
 from fedleak.files import write_text
-from fedleak.intervals import interval
+from fedleak.intervals import Kind, interval
 
 
 def units(rows: pd.DataFrame, by: Sequence[str], values: Sequence[str]) -> pd.DataFrame:
@@ -20,7 +20,9 @@ def units(rows: pd.DataFrame, by: Sequence[str], values: Sequence[str]) -> pd.Da
     return rows.groupby([*by, "trial"], sort=False, dropna=False)[list(values)].mean().reset_index()
 
 
-def summarise(rows: pd.DataFrame, by: Sequence[str], values: str | Sequence[str]) -> pd.DataFrame:
+def summarise(
+    rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind], fixed: Mapping[str, Any] | None = None
+) -> pd.DataFrame:
     """Reduce trial rows to one row a cell: ``value, value low, value high`` (95 % interval of the mean) and ``n``.
 
     Parameters
@@ -30,19 +32,21 @@ def summarise(rows: pd.DataFrame, by: Sequence[str], values: str | Sequence[str]
         averaged first. Without that column every row is a trial of its own.
     by
         Columns that make a cell.
-    values
-        Columns of numbers; a value that is NaN in some trials is averaged over the others.
+    kinds
+        Columns of numbers, and what each is; a value that is NaN in some trials is averaged over the others.
+    fixed
+        Settings that all rows share and that are no columns: a kind may name one.
     """
-    values = [values] if isinstance(values, str) else list(values)
     if "trial" not in rows:
         rows = rows.assign(trial=range(len(rows)))
     found = []
-    for keys, group in units(rows, by, values).groupby(list(by), sort=False, dropna=False):
+    for keys, group in units(rows, by, list(kinds)).groupby(list(by), sort=False, dropna=False):
         row: dict[str, Any] = dict(zip(by, keys, strict=True))
-        for value in values:
-            v = group[value].dropna().to_numpy(dtype=float)
-            rate = bool(v.size and v.min() >= 0 and v.max() <= 1)
-            low, high = interval(v, rate=rate) if v.size and np.isfinite(v).all() else (math.nan, math.nan)
+        for value, declared in kinds.items():
+            v, kind = group[value].dropna().to_numpy(dtype=float), declared.settled({**(fixed or {}), **row})
+            low = high = math.nan
+            if kind is not None and v.size and np.isfinite(v).all():
+                low, high = interval(v, kind)
             row |= {value: v.mean() if v.size else math.nan, f"{value} low": low, f"{value} high": high}
         found.append({**row, "n": len(group)})
     return pd.DataFrame(found)
@@ -93,7 +97,8 @@ def settled(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
                 table[name] = value
         return table
     by = [c for c in [*declared["axes"], *declared["by"]] if c in table]
-    found = summarise(table, by, [v for v in declared["values"] if v in table])
+    kinds = {name: Kind(**kind) for name, kind in declared["kinds"].items() if name in table}
+    found = summarise(table, by, kinds, declared["fixed"])
     facts_of = [c for c in declared["facts"] if c in table]
     if facts_of:
         found = found.merge(table.groupby(by, sort=False, dropna=False)[facts_of].min().reset_index(), on=by)

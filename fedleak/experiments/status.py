@@ -184,9 +184,8 @@ def _finite(value: Any) -> bool:
 def of_cells(table: Table, rows: Sequence[Row], when: Row) -> tuple[Difference, ...]:
     """Return the differences of a claim about some of a table's cells: the union of theirs, and how many are missing.
 
-    Rows of ours that belong to a cell by its keys other than ``rule`` count: a claim may take rules that only we have.
-    Rows that agree in all settings that the cell has are one curve, such as that over the batch size, and all of its
-    points count; of several curves, the one with the fewest differences.
+    Rows of ours that belong to a cell by its keys other than ``rule`` count, every one of them: a claim may take rules
+    that only we have, and is no closer to the paper than the farthest of its rows.
     """
     cells = [row for row in table.rows if fits(when, row)]
     keys = [key for key in table.keys if key != "rule"]
@@ -197,13 +196,7 @@ def of_cells(table: Table, rows: Sequence[Row], when: Row) -> tuple[Difference, 
         if not same:
             missing += 1
             continue
-        compared = [k for k, v in table.settings(cell).items() if v is not None]
-        curves: dict[tuple[Any, ...], dict[str, Difference]] = {}
-        for row in same:
-            curve = curves.setdefault(tuple(canonical(row).get(k) for k in compared), {})
-            curve |= {str(d): d for d in differences(table, row, cell)}
-        closest = min(curves, key=lambda settings: sum(not d.why for d in curves[settings].values()))
-        found |= curves[closest]
+        found |= {str(d): d for row in same for d in differences(table, row, cell)}
     if missing:
         found["cells"] = Difference("cells", f"{len(wanted) - missing} of {len(wanted)}", len(wanted))
     return tuple(found.values())

@@ -57,7 +57,8 @@ table = "{table}"
 """
 SETUP = """
 from fedleak.experiments import Chapter, grid
-chapter = Chapter("tiny", profile, device, seed, trials, data_root, record, scheduler)
+from fedleak.intervals import MEAN
+chapter = Chapter("tiny", profile, device, seed, trials, data_root, record, scheduler, dict(iacc=MEAN))
 SHIFT = 0.4
 """
 EXPERIMENT = """
@@ -275,7 +276,9 @@ def test_a_recheck_takes_the_threads_of_the_record(tiny, monkeypatch):
 
 def test_means_within_the_interval_rounding_and_times():
     old = pd.DataFrame({"net": "a", "trial": range(4), "iacc": [0.1, 0.2, 0.3, 0.4], "error": 1e-9, "s": 1.0})
-    what = {"axes": ["net"], "by": [], "values": ["iacc", "error", "s"], "times": ["s"], "rounding": ["error"]}
+    kinds = {value: {"name": "number"} for value in ("iacc", "error", "s")}
+    what = {"axes": ["net"], "by": [], "values": list(kinds), "kinds": kinds, "fixed": {}}
+    what |= {"times": ["s"], "rounding": ["error"]}
     assert set(recheck.compare(old, old.assign(error=5e-9, s=9), what)) == {recheck.SAME}
     assert set(recheck.compare(old, old.assign(iacc=[0.4, 0.3, 0.2, 0.1]), what)) == {recheck.CLOSE}
     assert recheck.DIFFERS in recheck.compare(old, old.assign(iacc=0.9), what)
@@ -290,7 +293,8 @@ def test_means_within_the_interval_rounding_and_times():
 
 def test_each_row_has_its_own_verdict():
     old = pd.DataFrame({"net": ["b", "a"], "by": "x", "trial": 0, "iacc": [0.5, 0.25]})
-    what = {"axes": ["net"], "by": ["by"], "values": ["iacc"], "times": [], "rounding": []}
+    what = {"axes": ["net"], "by": ["by"], "values": ["iacc"], "times": [], "rounding": [], "fixed": {}}
+    what |= {"kinds": {"iacc": {"name": "mean"}}}
     rows = pd.concat([old.assign(by="y"), old.assign(iacc=[0.5, 0.75])], ignore_index=True)
     assert recheck.compare(old, rows, what) == [recheck.NEW, recheck.NEW, recheck.SAME, recheck.DIFFERS]
 

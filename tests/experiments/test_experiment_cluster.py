@@ -25,6 +25,7 @@ from fedleak.errors import DataNotFound
 from fedleak.experiments import Chapter, cluster, grid, sweep
 from fedleak.experiments.calls import elsewhere, fingerprints, traced
 from fedleak.experiments.declared import declared
+from fedleak.intervals import NUMBER
 
 LOG = ""
 PAUSE = 0.0
@@ -99,7 +100,7 @@ def test_cached_functions_that_call_each_other_are_sent_with_one_cache():
 def test_a_chapter_is_sent_without_what_it_has_loaded_or_declared():
     chapter = Chapter("llg", "quick", "cpu", 3, 2, "", False)
     chapter.images("synthetic")
-    chapter.experiment("x", quick=grid(a=1), paper=grid(a=1), values="value")(trial)
+    chapter.experiment("x", quick=grid(a=1), paper=grid(a=1), values={"value": NUMBER})(trial)
     sent = pickle.dumps(chapter)
     assert len(sent) < 500
     copy = pickle.loads(sent)

@@ -9,7 +9,7 @@ import pytest
 
 from fedleak import paths
 from fedleak.experiments import claims, records
-from fedleak.intervals import interval
+from fedleak.intervals import DIFFERENCE, MEAN, NUMBER, Kind, difference, interval, rate
 
 
 @pytest.fixture
@@ -18,18 +18,58 @@ def checkout(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_ten_equal_values_are_a_point_and_fewer_are_not():
-    assert interval([1.0] * 10) == (1.0, 1.0)
-    low, high = interval([1.0] * 9)
+def test_equal_values_are_no_point():
+    low, high = interval([1.0] * 9, MEAN)
     assert low == pytest.approx(9 / (9 + 1.959964**2))  # Wilson's, by hand
-    assert high == pytest.approx(1)
-    assert all(map(math.isnan, interval([3.0] * 9, rate=False)))
+    assert high == 1
+    assert interval([0.999] * 9, MEAN) == pytest.approx((0.999 * low, 0.999 + 0.001 * (1 - low)))
+    assert interval([0.0] * 20, DIFFERENCE) == pytest.approx((-0.1611, 0.1611), abs=1e-4)
+    assert interval([1.0] * 3, rate(1000))[0] == pytest.approx(3000 / (3000 + 1.959964**2))
+    assert all(map(math.isnan, interval([3.0] * 9, NUMBER)))
+    assert interval([3.0] * 10, NUMBER) == (3, 3)
     assert all(map(math.isnan, interval([0.2, 0.4])))
+
+
+def test_what_a_column_is_comes_from_its_cell():
+    told = rate("batch_size", {"algorithm": {"FedSGD": 1, "FedAvg": 10}})
+    assert Kind(**told.written) == told
+    assert told.settled({"batch_size": 8, "algorithm": "FedAvg"}).labels == [80]
+    assert difference(form="old").settled({"form": "old"}) is None
+    assert difference(8, form="old").settled({"form": "new"}).labels == [8]
+    assert interval([-0.1, 0.1, 0.3], NUMBER)[0] < -0.3 < interval([-0.1, 0.1, 0.3], DIFFERENCE)[0] + 1
+
+
+N = (3, 5, 10, 20)
+
+
+def drawn(n, mean, labels, correlation, generator):
+    """Trials of so many labels each, which are right with a probability that varies by trial."""
+    a = mean * (1 / correlation - 1) if correlation else None
+    p = generator.beta(a, a / mean * (1 - mean), (200, n)) if correlation else mean
+    return generator.binomial(labels, p, (200, n)) / labels
+
+
+@pytest.mark.parametrize("mean", [0.5, 0.9, 0.955, 0.99])
+@pytest.mark.parametrize(("labels", "correlation"), [(1, 0), (64, 0), (64, 0.3), (320, 0.1)])
+def test_a_bounded_means_interval_holds_it_also_at_the_boundary(mean, labels, correlation):
+    generator = np.random.default_rng(int(1000 * mean) + labels)
+    for n in N:
+        low, high = np.array([interval(v, MEAN) for v in drawn(n, mean, labels, correlation, generator)]).T
+        assert np.mean((low <= mean + 1e-9) & (high >= mean - 1e-9)) > 0.85
+
+
+@pytest.mark.parametrize("mean", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize(("labels", "correlation"), [(8, 0), (1000, 0), (64, 0.02)])
+def test_a_rates_interval_holds_it_where_labels_go_wrong_one_by_one(mean, labels, correlation):
+    generator = np.random.default_rng(int(1000 * mean) + labels)
+    for n in N:
+        low, high = np.array([interval(v, rate(labels)) for v in drawn(n, mean, labels, correlation, generator)]).T
+        assert np.mean((low <= mean + 1e-9) & (high >= mean - 1e-9)) > 0.85
 
 
 def test_the_interval_of_a_known_spread():
     values = np.random.default_rng(0).normal(10, 2, 400)
-    low, high = interval(values, rate=False)
+    low, high = interval(values, NUMBER)
     assert low < values.mean() < high
     assert high - low == pytest.approx(2 * 1.96 * 2 / 20, rel=0.15)
 
@@ -37,7 +77,7 @@ def test_the_interval_of_a_known_spread():
 @pytest.mark.parametrize("n", [3, 4, 8, 20])
 def test_an_interval_of_few_values_holds_the_mean_as_often_as_it_says(n):
     draws = np.random.default_rng(n).normal(size=(2000, n))
-    low, high = np.array([interval(values, rate=False) for values in draws]).T
+    low, high = np.array([interval(values, NUMBER) for values in draws]).T
     assert np.mean((low <= 0) & (high >= 0)) == pytest.approx(0.95, abs=0.015)
     assert interval([0.9, 1.0, 1.0])[1] == 1, "no rate is above one"
 
@@ -53,7 +93,7 @@ def test_a_claims_interval_holds_it_as_often_as_it_says(n):
 
 
 @pytest.mark.parametrize(
-    ("values", "message"), [([], "no values"), ([0.5, math.nan], "NaN"), ([0.5, 0.7, 1.5], r"rate lies in \[0, 1\]")]
+    ("values", "message"), [([], "no values"), ([0.5, math.nan], "NaN"), ([0.5, 0.7, 1.5], r"mean lies in \[0, 1\]")]
 )
 def test_bad_values(values, message):
     with pytest.raises(ValueError, match=message):
@@ -64,7 +104,7 @@ def test_the_unit_is_the_trial_and_not_its_clients():
     rows = pd.DataFrame(
         {"net": "a", "trial": np.repeat(range(4), 10), "iacc": np.repeat([0.2, 0.4, 0.6, 0.8], 10), "s": 1.0}
     )
-    (row,) = records.summarise(rows, ["net"], ["iacc", "s"]).to_dict("records")
+    (row,) = records.summarise(rows, ["net"], {"iacc": MEAN, "s": NUMBER}).to_dict("records")
     assert row["n"] == 4
     assert row["iacc"] == pytest.approx(0.5)
     assert row["iacc high"] - row["iacc low"] > 0.3
@@ -72,7 +112,8 @@ def test_the_unit_is_the_trial_and_not_its_clients():
 
 
 DECLARED = {
-    "axes": ["net"], "by": ["rule"], "values": ["iacc"], "facts": ["held"], "fixed": {"lr": 0.1}, "times": [],
+    "axes": ["net"], "by": ["rule"], "values": ["iacc"], "kinds": {"iacc": {"name": "mean"}},
+    "facts": ["held"], "fixed": {"lr": 0.1}, "times": [],
     "rounding": [], "exact": False, "tables": ["t"],
 }  # fmt: skip
 
@@ -119,6 +160,22 @@ def rows_of(values):
             for t, v in enumerate(own)
         ]
     )
+
+
+def test_only_the_cells_that_a_statistic_hangs_on_count():
+    rows = rows_of({"ours": [0.1, 0.2, 0.3], "theirs": [0.2, 0.3, 0.3]})
+    cells = claims.Cells(rows, ["data", "rule"], "iacc", "rule")
+    (told,) = claims.needed(lambda t: t["ours"].max(), [cells])
+    assert told.cells == {("m", "ours"), ("c", "ours")}
+    assert set(told.only(rows)["rule"]) == {"ours"}
+    (above,) = claims.needed(lambda t: (t["ours"] > 0.5).mean() - t.loc["m", "theirs"], [cells])
+    assert above.cells == {("m", "ours"), ("c", "ours"), ("m", "theirs")}
+
+
+def test_a_claim_about_a_share_knows_its_ends():
+    cells = claims.Cells(rows_of({"ours": [1.0] * 6}), ["data", "rule"], "iacc", None)
+    assert claims.estimate(lambda t: t.min(), [cells], MEAN)[1:3] == interval([1.0] * 6, MEAN)
+    assert all(map(math.isnan, claims.estimate(lambda t: t.min(), [cells], NUMBER)[1:3]))
 
 
 def test_a_claim_is_a_statistic_of_cells_with_a_paired_interval():

@@ -208,8 +208,9 @@ def test_an_edit_of_what_ran_asks_for_a_new_version(tmp_path, log, edit, matters
 
 DECLARED = """
 from fedleak.experiments import Chapter, grid
+from fedleak.intervals import NUMBER
 
-chapter = Chapter("paper", "quick", "cpu", 7, 2, "", False)
+chapter = Chapter("paper", "quick", "cpu", 7, 2, "", False, kinds=dict(value=NUMBER, name=NUMBER))
 one = grid(a=1, b="x")
 trial = chapter.experiment("table", quick=one, paper=one, values=("value", "name"))(trial)
 """

@@ -5,7 +5,7 @@ import torch
 from saying import leads, listed, of, printed, rows, trials
 from torchmetrics.functional.image import structural_similarity_index_measure as ssim
 
-from fedleak.intervals import interval
+from fedleak.intervals import NUMBER, interval
 
 
 @of("agic")
@@ -95,10 +95,10 @@ def one_gradient():
     agic, invg, less = (ends[key] for key in WHO[:3])
     yield f"AGIC ends {agic.mean():.0f} dB higher at 16 × 16 and {-less.mean():.0f} dB lower on the narrow network"
     yield f"InvG on the mean {invg.mean():.0f} dB higher (an interval that holds zero) and as high"
-    assert [interval(gap, rate=False)[0] > 0 for gap in (agic, invg, -less)] == [True, False, True]
+    assert [interval(gap, NUMBER)[0] > 0 for gap in (agic, invg, -less)] == [True, False, True]
     assert abs(narrow[steady]["InvG", 800] - narrow[falls]["InvG", 800]) < 0.5
     yield f"by {leads(-parts['resnet20-1', falls][1])}, and level"
-    low, high = interval(parts["resnet20-1", steady][1], rate=False)
+    low, high = interval(parts["resnet20-1", steady][1], NUMBER)
     assert low < 0 < high
     signed, fall = "sign, steady rate", "no sign, falling rate"
     end = {key: part[0]["AGIC", 800] for key, part in parts.items()}
@@ -110,7 +110,7 @@ def one_gradient():
     yield "one image at {:.0f} dB and two that stop at {:.0f} and {:.0f}".format(at[fall].max(), *sorted(at[fall])[:2])
     less = {how: leads(end["resnet20-1", steady] - end["resnet20-1", how], unit="") for how in (fall, falls)}
     yield f"On the narrow network the fall alone costs {less[fall]}, as much as both"
-    clear = {how: interval(parts["resnet20-4", how][1], rate=False)[0] > 0 for how in at}
+    clear = {how: interval(parts["resnet20-4", how][1], NUMBER)[0] > 0 for how in at}
     assert [how for how in clear if not clear[how]] == [fall], "leads under three of four"
 
 
@@ -120,7 +120,7 @@ def four_local_steps():
     mean = each.mean()
     same = mean[["DLG-Adam", "InvG", "one batch"]].xs(500, level="iteration")
     assert same.max() - same.min() <= 0.2
-    low, high = interval(each["AGIC", 1000] - each["InvG", 1000], rate=False)
+    low, high = interval(each["AGIC", 1000] - each["InvG", 1000], NUMBER)
     assert low < 0 < high, "level"
     lead = each["AGIC", 2000] - each["one batch", 2000]
     assert (lead > 0).all()
@@ -132,7 +132,7 @@ def four_local_steps():
     behind = (mean["AGIC"] - mean["one batch"]) < 0
     assert behind.loc[40:700].all()
     assert not behind.loc[800:].any()
-    clear = [t for t in behind.index if interval(each["AGIC", t] - each["one batch", t], rate=False)[1] < 0]
+    clear = [t for t in behind.index if interval(each["AGIC", t] - each["one batch", t], NUMBER)[1] < 0]
     assert clear == [200, 300, 400]
     lpips = rows("agic", "table2").query("final").groupby("method")["lpips"].mean()
     assert (lpips.idxmin(), lpips.idxmax()) == ("InvG", "AGIC")
@@ -163,7 +163,7 @@ def a_rate_that_falls():
     end, gain = fall["AGIC", 5000], fall["AGIC", 5000] - steady["AGIC", 5000]
     assert len(gain) == 8
     assert gain.min() > 0
-    low, high = interval(end, rate=False)
+    low, high = interval(end, NUMBER)
     assert low < 31.3 < high
     yield f"ends at {leads(end)}, which holds the paper's 31.3: {leads(gain)} above the 5,000th iteration"
     yield f"With a rate that falls AGIC ends {leads(gain)} higher, at {leads(end)}"
@@ -215,7 +215,7 @@ def layer_weights():
     moved = psnr[400] - psnr[200]
     yield f"All runs still rise, by {moved.min():.1f} to {moved.max():.1f} dB from the 200th"
     end = trials(table[table["final"]], ["state", "beta"], "psnr")
-    ratios, clear = [1.0, 2.0, 20.0, 50.0], lambda gap: interval(gap, rate=False)[0] > 0
+    ratios, clear = [1.0, 2.0, 20.0, 50.0], lambda gap: interval(gap, NUMBER)[0] > 0
     gains = {(state, b): end[state][b] - end[state][1.0] for state, b in end if b > 1}
     assert not any(clear(g) or clear(-g) for g in gains.values())
     yield f"on the trained network fifty is by {leads(gains['trained', 50.0])}"

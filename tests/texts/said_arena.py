@@ -3,7 +3,7 @@
 import pandas as pd
 from saying import FLOORS, TOLD, best, deep_cells, halves, leads, listed, minus, of, rows, what_noise_costs
 
-from fedleak.intervals import interval
+from fedleak.intervals import NUMBER, interval
 
 
 @of("arena")
@@ -60,7 +60,7 @@ def the_learned_attacker():
     for size in ahead.index:
         wide = table[table["batch_size"] == size].pivot(index="trial", columns="attack", values="iacc")
         other = answered.loc[size].drop([*FLOORS, "learned"]).idxmax()
-        low, high = interval(wide["learned"] - wide[other], rate=False)
+        low, high = interval(wide["learned"] - wide[other], NUMBER)
         assert low < 0 < high
     assert (ahead > 0).sum() == 1
     assert ahead.min() > -0.03
@@ -142,7 +142,7 @@ def soft_labels():
     for name in ("RLU", "RLU, whole head"):
         told, hard_ones = (each[who, how].unstack(0) for who, how in ((f"{name}, told", smooth), (name, hard)))
         assert max(told.mean()) < 0.95, "S4 fails"
-        assert all(interval(gap, rate=False)[0] > 0 for _, gap in (told - hard_ones).items())
+        assert all(interval(gap, NUMBER)[0] > 0 for _, gap in (told - hard_ones).items())
         if name == "RLU":
             yield "RLU finds {:.2f} at B = 8 and {:.2f} at 32".format(*told.mean())
             yield f"they find {two(*hard_ones.mean())}, and"
@@ -182,7 +182,7 @@ def what_knowledge_is_worth():
     top = table.query("state == 'trained' and rung == '+ many images a class'")
     wide = top.pivot(index="trial", columns="attack", values="iacc")
     lead = wide["learned"] - wide["LLG"]
-    yield minus("lead over it is {:+.2f} [{:+.2f}, {:+.2f}]".format(lead.mean(), *interval(lead, rate=False)))
+    yield minus("lead over it is {:+.2f} [{:+.2f}, {:+.2f}]".format(lead.mean(), *interval(lead, NUMBER)))
 
 
 @of("arena")
@@ -236,11 +236,11 @@ def noise():
     cost = spread[0.0] - spread[0.3]
     ends = "{:.2f} [{:.2f}, {:.2f}]".format
     gained, lost = -cost[10, 0.1], cost[10, 0.3]
-    yield f"it is {ends(gained.mean(), *interval(gained, rate=False))} **higher**"
+    yield f"it is {ends(gained.mean(), *interval(gained, NUMBER))} **higher**"
     yield f"with 90 participants {-cost[90, 0.3].mean():.2f} higher, an interval that holds 0"
-    low, high = interval(cost[90, 0.3], rate=False)
+    low, high = interval(cost[90, 0.3], NUMBER)
     assert low < 0 < high
-    yield f"the noise costs {ends(lost.mean(), *interval(lost, rate=False))}"
+    yield f"the noise costs {ends(lost.mean(), *interval(lost, NUMBER))}"
     plain = spread[0.0][10, 0.3].sort_values()
     assert plain.iloc[1] > 0.8
     yield f"one of ten trainings without any defence is at {plain.iloc[0]:.2f} after 150 rounds"
@@ -257,7 +257,7 @@ def noise():
     assert abs(left["untrained", "noise", 0.3] - 0.6) < 0.02
     prior = contested(["defences"], ["state", "defence", "strength"])["prior"]["trained", "noise", 0.1]
     some, none = (left["trained", "noise", strength] for strength in (0.1, 0.01))
-    assert not [strength for strength in (0.1, 0.3) if interval(noisy[strength] - bare, rate=False)[0] > 0]
+    assert not [strength for strength in (0.1, 0.3) if interval(noisy[strength] - bare, NUMBER)[0] > 0]
     yield f"σ = 0.1 leaves it {some:.2f}, where the prior guess is at {prior:.2f}, and σ = 0.01 leaves it {none:.2f}"
 
 
@@ -280,8 +280,8 @@ def who_is_told_of_the_defence():
         told, other = wide["learned, adaptive"], wide.drop(columns=[*FLOORS, "learned, adaptive"])
         lead = told - other[other.mean().round(9).idxmax()]
         behind[cell] = -lead.mean()
-        clear += [cell] if interval(lead, rate=False)[0] > 0 else []
-        gain = interval(told - wide["learned"], rate=False)
+        clear += [cell] if interval(lead, NUMBER)[0] > 0 else []
+        gain = interval(told - wide["learned"], NUMBER)
         assert (gain[0] > 0) == (cell in [("noise", s) for s in (0.1, 0.3, 1.0)] + [("clipping and noise", 0.03)])
     assert clear == [("noise", 1.0)]
     worst = {cell: f"{by:.2f}" for cell, by in behind.items() if by > 0.03}

@@ -3,7 +3,7 @@
 import pandas as pd
 from saying import FLOORS, TOLD, WHOLE, answered, deep_cells, halves, listed, minus, of, rows, trials
 
-from fedleak.intervals import interval
+from fedleak.intervals import NUMBER, interval
 
 
 @of("learned")
@@ -244,7 +244,7 @@ def local_steps():
     clear = {}
     for cell, which in trained["which"].items():
         over = wide[*cell, "learned"] - wide[*cell, which]
-        ends = interval(over, rate=False)
+        ends = interval(over, NUMBER)
         if ends[0] > 0:
             clear[cell] = "{:+.2f} [{:+.2f}, {:+.2f}]".format(over.mean(), *ends)
     assert list(clear) == [("fedavg", 0.01), ("scaffold", 0.01)]
@@ -267,7 +267,7 @@ def local_steps():
     together = fast.groupby("trial")["coverage"].mean()
     yield "both networks together ({:.2f} [{:.2f}, {:.2f}])".format(together.mean(), *interval(together))
     yield f"on the untrained one {new[0.01]:.2f} at the rate 0.01 and {new[0.1]:.2f} at 0.1"
-    lows = {way: interval(wide[*way, "learned"] - wide[*way, "RLU"], rate=False)[0] for way in trained.index}
+    lows = {way: interval(wide[*way, "learned"] - wide[*way, "RLU"], NUMBER)[0] for way in trained.index}
     assert [way for way, low in lows.items() if low < 0] == [("fedavg", 0.1)]
 
 

@@ -2,7 +2,7 @@
 
 from saying import leads, of, rows, trials, what_noise_costs
 
-from fedleak.intervals import interval
+from fedleak.intervals import NUMBER, interval
 
 
 @of("lia_sa")
@@ -76,14 +76,14 @@ def a_classifier_that_moves_on():
     found = table.groupby(["data", "scheme", "rounds", "trial", "form"])["insacc"].mean().unstack()
     lost = 100 * (found["whitened"] - found["whitened, stale head"])
     places = [("mnist", "random", 300), ("mnist", "random", 1000), ("cifar10", "random", 1000)]
-    assert all(interval(lost[place], rate=False)[0] > 0 for place in places)
+    assert all(interval(lost[place], NUMBER)[0] > 0 for place in places)
     means = lost.groupby(["data", "scheme", "rounds"]).mean()
     worst = means[places]
     yield f"costs the attacker {worst.min():.0f} to {worst.max():.0f} points more on random batches"
     assert means.drop(places).abs().max() < 2
     paper = found.loc[("mnist", "random")]["paper"].unstack("rounds")
     gain = 100 * (paper[1000] - paper[0])
-    assert interval(gain, rate=False)[0] > 0
+    assert interval(gain, NUMBER)[0] > 0
     yield f"starts low, gains {gain.mean():.0f} on MNIST"
 
 
@@ -171,7 +171,7 @@ def two_changes_by_network():
         found = trials(table[table["net"] == net], ["form"], "insacc")
         assert len(found) == n
         gain = found.sub(found["paper"], axis=0)
-        assert (interval(gain["first step only"], rate=False)[0] < 0) == net.startswith("resnet")
+        assert (interval(gain["first step only"], NUMBER)[0] < 0) == net.startswith("resnet")
         share[net] = 100 * gain.mean() / gain["whitened"].mean()
     crossing, first = (
         {net: part[form] for net, part in share.items()} for form in ("crossing only", "first step only")

@@ -2,12 +2,12 @@
 
 from saying import leads, listed, of, printed, rows, trials
 
-from fedleak.intervals import interval
+from fedleak.intervals import NUMBER, interval
 
 
 def signed(values):
     """A paired mean with its interval."""
-    ends = interval(values, rate=False)
+    ends = interval(values, NUMBER)
     return "{:+.3f} [{:.3f}, {:.3f}]".format(values.mean(), *ends).replace("-", "−")
 
 
@@ -79,7 +79,7 @@ def whole_head():
     wide = rows("rlu", "variants").pivot_table(index=["setting", "trial"], columns="form", values="iacc")
     for form, holding in {"Alg. 2": [], "Alg. 2, Eq. 14 as printed": ["alpha", "developed on: .60, m = 10"]}.items():
         lost = (wide["RLU"] - wide[form]).dropna().drop("untrained").groupby("setting")
-        assert [name for name, each in lost if interval(each, rate=False)[0] < 0] == holding
+        assert [name for name, each in lost if interval(each, NUMBER)[0] < 0] == holding
     beyond = {"CIFAR-10": "cifar10", "SVHN": "svhn", "Tanh": "tanh"}
     for name, setting in beyond.items():
         yield f"{name} {found['RLU'][setting]:.3f} → {found['whole head'][setting]:.3f}"

@@ -8,7 +8,7 @@ import pytest
 
 from fedleak import paths
 from fedleak.attacks.contest import held_out
-from fedleak.intervals import interval
+from fedleak.intervals import NUMBER, interval
 
 SAID = []
 
@@ -53,7 +53,7 @@ def listed(values, form="{:.2f}"):
 
 
 def leads(gap, unit=" dB", form=".1f"):
-    low, high = interval(gap, rate=False)
+    low, high = interval(gap, NUMBER)
     return minus(f"{gap.mean():{form}}{unit} [{low:{form}}, {high:{form}}]")
 
 
