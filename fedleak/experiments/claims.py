@@ -40,21 +40,23 @@ class Asked:
         try:
             chosen = [self._chosen(table) for table in tables]
             if self.rows:
-                (rows,) = chosen
+                (rows,) = hangs = chosen
                 result = of_rows(self.statistic, rows, self.kind)
             else:
                 pairs = zip(used, chosen, strict=True)
                 cells = [Cells(t, [*e.axes, *e.by], self.value or e.values[0], self.wide) for e, t in pairs]
                 result = estimate(self.statistic, cells, self.kind)
-                chosen = [one.only(t) for one, t in zip(needed(self.statistic, cells), chosen, strict=True)]
+                hangs = [one.only(t) for one, t in zip(needed(self.statistic, cells), chosen, strict=True)]
         except (KeyError, IndexError, ValueError) as missing:  # a setting that these rows do not have
             note = f"not in these rows: {missing}"
             return Measured(self.id, None, source=source, reading=self.reading, note=note)
         differ: tuple[status.Difference, ...] = ()
         if paper is not None and (item := paper.items[self.id]).table:
-            pairs = zip(used, chosen, strict=True)
-            ours = [row for e, t in pairs if len(t) for row in e.summary(t).to_dict("records")]
-            differ = status.of_cells(paper.tables[item.table], ours, item.cell)
+            ours, needed_ones = (
+                [row for e, t in zip(used, each, strict=True) if len(t) for row in e.summary(t).to_dict("records")]
+                for each in (chosen, hangs)
+            )
+            differ = status.of_cells(paper.tables[item.table], ours, item.cell, needed_ones)
         exact = all(e.exact for e in used)
         return Measured(self.id, *result, exact, source, differ, self.reading, self.note)
 

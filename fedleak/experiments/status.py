@@ -156,8 +156,14 @@ def candidates(table: Table, rows: Iterable[Row], cell: Row) -> list[tuple[Row, 
         row, differ = found
         return row["n"] < LEAST, sum(not d.why for d in differ), -row["n"]
 
-    same = [row for row in rows if all(canonical(row).get(key) == cell.get(key) for key in table.keys)]
+    same = [row for row in rows if _of(cell, table.keys, row)]
     return sorted(((row, differences(table, row, cell)) for row in same), key=order)
+
+
+def _of(cell: Row, keys: Iterable[str], row: Row) -> bool:
+    """Say whether a row of ours belongs to one of the paper's cells, by its keys."""
+    ours = canonical(row)
+    return all(ours.get(key) == cell.get(key) for key in keys)
 
 
 def from_table(table: Table, rows: Sequence[Row], source: str) -> list[Measured]:
@@ -181,21 +187,19 @@ def _finite(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def of_cells(table: Table, rows: Sequence[Row], when: Row) -> tuple[Difference, ...]:
+def of_cells(table: Table, rows: Sequence[Row], when: Row, used: Sequence[Row] | None = None) -> tuple[Difference, ...]:
     """Return the differences of a claim about some of a table's cells: the union of theirs, and how many are missing.
 
-    Rows of ours that belong to a cell by its keys other than ``rule`` count, every one of them: a claim may take rules
-    that only we have, and is no closer to the paper than the farthest of its rows.
+    Rows of ours that belong to a cell by its keys other than ``rule`` count, every one of them that the claim hangs on
+    (`used`, by default all): it may take rules that only we have, and is no closer to the paper than the farthest.
     """
     cells = [row for row in table.rows if fits(when, row)]
     keys = [key for key in table.keys if key != "rule"]
     wanted = list({tuple(cell.get(k) for k in keys): cell for cell in cells}.values())
     found, missing = dict[str, Difference](), 0
     for cell in wanted:
-        same = [r for r in rows if all(canonical(r).get(k) == cell.get(k) for k in keys)]
-        if not same:
-            missing += 1
-            continue
+        missing += not any(_of(cell, keys, row) for row in rows)
+        same = [row for row in (rows if used is None else used) if _of(cell, keys, row)]
         found |= {str(d): d for row in same for d in differences(table, row, cell)}
     if missing:
         found["cells"] = Difference("cells", f"{len(wanted) - missing} of {len(wanted)}", len(wanted))
