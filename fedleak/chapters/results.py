@@ -1,7 +1,6 @@
 """One run of a chapter: its parameters, its rows, the numbers of its prose, and its verdicts."""
 
 import io
-import json
 from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
@@ -153,15 +152,21 @@ class Results:
 
     @cached_property
     def measured(self) -> dict[str, list[Measured]]:
-        """Every claim by id, on recorded rows (of a paper run that records: on its own)."""
-        tables = {e.name: self.best_rows(e) for claim in self.claims for e in claim.of}
+        """Every claim by id and reading, on recorded rows (of a paper run that records: on its own)."""
+        tables = {e.name: self._official(e) for claim in self.claims for e in claim.of}
         found: dict[str, list[Measured]] = {}
         for claim in self.claims:
-            rows = [tables[e.name].drop(columns="source") for e in claim.of]
-            found.setdefault(claim.id, []).append(claim.measure(rows, RECORDED, self.published))
+            rows = [tables[e.name] for e in claim.of]
+            known = all(table is not None for table in rows)
+            nothing = Measured(claim.id, None, source="—", reading=claim.reading, note="not recorded")
+            found.setdefault(claim.id, []).append(claim.measure(rows, RECORDED, self.published) if known else nothing)
         if unknown := sorted(set(found) - set(self.published.items)):
             raise ValueError(f"claims without an entry in {self.paper}/claims.toml: {', '.join(unknown)}")
         return found
+
+    def _official(self, experiment: Experiment) -> pd.DataFrame | None:
+        """Return the rows that count: the recorded ones, or a paper run's own."""
+        return self.rows(experiment) if self.writing and self.profile == "paper" else self.recorded_rows(experiment)
 
     def __getitem__(self, id: str) -> Number:
         """Return a claim's number, of its first reading, as a number of the prose."""
@@ -190,12 +195,9 @@ class Results:
         values = "value" if len(rows) == 1 else f"{len(rows)} values"
         return f"*Of the paper's {values} here {told}{smaller}: [evidence]({where}).*"
 
-    def finish(self) -> None:
-        """Leave this run's comparison for the book, and, of a run that records, the claims beside its records."""
-        document = {"paper": self.paper, "title": self.published.title, "profile": self.profile, "rows": self.values}
-        write_text(paths.executed_comparison(self.paper), json.dumps(document, indent=1, ensure_ascii=False))
-        if self.writing:
-            scoreboard.keep(self.paper, self.measured)
+    def keep_claims(self) -> None:
+        """Write what was measured for the claims beside the records."""
+        scoreboard.keep(self.paper, self.measured)
 
 
 ONE = {

@@ -32,6 +32,11 @@ def module(paper: str, part: str) -> ModuleType:
     return importlib.import_module(f"notebooks.{paper}.{part}")
 
 
+def modular(paper: str) -> bool:
+    """Say whether a chapter has its experiments in a module."""
+    return (paths.root() / "notebooks" / paper / "experiments.py").is_file()
+
+
 def declared(paper: str) -> dict[str, Experiment]:
     """Return a chapter's experiments by name, in the order of its module; nothing runs."""
     found = [one for one in vars(module(paper, "experiments")).values() if isinstance(one, Experiment)]
@@ -49,6 +54,7 @@ def run(
     seed: int = 0,
     scheduler: str = "",
     others: str = "again",
+    folder: Path | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
     """Run some settings of an experiment and return the trial rows.
@@ -66,6 +72,8 @@ def run(
     others
         What becomes of finished units that other code has computed: ``"again"`` (computed again), ``"refuse"``
         (`OtherCode`), ``"use"`` (the change cannot change what comes out).
+    folder
+        Of the finished units; by default the experiment's own.
 
     Returns
     -------
@@ -82,22 +90,23 @@ def run(
     PermissionError
         If the folder of units cannot be written; nothing has been computed then.
     """
-    folder, code = writable(paths.units() / paper / experiment.name), code_of(paper)
+    folder, code = writable(folder or paths.units() / paper / experiment.name), code_of(paper)
     plan: list[tuple[Units, list[int]]] = []
     calls: Calls = {}
     for number, setting in enumerate(settings):
         wanted = seeds_of(seed, setting["trials"])
         own = {name: value for name, value in setting.items() if name != "trials"}
         units = Units(folder, experiment.name, experiment.version, own, "" if others == "use" else code)
-        if others == "refuse" and (old := [s for s in units.missing(wanted) if s in units.others]):
-            raise OtherCode(
-                f"{paper}/{experiment.name}: {len(old)} finished units of version {experiment.version} are of "
-                "other code. If results can have changed, raise the experiment's version; if they cannot, "
-                f"`fedleak record {paper} {experiment.name} --same`"
-            )
         plan.append((units, wanted))
         missing, step = units.missing(wanted), CHUNK if experiment.vectorised else 1
         calls |= {(number, at): (own, missing[at : at + step]) for at in range(0, len(missing), step)}
+    old = sum(one in units.others for units, wanted in plan for one in units.missing(wanted))
+    if others == "refuse" and old:
+        raise OtherCode(
+            f"{paper}/{experiment.name}: {old} finished units of version {experiment.version} are of other code. "
+            "If results can have changed, raise the experiment's version; if they cannot, "
+            f"`fedleak record {paper} {experiment.name} --same`"
+        )
     total, left = sum(len(wanted) for _, wanted in plan), sum(len(seeds) for _, seeds in calls.values())
     work = partial(unit, experiment.call, experiment.vectorised, context, code)
     with tqdm(total=total, initial=total - left, desc=experiment.name, disable=not progress) as bar:
