@@ -4,8 +4,7 @@ A check calls the submitted functions through a `Student`, in this process (a no
 compares what comes back with autograd, a closed form or the package's own attack on random inputs.
 """
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,16 +18,18 @@ class Trouble(Exception):
     Parameters
     ----------
     message
-        What was expected and what came.
+        What is wrong, in our own words: nothing that the submission or the inputs choose.
     hint
         Where to look.
     status
         ``"wrong"``, ``"not written"``, ``"error"`` (the submission raised) or ``"stopped"`` (crash or time limit).
+    detail
+        What was expected and what came; shown where the student's own process checks, never by the grader.
     """
 
-    def __init__(self, message: str, hint: str = "", status: str = "wrong"):
+    def __init__(self, message: str, hint: str = "", status: str = "wrong", detail: str = ""):
         super().__init__(message)
-        self.message, self.hint, self.status = message, hint, status
+        self.message, self.hint, self.status, self.detail = message, hint, status, detail
 
 
 Student = Callable[..., Any]
@@ -58,6 +59,7 @@ class Outcome:
     status: str
     message: str = ""
     hint: str = ""
+    detail: str = ""
 
     @property
     def points(self) -> int:
@@ -67,7 +69,8 @@ class Outcome:
     def __str__(self) -> str:
         mark = "✓" if self.status == "passed" else "✗"
         lines = [f"{mark} {self.points}/{self.check.points}  {self.check.name}: {self.check.says}"]
-        lines += [f"        {self.status}: {self.message}"] if self.message else []
+        text = f"{self.message}: {self.detail}" if self.detail else self.message
+        lines += [f"        {self.status}: {text}"] if text else []
         lines += [f"        hint: {self.hint}"] if self.hint else []
         return "\n".join(lines)
 
@@ -128,9 +131,9 @@ def run_check(check: Check, student: Student, seed: int) -> Outcome:
         with torch.random.fork_rng(devices=[]):
             check.run(student, torch.Generator().manual_seed(seed))
     except Trouble as trouble:
-        return Outcome(check, trouble.status, trouble.message, trouble.hint)
+        return Outcome(check, trouble.status, trouble.message, trouble.hint, trouble.detail)
     except Exception as error:  # an answer of a kind that no check foresees must not stop a grader
-        return Outcome(check, "error", f"the answer cannot be checked ({type(error).__name__})")
+        return Outcome(check, "error", "the answer cannot be checked", detail=type(error).__name__)
     return Outcome(check, "passed")
 
 
@@ -146,7 +149,7 @@ def uniform(generator: Generator, *shape: int) -> Tensor:
 
 def seed_of(generator: Generator) -> int:
     """Return a seed for something that is drawn elsewhere."""
-    return int(torch.randint(10_000, (), generator=generator))
+    return int(torch.randint(2**31, (), generator=generator))
 
 
 def shown(value: Any) -> str:
@@ -169,7 +172,7 @@ def as_tensor(got: Any, what: str) -> Tensor:
     except (TypeError, ValueError, RuntimeError):
         kind = "None" if got is None else f"a {type(got).__name__}"
         hint = "is there a `return`?" if got is None else ""
-        raise Trouble(f"{what}: expected a tensor or a number, got {kind}", hint) from None
+        raise Trouble(f"{what}: expected a tensor or a number", hint, detail=f"got {kind}") from None
 
 
 def same(
@@ -202,19 +205,17 @@ def same(
     value, right = as_tensor(got, what), as_tensor(expected, what)
     if _close(value, right, tolerance):
         if whole and isinstance(got, Tensor) and got.is_floating_point():
-            raise Trouble(
-                f"{what}: expected whole numbers of type torch.long, got {got.dtype}", "round, then `.long()`"
-            )
+            raise Trouble(f"{what}: expected whole numbers of type torch.long", "round, then `.long()`")
         return
     for clue, wrong in mistakes.items():
         if any(_close(value, as_tensor(w, what), tolerance) for w in (wrong if isinstance(wrong, list) else [wrong])):
             hint = clue
             break
     if value.shape != right.shape and not value.numel() == right.numel() == 1:
-        raise Trouble(f"{what}: expected shape {list(right.shape)}, got {list(value.shape)}", hint)
+        raise Trouble(f"{what}: expected shape {list(right.shape)}", hint, detail=f"got {list(value.shape)}")
     if not torch.isfinite(value).all():
         raise Trouble(f"{what}: NaN or infinite entries", hint)
-    raise Trouble(f"{what}: expected {shown(right)}, got {shown(value)}", hint)
+    raise Trouble(f"{what}: other values than expected", hint, detail=f"expected {shown(right)}, got {shown(value)}")
 
 
 def _close(value: Tensor, right: Tensor, tolerance: float) -> bool:
@@ -228,27 +229,62 @@ def _close(value: Tensor, right: Tensor, tolerance: float) -> bool:
 def within(value: float, low: float, high: float, what: str, hint: str = "") -> None:
     """Require a number in [low, high]; `Trouble` if it is not."""
     if not low <= value <= high:
-        raise Trouble(f"{what}: expected {low:.4g} to {high:.4g}, got {value:.4g}", hint)
+        raise Trouble(f"{what}: out of range", hint, detail=f"expected {low:.4g} to {high:.4g}, got {value:.4g}")
 
 
-def measured(student: Student, generator: Generator, wanted: Mapping[str, Sequence], values: Sequence[str]) -> dict:
-    """Run ``measure(seed)`` and return its rows by their keys (a tuple where there are several), or raise `Trouble`.
+Table = list[dict[str, Any]]
+"""What ``measure(seed)`` returns: a dictionary a row, the keys of the row first."""
+NEAR, WIDE, SINGULAR = 2e-4, 0.05, 1e8
+"""Tolerances of `measured`: to the student's own functions, and of these to right ones; the condition of no system."""
+
+
+def measured(
+    student: Student, right: Mapping[str, Callable], seed: int, table: Callable[[Student, int], Table], hint: str
+) -> None:
+    """Require that ``measure(seed)`` is what the student's own functions give on the inputs of this seed.
 
     Parameters
     ----------
-    wanted
-        Keys to the values that they take: a row for every combination.
-    values
-        The other columns.
+    right
+        Right functions. Where the student's own do not come near their table, no measurement of them counts.
+    table
+        Measures somebody's functions on the inputs of a seed. It runs here, and asks the student for the functions.
+    hint
+        What is often forgotten.
     """
-    rows, columns = student("measure", seed_of(generator)), [*wanted, *values]
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and set(row) == set(columns) for row in rows):
+    own, ours = table(student, seed), table(lambda name, *arguments: right[name](*arguments), seed)
+    for row, best in zip(own, ours, strict=True):
+        for name, value in best.items():
+            if not _near(row[name], value, WIDE) and not _singular(best):
+                raise Trouble(f"measure: your functions do not reach the {name} of right ones", "correct them first")
+    got, columns = student("measure", seed), list(own[0])
+    if not isinstance(got, list) or not all(isinstance(row, dict) and set(row) == set(columns) for row in got):
         raise Trouble(f"measure: expected a list of rows, each a dictionary with the keys {', '.join(columns)}")
-    for name, value in (item for row in rows for item in row.items()):
-        if not isinstance(value, str | int | float) or value != value:
-            raise Trouble(f"measure: {name!r} is a plain number or text, and not NaN; use `.item()`")
-    found = {tuple(row[key] for key in wanted): row for row in rows}
-    if set(found) != set(itertools.product(*wanted.values())):
-        listed = "; ".join(f"{name} {', '.join(map(str, each))}" for name, each in wanted.items())
-        raise Trouble(f"measure: expected one row for each of {listed}")
-    return found if len(wanted) > 1 else {key: row for (key,), row in found.items()}
+    if not all(isinstance(value, str | int | float) for row in got for value in row.values()):
+        raise Trouble("measure: the values are plain numbers and text; use `.item()`")
+    keys = [name for name in columns if not isinstance(own[0][name], float) or name in KEYS]
+    found = {tuple(row[name] for name in keys): row for row in got}
+    if len(got) != len(own) or set(found) != {tuple(row[name] for name in keys) for row in own}:
+        raise Trouble(f"measure: expected one row for each setting of {', '.join(keys)}")
+    for row in own:
+        theirs = found[tuple(row[name] for name in keys)]
+        for name, value in row.items():
+            if not (_singular(theirs) if _singular(row) else _near(theirs[name], value, NEAR)):
+                where = ", ".join(f"{key} {row[key]}" for key in keys)
+                text = f"measure: {name} at {where} is not what your functions give on the inputs of this seed"
+                raise Trouble(text, hint, detail=f"expected {shown(value)}, got {shown(theirs[name])}")
+
+
+KEYS = ("lr", "sigma")
+"""Keys of rows that are no whole numbers."""
+
+
+def _near(got: Any, expected: Any, tolerance: float) -> bool:
+    return got == expected or (
+        not isinstance(got, str) and not isinstance(expected, str) and abs(got - expected) <= tolerance * abs(expected)
+    )
+
+
+def _singular(row: dict[str, Any]) -> bool:
+    """Whether a row has a condition that is rounding's alone, so that its other values are, too."""
+    return any(not isinstance(value, str) and value > SINGULAR for value in row.values())
