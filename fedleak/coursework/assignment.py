@@ -4,6 +4,7 @@ A check calls the submitted functions through a `Student`, in this process (a no
 compares what comes back with autograd, a closed form or the package's own attack on random inputs.
 """
 
+import builtins
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -125,6 +126,31 @@ class Assignment:
         return register
 
 
+def value_of(reply: Any, what: str) -> Any:
+    """Return what a submission's process says that a function returned, or raise what it did instead as `Trouble`."""
+    match reply:
+        case {"status": "returned", "value": value}:
+            return value
+        case {"status": "no function"}:
+            raise Trouble(f"there is no function {what}", status="not written")
+        case {"status": "not written"}:
+            raise Trouble(f"{what} raises NotImplementedError", status="not written")
+        case {"status": "unusable", "text": str(text)}:
+            message = f"{what} returns something that is no tensor, number, text, list or dictionary, or too much of it"
+            raise Trouble(message, status="error", detail=text)
+        case {"status": "error", "type": str(kind), "line": int() | None as line, "text": str(text)}:
+            known = isinstance(getattr(builtins, kind, None), type)  # a name of the submission's own is not repeated
+            where = f" (line {line})" if line is not None and 0 < line < LINES else ""
+            verb = "cannot be imported:" if what == "the file" else "raised"
+            message, own = f"{what} {verb} {kind if known else 'an exception of its own'}{where}", "" if known else kind
+            raise Trouble(message, status="error", detail=" ".join(filter(None, (own, text))))
+    raise Trouble("no readable answer", status="error")
+
+
+LINES = 10_000
+"""A line of a submission has a smaller number."""
+
+
 def run_check(check: Check, student: Student, seed: int) -> Outcome:
     """Run one check on random inputs of this seed."""
     try:
@@ -132,6 +158,8 @@ def run_check(check: Check, student: Student, seed: int) -> Outcome:
             check.run(student, torch.Generator().manual_seed(seed))
     except Trouble as trouble:
         return Outcome(check, trouble.status, trouble.message, trouble.hint, trouble.detail)
+    except ChildProcessError:  # the machine's fault
+        raise
     except Exception as error:  # an answer of a kind that no check foresees must not stop a grader
         return Outcome(check, "error", "the answer cannot be checked", detail=type(error).__name__)
     return Outcome(check, "passed")
