@@ -5,7 +5,7 @@ compares what comes back with autograd, a closed form or the package's own attac
 """
 
 import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,30 +125,26 @@ class Assignment:
 
         return register
 
+    def measurement(self, points: int, keys: int, right: Mapping[str, Callable], hint: str) -> Callable:
+        """Make a check of ``measure(seed)`` of a table: what somebody's functions give on the inputs of a seed.
 
-def value_of(reply: Any, what: str) -> Any:
-    """Return what a submission's process says that a function returned, or raise what it did instead as `Trouble`."""
-    match reply:
-        case {"status": "returned", "value": value}:
-            return value
-        case {"status": "no function"}:
-            raise Trouble(f"there is no function {what}", status="not written")
-        case {"status": "not written"}:
-            raise Trouble(f"{what} raises NotImplementedError", status="not written")
-        case {"status": "unusable", "text": str(text)}:
-            message = f"{what} returns something that is no tensor, number, text, list or dictionary, or too much of it"
-            raise Trouble(message, status="error", detail=text)
-        case {"status": "error", "type": str(kind), "line": int() | None as line, "text": str(text)}:
-            known = isinstance(getattr(builtins, kind, None), type)  # a name of the submission's own is not repeated
-            where = f" (line {line})" if line is not None and 0 < line < LINES else ""
-            verb = "cannot be imported:" if what == "the file" else "raised"
-            message, own = f"{what} {verb} {kind if known else 'an exception of its own'}{where}", "" if known else kind
-            raise Trouble(message, status="error", detail=" ".join(filter(None, (own, text))))
-    raise Trouble("no readable answer", status="error")
+        The table is made here, of functions that the student is asked for, and of right ones, which it must come near. A
+        row's first `keys` entries say which it is.
+        """
 
+        def register(table: Callable[[Student, int], list[dict]]) -> Check:
+            def measure(student: Student, generator: Generator) -> None:
+                seed = seed_of(generator)
+                own, ours = table(student, seed), table(lambda name, *inputs: right[name](*inputs), seed)
+                what = "what your functions give is far from what right ones give"
+                _same_table(own, ours, keys, WIDE, what, "correct the functions first")
+                what = "this is not what your functions give on the inputs of this seed"
+                _same_table(student("measure", seed), own, keys, NEAR, what, hint)
 
-LINES = 10_000
-"""A line of a submission has a smaller number."""
+            measure.__doc__ = table.__doc__
+            return self.check(points, "measure")(measure)
+
+        return register
 
 
 def run_check(check: Check, student: Student, seed: int) -> Outcome:
@@ -163,6 +159,22 @@ def run_check(check: Check, student: Student, seed: int) -> Outcome:
     except Exception as error:  # an answer of a kind that no check foresees must not stop a grader
         return Outcome(check, "error", "the answer cannot be checked", detail=type(error).__name__)
     return Outcome(check, "passed")
+
+
+def value_of(reply: Any, function: str) -> Any:
+    """Return what a submission's process says that a function returned, or raise what it did instead as `Trouble`."""
+    match reply:
+        case {"value": value}:
+            return value
+        case {"raised": "NotImplementedError"}:
+            raise Trouble(f"`{function}` is not there, or raises NotImplementedError", status="not written")
+        case {"raised": str(kind), "line": int() | None as line, "text": str(text), "importing": bool(importing)}:
+            known = isinstance(getattr(builtins, kind, None), type)  # a name of the submission's own is not repeated
+            what = "the file cannot be imported:" if importing else f"`{function}` raised"
+            where = f" (line {line})" if line is not None and 0 < line < 10_000 else ""
+            message = f"{what} {kind if known else 'an exception of its own'}{where}"
+            raise Trouble(message, status="error", detail=text if known else f"{kind} {text}")
+    raise Trouble("no readable answer", status="error")
 
 
 def normal(generator: Generator, *shape: int) -> Tensor:
@@ -260,59 +272,29 @@ def within(value: float, low: float, high: float, what: str, hint: str = "") -> 
         raise Trouble(f"{what}: out of range", hint, detail=f"expected {low:.4g} to {high:.4g}, got {value:.4g}")
 
 
-Table = list[dict[str, Any]]
-"""What ``measure(seed)`` returns: a dictionary a row, the keys of the row first."""
 NEAR, WIDE, SINGULAR = 2e-4, 0.05, 1e8
-"""Tolerances of `measured`: to the student's own functions, and of these to right ones; the condition of no system."""
+"""How close a measured number is to that of the student's own functions, and these to right ones, as a share; a condition
+above which rounding decides the row."""
 
 
-def measured(
-    student: Student, right: Mapping[str, Callable], seed: int, table: Callable[[Student, int], Table], hint: str
-) -> None:
-    """Require that ``measure(seed)`` is what the student's own functions give on the inputs of this seed.
-
-    Parameters
-    ----------
-    right
-        Right functions. Where the student's own do not come near their table, no measurement of them counts.
-    table
-        Measures somebody's functions on the inputs of a seed. It runs here, and asks the student for the functions.
-    hint
-        What is often forgotten.
-    """
-    own, ours = table(student, seed), table(lambda name, *arguments: right[name](*arguments), seed)
-    for row, best in zip(own, ours, strict=True):
-        for name, value in best.items():
-            if not _near(row[name], value, WIDE) and not _singular(best):
-                raise Trouble(f"measure: your functions do not reach the {name} of right ones", "correct them first")
-    got, columns = student("measure", seed), list(own[0])
+def _same_table(got: Any, right: list[dict], keys: int, tolerance: float, what: str, hint: str) -> None:
+    columns = list(right[0])
     if not isinstance(got, list) or not all(isinstance(row, dict) and set(row) == set(columns) for row in got):
         raise Trouble(f"measure: expected a list of rows, each a dictionary with the keys {', '.join(columns)}")
     if not all(isinstance(value, str | int | float) for row in got for value in row.values()):
         raise Trouble("measure: the values are plain numbers and text; use `.item()`")
-    keys = [name for name in columns if not isinstance(own[0][name], float) or name in KEYS]
-    found = {tuple(row[name] for name in keys): row for row in got}
-    if len(got) != len(own) or set(found) != {tuple(row[name] for name in keys) for row in own}:
-        raise Trouble(f"measure: expected one row for each setting of {', '.join(keys)}")
-    for row in own:
-        theirs = found[tuple(row[name] for name in keys)]
-        for name, value in row.items():
-            if not (_singular(theirs) if _singular(row) else _near(theirs[name], value, NEAR)):
-                where = ", ".join(f"{key} {row[key]}" for key in keys)
-                text = f"measure: {name} at {where} is not what your functions give on the inputs of this seed"
-                raise Trouble(text, hint, detail=f"expected {shown(value)}, got {shown(theirs[name])}")
-
-
-KEYS = ("lr", "sigma")
-"""Keys of rows that are no whole numbers."""
-
-
-def _near(got: Any, expected: Any, tolerance: float) -> bool:
-    return got == expected or (
-        not isinstance(got, str) and not isinstance(expected, str) and abs(got - expected) <= tolerance * abs(expected)
-    )
-
-
-def _singular(row: dict[str, Any]) -> bool:
-    """Whether a row has a condition that is rounding's alone, so that its other values are, too."""
-    return any(not isinstance(value, str) and value > SINGULAR for value in row.values())
+    found, ours = ({tuple(row[name] for name in columns[:keys]): row for row in rows} for rows in (got, right))
+    if len(got) != len(right) or set(found) != set(ours):
+        raise Trouble(f"measure: expected one row for each setting of {', '.join(columns[:keys])}")
+    for key, row in ours.items():
+        singular = max(row[name] for name in columns[keys:]) > SINGULAR
+        for name in columns[keys:]:
+            value = found[key][name]
+            near = isinstance(value, int | float) and abs(value - row[name]) <= tolerance * abs(row[name])
+            if not (name != "condition" or value > SINGULAR if singular else near):
+                where = ", ".join(f"{label} {each}" for label, each in zip(columns, key, strict=False))
+                raise Trouble(
+                    f"measure: {name} at {where}: {what}",
+                    hint,
+                    detail=f"expected {shown(row[name])}, got {shown(value)}",
+                )

@@ -33,14 +33,14 @@ class Local:
 
     def __call__(self, function: str, *arguments: Any) -> Any:
         """Run a function, or raise `Trouble`."""
-        return value_of(answer(self.functions, self.path, function, list(wire.plain(arguments))), f"`{function}`")
+        return value_of(answer(lambda: self.functions, self.path, function, list(wire.plain(arguments))), function)
 
 
 class _OutOfTime(BaseException):
     """Not an `Exception`, which a submission may catch."""
 
 
-def _in_time(check: Check, student: Student, seed: int, limit: float) -> Outcome:
+def _in_time(limit: float, check: Check, student: Student, seed: int) -> Outcome:
     """Run one check, and end it at the limit, which only a main thread of Linux or macOS can."""
 
     def end(*_: Any) -> None:
@@ -105,7 +105,7 @@ def check(
         checks = [c for c in checks if set(c.needs) == {solution.__name__}]
         if not checks:
             raise ValueError(f"{name} has no function {solution.__name__!r}; it has: {', '.join(found.functions)}")
-    result = Result(name, tuple(_in_time(c, student, seed, limit) for c in checks))
+    result = Result(name, tuple(_in_time(limit, c, student, seed) for c in checks))
     if show:
         print(result)
     return result

@@ -68,10 +68,10 @@ def kept() -> Way:
     """Return the strongest way that works on this machine."""
     probe = b"import os\ndef f(folder):\n    return os.access(folder, os.W_OK)\n"
     for way in ways():
-        with contextlib.closing(Remote("probe.py", probe, START, way=way)) as remote:
-            with contextlib.suppress(ChildProcessError, Trouble):
-                if not way.says or remote("f", str(Path(__file__).parent)) is False:
-                    return way
+        remote = Remote("probe.py", probe, START, way=way)
+        with contextlib.closing(remote), contextlib.suppress(ChildProcessError, Trouble):
+            if not way.says or remote("f", str(_PACKAGE)) is False:
+                return way
     raise ChildProcessError("a submission's process cannot be started here")
 
 
@@ -94,8 +94,6 @@ class Remote:
         self.name, self.source, self.limit, self.left, self.share = name, source, limit, limit, limit * SHARE
         self.way, self.hidden = way or kept(), hidden
         self.process: subprocess.Popen | None = None
-        self.failed: Trouble | None = None
-        """Why the file cannot be imported."""
 
     def next_check(self) -> None:
         """Begin a check: it has its own share of the time."""
@@ -104,41 +102,24 @@ class Remote:
     def __call__(self, function: str, *arguments: Any) -> Any:
         """Run a function of the submission, or raise `Trouble`; `ChildProcessError` if its process does not start."""
         allowed = min(self.left, self.share)
-        if self.failed or allowed <= 0:
-            raise self.failed or Trouble("the time limit is used up", status="stopped")
-        if fresh := self.process is None:
+        if allowed <= 0:
+            raise Trouble("the time limit is used up", status="stopped")
+        if self.process is None:
             self._start()
         begun = time.monotonic()
         try:
-            if fresh:
-                first = {"name": self.name, "source": self.source.decode("latin-1"), "seconds": self.limit}
-                self._import(first, begun + allowed)
-            reply = self._ask(f"`{function}`", [function, wire.plain(arguments)], begun + allowed)
-            return value_of(reply, f"`{function}`")
+            wire.send(self.link, [function, wire.plain(arguments)], begun + allowed)
+            return value_of(wire.receive(self.link, begun + allowed), function)
+        except TimeoutError:
+            self.close()
+            hint = "is there a loop without end?"
+            raise Trouble(f"`{function}` was stopped after {allowed:.3g} s", hint, "stopped") from None
+        except (EOFError, OSError, ValueError):  # it is gone, or has sent something else
+            self.close()
+            raise Trouble(f"`{function}`, or the file's import, ended the process", status="stopped") from None
         finally:
             spent = time.monotonic() - begun
             self.left, self.share = self.left - spent, self.share - spent
-
-    def _import(self, request: Any, until: float) -> None:
-        try:
-            reply = self._ask("importing the file", request, until)
-            if reply != "imported":
-                self.close()
-                value_of(reply, "the file")
-        except Trouble as trouble:
-            self.failed = trouble
-            raise
-
-    def _ask(self, what: str, request: Any, until: float) -> Any:
-        try:
-            wire.send(self.link, request, until)
-            return wire.receive(self.link, until)
-        except TimeoutError:
-            self.close()
-            raise Trouble(f"{what} was stopped at the time limit", "is there a loop without end?", "stopped") from None
-        except (EOFError, OSError, ValueError):  # it is gone, or has sent something else
-            self.close()
-            raise Trouble(f"{what} ended the process", status="stopped") from None
 
     def _start(self) -> None:
         if sys.platform == "linux":
@@ -160,14 +141,20 @@ class Remote:
         environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONSAFEPATH"), "1")
         environment |= {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1", "USER": "student"}
         self.link, theirs = socket.socketpair()
-        none = subprocess.DEVNULL
         try:
-            with theirs:
+            with theirs, open(os.devnull, "wb") as out:
                 self.process = subprocess.Popen(
-                    command, cwd=self.work, env=environment, stdin=theirs, stdout=none, stderr=none, start_new_session=True
+                    command,
+                    cwd=self.work,
+                    env=environment,
+                    stdin=theirs.fileno(),
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
                 )
-            if wire.receive(self.link, time.monotonic() + START) == "ready":
-                return
+            until = time.monotonic() + START
+            if wire.receive(self.link, until) == "ready":
+                return wire.send(self.link, [self.name, self.source.decode("latin-1"), self.limit], until)
         except (EOFError, OSError, ValueError):
             pass
         self.close()

@@ -1,10 +1,11 @@
 """Run a submission's functions: in this process for the student, in a process that decides nothing for the grader."""
 
 import contextlib
+import functools
 import os
 import runpy
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +18,18 @@ def load(path: Path) -> dict[str, Any]:
     return runpy.run_path(str(path), run_name=f"submission_{path.stem}")
 
 
-def failure(error: BaseException, path: Path) -> dict[str, Any]:
-    """Return what was raised, in which line of the submission, and its text."""
-    text = " ".join(str(error).split())[:200]
-    return {"status": "error", "type": type(error).__name__, "line": line_of(error, path), "text": text}
-
-
-def answer(functions: Mapping[str, Any], path: Path, function: str, arguments: list[Any]) -> dict[str, Any]:
-    """Call a function of a submission; whatever it raises is an answer."""
+def answer(source: Callable[[], Mapping[str, Any]], path: Path, function: str, arguments: list[Any]) -> dict[str, Any]:
+    """Call a function of a submission, which `source` returns; whatever is raised is an answer."""
+    functions = None
     try:
+        functions = source()
         if not callable(functions.get(function)):
-            return {"status": "no function"}
-        value = functions[function](*arguments)
-    except NotImplementedError:
-        return {"status": "not written"}
+            raise NotImplementedError
+        return {"value": wire.plain(functions[function](*arguments))}
     except (Exception, SystemExit) as error:
-        return failure(error, path)
-    try:
-        return {"status": "returned", "value": wire.plain(value)}
-    except Exception as error:
-        return {"status": "unusable", "text": " ".join(str(error).split())[:200]}
+        kind = "NotImplementedError" if isinstance(error, NotImplementedError) else type(error).__name__
+        text = " ".join(str(error).split())[:200]
+        return {"raised": kind, "line": line_of(error, path), "text": text, "importing": functions is None}
 
 
 def serve(link: socket.socket) -> None:
@@ -46,34 +39,24 @@ def serve(link: socket.socket) -> None:
     import fedleak.coursework.given  # noqa: F401
 
     wire.send(link, "ready")
-    sent = wire.receive(link)
-    _limit_resources(sent["seconds"])
-    path = Path(sent["name"])
-    path.write_bytes(sent["source"].encode("latin-1"))
-    try:
-        functions = load(path)
-    except (Exception, SystemExit) as error:
-        wire.send(link, failure(error, path))
-        return
-    wire.send(link, "imported")
+    name, text, seconds = wire.receive(link)
+    _limit_resources(seconds)
+    path = Path(name)
+    path.write_bytes(text.encode("latin-1"))
+    source = functools.cache(lambda: load(path))
     while True:
-        wire.send(link, answer(functions, path, *wire.receive(link)))
+        wire.send(link, answer(source, path, *wire.receive(link)))
 
 
 def _limit_resources(seconds: float) -> None:
-    """Limit memory, file sizes, processor time, and, beside the threads that there are, processes."""
-    import resource  # Windows has none; the functions above are used there, too
+    """Limit memory, files, processor time, and processes beside those that run; Windows, without a grader, has none."""
+    import resource
 
-    running = sum(1 for _ in Path("/proc").glob("[0-9]*/task/*"))
-    limits = {
-        resource.RLIMIT_DATA: 4 * 2**30,
-        resource.RLIMIT_FSIZE: 100 * 2**20,
-        resource.RLIMIT_CPU: int(seconds) + 10,
-        resource.RLIMIT_CORE: 0,
-    } | ({resource.RLIMIT_NPROC: running + 64} if running else {})
+    running = sum(1 for _ in Path("/proc").glob("[0-9]*/task/*")) or 4096
+    limits = {"DATA": 4 * 2**30, "FSIZE": 100 * 2**20, "CPU": int(seconds) + 10, "CORE": 0, "NPROC": running + 64}
     for what, most in limits.items():
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(what, (most, most))
+            resource.setrlimit(getattr(resource, f"RLIMIT_{what}"), (most, most))
 
 
 if __name__ == "__main__":

@@ -7,18 +7,7 @@ from torch import Generator, Tensor, nn
 
 from fedleak import metrics
 from fedleak.attacks.images.objective import distance
-from fedleak.coursework.assignment import (
-    Assignment,
-    Student,
-    Table,
-    Trouble,
-    as_tensor,
-    measured,
-    normal,
-    same,
-    seed_of,
-    within,
-)
+from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, seed_of, within
 from fedleak.coursework.given import SIDE, local_batches, small_network, small_parameters
 from fedleak.data import load
 
@@ -127,7 +116,14 @@ def reconstruct(student: Student, generator: Generator) -> None:
     within(float(metrics.psnr(got, image)), 20, 100, "reconstruct's PSNR in dB", hint)
 
 
-def _table(functions: Student, seed: int) -> Table:
+RIGHT = {"mean_gradient": lambda delta, lr, steps: -delta / (lr * steps)}
+
+
+@ASSIGNMENT.measurement(
+    2, 2, RIGHT, "float64; the gradient of the SAME samples as one batch, at the weights before the round"
+)
+def measure(functions: Student, seed: int) -> list[dict]:
+    """The one-batch error is that of your own `mean_gradient`."""
     start, rows = [p.requires_grad_() for p in small_parameters(seed)], []
 
     def gradient(parameters: list[Tensor], x: Tensor, y: Tensor) -> list[Tensor]:
@@ -150,11 +146,3 @@ def _table(functions: Student, seed: int) -> Table:
                 errors.append(float((read - whole).norm() / whole.norm()))
             rows.append({"steps": steps, "lr": lr, "error": sum(errors) / len(errors)})
     return rows
-
-
-@ASSIGNMENT.check(2, "measure")
-def measure(student: Student, generator: Generator) -> None:
-    """The one-batch error is that of your own `mean_gradient`."""
-    hint = "float64; the gradient of the SAME samples as one batch, at the weights before the round"
-    right = {"mean_gradient": lambda delta, lr, steps: -delta / (lr * steps)}
-    measured(student, right, seed_of(generator), _table, hint)

@@ -5,18 +5,7 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from fedleak.coursework.assignment import (
-    Assignment,
-    Student,
-    Table,
-    Trouble,
-    as_tensor,
-    measured,
-    normal,
-    same,
-    seed_of,
-    within,
-)
+from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, seed_of, within
 from fedleak.coursework.given import noisy_clients
 
 ASSIGNMENT = Assignment("defences")
@@ -131,7 +120,14 @@ def exact_share(student: Student, generator: Generator) -> None:
         same(student("exact_share", sigma, batch), math.erf(x), what, mistakes, hint=hint)
 
 
-def _table(functions: Student, seed: int) -> Table:
+RIGHT = {"exact_share": lambda sigma, batch: math.erf(1 / (2 * math.sqrt(2) * batch * sigma))}
+
+
+@ASSIGNMENT.measurement(
+    2, 1, RIGHT, "add sigma times the noise to the gradient, take it from p, multiply by B, round; no clamping"
+)
+def measure(functions: Student, seed: int) -> list[dict]:
+    """The shares are those that your `exact_share` predicts, and that the noisy gradients give."""
     logits, labels, noise = noisy_clients(seed)
     truth, rows = torch.nn.functional.one_hot(labels, 10).sum(1), []
     p = logits.softmax(1)
@@ -140,11 +136,3 @@ def _table(functions: Student, seed: int) -> Table:
         predicted = float(as_tensor(functions("exact_share", sigma, 32), "exact_share"))
         rows.append({"sigma": sigma, "predicted": predicted, "measured": float((found == truth).double().mean())})
     return rows
-
-
-@ASSIGNMENT.check(2, "measure")
-def measure(student: Student, generator: Generator) -> None:
-    """The shares are those that your `exact_share` predicts, and that the noisy gradients give."""
-    right = {"exact_share": lambda sigma, batch_size: math.erf(1 / (2 * math.sqrt(2) * batch_size * sigma))}
-    hint = "add sigma times the noise to the gradient, take it from p, multiply by B, round; no clamping"
-    measured(student, right, seed_of(generator), _table, hint)

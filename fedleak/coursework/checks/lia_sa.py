@@ -1,20 +1,9 @@
 """Checks of the assignment on LIA-SA."""
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, nn
 
-from fedleak.coursework.assignment import (
-    Assignment,
-    Student,
-    Table,
-    Trouble,
-    as_tensor,
-    measured,
-    normal,
-    same,
-    seed_of,
-    uniform,
-)
+from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, uniform
 from fedleak.coursework.given import fished_clients
 
 ASSIGNMENT = Assignment("lia_sa")
@@ -83,7 +72,16 @@ def counts(student: Student, generator: Generator) -> None:
         raise Trouble("counts: expected whole numbers", "round, then `.long()`")
 
 
-def _table(functions: Student, seed: int) -> Table:
+RIGHT = {
+    "system": lambda e: torch.cat([torch.ones_like(e[:, :1]), e], 1).T,
+    "disaggregate": lambda e, weight, bias: torch.linalg.pinv(RIGHT["system"](e)) @ torch.cat([bias[None], weight.T]),
+    "counts": lambda bias, logits, batch_size: (batch_size * (logits.softmax(1) - bias)).round().clamp(min=0),
+}
+
+
+@ASSIGNMENT.measurement(3, 2, RIGHT, "float64; the condition is that of system(embeddings)")
+def measure(functions: Student, seed: int) -> list[dict]:
+    """The conditions and the shares of exact counts are those of your own functions."""
     rows = []
     for recipe in ("constant", "vector"):
         for clients in (2, 5, 20):
@@ -98,22 +96,3 @@ def _table(functions: Student, seed: int) -> Table:
             share = float((found == truth).double().mean())
             rows.append({"recipe": recipe, "clients": clients, "condition": condition, "exact": share})
     return rows
-
-
-def _system(e: Tensor) -> Tensor:
-    return torch.cat([torch.ones_like(e[:, :1]), e], 1).T
-
-
-def _disaggregate(e: Tensor, weight_sum: Tensor, bias_sum: Tensor) -> Tensor:
-    return torch.linalg.pinv(_system(e)) @ torch.cat([bias_sum[None], weight_sum.T])
-
-
-def _counts(bias: Tensor, logits: Tensor, batch_size: int) -> Tensor:
-    return (batch_size * (logits.softmax(1) - bias)).round().clamp(min=0)
-
-
-@ASSIGNMENT.check(3, "measure")
-def measure(student: Student, generator: Generator) -> None:
-    """The conditions and the shares of exact counts are those of your own functions."""
-    right = {"system": _system, "disaggregate": _disaggregate, "counts": _counts}
-    measured(student, right, seed_of(generator), _table, "float64; the condition is that of system(embeddings)")

@@ -5,18 +5,7 @@ from torch import Generator, Tensor, nn
 
 from fedleak import metrics
 from fedleak.attacks.labels import llg
-from fedleak.coursework.assignment import (
-    Assignment,
-    Student,
-    Table,
-    Trouble,
-    as_tensor,
-    measured,
-    normal,
-    same,
-    seed_of,
-    uniform,
-)
+from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, uniform
 from fedleak.coursework.given import llg_trials
 from fedleak.federated import fedsgd
 from fedleak.models import head
@@ -94,7 +83,8 @@ def extract(student: Student, generator: Generator) -> None:
     got = student("extract", g, -1.3, offset, samples)
     total = int(as_tensor(got, "extract").sum())
     if total != samples:
-        raise Trouble("extract: the labels named are not |D| in all", "repeat step 3 until |D| are named", detail=f"got {total}")
+        hint = "repeat step 3 until |D| are named"
+        raise Trouble("extract: the labels named are not |D| in all", hint, detail=f"got {total}")
     larger = (g < 0).long()  # what somebody gets who adds the impact instead of taking it off
     larger[(g + larger * -1.3 - offset).argmin()] += samples - larger.sum()
     mistakes = {
@@ -106,32 +96,28 @@ def extract(student: Student, generator: Generator) -> None:
     same(got, truth, "extract", mistakes, hint=hint, whole=True)
 
 
-def _table(functions: Student, seed: int) -> Table:
-    rows = []
-    for size in (2, 8, 32, 128):
-        rates = []
-        for model, x, labels, guess in llg_trials(seed, size):
-            g = fedsgd(model, x, labels).gradient(head(model).weight).sum(1)
-            found = as_tensor(functions("extract", g, functions("impact", g, size), torch.zeros_like(g), size), "extract")
-            truth = metrics.counts(labels, 10)
-            rates.append([_success(each, truth) for each in (found, metrics.counts(guess, 10))])
-        reached, random = torch.tensor(rates).mean(0).tolist()
-        rows.append({"batch_size": size, "LLG": reached, "guess": random})
-    return rows
-
-
 def _success(found: Tensor, truth: Tensor) -> float:
     if found.shape != truth.shape:
         raise Trouble("extract: expected counts of the shape of the row sums")
     return float(metrics.attack_success_rate(found, truth))
 
 
-def _impact(g: Tensor, samples: int) -> Tensor:
-    return g.clamp(max=0).sum() / samples * (1 + 1 / len(g))
+RIGHT = {"impact": lambda g, samples: g.clamp(max=0).sum() / samples * (1 + 1 / len(g)), "extract": llg.extract}
 
 
-@ASSIGNMENT.check(2, "measure")
-def measure(student: Student, generator: Generator) -> None:
+@ASSIGNMENT.measurement(
+    2, 1, RIGHT, "the row sums of the head's weight gradient, in float32; no offset; the mean over the 20 trials"
+)
+def measure(functions: Student, seed: int) -> list[dict]:
     """The success rates are those of your own functions."""
-    hint = "the row sums of the head's weight gradient, in float32; no offset; the mean over the 20 trials"
-    measured(student, {"impact": _impact, "extract": llg.extract}, seed_of(generator), _table, hint)
+    rows = []
+    for size in (2, 8, 32, 128):
+        rates = []
+        for model, x, labels, guess in llg_trials(seed, size):
+            g = fedsgd(model, x, labels).gradient(head(model).weight).sum(1)
+            found = functions("extract", g, functions("impact", g, size), torch.zeros_like(g), size)
+            truth = metrics.counts(labels, 10)
+            rates.append([_success(each, truth) for each in (as_tensor(found, "extract"), metrics.counts(guess, 10))])
+        reached, random = torch.tensor(rates).mean(0).tolist()
+        rows.append({"batch_size": size, "LLG": reached, "guess": random})
+    return rows

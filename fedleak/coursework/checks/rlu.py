@@ -5,19 +5,7 @@ from torch import Generator, nn
 
 from fedleak import metrics
 from fedleak.attacks.labels import counts as package
-from fedleak.coursework.assignment import (
-    Assignment,
-    Student,
-    Table,
-    Trouble,
-    as_tensor,
-    measured,
-    normal,
-    same,
-    seed_of,
-    shown,
-    within,
-)
+from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, shown, within
 from fedleak.coursework.given import momentum_clients
 from fedleak.data import load
 from fedleak.federated import Scheme, Server
@@ -113,13 +101,26 @@ def whole(student: Student, generator: Generator) -> None:
     same(student("whole", values, 8), right, what, mistakes, whole=True)
 
 
-def _table(functions: Student, seed: int) -> Table:
+RIGHT = {
+    "mean_softmax": lambda logits, labels: torch.stack([logits.softmax(1)[labels == c].mean(0) for c in range(10)]),
+    "coefficients": lambda p: torch.eye(len(p)).double() - p.T,
+    "step_weights": lambda momentum, steps: Scheme("sgdm", 0.1, steps, momentum=momentum).weights(),
+    "solve": package.solve,
+    "whole": package.whole_counts,
+}
+
+
+@ASSIGNMENT.measurement(
+    2, 1, RIGHT, "the target is B / lr times the bias' change, and the coefficients carry the mean of rho"
+)
+def measure(functions: Student, seed: int) -> list[dict]:
+    """The iAcc with the right step weights, and with ones, is that of your own functions."""
     model, x, labels = momentum_clients(seed)
     clients, steps, batch = labels.shape
     aux, momentum, lr, samples = load("mnist5k", "test"), 0.9, 0.01, steps * batch
     with torch.no_grad():  # before the round, which changes the model
         logits = model(aux.x).double()
-    updates = Server(model, Scheme("sgdm", lr, steps, momentum=momentum), clients=clients).round(x, labels)
+    updates = Server(model, Scheme("sgdm", lr, steps, momentum=momentum), clients=clients).round([*x], [*labels])
     system = as_tensor(functions("coefficients", functions("mean_softmax", logits, aux.y)), "coefficients")
     rows = []
     for name in ("momentum", "ones"):
@@ -135,19 +136,3 @@ def _table(functions: Student, seed: int) -> Table:
         rate, error = (float(torch.stack(values).mean()) for values in (rates, errors))
         rows.append({"weights": name, "iAcc": rate, "error": error})
     return rows
-
-
-RIGHT = {
-    "mean_softmax": lambda logits, labels: torch.stack([logits.softmax(1)[labels == c].mean(0) for c in range(10)]),
-    "coefficients": lambda p: torch.eye(len(p)).double() - p.T,
-    "step_weights": lambda momentum, steps: Scheme("sgdm", 0.1, steps, momentum=momentum).weights(),
-    "solve": package.solve,
-    "whole": package.whole_counts,
-}
-
-
-@ASSIGNMENT.check(2, "measure")
-def measure(student: Student, generator: Generator) -> None:
-    """The iAcc with the right step weights, and with ones, is that of your own functions."""
-    hint = "the target is B / lr times the bias' change, and the coefficients carry the mean of rho"
-    measured(student, RIGHT, seed_of(generator), _table, hint)
