@@ -125,7 +125,7 @@ class Assignment:
 
         return register
 
-    def measurement(self, points: int, keys: int, right: Mapping[str, Callable], hint: str) -> Callable:
+    def measurement(self, points: int, keys: int, right: Mapping[str, Any], hint: str) -> Callable:
         """Make a check of ``measure(seed)`` of a table: what somebody's functions give on the inputs of a seed.
 
         The table is made here, of functions that the student is asked for, and of right ones, which it must come near. A

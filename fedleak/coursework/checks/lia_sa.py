@@ -1,5 +1,7 @@
 """Checks of the assignment on LIA-SA."""
 
+from typing import Any
+
 import torch
 from torch import Generator, nn
 
@@ -72,7 +74,7 @@ def counts(student: Student, generator: Generator) -> None:
         raise Trouble("counts: expected whole numbers", "round, then `.long()`")
 
 
-RIGHT = {
+RIGHT: dict[str, Any] = {
     "system": lambda e: torch.cat([torch.ones_like(e[:, :1]), e], 1).T,
     "disaggregate": lambda e, weight, bias: torch.linalg.pinv(RIGHT["system"](e)) @ torch.cat([bias[None], weight.T]),
     "counts": lambda bias, logits, batch_size: (batch_size * (logits.softmax(1) - bias)).round().clamp(min=0),
