@@ -65,11 +65,13 @@ for name in ("report.xml", "grades.csv", "results.json", "results/results.json")
     "right functions, constants": (f"{SOLUTION}\n\ndef measure(seed):\n    return {TABLE!r}\n", 7),
     "two faces": (
         f"""{SOLUTION}
-_right = dict(globals())
+_system, _disaggregate, _counts = system, disaggregate, counts
 def system(e):  # right for the check, and an easy table for the measurement
-    return _right["system"](e) if e.shape[1] < 64 else torch.eye(e.shape[0])
+    return _system(e) if e.shape[1] < 64 else torch.eye(e.shape[0])
+def disaggregate(e, w, b):
+    return _disaggregate(e, w, b) if e.shape[1] < 64 else torch.zeros(e.shape[0], len(b))
 def counts(b, logits, batch_size):
-    return _right["counts"](b, logits, batch_size) if logits.shape[1] < 10 else torch.zeros(logits.shape)
+    return _counts(b, logits, batch_size) if logits.shape[1] < 10 else torch.zeros(logits.shape)
 def measure(seed):
     from fedleak.coursework.given import fished_clients
     rows = []
