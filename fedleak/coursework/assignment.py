@@ -5,7 +5,7 @@ compares what comes back with autograd, a closed form or the package's own attac
 """
 
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,8 +128,8 @@ class Assignment:
     def measurement(self, points: int, keys: int, right: Mapping[str, Any], hint: str) -> Callable:
         """Make a check of ``measure(seed)`` of a table: what somebody's functions give on the inputs of a seed.
 
-        The table is made here, of functions that the student is asked for, and of right ones, which it must come near. A
-        row's first `keys` entries say which it is.
+        The table is made here, of functions that the student is asked for, and of right ones, which it must come near.
+        A row's first `keys` entries say which it is.
         """
 
         def register(table: Callable[[Student, int], list[dict]]) -> Check:
@@ -273,8 +273,8 @@ def within(value: float, low: float, high: float, what: str, hint: str = "") -> 
 
 
 NEAR, WIDE, SINGULAR = 2e-4, 0.05, 1e8
-"""How close a measured number is to that of the student's own functions, and these to right ones, as a share; a condition
-above which rounding decides the row."""
+"""How close a measured number is to that of the student's own functions, and these to right ones, as a share; a
+condition above which rounding decides the row."""
 
 
 def _same_table(got: Any, right: list[dict], keys: int, tolerance: float, what: str, hint: str) -> None:

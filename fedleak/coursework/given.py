@@ -55,7 +55,7 @@ def fished_clients(seed: int, recipe: str, clients: int) -> tuple[Tensor, nn.Lin
 
 
 def momentum_clients(seed: int) -> tuple[nn.Module, Tensor, Tensor]:
-    """Return an untrained LeNet, and images and labels ``[8, 10, 32]`` of 8 clients, 10 steps and unbalanced batches."""
+    """Return an untrained LeNet, images and labels ``[8, 10, 32]`` of 8 clients with 10 steps of unbalanced batches."""
     images, generator = load("mnist5k"), torch.Generator().manual_seed(seed)
     labels = compose("unbalanced", 32, 10, 8, generator, steps=10)
     x = images.x[draw(images, labels.flatten(1), generator)].unflatten(1, (10, 32))

@@ -50,6 +50,9 @@ class Settings(NamedTuple):
     """Folders that a submission's process need not see."""
 
 
+USUAL = Settings()
+
+
 def submissions(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
     """Find the submissions in a folder: ``student/assignment.py``, or ``student.py`` for a single assignment.
 
@@ -93,11 +96,11 @@ def read(path: Path) -> bytes:
         raise ValueError(f"{path.name} cannot be read: {error.strerror}") from error
 
 
-def grade_one(submission: Submission, settings: Settings = Settings()) -> tuple[Result, float]:
+def grade_one(submission: Submission, settings: Settings = USUAL) -> tuple[Result, float]:
     """Run all checks on a submission; return the result and the seconds that the submission took.
 
-    The inputs follow from the seed and the student: what one student's process sees is of no use to another. The outcomes
-    hold our own words alone, since feedback goes to the student.
+    The inputs follow from the seed and the student: what one student's process sees is of no use to another. The
+    outcomes hold our own words alone, since feedback goes to the student.
     """
     student, name, path = submission
     checks = assignment(name).checks
@@ -195,7 +198,7 @@ def grade(
     folder: Path,
     out: Path,
     only: Sequence[str] = (),
-    settings: Settings = Settings(),
+    settings: Settings = USUAL,
     feedback: Path | None = None,
     jobs: int = 1,
     resume: bool = False,
@@ -207,8 +210,8 @@ def grade(
     folder, only
         See `submissions`.
     out
-        The CSV file: the columns `FIXED`, and the points of every check. `similar` is the share that a file has in common
-        with the one most like it, `imports` what `similarity.imports` finds, `file` a digest.
+        The CSV file: the columns `FIXED`, and the points of every check. `similar` is the share that a file has in
+        common with the one most like it, `imports` what `similarity.imports` finds, `file` a digest.
     feedback
         Folder for the checks' feedback, ``student_assignment.txt``.
     jobs
@@ -240,9 +243,9 @@ def grade(
             before = {(row.get("student"), row.get("assignment")): row for row in csv.DictReader(file)}
         for submission in found:
             row, own = before.get(submission[:2], {}), texts.get(submission, {})
-            if own and row.get("file") == own["file"] and all(row.get(c) is not None for c in columns):
-                if not row["error"].startswith(UNGRADED):
-                    rows[submission] = {name: row[name] for name in columns} | own
+            whole = all(row.get(name) is not None for name in columns)
+            if own and whole and row["file"] == own["file"] and not row["error"].startswith(UNGRADED):
+                rows[submission] = {name: row[name] for name in columns} | own
     _write(out, columns, [*rows.values()])
     for submission, row, text in _all([s for s in found if s not in rows], settings, jobs):
         rows[submission] = {**row, **texts.get(submission, {})}

@@ -10,14 +10,9 @@ MARK = 987654
 """Seconds that the sleeping processes sleep, which tells them from others."""
 
 _NAMES = ("system", "disaggregate", "counts", "measure")
-_REPORT = (
-    "<testsuites>"
-    + "".join(
-        f'<testcase name="test_check[{name}]"><properties><property name="status" value="passed"/></properties></testcase>'
-        for name in _NAMES
-    )
-    + "</testsuites>"
-)
+_PASSED = '<properties><property name="status" value="passed"/></properties></testcase>'
+_CASES = "".join(f'<testcase name="test_check[{name}]">{_PASSED}' for name in _NAMES)
+_REPORT = f"<testsuites>{_CASES}</testsuites>"
 TABLE = [
     {"recipe": "constant", "clients": 2, "condition": 10.215983492111954, "exact": 1.0},
     {"recipe": "constant", "clients": 5, "condition": 546.6959485169905, "exact": 1.0},

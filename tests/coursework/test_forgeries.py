@@ -93,7 +93,7 @@ def look(grader, port, secret):
         "written": tried(lambda: open(secret + "/new", "w")),
         "seen": tried(lambda: open(secret + "/seed").read()),
         "environment": "SECRET" in os.environ,
-        "root": os.getuid() == 0 and tried(lambda: os.listdir("/proc/1/fd")) and os.system("umount -l /tmp 2>/dev/null") == 0,
+        "root": os.getuid() == 0 and os.system("umount -l /tmp 2>/dev/null || mount -o remount,rw / 2>/dev/null") == 0,
     }
 """
 

@@ -56,11 +56,11 @@ def measure(seed: int) -> list[dict]:
 
     Model, images and labels are those of `fedleak.coursework.given.momentum_clients`, the server's auxiliary data
     ``load("mnist5k", "test")`` of `fedleak.data`. Ten steps of B = 32, learning rate 0.01, momentum 0.9; the clients'
-    rounds by `fedleak.federated.Server` with the scheme "sgdm", or by hand. The attack is Algorithm 1 with your functions: coefficients at the model before the round only,
-    times the mean of the step weights, solved in float64, rounded by `whole`. iAcc is
-    `fedleak.metrics.instance_accuracy` of all 320 labels of a client, `error` the root of the mean square of what is
-    wrong before rounding. Return
-    ``[{"weights": "momentum", "iAcc": …, "error": …}, {"weights": "ones", …}]``, means over the clients.
+    rounds by `fedleak.federated.Server` with the scheme "sgdm", or by hand. The attack is Algorithm 1 with your
+    functions: coefficients at the model before the round only, times the mean of the step weights, solved in float64,
+    rounded by `whole`. iAcc is `fedleak.metrics.instance_accuracy` of all 320 labels of a client, `error` the root of
+    the mean square of what is wrong before rounding. Return ``[{"weights": "momentum", "iAcc": …, "error": …},
+    {"weights": "ones", …}]``, means over the clients.
     """
     aux, (model, x, labels) = load("mnist5k", "test"), momentum_clients(seed)
     lr, steps, batch, momentum = 0.01, 10, 32, 0.9

@@ -12,7 +12,7 @@ def class_gradients(logits: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def impact(row_sums: Tensor, samples: int) -> float:
-    """Return the impact m of Eq. 18 as printed, with the factor 1 + 1/n, from g ``[n]`` and the number of samples |D|."""
+    """Return the impact m of Eq. 18 as printed, with 1 + 1/n, from g ``[n]`` and the number of samples |D|."""
     raise NotImplementedError
 
 
