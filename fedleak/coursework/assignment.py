@@ -135,7 +135,14 @@ class Assignment:
         def register(table: Callable[[Student, int], list[dict]]) -> Check:
             def measure(student: Student, generator: Generator) -> None:
                 seed = seed_of(generator)
-                own, ours = table(student, seed), table(lambda name, *inputs: right[name](*inputs), seed)
+                ours = table(lambda name, *inputs: right[name](*inputs), seed)
+                try:
+                    own = table(student, seed)
+                except (Trouble, ChildProcessError):
+                    raise
+                except Exception as error:  # shapes that nothing can be measured with
+                    problem = "measure: nothing can be measured with what your functions give"
+                    raise Trouble(problem, "correct the functions first", detail=type(error).__name__) from None
                 what = "what your functions give is far from what right ones give"
                 _same_table(own, ours, keys, WIDE, what, "correct the functions first")
                 what = "this is not what your functions give on the inputs of this seed"

@@ -55,7 +55,7 @@ def pieces(source: bytes) -> frozenset[tuple[str, ...]]:
             node.id = "_"
         elif isinstance(node, ast.arg):
             node.arg = "_"
-        elif isinstance(node, ast.FunctionDef) and ast.get_docstring(node):
+        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
             node.body = node.body[1:]
     words = re.findall(r"\w+", ast.dump(tree))
     return frozenset(zip(*(words[start:] for start in range(LENGTH)), strict=False))

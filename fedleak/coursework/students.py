@@ -40,7 +40,6 @@ def copy(folder: Path) -> int:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(top / name, target)
         if name in ("_toc.yml", "book/index.md") or re.fullmatch(r"book/coursework/.*\.md", name):
-            target.write_text(
-                FOR_TEACHERS.sub("", FOLDED.sub("", target.read_text(encoding="utf-8"))), encoding="utf-8"
-            )
+            text = FOR_TEACHERS.sub("", FOLDED.sub("", target.read_text(encoding="utf-8")))
+            target.write_text(text.replace("{doc}`coursework/teachers`", "the teachers' copy"), encoding="utf-8")
     return len(names)
