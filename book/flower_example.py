@@ -42,7 +42,7 @@ def train(message: Message, context) -> Message:
     return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
 
 
-setup = Setup(model=network, data=digits, seconds=30)  # for the audit: the model, and digits that an adversary may have
+setup = Setup(model=network, data=digits)  # for the audit: the model, and digits that an adversary may have
 
 if __name__ == "__main__":
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=NODES, min_available_nodes=NODES)

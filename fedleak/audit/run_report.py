@@ -64,7 +64,7 @@ class RunReport(Report):
     def _warning(self) -> str:
         if not (others := self.facts["others"]):
             return ""
-        return f"Not SGD: {others}. All attacks here read a change as SGD's, which breaks them: a low number is no all-clear."
+        return f"Not SGD: {others}. All attacks here read a change as SGD's, so that a low number is no all-clear."
 
     def _sections(self, mark: str) -> str:
         text = ""

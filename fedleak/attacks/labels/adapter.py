@@ -2,7 +2,8 @@
 
 Where the logits are ``z B^T`` and something else, the gradient of B is ``(P - Y)^T Z / K``, as that of a last layer
 whose inputs are z. For LoRA's B, ``z = s A x``, whether B is 0 or not; for a bias, z is 1. What z is of auxiliary
-samples, autograd tells: it is the derivative of their first output after B's first row.
+samples, autograd tells: it is the derivative of their first output after B's first row. A single sample's label is the
+largest row, whatever z is.
 """
 
 import torch
@@ -96,6 +97,8 @@ def recover(update: Update, model: nn.Module, aux: Images) -> Tensor:
         raise ValueError("nothing that is shared adds to the last layer's outputs")
     parameters = dict(model.named_parameters())
     gradient = torch.cat([fitting(update.gradient(k).double(), k, parameters[k]).view(n, -1) for k in names], 1)
+    if update.samples == 1:  # a row is its error times z, and the label's error is as large as all others' together
+        return nn.functional.one_hot(gradient.norm(dim=1).argmax(), n)
     ends = [model] if update.steps == 1 else [model, update.model(model)]
     each = torch.stack([contributions(end, names, aux) for end in ends]).mean(0).flatten(1)
     means = by_class(each, aux.y.to(each.device), n)
