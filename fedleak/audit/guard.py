@@ -35,7 +35,8 @@ class Verdict(NamedTuple):
 
 def _by(report: Findings, each: bool) -> tuple[pd.DataFrame, list[str]]:
     """Return the rows as they are with the name of their case, and the cases of updates without labels, one each."""
-    rows = report.rows[report.rows["scenario"] == AS_IT_IS] if len(report.rows) else report.rows
+    none = pd.DataFrame(columns=["scenario", "attack", "trial", "iacc", "exact", "seconds"])
+    rows = none if report.rows.empty else report.rows[report.rows["scenario"] == AS_IT_IS]
     rows = rows.assign(fits=rows.get("fits", True))
     unscored = getattr(report, "unscored", pd.DataFrame())
 
@@ -62,7 +63,7 @@ def cases(report: Findings, each: bool = False) -> pd.DataFrame:
     found = []
     for case in dict.fromkeys([*rows["case"], *unscored]):
         of_case = rows[rows["case"] == case]
-        blind = of_case["attack"].isin(report.guesses)
+        blind = of_case["attack"].isin(report.guesses if len(rows) else [])
         guesses = of_case[blind].pivot(index="trial", columns="attack", values="iacc")
         of = len(guesses) + unscored.count(case)
         means, known = [], set()
