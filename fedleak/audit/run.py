@@ -150,6 +150,7 @@ class Run:
             self.entrants.append(get("adapter fit"))
         self.rows: list[dict] = []  # one an attempt; `reason` says why it failed
         self.read: list[tuple[Trial, Update]] = []
+        self.over: set[tuple[str, str]] = set()  # what failed on the first update is not tried again
         self.untried: list[tuple[str, str]] = []
         self.adversaries: dict[str, str] = {}
         self.sent: dict[str, list[nn.Module]] = {}
@@ -209,13 +210,14 @@ class Run:
         """Run all attacks on the updates of one trial, as the set-up or one remedy has them shared; return these."""
         case = self.case
         seen = case.seen(done, remedy)
+        over = {attack for where, attack in self.over if where in (AS_IT_IS, name)}
         who = view(case.setup.attacker, seen, case.model)
         attempts = contest(
             seen,
             case.attacked,
             who,
             case.held,
-            attacks=[a for a in self.entrants if a.name in self.adversaries],
+            attacks=[a for a in self.entrants if a.name in self.adversaries and a.name not in over],
             fished={key: (case.seen(trial, remedy), self.sent[key]) for key, trial in fished.items()},
             clock=time.perf_counter,
         )
@@ -233,6 +235,8 @@ class Run:
         if found is not None and found.numel() != done.truth.numel():
             reason = f"it names the labels of {found.numel() // found.shape[-1]} clients, not of {len(done.truth)}"
         scores = {} if found is None or reason else score(found.reshape(done.truth.shape), done.truth)
+        if number == 0 and not scores:
+            self.over.add((scenario, one.attack.name))
         row = {"scenario": scenario, "attack": one.attack.name, "trial": number, "seconds": one.seconds}
         self.rows.append({**row, **scores, "reason": reason})
 
