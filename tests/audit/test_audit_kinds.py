@@ -7,6 +7,7 @@ from runs import train
 from torch import nn
 from torchvision.models import resnet18
 
+from fedleak import paths
 from fedleak.attacks.labels import adapter
 from fedleak.attacks.registry import WHITE_BOX, get
 from fedleak.attacks.words import word_embedding
@@ -186,3 +187,10 @@ def test_words_come_first_in_the_report_of_a_text_model(tmp_path):
     recorded = audit_run(tmp_path, Setup(model=Text, shape=(8,), remedy_trials=0))
     assert "no texts are recorded to compare with" in recorded.headline()[0]
     assert recorded.words.updates == 3
+
+
+def test_the_books_table_says_what_is_measured():
+    text = (paths.root() / "book" / "audit.md").read_text(encoding="utf-8")
+    for kinds in (SETUPS, RUNS):
+        for name, (*_, expected) in kinds.items():
+            assert f"| {name} | {expected.partition(':')[0]} |\n" in text
