@@ -72,13 +72,13 @@ class Tied(nn.Module):
 
 
 class LoRA(nn.Module):
-    """A frozen layer and an adapter of rank 4; B is 0 at first, or not."""
+    """A frozen layer and an adapter of rank 8; B is 0 at first, or not."""
 
     def __init__(self, base, fresh=True):
         super().__init__()
         self.base, self.scale = base.requires_grad_(False), 2.0
-        self.A = nn.Parameter(torch.randn(4, base.in_features) / 4)
-        self.B = nn.Parameter((0.0 if fresh else 0.2) * torch.randn(base.out_features, 4))
+        self.A = nn.Parameter(torch.randn(8, base.in_features) / 4)
+        self.B = nn.Parameter((0.0 if fresh else 0.2) * torch.randn(base.out_features, 8))
 
     def forward(self, x):
         return self.base(x) + self.scale * (x @ self.A.T) @ self.B.T
@@ -90,8 +90,8 @@ class Peft(nn.Module):
     def __init__(self, base, fresh=True):
         super().__init__()
         self.base_layer, self.scaling = base.requires_grad_(False), {"default": 2.0}
-        self.lora_A = nn.ModuleDict({"default": nn.Linear(base.in_features, 4, bias=False)})
-        self.lora_B = nn.ModuleDict({"default": nn.Linear(4, base.out_features, bias=False)})
+        self.lora_A = nn.ModuleDict({"default": nn.Linear(base.in_features, 8, bias=False)})
+        self.lora_B = nn.ModuleDict({"default": nn.Linear(8, base.out_features, bias=False)})
         nn.init.zeros_(self.lora_B["default"].weight) if fresh else None
 
     def forward(self, x):

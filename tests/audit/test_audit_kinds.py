@@ -88,11 +88,10 @@ LORA = lambda: Wrapped(LoRA, trained=False)
 RUNS = {
     "last layer declared first": (Wrapped, {}, {}, "right"),
     "last layer declared first, with a set-up": (Wrapped, {}, {"setup": Wrapped}, "right"),
-    "tied weight": (lambda: Tied("embed"), {"pool": tokens}, {}, "refused: which layer is the last is not known"),
+    "tied weight": (lambda: Tied("embed"), {"pool": tokens}, {}, "right"),
     "LoRA": (LORA, {}, {}, "refused: pass --setup"),
     "LoRA, with a set-up": (LORA, {}, {"setup": LORA}, "right"),
     "last layer frozen": (lambda: Wrapped(frozen), {}, {}, "refused: which layer is the last is not known"),
-    "frozen by the clients alone": (lambda: Wrapped(frozen), {}, {"setup": Wrapped}, "not measurable"),
     "Adam": (Wrapped, {"kind": torch.optim.Adam}, {"setup": Wrapped}, "not measurable"),
 }
 
@@ -107,9 +106,27 @@ def test_a_kind_of_run_is_right_refused_or_not_measurable(name, tmp_path):
 
     for node in "abc":
         train(tmp_path, 1, node, [20], ord(node), make=seeded, **{"pool": numbers, **how})
-    setup = known(given["setup"]) if given else None
-    found = outcome(lambda: audit_run(tmp_path, setup))
-    assert same(found, expected), found
+    if given or expected != "right":
+        setup = known(given["setup"]) if given else None
+        found = outcome(lambda: audit_run(tmp_path, setup))
+        assert same(found, expected), found
+    else:  # who has no model does not name nearly all, but finds the layer, and reads of it what the model's owner does
+        alone = audit_run(tmp_path)
+        known_model = Setup(
+            model=make, data=how.get("pool", numbers)(99), adversary="shared gradients", remedy_trials=0
+        )
+        tables = [r.table.set_index("attack") for r in (alone, audit_run(tmp_path, known_model))]
+        for attack in alone.ranking():
+            assert tables[0].loc[attack, "iacc"] == tables[1].loc[attack, "iacc"], attack
+        assert "LLG" in alone.ranking()
+
+
+def test_a_last_layer_that_never_moved_is_not_read(tmp_path):
+    for node in "abc":
+        train(tmp_path, 1, node, [20], ord(node), make=lambda: Wrapped(frozen), pool=numbers)
+    report = audit_run(tmp_path, known(Wrapped))
+    assert report.ranking() == ["GDBR"], "which reads the layer below"
+    assert "gradient of the last layer's weights" in dict(report.untried)["LLG"]
 
 
 def test_the_order_of_tied_layers_does_not_matter():
