@@ -196,7 +196,8 @@ Each remedy was put on the first n of these updates. The best of many attacks is
         if drawn := self.svg():
             named = f'<svg role="img" aria-label="{escape(self._alt())}" '
             drawn = drawn[drawn.index("<svg") :].replace("<svg ", named, 1)
-            body = body.replace('<div class="wide"', f'<figure tabindex="0">{drawn}</figure>\n<div class="wide"', 1)
+            place = "<h2>What each attack recovers</h2>\n"
+            body = body.replace(place, f'{place}<figure tabindex="0">{drawn}</figure>\n', 1)
         return PAGE.replace("{title}", escape(self._title())).replace("{body}", body)
 
     def save(self, path: Path | str) -> list[Path]:
