@@ -1,6 +1,5 @@
 """An audit in words: the three sentences at the top, the tables, Markdown and HTML."""
 
-import json
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,10 +7,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from markdown_it import MarkdownIt
 
+from fedleak.audit import verdicts
 from fedleak.audit.findings import Findings
-from fedleak.audit.guard import cases
 from fedleak.audit.page import PAGE
-from fedleak.audit.writing import as_table, percent, plain, rates, remarks, times, with_interval
+from fedleak.audit.writing import as_table, check_ending, percent, plain, rates, remarks, times, with_interval
 from fedleak.files import write_text
 
 if TYPE_CHECKING:
@@ -29,15 +28,8 @@ ENOUGH = 3
 NOBODY = "To nobody, as far as these attacks go."
 OPEN = "Not measurable: that no attack here applies as it is says nothing of those that would."
 UNSURE = "Not shown: the best attack is ahead of the guess on average, and the interval of its lead does not exclude 0."
-ENDINGS = (".html", ".md", ".json")
 TOO_FEW = "Too few updates to tell"
 WORDS = ("What leaks", "To whom", "What would reduce it")
-
-
-def check_ending(path: Path) -> None:
-    """Refuse a file that no report can be written to."""
-    if path.suffix not in ENDINGS:
-        raise ValueError(f"a report is written to a file that ends in {', '.join(ENDINGS)}, not to {path.name!r}")
 
 
 class Report(Findings):
@@ -231,44 +223,11 @@ Each remedy was put on the first n of these updates. The best of many attacks is
 
 {mark}# What was audited
 
-{self._facts()}{self._judged(mark)}"""
-
-    def _judged(self, mark: str) -> str:
-        """Write the guard's verdicts, and what an earlier report said."""
-        text = ""
-        if self.verdicts:
-            rows = pd.DataFrame([(v.case, f"**{v.status}**", plain(v.why)) for v in self.verdicts])
-            text += f"\n{mark}# Within the limits?\n\n{as_table(rows.set_axis(['Case', 'Verdict', 'Why'], axis=1))}\n"
-        if self.baseline:
-            then = {row["attack"]: row["iacc"] for row in self.baseline["attacks"] if row["applies"]}
-            now = self.table.query("applies").set_index("attack")["iacc"]
-            names = [*now.index, *(name for name in then if name not in now.index)]
-            rows = pd.DataFrame({"Before": pd.Series(then), "Now": now}, dtype=float).loc[names]
-            rows["Difference"] = rows["Now"] - rows["Before"]
-            shown = rows.map("{:+.2f}".format).replace("+nan", "–").replace(r"^\+", "", regex=True)
-            shown["Difference"] = rows["Difference"].map("{:+.2f}".format).replace("+nan", "–")
-            shown.insert(0, "Labels right (iAcc)", [plain(name) for name in names])
-            text += f"\n{mark}# Against the report on {plain(self.baseline['name'])}\n\n{as_table(shown)}\n"
-        return text
+{self._facts()}{verdicts.judged(self, mark)}"""
 
     def to_json(self) -> str:
-        """Return the report for a machine: the headline, the verdicts, a record an attack, a remedy and a round."""
-
-        def records(table: pd.DataFrame) -> list[dict]:
-            return json.loads(table.to_json(orient="records"))
-
-        found = {
-            "name": self.facts["name"],
-            "headline": dict(zip(WORDS, self.headline(), strict=True)),
-            "verdicts": [verdict._asdict() for verdict in self.verdicts],
-            "attacks": records(self.table) if len(self.rows) else [],
-            "remedies": records(self.remedies) if len(self.rows) else [],
-            "cases": records(cases(self)),
-            "words": self.words and {**self.words._asdict(), "share": self.words.share},
-            "versions": self.facts["versions"],
-            "seed": self.facts["seed"],
-        }
-        return json.dumps(found, indent=1)
+        """Return the report for a machine: see `fedleak.audit.verdicts.as_json`."""
+        return verdicts.as_json(self, dict(zip(WORDS, self.headline(), strict=True)))
 
     def _sections(self, mark: str) -> str:
         """Write what only some reports have."""

@@ -104,7 +104,8 @@ def _run(
     import torch
 
     from fedleak.audit import guard
-    from fedleak.audit.report import WORDS, check_ending
+    from fedleak.audit.report import WORDS
+    from fedleak.audit.writing import check_ending
     from fedleak.files import reserve
 
     limited = any(limit is not None for limit in limits)

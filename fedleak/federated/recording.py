@@ -11,8 +11,6 @@ every round::
 Every file is there whole or not at all, and its JSON comes last. A run that was interrupted can be read.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,16 +23,14 @@ from torch import Tensor
 
 from fedleak.errors import extra
 from fedleak.federated.schemes import Scheme
+from fedleak.federated.state_files import read_state, shapes, write_state
 from fedleak.federated.update import Update
 from fedleak.files import write_bytes
 
 with extra("recordings"):
     from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
     from pydantic.dataclasses import dataclass
-    from safetensors import SafetensorError
-    from safetensors.torch import load, save
 
-_DIGITS = 16
 UNKNOWN = "unknown"
 SUM = "sum"
 """Node of what the server sees of many clients under secure aggregation."""
@@ -125,7 +121,7 @@ class Contribution:
             If a file is missing, or is not what was written: the message names it.
         """
         folder = self.folder / "states"
-        before, after = (_read_state(folder / f"{name}.safetensors") for name in (self.before, self.after))
+        before, after = (read_state(folder / f"{name}.safetensors") for name in (self.before, self.after))
         return before, after
 
     def update(self) -> Update:
@@ -176,7 +172,7 @@ def write(folder: Path | str, told: Contribution, before: Mapping[str, Tensor], 
         If the folder cannot be written.
     """
     folder = Path(folder)
-    told = replace(told, folder=folder, before=_write_state(folder, before), after=_write_state(folder, after))
+    told = replace(told, folder=folder, before=write_state(folder, before), after=write_state(folder, after))
     write_bytes(told.path, _JSON.dump_json(told, indent=1, exclude={"folder"}))  # no line end: cut, it is no JSON
     return told.path
 
@@ -230,7 +226,7 @@ def read(folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = 
         for name in (one.before, one.after):
             where = folder / "states" / f"{name}.safetensors"
             if name not in known:
-                known[name], odd = _shapes(where)
+                known[name], odd = shapes(where)
                 if odd:
                     bad[name] = odd
             if name in bad:
@@ -283,46 +279,12 @@ def _naming(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _write_state(folder: Path, state: Mapping[str, Tensor]) -> str:
-    # Copies: safetensors refuses tied weights, which share their memory. Nor does it keep the order of the names.
-    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
-    content = save(tensors, {"names": json.dumps(list(state))})
-    name = hashlib.sha256(content).hexdigest()[:_DIGITS]
-    path = folder / "states" / f"{name}.safetensors"
-    if not path.is_file():
-        write_bytes(path, content)
-    return name
-
-
-def _read_state(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise ValueError(f"{path} is missing")
-    content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest()[:_DIGITS] != path.stem:
-        raise ValueError(f"{path} is not what was written: it is cut or changed")
-    try:
-        tensors = load(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        return {name: tensors[name] for name in json.loads(header["__metadata__"]["names"])}
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no state that fedleak wrote: {error or type(error).__name__}") from error
-
-
 def _read_json(path: Path, folder: Path) -> Contribution:
     with _naming(path):
         one = replace(_JSON.validate_json(path.read_bytes()), folder=folder)
         if one.path != path:
             raise ValueError(f"it is of round {one.round} and node {one.node!r}, and belongs to {one.path.name}")
     return one
-
-
-def _shapes(path: Path) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], str]:
-    """Return the names and shapes of a state, and what of it is NaN or infinite, if anything."""
-    state = _read_state(path)
-    counted = {name: int((~torch.isfinite(tensor)).sum()) for name, tensor in state.items()}
-    odd = [f"{bad} of {state[name].numel()} entries of {name!r}" for name, bad in counted.items() if bad]
-    shapes = tuple(sorted((name, tuple(tensor.shape)) for name, tensor in state.items()))
-    return shapes, f"{', '.join(odd)} are NaN or infinite" if odd else ""
 
 
 def _odd(known: Mapping[str, tuple], run: Sequence[Contribution], name: str) -> str:

@@ -258,7 +258,7 @@ def test_nan_of_one_client_is_named_and_can_be_skipped(run, setup_file, tmp_path
         (["{run}", "--trials", 3], "--trials goes with a set-up"),
         (["{run}", "--seed", 3], "--seed goes with --setup"),
         (["{mine}", "--gaps"], "--setup, --gaps and --skip-nan go with a recorded run's folder"),
-        (["{run}", "--junit", "x.xml"], "--junit needs --fail-above"),
+        (["{run}", "--junit", "{cut}/x.xml"], "--junit needs --fail-above"),
         (["{cut}"], "client-a.json: Invalid JSON"),
     ],
 )
