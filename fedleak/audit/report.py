@@ -226,11 +226,10 @@ Each remedy was put on the first n of these updates. The best of many attacks is
 {self._facts()}{verdicts.judged(self, mark)}"""
 
     def to_json(self) -> str:
-        """Return the report for a machine: see `fedleak.audit.verdicts.as_json`."""
+        """Return the report for a machine."""
         return verdicts.as_json(self, dict(zip(WORDS, self.headline(), strict=True)))
 
     def _sections(self, mark: str) -> str:
-        """Write what only some reports have."""
         return ""
 
     def _title(self) -> str:
@@ -249,7 +248,6 @@ Each remedy was put on the first n of these updates. The best of many attacks is
         return best["attack"], best["iacc"]
 
     def _warning(self) -> str:
-        """Say what makes the numbers unreliable."""
         return ""
 
     def _words(self) -> str:
