@@ -200,7 +200,9 @@ wide = [
 ]
 claim("tab2-layers", lambda: sum(wide))
 first = next(
-    m for m in models.build("lenet", (1, 32, 32), 10, seed=0) if isinstance(m, nn.Linear)
+    m
+    for m in models.build("lenet", (1, 32, 32), 10, seed=0)
+    if isinstance(m, nn.Linear)
 )
 claim("tab3-chain", lambda: first.in_features)
 
