@@ -215,6 +215,7 @@ app.command("record", epilog="Example:\n\n- `fedleak record rlu table2 table3`")
 app.command("recheck", epilog="Examples:\n\n- `fedleak recheck`\n\n- `fedleak recheck gdbr --seed 7 --budget 600`")(
     experiments.recheck
 )
+app.command()(experiments.claims)
 app.command("scoreboard")(experiments.scoreboard_command)
 app.add_typer(experiments.cache_app, name="cache")
 app.command("audit", epilog=audit.EPILOG)(audit.command)

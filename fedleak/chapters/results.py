@@ -152,7 +152,11 @@ class Results:
 
     @cached_property
     def measured(self) -> dict[str, list[Measured]]:
-        """Every claim by id and reading, on recorded rows (of a paper run that records: on its own)."""
+        """Every claim by id: as it was measured on the records, or by a paper run that records on its own rows."""
+        return self._measure() if self.writing and self.profile == "paper" else scoreboard.kept(self.paper)
+
+    def _measure(self) -> dict[str, list[Measured]]:
+        """Measure every claim and reading."""
         tables = {e.name: self._official(e) for claim in self.claims for e in claim.of}
         found: dict[str, list[Measured]] = {}
         for claim in self.claims:
@@ -170,6 +174,8 @@ class Results:
 
     def __getitem__(self, id: str) -> Number:
         """Return a claim's number, of its first reading, as a number of the prose."""
+        if id not in self.measured:
+            raise ValueError(f"{self.paper} measures no claim {id!r}; `fedleak claims {self.paper}` measures all of its module")
         first = self.measured[id][0]
         return Number(float("nan") if first.ours is None else first.ours, first.low, first.high, first.n)
 
@@ -196,8 +202,8 @@ class Results:
         return f"*Of the paper's {values} here {told}{smaller}: [evidence]({where}).*"
 
     def keep_claims(self) -> None:
-        """Write what was measured for the claims beside the records."""
-        scoreboard.keep(self.paper, self.measured)
+        """Measure the claims anew and write them beside the records."""
+        scoreboard.keep(self.paper, self._measure())
 
 
 ONE = {

@@ -41,7 +41,7 @@ def record(
             results.rows(known[one])
             typer.echo(f"recorded {name}/{one} ({profile})")
         if profile == "paper":
-            Results(name, device=device).keep_claims()
+            claims(name)
         return
     chapter = declared(name, profile=profile, device=device, scheduler=scheduler)
     if unknown := sorted(set(artefact or ()) - set(chapter.experiments)):
@@ -49,6 +49,16 @@ def record(
     for one in artefact or chapter.experiments:
         chapter.experiments[one].record()
         typer.echo(f"recorded {name}/{one} ({profile})")
+
+
+def claims(name: Annotated[str, typer.Argument(help="The chapter: the name of a folder in notebooks/.")]) -> None:
+    """Measure what a chapter claims of its paper anew, on the recorded rows: after an edit of its claims or a record."""
+    from fedleak.chapters import Results, running
+
+    if not running.modular(name):
+        raise ValueError(f"{name} has no module of claims: `fedleak run {name} --record` measures them")
+    Results(name, device="cpu").keep_claims()
+    typer.echo(f"measured the claims of {name}")
 
 
 def recheck(
