@@ -20,13 +20,29 @@ def record(
     profile: Annotated[str, typer.Option(help="quick or paper.")] = "paper",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="Run on the workers of this Dask scheduler.")] = "",
+    same: Annotated[
+        bool, typer.Option("--same", help="Take finished units of other code: it gives the same results.")
+    ] = False,
 ) -> None:
     """Run declared experiments, without their chapter's pages, and record each as it is done.
 
     A run that was killed goes on where it stopped. Then `fedleak run NAME --record` measures the claims anew.
     """
+    from fedleak.chapters import Results, running
     from fedleak.experiments.declared import declared
 
+    if running.modular(name):
+        known = running.declared(name)
+        if unknown := sorted(set(artefact or ()) - set(known)):
+            raise ValueError(f"{name} declares no {', '.join(unknown)}; there are: {', '.join(known)}")
+        others = "use" if same else "refuse"
+        results = Results(name, profile, device, record=True, scheduler=scheduler, others=others)
+        for one in artefact or known:
+            results.rows(known[one])
+            typer.echo(f"recorded {name}/{one} ({profile})")
+        if profile == "paper":
+            Results(name, device=device).keep_claims()
+        return
     chapter = declared(name, profile=profile, device=device, scheduler=scheduler)
     if unknown := sorted(set(artefact or ()) - set(chapter.experiments)):
         raise ValueError(f"{name} declares no {', '.join(unknown)}; there are: {', '.join(chapter.experiments)}")
