@@ -185,7 +185,7 @@ class Table:
                     table=self.name,
                     column=value,
                     cell=row,
-                    rows=self.head.get("rows", "none"),
+                    rows=self.says("rows", row, value) or "none",
                 )
 
 
