@@ -147,6 +147,11 @@ class Table:
             return said.format(**({k: _slug(v) for k, v in shown.items()} if what == "id" else shown))
         return said
 
+    def marked(self, what: str, row: Row, value: str) -> bool:
+        """Say whether ``tables.toml`` marks a value so: all values of the table, or those that fit a condition."""
+        said = self.head.get(what, False)
+        return said if isinstance(said, bool) else fits(said, {**row, "value": value})
+
     def named(self, setting: str, value: Any) -> str:
         """Return a value as sentences name it."""
         text = f"{value:g}" if isinstance(value, float) else str(value)
@@ -163,7 +168,6 @@ class Table:
                 if row.get(value) is None:
                     continue
                 rule = next(rule for rule in self.head["tolerance"] if fits(rule.get("when"), {**row, "value": value}))
-                attack = self.head.get("attack", False)
                 yield Published(
                     id=self.says("id", row, value),
                     item=self.says("item", row, value),
@@ -176,12 +180,12 @@ class Table:
                     published=row[value],
                     tolerance=rule["is"],
                     why=rule["why"],
-                    attack=attack if isinstance(attack, bool) else fits(attack, {**row, "value": value}),
-                    beyond=bool(self.head.get("beyond", False)),
+                    attack=self.marked("attack", row, value),
+                    beyond=self.marked("beyond", row, value),
                     table=self.name,
                     column=value,
                     cell=row,
-                    rows=self.head.get("rows", "none"),
+                    rows=self.says("rows", row, value) or "none",
                 )
 
 

@@ -37,6 +37,30 @@ def how_many_clients_one_constant_tells_apart():
     errors = rows("lia_sa", "fig3").query("rule == 'LIA-SA, literal' and net == 'vgg11_bn' and clients == 5")
     exact = errors[errors["batch_size"] == 1024].groupby("trial")["target"].min() == 1
     yield f"{exact.sum()} of {len(exact)} rounds"
+    many = rows("lia_sa", "fig3").query("clients == 100")
+    right = many[many["rule"] != "LIA-SA, literal"].dropna(subset="target").groupby(["net", "rule"])["target"]
+    assert set(right.min()) == {1}
+    assert right.size().unstack().to_dict("list") == {"LIA-SA, log": [3, 3], "LIA-SA, vector": [10, 10]}
+    spared = many.query("net == 'resnet18' and rule == 'LIA-SA, literal'")["target"]
+    assert (len(spared), spared.min()) == (10, 1)
+    large = rows("lia_sa", "fig5").query("net == 'fcn3'")
+    assert (len(large), large["n"].max(), large["exact"].min()) == (1, 1, 1)
+    few = rows("lia_sa", "table1").query("rule in ['LIA-SA, literal', 'LIA-SA, log']")
+    assert few[few["net"] != "vgg11_bn"]["b_err"].max() < 0.01
+    literal, log = 10 ** few.query("net == 'vgg11_bn'").groupby("rule")["log10"].mean()
+    assert 4.5e4 < literal < 5.5e4
+    yield f"the literal condition is 5·10⁴ and the logarithmic one {log:.0f}"
+
+
+@of("lia_sa")
+def a_baseline_on_sums():
+    table = rows("lia_sa", "table1").query("rule == 'iLRG'")
+    vgg = table[table["net"] == "vgg11_bn"]["all"]
+    assert len(vgg) == 20
+    low, high = interval(vgg)
+    yield f"iLRG has {100 * vgg.mean():.0f} % [{100 * low:.0f}, {100 * high:.0f}] on VGG-11 over twenty networks"
+    deep = 100 * table[table["data"] == "cifar100"]["all"]
+    yield f"{deep.min():.0f} to {deep.max():.0f} % on each of ten ResNet-18"
 
 
 @of("llg")
@@ -146,7 +170,8 @@ def whose_arithmetic():
     assert set(deep.groupby("net").size()) == {5}
     yield f"fails (B·err {deep['double'].min():.1f} to {deep['double'].max():.1f})"
     assert 1e-4 < table["single"].max() < 2.5e-4
-    yield "is exact (2·10⁻⁴ or less), on each of five networks a depth"
+    assert set(table["batch_size"]) == {16}
+    yield "is exact (2·10⁻⁴ or less), at B = 16 on each of five networks a depth"
 
 
 @of("gdbr")
@@ -158,23 +183,23 @@ def pruning_of_the_whitened_form():
     yield f"and {leads(100 * (lost[0.0] - lost[0.9]), '')} on ResNet-18"
 
 
-def lost_by_default_weights():
-    table = rows("gdbr", "table1").query("form == 'paper' and scheme == 'random'")
-    return 100 * table.groupby(["init", "net"])["insacc"].mean().unstack("net").loc[["positive", "default"]]
-
-
 @of("gdbr")
 def the_default_initialisation():
-    found = lost_by_default_weights()
+    table = rows("gdbr", "table1").query("form == 'paper' and scheme == 'random'")
+    found = 100 * table.groupby(["init", "net"])["insacc"].mean().unstack("net")
     positive, default = found.loc["positive"], found.loc["default"]
     yield f"the paper's form finds {default.min():.0f} to {default.max():.0f} % from the penultimate layer"
-    yield f"ResNet-18's loss of {(positive - default)['resnet18-conv']:.0f} points"
+    lost = positive - default
+    assert lost.idxmax() == "resnet18-conv"
+    yield f"ResNet-18's loss of {lost.max():.0f} points is the largest"
+    yield f"MLP-6 has {positive['mlp6']:.0f} % of random batches and LeNet {positive['lenet']:.0f} %"
+    found = rows("gdbr", "fig2").groupby("init")[["top", "skew_p"]].mean().loc["default"]
+    yield f"a largest mean of {found['top']:.3f}, a median skewness of {found['skew_p']:.1f}"
 
 
 @of("errata")
 def what_the_chapters_say_too():
-    found = lost_by_default_weights()["resnet18-conv"]
-    yield f"ResNet-18 loses {found['positive'] - found['default']:.0f} points"
+    yield f"default (largest mean {rows('gdbr', 'fig2').groupby('init')['top'].mean()['default']:.3f})"
 
 
 @of("llg")
@@ -202,6 +227,17 @@ def honest_clients():
     assert (vgg["closed"] > 0.5).sum() == 1
     assert (vgg.loc[vgg["target"] < 1, "target"] == 0.98).all()  # one of 50
     yield f"(B·err {vgg['b_err'].mean():.2f} against {vgg['closed'].mean():.2f} on the mean)"
+
+
+@of("gdbr")
+def normalised_pixels():
+    found = 100 * rows("gdbr", "fig4_normalised").groupby(["form", "layer"])["insacc"].mean()
+    paper, vector, whitened = (found[form] for form in ("paper", "one vector", "whitened"))
+    assert paper[:4].max() - paper[:4].min() < 0.5
+    yield f"the paper's form has {paper[1]:.0f} % at #1 to #4, {paper[5]:.0f} % at #5 and {paper[6]:.0f} % at #6"
+    assert (vector[:5] < paper[:5]).all()
+    assert (whitened[:5] < paper[:5]).all()
+    yield f"one vector has less: {vector[1]:.0f} % at #1 and {vector[6]:.0f} % at #6"
 
 
 @of("gdbr")
