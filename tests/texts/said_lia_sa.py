@@ -1,8 +1,6 @@
-"""LLG, LIA-SA and GDBR: what the texts say in numbers."""
+"""LIA-SA and GDBR: what the texts say in numbers."""
 
-import numpy as np
-from saying import leads, of, rows, trials, what_noise_costs
-from scipy import stats
+from saying import leads, of, rows, trials
 
 from fedleak.intervals import NUMBER, interval
 
@@ -63,72 +61,6 @@ def a_baseline_on_sums():
     yield f"{deep.min():.0f} to {deep.max():.0f} % on each of ten ResNet-18"
 
 
-@of("llg")
-def noise_in_table_1():
-    sgd, avg = what_noise_costs()
-    yield f"FedSGD {sgd} and FedAvg {avg}, paired over three trainings"
-    sgd, avg = (found.split()[0] for found in (sgd, avg))
-    yield f"at a cost of {sgd} points under FedSGD and {avg} under FedAvg"
-
-
-@of("llg")
-def noise_left_in_the_average():
-    louder = rows("llg", "table1_why").query("defence == 'noise'").set_index("algorithm")["accuracy"]
-    assert len(louder) == 2  # "one training each"
-    sgd, avg = (f"{100 * louder[algorithm]:.2f} %" for algorithm in ("FedSGD", "FedAvg"))
-    yield f"which then gives {sgd}, as printed, and not for FedAvg, {avg} (printed: 13.5 % or less; one training each)"
-
-
-@of("llg")
-def what_compression_costs():
-    table = rows("llg", "fig7").query("algorithm == 'FedSGD' and defence in ['none', 'sparse']")
-    asr = table.groupby(["batch_size", "level"])["asr"].mean().unstack()
-    lost = 100 * (asr[0.0] - asr[0.4])
-    assert lost.drop(128).max() < 0.5
-    yield f"θ = 40 % costs LLG+ {lost[128]:.1f} points of ASR at B = 128"
-    yield f"and θ = 80 % up to {100 * (asr[0.0] - asr[0.8]).max():.0f} points"
-
-
-@of("llg")
-def what_a_guess_finds():
-    asr = rows("llg", "fig4").query("attack == 'random guess' and algorithm == 'FedAvg' and batch_size >= 32")
-    asr = 100 * asr.groupby("data")["asr"].mean()
-    yield f"a guess finds {asr['mnist']:.0f} % on MNIST and {asr['celeba-hair']:.0f} % on CelebA"
-    # of 80 samples a user has 40 of one class, 20 of another, and 20 of classes drawn at random; a batch has 8 of them
-    drawn, share = stats.binom(20, 0.1), 0.0
-    for fixed, classes in ((40, 1), (20, 1), (0, 8)):
-        for count in range(21):
-            both = np.minimum.outer(range(9), range(9))
-            chance = np.outer(stats.hypergeom(80, fixed + count, 8).pmf(range(9)), stats.binom(8, 0.1).pmf(range(9)))
-            share += classes * drawn.pmf(count) * (both * chance).sum() / 8
-    yield f"it is right for {100 * share:.1f} % in expectation"
-
-
-@of("llg")
-def the_scale_of_local_steps():
-    asr = rows("llg", "fedavg_readings").groupby(["lr", "batch_size", "reading"])["asr"].mean().unstack()
-    best = {lr: set(part.idxmax(axis=1).str.split(":").str[0]) for lr, part in asr.groupby("lr")}
-    assert best == {0.001: {"linear"}, 0.01: {"as printed"}, 0.1: {"as released"}}
-    yield f"({asr.loc[0.001].max(axis=1).min():.2f} and more at every batch size)"
-    more = (asr["as released: m / γ, s"] - asr["as printed: m, s"]).loc[0.1]
-    yield f"finds {more.min():.2f} to {more.max():.2f} more than Eq. 19 as printed"
-    assert set(asr.loc[0.1].idxmin(axis=1).str.split(":").str[0]) == {"linear"}
-    steps = rows("llg", "by_step").groupby(["lr", "step"])[["length", "overshot"]].mean()
-    first, second, third = (steps.loc[(lr, 10), "length"] for lr in (0.001, 0.01, 0.1))
-    yield f"ten of them come to {first:.1f} times the first. At 0.01 they come to {second:.1f} times the first"
-    assert third < 1
-    assert steps.loc[(0.1, 2), "overshot"] > 0.5
-
-
-@of("llg")
-def impact_or_offset():
-    mean = rows("llg", "two_parts").groupby(["impact", "offset", "algorithm"])["asr"].mean()
-    own, impact, offset = mean["own", "none"], mean["auxiliary", "none"], mean["own", "auxiliary"]
-    yield f"LLG alone finds {own['FedSGD']:.2f} under FedSGD and {own['FedAvg']:.2f} under FedAvg"
-    yield f"in place of its own it finds {impact['FedSGD']:.2f} and {impact['FedAvg']:.2f}"
-    yield f"with LLG+'s offset {offset['FedSGD']:.2f} and {offset['FedAvg']:.2f}"
-
-
 @of("gdbr")
 def a_classifier_that_moves_on():
     table = rows("gdbr", "trained")
@@ -144,23 +76,6 @@ def a_classifier_that_moves_on():
     gain = 100 * (paper[1000] - paper[0])
     assert interval(gain, NUMBER)[0] > 0
     yield f"starts low, gains {gain.mean():.0f} on MNIST"
-
-
-@of("llg")
-def an_activation_before_the_head():
-    asr = rows("llg", "fig5").query("batch_size > 2")
-    asr = asr[(asr["algorithm"] == "FedSGD") | (asr["batch_size"] <= 16)]
-    for algorithm, said in {"FedSGD": "The gain is {}", "FedAvg": "Under FedAvg, up to B = 16, it is {}"}.items():
-        found = trials(asr[asr["algorithm"] == algorithm], ["net"], "asr").dropna()
-        gain = found["resnet20-relu"] - found["resnet20"]
-        assert len(gain) == 20
-        yield said.format(leads(gain, "", ".2f"))
-        if algorithm == "FedSGD":
-            assert found["resnet20-relu"].min() > 0.96
-            low, high = (part for _, part in found["resnet20"].groupby(found["resnet20"] > 0.3))
-            assert (len(low), len(high)) == (8, 12)
-            spans = [f"{part.min():.2f} to {part.max():.2f}" for part in (low, high)]
-            yield f"two groups, eight networks from {spans[0]} and twelve from {spans[1]}"
 
 
 @of("lia_sa")
@@ -200,21 +115,6 @@ def the_default_initialisation():
 @of("errata")
 def what_the_chapters_say_too():
     yield f"default (largest mean {rows('gdbr', 'fig2').groupby('init')['top'].mean()['default']:.3f})"
-
-
-@of("llg")
-def networks_under_local_steps():
-    table = rows("llg", "fig5").query("algorithm == 'FedAvg' and batch_size >= 32")
-    asr, found = table.groupby("net")["asr"].mean(), trials(table, ["net"], "asr")
-    yield f"LLG+ finds {asr['cnn']:.2f} on the CNN, {asr['lenet']:.2f} on LeNet and {asr['resnet20']:.2f} on ResNet20"
-    lenet, resnet = (found["cnn"] - found[net].dropna() for net in ("lenet", "resnet20"))
-    assert (lenet.count(), resnet.count()) == (50, 10)
-    yield f"ahead of LeNet, by {leads(lenet.dropna(), '', '.2f')}, rests on fifty networks each"
-    yield f"lead on ResNet20 is {leads(resnet.dropna(), '', '.2f')}, over ten networks"
-    yield f"finds from {found['resnet20'].min():.2f} to {found['resnet20'].max():.2f}"
-    found = rows("llg", "dlg").query("algorithm == 'FedAvg'")["asr"]
-    assert len(found) == 10
-    yield f"reaches about {found.mean():.2f} and 0.54, on ten and six runs"
 
 
 @of("lia_sa")
