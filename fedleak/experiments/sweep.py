@@ -18,8 +18,9 @@ from fedleak.experiments.calls import elsewhere, fingerprints, traced
 from fedleak.experiments.stamps import stamp
 
 Trial = Callable[..., Any]
-"""``trial(seed, **setting)``: the rows of one trial (dicts, yielded or in a list, or one dict), if it has any. A function
-that is vectorised over trials calls its first parameter ``seeds``, takes many at once, and names each row's ``seed``."""
+"""``trial(seed, **setting)``: the rows of one trial, if it has any (dicts, yielded or in a list, or one dict). A
+function that is vectorised over trials calls its first parameter ``seeds``, takes many at once, and names the ``seed``
+in each row."""
 Setting = Mapping[str, Any]
 Grid = Mapping[str, Sequence[Any]] | Iterable[Setting]
 """Axis name to values, of which the product is run; or the settings themselves."""
