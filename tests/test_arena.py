@@ -1,12 +1,16 @@
 """The arena: who refuses updates is not ranked by the others, and who adapts is told of the defence alone."""
 
+from dataclasses import replace
+
 import nbformat
 import pandas as pd
 import pytest
 import torch
 
 from fedleak import paths
+from fedleak.attacks import registry
 from fedleak.attacks.labels import learned, posterior
+from fedleak.experiments import RECORDED, seeds_of
 from fedleak.experiments.declared import declared
 
 FOUND = {  # iAcc of four updates in an easy and a hard cell; None: refused
@@ -31,7 +35,7 @@ def arena():
 def table():
     return pd.DataFrame(
         [
-            {"row": "LeNet", "column": column, "trial": trial, "attack": attack, "iacc": iacc}
+            {"row": "LeNet", "column": column, "state": "untrained", "trial": trial, "attack": attack, "iacc": iacc}
             for attack, both in FOUND.items()
             for column, each in zip(("easy", "hard"), both, strict=True)
             for trial, iacc in enumerate(each or [])
@@ -55,6 +59,25 @@ def test_a_mean_is_shown_only_for_who_answered_every_update(arena, table):
     assert mean["cells"].to_dict() == {"steady": 2, "prior guess": 2, "picky": 1, "absent": 1}
 
 
+def test_intervals_are_over_the_networks(arena):
+    cell = pd.DataFrame({"trial": range(20), "data": "MNIST", "source": RECORDED})
+    copies = [s % 3 for s in seeds_of(0, 20)]
+    assert arena["by_network"](copies, cell.assign(state="trained")).tolist() == [0, 1, 2]
+    assert arena["by_network"](copies, cell.assign(state="untrained")).tolist() == copies
+
+
+def test_an_attack_that_is_added_is_computed_alone(monkeypatch):
+    def units():
+        experiments = declared("arena", device="cpu").experiments.values()
+        return [(e.artefact, e.version, p, s) for e in experiments for p in ("quick", "paper") for s in e.settings(p)]
+
+    before = units()
+    monkeypatch.setitem(registry._ATTACKS, "mine", replace(registry.get("LLG"), name="mine"))
+    after = units()
+    assert [unit for unit in after if unit[-1].get("attack") != "mine"] == before
+    assert len({artefact for artefact, *_, setting in after if setting.get("attack") == "mine"}) == 12
+
+
 @pytest.mark.parametrize(
     ("state", "defence", "told"), [("trained", "noise", 1), ("trained", "none", 0), ("untrained", "noise", 0)]
 )
@@ -71,10 +94,9 @@ def test_one_attacker_of_a_trained_network_simulates_the_clients_defence(state, 
 
     monkeypatch.setattr(learned, "train", watched)
     setting = {"net": "lenet", "data": "MNIST, 5,000", "state": state, "defence": defence}
-    rows = list(experiment.call(5, **setting, strength=0.25 if defence == "noise" else 0.0))
-    names = [row["attack"] for row in rows]
-    assert names.count("learned, adaptive") == told
-    assert names.count("learned") == (state == "trained")
+    setting["strength"] = 0.25 if defence == "noise" else 0.0
+    assert len(list(experiment.call(5, attack="learned, adaptive", **setting))) == told
+    assert len(list(experiment.call(5, attack="learned", **setting))) == (state == "trained")
     assert len([d for d in defences if d is not None]) == told
     for make in filter(None, defences):
         noisy = make(2, 1)({"w": torch.zeros(2, 5000)}, torch.arange(2))["w"]

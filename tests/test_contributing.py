@@ -1,8 +1,11 @@
 """The files that CONTRIBUTING.md tells newcomers to start from: each does all that it promises."""
 
+import os
 import re
 import runpy
 import shutil
+import subprocess
+import sys
 import tomllib
 
 import nbformat
@@ -74,6 +77,26 @@ def test_attack_and_defence_take_part_everywhere(newcomers, monkeypatch):
     assert page.count("| **smallest row** |") == 3
     assert "| **signs** | 0.01 | 0.01 |" in page
     assert "smallest row" in threat_models.threat_map()
+
+
+@pytest.mark.slow
+def test_the_arena_runs_from_beginning_to_end_with_the_attack(tmp_path):
+    """As a newcomer has it: the file in its folder, nothing else changed. Finished trials of the others are not run."""
+    for folder in ("fedleak", "notebooks", "data"):
+        shutil.copytree(CHECKOUT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(CHECKOUT / "_toc.yml", tmp_path)
+    shutil.copy(EXAMPLES / "attack.py", tmp_path / "fedleak" / "attacks" / "labels" / "smallest_row.py")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "FEDLEAK_CACHE": str(paths.units())}
+    subprocess.run([sys.executable, "-m", "fedleak", "run", "arena"], cwd=tmp_path, env=env, check=True)
+    ran = nbformat.read(tmp_path / "_build" / "executed" / "notebooks" / "arena.ipynb", as_version=4)
+    outputs = {cell.id: cell.outputs for cell in ran.cells if cell.cell_type == "code"}
+    assert "Newcomers: 1 attacks" in "".join(one.get("text", "") for one in outputs["newcomers"])
+    (page,) = [one["data"]["text/html"] for one in outputs["newcomers"] if "text/html" in one.get("data", {})]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in page.split("<tr>")]
+    found = {(row[0], row[1]): row[3] for row in rows if row and row[2] == "smallest row"}
+    assert found["models", "untrained"] == "2 of 2"
+    assert found["defences", "trained"] == "5 of 6"  # all but where the last layer is encrypted
+    assert not any("smallest row" in str(out) for name, out in outputs.items() if name != "newcomers")
 
 
 def test_a_defence_of_no_size_is_refused(newcomers):

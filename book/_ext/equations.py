@@ -5,6 +5,7 @@ the chapters derive them. The reference gets a line below such a docstring, and 
 """
 
 import inspect
+import pkgutil
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -125,6 +126,18 @@ def attacks() -> str:
     return table(pd.DataFrame(rows))
 
 
+def reference(folder: str) -> str:
+    """Return the reference of all modules in a folder of attacks: those that register one, then what they share."""
+    package = import_module(f"fedleak.attacks.{folder}")
+    register, shared = {attack.run.__module__ for attack in registry.all_attacks()}, []
+    parts = [f"## {folder.capitalize()}\n"]
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        name = module.name.removeprefix("fedleak.attacks.")
+        part = f"### `{name}`\n\n```{{eval-rst}}\n.. automodule:: {module.name}\n```\n"
+        (parts if module.name in register else shared).append(part)
+    return "\n".join([*parts, f"## Shared by the attacks on {folder}\n", *shared])
+
+
 def derived_in(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Say below a docstring where the equations that it names are derived."""
     module = name if what == "module" else getattr(thing, "__module__", None) or ""
@@ -159,7 +172,8 @@ def index_equations(app: Sphinx, doctree: nodes.document) -> None:
 
 def write(app: Sphinx) -> None:
     """Write the fragments."""
-    keep(app, {"equations": equations(), "attack_modules": attacks()})
+    found = {f"reference_{folder}": reference(folder) for folder in ("labels", "images")}
+    keep(app, {"equations": equations(), "attack_modules": attacks(), **found})
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -175,7 +175,9 @@ class Results:
     def __getitem__(self, id: str) -> Number:
         """Return a claim's number, of its first reading, as a number of the prose."""
         if id not in self.measured:
-            raise ValueError(f"{self.paper} measures no claim {id!r}; `fedleak claims {self.paper}` measures all of its module")
+            raise ValueError(
+                f"{self.paper} has measured no claim {id!r}: `fedleak claims {self.paper}`, if it is declared"
+            )
         first = self.measured[id][0]
         return Number(float("nan") if first.ours is None else first.ours, first.low, first.high, first.n)
 

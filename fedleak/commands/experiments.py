@@ -52,7 +52,7 @@ def record(
 
 
 def claims(name: Annotated[str, typer.Argument(help="The chapter: the name of a folder in notebooks/.")]) -> None:
-    """Measure what a chapter claims of its paper anew, on the recorded rows: after an edit of its claims or a record."""
+    """Measure a chapter's claims anew, on the recorded rows: after an edit of its claims, or of a record."""
     from fedleak.chapters import Results, running
 
     if not running.modular(name):

@@ -120,6 +120,9 @@ def spot_check(chosen: Iterable[Record], seed: int, budget: float, say: Callable
             say(f"{record}: passed over, {str(error).splitlines()[0]}")
             continue
         spent += cost
+        if rows.empty:
+            say(f"{record}: passed over, the setting that was drawn has no rows")
+            continue
         verdicts = compare(record.table, rows, record.facts["declared"])
         outcomes.append(Outcome(record, rows, verdicts))
         counts = ", ".join(f"{verdicts.count(v)} {v}" for v in (SAME, CLOSE, DIFFERS, NEW) if v in verdicts)
@@ -161,7 +164,7 @@ def recompute(
             rows = compute(setting, Path(folder))
     finally:
         torch.set_num_threads(before)
-    return rows.drop(columns="seed")
+    return rows.drop(columns="seed", errors="ignore")
 
 
 def compare(table: pd.DataFrame, rows: pd.DataFrame, declaration: Mapping[str, Any]) -> list[str]:

@@ -18,8 +18,9 @@ from fedleak.experiments.calls import elsewhere, fingerprints, traced
 from fedleak.experiments.stamps import stamp
 
 Trial = Callable[..., Any]
-"""``trial(seed, **setting)``: the rows of one trial (dicts, yielded or in a list, or one dict). A function that is
-vectorised over trials calls its first parameter ``seeds``, takes many at once, and names the ``seed`` in each row."""
+"""``trial(seed, **setting)``: the rows of one trial, if it has any (dicts, yielded or in a list, or one dict). A
+function that is vectorised over trials calls its first parameter ``seeds``, takes many at once, and names the ``seed``
+in each row."""
 Setting = Mapping[str, Any]
 Grid = Mapping[str, Sequence[Any]] | Iterable[Setting]
 """Axis name to values, of which the product is run; or the settings themselves."""
@@ -188,7 +189,7 @@ def run_unit(trial: Trial, timed: bool, trace: bool, setting: Setting, seeds: li
     seconds = (time.perf_counter() - start) / len(seeds)
     if not many:
         table["seed"] = seeds[0]
-    if "seed" not in table or set(table["seed"]) != set(seeds):
+    if many and ("seed" not in table or set(table["seed"]) != set(seeds)):
         raise ValueError(
             f"the trial function must return rows for every one of its seeds, each with its 'seed'; setting {setting}"
         )
@@ -196,8 +197,9 @@ def run_unit(trial: Trial, timed: bool, trace: bool, setting: Setting, seeds: li
         raise ValueError(f"the trial function's columns {clash} are names of the grid's axes")
     facts = stamp(devices=notes.pop("device", {}))
     units = []
-    for seed, rows in table.groupby("seed", sort=False):
-        plain = json.loads(json.dumps(rows.drop(columns="seed").to_dict("records"), default=_plain))
+    for seed in seeds:
+        rows = table[table["seed"] == seed].drop(columns="seed")
+        plain = json.loads(json.dumps(rows.to_dict("records"), default=_plain))
         units.append(dict(seed=int(seed), rows=plain, seconds=seconds, notes=notes, stamp=facts, calls=calls))
     return units
 

@@ -8,6 +8,7 @@ import pytest
 
 from fedleak import paths
 from fedleak.attacks.contest import held_out
+from fedleak.experiments import seeds_of
 from fedleak.intervals import NUMBER, interval
 
 SAID = []
@@ -50,6 +51,11 @@ def trials(table, by, value):
 def listed(values, form="{:.2f}"):
     values = [form.format(v) for v in values]
     return f"{', '.join(values[:-1])} and {values[-1]}"
+
+
+def by_network(gap):
+    """Means over the updates of each trained network of the arena: of trial i that of its seed, of three."""
+    return gap.groupby([seed % 3 for seed in seeds_of(0, 20)]).mean()
 
 
 def leads(gap, unit=" dB", form=".1f"):
