@@ -30,5 +30,4 @@ setup = Setup(
     algorithm="fedsgd",
     batch_size=32,
     trials=10,
-    seconds=60,
 )

@@ -37,14 +37,14 @@ def train(message: Message, context) -> Message:
         optimiser.zero_grad()
         nn.functional.cross_entropy(model(digits.x[batch]), digits.y[batch]).backward()
         optimiser.step()
-    note(context, labels=digits.y[mine])  # 2. the truth, which stays with the client
+    note(context, labels=digits.y[mine], optimiser=optimiser)  # 2. the truth, which stays with the client
     metrics = MetricRecord({"num-examples": len(mine)})
     return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
 
 
-setup = Setup(model=network, data=digits, seconds=30)  # for the audit: the model, and digits that an adversary may have
+setup = Setup(model=network, data=digits)  # for the audit: the model, and digits that an adversary may have
 
 if __name__ == "__main__":
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=NODES, min_available_nodes=NODES)
-    strategy = recorded(strategy, sys.argv[-1], lr=LR, batch_size=BATCH)  # 3. the server's view
+    strategy = recorded(strategy, sys.argv[-1], lr=LR, batch_size=BATCH, optimiser="sgd")  # 3. the server's view
     strategy.start(InProcess(app, NODES), ArrayRecord(network().state_dict()), num_rounds=4)

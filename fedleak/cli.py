@@ -1,5 +1,6 @@
 """The `fedleak` command: run a chapter, build the book, audit a set-up, look after the data."""
 
+import secrets
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -164,7 +165,7 @@ def book(
 
 @app.command(
     epilog="Examples:\n\n- `fedleak grade submissions --out grades.csv`\n\n"
-    "- `fedleak grade submissions --assignment llg --timeout 60 --feedback feedback`"
+    "- `fedleak grade submissions --jobs 4 --resume --feedback feedback`"
 )
 def grade(
     folder: Annotated[Path, typer.Argument(help="STUDENT/ASSIGNMENT.py, or STUDENT.py for a single assignment.")],
@@ -175,13 +176,20 @@ def grade(
         list[str] | None, typer.Option(help="Which one. May be repeated. [default: all found]")
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds that a submission may take.")] = 120.0,
-    seed: Annotated[int, typer.Option(help="Seed of the checks' random inputs.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Seed of the checks' random inputs. [default: a secret one]")] = None,
     feedback: Annotated[Path | None, typer.Option(help="Folder for the feedback, a text file each.")] = None,
+    jobs: Annotated[int, typer.Option(help="Submissions graded at the same time.")] = 1,
+    resume: Annotated[bool, typer.Option(help="Keep the rows of the CSV file whose submission is the same.")] = False,
 ) -> None:
     """Grade a folder of coursework, every submission in a process of its own with a time limit."""
-    from fedleak.coursework import grading
+    from fedleak.coursework import grading, sandbox
 
-    rows = grading.grade(folder, out, assignment or (), timeout, seed, feedback)
+    seed = secrets.randbits(32) if seed is None else seed
+    settings = grading.Settings(timeout, seed)
+    rows = grading.grade(folder, out, assignment or (), settings, feedback, jobs, resume)
+    typer.echo(
+        f"seed {seed}; submissions run with: {sandbox.kept().says or 'YOUR RIGHTS (see book/coursework/teachers.md)'}"
+    )
     for row in rows:
         typer.echo("{student:20s} {assignment:9s} {points:3d} of {max} {seconds:6.1f} s  {error}".format(**row)[:160])
     typer.echo(f"wrote {out}")
@@ -207,6 +215,7 @@ app.command("record", epilog="Example:\n\n- `fedleak record rlu table2 table3`")
 app.command("recheck", epilog="Examples:\n\n- `fedleak recheck`\n\n- `fedleak recheck gdbr --seed 7 --budget 600`")(
     experiments.recheck
 )
+app.command()(experiments.claims)
 app.command("scoreboard")(experiments.scoreboard_command)
 app.add_typer(experiments.cache_app, name="cache")
 app.command("audit", epilog=audit.EPILOG)(audit.command)

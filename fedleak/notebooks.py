@@ -133,6 +133,7 @@ def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
     top = paths.root()
     sources = [top / "requirements.lock", *paths.published(name).glob("*")]
     sources += [*(top / "fedleak").rglob("*.py"), *paths.recorded(name).glob("*")]
+    sources += (top / "notebooks" / name).glob("*.py")
     for path in sorted(path for path in sources if path.is_file()):
         digest.update(f"{path.relative_to(top)} {_digest(path)}\n".encode())
     return digest.hexdigest()

@@ -64,7 +64,7 @@ def test_the_text_is_one_screen_and_names_files_that_are_there():
 def test_attack_and_defence_take_part_everywhere(newcomers, monkeypatch):
     assert "smallest row" in {attack.name for attack in entrants()}
     monkeypatch.setattr("fedleak.audit.case.TRAINING", 2)
-    report = audit(Setup(model=nn.Linear(20, 4), shape=(20,), batch_size=8, trials=3, seconds=1e9))
+    report = audit(Setup(model=nn.Linear(20, 4), shape=(20,), batch_size=8, trials=3))
     assert 0.2 < report.table.set_index("attack").loc["smallest row", "iacc"] < 1
     assert "signs alone, ± 0.01" in set(report.remedies["remedy"])
     monkeypatch.syspath_prepend(CHECKOUT / "book" / "_ext")

@@ -344,7 +344,25 @@ def by_fronts(device):
     return plain_sum(clients), models[0], {"client": 1}
 
 
-APART = {"EludingSA": by_dead_models, "MANDRAKE": by_fronts}
+def by_bias(device):
+    model, images = build("fcn3", SHAPE, CLASSES, seed=0).to(device), pool(device)
+    return fedsgd(model, images.x[:4], images.y[:4]), model, {"aux": images}
+
+
+def by_words(device):
+    torch.manual_seed(0)
+    made = torch.nn.Embedding(30, 6), torch.nn.Flatten(), torch.nn.Linear(48, CLASSES)
+    model = torch.nn.Sequential(*made).to(device)
+    tokens = torch.arange(16, device=device).view(2, 8)
+    return fedsgd(model, tokens, torch.arange(2, device=device)), model, {}
+
+
+APART = {
+    "EludingSA": by_dead_models,
+    "MANDRAKE": by_fronts,
+    "adapter fit": by_bias,
+    "embedding rows": by_words,
+}
 
 
 @pytest.mark.parametrize("attack", ALONE, ids=lambda attack: attack.name)

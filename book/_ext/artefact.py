@@ -5,28 +5,25 @@ from typing import Any
 
 import pandas as pd
 from generated import comparisons
-from overview import belongs, differ, duration, read, records_of
+from overview import belongs, duration, read, records_of
 from render import keep, link, table
 from sphinx.application import Sphinx
 
-from fedleak.experiments.status import BETTER, MATCH, SCALED_AGREES
+from fedleak.experiments.status import BETTER, DIFFERS, MATCH, SCALED_AGREES, SCALED_DIFFERS
 
 Row = dict[str, Any]
 
 
 def line(chapter: str, artefact: Row, rows: list[Row], records: dict[str, Row]) -> Row:
-    """Return the appendix's row of one table or figure; every value is in one of the four counts."""
+    """Return the appendix's row of one table or figure; every value is in one of the counts."""
     found = Counter(row["status"] for row in rows)
-    agree, scaled, off = found[MATCH] + found[BETTER], found[SCALED_AGREES], len(differ(rows))
+    counts = [found[MATCH] + found[BETTER], found[DIFFERS], found[SCALED_AGREES], found[SCALED_DIFFERS]]
     names = [name for name in artefact.get("records", ()) if name in records]
     anchor = next((row["anchor"] for row in rows if row.get("anchor")), None)
     return {
         "Claim": f"{link(artefact['name'], anchor)}<br>{artefact['shows']}",
         "Values": len(rows),
-        "Reproduced": agree or "·",
-        "Agree, scaled down": scaled or "·",
-        "Do not reproduce": off or "·",
-        "Not decided": len(rows) - agree - scaled - off or "·",
+        **{name: count or "·" for name, count in zip(COUNTS, [*counts, len(rows) - sum(counts)], strict=True)},
         "How to check": f"`fedleak record {chapter} {' '.join(names)}`" if names else f"`fedleak run {chapter}`",
         "Time": duration([records[name] for name in names]),
     }
@@ -49,7 +46,7 @@ def appendix(papers: list[Row]) -> str:
     return f"{summed}\n\n" + "\n".join(parts)
 
 
-COUNTS = ("Reproduced", "Agree, scaled down", "Do not reproduce", "Not decided")
+COUNTS = ("Reproduced", "Do not reproduce", "Agree at other settings", "Differ at other settings", "Open")
 
 
 def write(app: Sphinx) -> None:

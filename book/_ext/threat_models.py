@@ -74,7 +74,7 @@ def threat_map() -> str:
     for title, text, steps in PLACES:
         for words, attacks in first_possible(registry.all_attacks(), steps):
             text += f"\n\n**{words}**"
-            for goal in ("labels", "images"):
+            for goal in ("labels", "images", "words"):
                 names = " · ".join(plain(attack.name) for attack in attacks if attack.goal == goal)
                 text += f"\n: {goal}: {names}" if names else ""
         rows.append({"title": title, "text": text})

@@ -49,11 +49,13 @@ def entrants(*, trained: bool = False) -> list[Attack]:
 def view(adversary: Adversary, update: Update, model: nn.Module) -> Adversary:
     """Return the adversary with only those gradients that an update holds."""
     last = head(model)
+    trained = dict(model.named_parameters())
     there = {
         Need.HEAD_GRADIENT: last.weight in update.tensors,
         Need.BIAS_GRADIENT: last.bias in update.tensors,
         Need.BELOW_HEAD_GRADIENT: bool(update.tensors.keys() - {last.weight, last.bias}),
-        Need.ALL_GRADIENTS: all(name in update.tensors for name, _ in model.named_parameters()),
+        Need.ADAPTER_GRADIENT: last.bias in update.tensors or last.weight not in trained,
+        Need.ALL_GRADIENTS: all(name in update.tensors for name in trained),
     }
     return replace(adversary, has=adversary.has - {need for need, is_there in there.items() if not is_there})
 

@@ -16,6 +16,7 @@ from torch import nn
 from fedleak.federated import Update
 
 Run = TypeVar("Run", bound=Callable[..., Any])
+Goal = Literal["labels", "images", "words"]
 
 
 class Need(Enum):
@@ -25,6 +26,7 @@ class Need(Enum):
     BIAS_GRADIENT = "gradient of the last layer's bias"
     ALL_GRADIENTS = "gradients of all layers"
     BELOW_HEAD_GRADIENT = "gradient of a layer below the last"
+    ADAPTER_GRADIENT = "gradient of what adds to the last layer's outputs"
     SAMPLE_COUNT = "number of training samples"
     MODEL = "the model's architecture and weights"
     AUXILIARY_DATA = "labelled auxiliary data of the same classes"
@@ -41,7 +43,14 @@ class Adversary:
 
 
 _SHARED = frozenset(
-    {Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.ALL_GRADIENTS, Need.BELOW_HEAD_GRADIENT, Need.SAMPLE_COUNT}
+    {
+        Need.HEAD_GRADIENT,
+        Need.BIAS_GRADIENT,
+        Need.ALL_GRADIENTS,
+        Need.BELOW_HEAD_GRADIENT,
+        Need.ADAPTER_GRADIENT,
+        Need.SAMPLE_COUNT,
+    }
 )
 NOBODY = Adversary("no access", frozenset({Need.SAMPLE_COUNT}))
 EAVESDROPPER = Adversary("shared gradients", _SHARED)
@@ -85,7 +94,7 @@ class Attack:
 
     name: str
     """Unique, as the papers write it."""
-    goal: Literal["labels", "images"]
+    goal: Goal
     needs: frozenset[Need]
     """What the adversary must have."""
     summary: str
@@ -181,9 +190,7 @@ def register(attack: Attack) -> None:
     _ATTACKS[attack.name] = attack
 
 
-def attack(
-    name: str, *, needs: Iterable[Need], goal: Literal["labels", "images"] = "labels", **fields: Any
-) -> Callable[[Run], Run]:
+def attack(name: str, *, needs: Iterable[Need], goal: Goal = "labels", **fields: Any) -> Callable[[Run], Run]:
     """Register the decorated function as an `Attack` with these fields."""
 
     def decorate(run: Run) -> Run:
@@ -202,6 +209,7 @@ def all_attacks() -> list[Attack]:
         package = import_module(f"fedleak.attacks.{folder}")
         for module in pkgutil.iter_modules(package.__path__):
             import_module(f"{package.__name__}.{module.name}")
+    import_module("fedleak.attacks.words")
     return list(_ATTACKS.values())
 
 

@@ -23,14 +23,13 @@ from fedleak.federated.algorithms import Client
 from fedleak.federated.defences import Defence, protect
 from fedleak.intervals import interval
 from fedleak.metrics import counts
+from fedleak.models.heads import adds_up
 from fedleak.models.made_up import forward, watched
 
 PROBES = 4096
 """Where batch norm makes each probe batch of LLG* and LLG+ a pass of its own: images of all of them together."""
 TRAINING = 300
 """Iterations of an attacker that is trained once for a model and a batch size."""
-SHARE = 3
-"""An attack that has taken more than one part in so many of the time is not run again."""
 MOST = 1000
 """Samples that the accuracy is measured on."""
 
@@ -174,7 +173,7 @@ def prepare(setup: Setup) -> Case:
     runs = min(10, max(1, PROBES // (n * setup.batch_size))) if models.batch_dependent(attacked) else None
     held = {"aux": aux, "prior": prior, "scheme": setup.scheme, "runs": runs}
     held |= {"batch_size": setup.batch_size, "input_shape": shape}
-    held |= {"iterations": TRAINING, "seconds": setup.seconds / SHARE, "defence": told(setup, model)}
+    held |= {"iterations": TRAINING, "defence": told(setup, model)}
     return Case(setup, model, attacked, shape, n, clients, aux, held)
 
 
@@ -217,7 +216,9 @@ def check(model: nn.Module, x: Tensor) -> None:
             f"a classifier gives one tensor of logits [N, n], this model a {type(logits).__name__}: audit a model that "
             "returns those of one head"
         )
-    if len(outputs) != 1 or outputs[0].shape != logits.shape or not torch.allclose(outputs[0], logits, equal_nan=True):
+    own = len(outputs) == 1 and outputs[0].shape == logits.shape
+    own = own and torch.allclose(outputs[0], logits, equal_nan=True)
+    if not own and not adds_up(model, last.layer, models.as_inputs(x, model)):
         raise ValueError(
             "the last layer has to be linear: the model's outputs are not those of "
             f"{last.name or 'the model itself'!r}. Return logits, without a softmax, or name the layer that makes "
@@ -254,6 +255,7 @@ def facts(case: Case, seen: Update) -> dict[str, Any]:
         "shape": case.shape,
         "classes": case.n_classes,
         "head": models.head(model).name or "the model itself",
+        "tied": models.head(model).tied,
         "samples": setup.steps * setup.batch_size,
         "defences": [repr(d) if is_dataclass(d) else getattr(d, "__name__", type(d).__name__) for d in setup.defences],
         "told": case.held["defence"] is not None,
@@ -261,6 +263,7 @@ def facts(case: Case, seen: Update) -> dict[str, Any]:
         "adversary": setup.attacker.name,
         "server": setup.attacker.server,
         "synthetic": synthetic,
+        "tokens": bool(models.known_tokens(model)),
         "inversions_lack": image_attack(setup).lacking(view(setup.attacker, seen, model)),
         "data": "synthetic data of the right shape" if synthetic else f"{clients.name}: {len(clients)} samples",
         "auxiliary": len(case.aux),

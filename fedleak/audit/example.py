@@ -36,7 +36,6 @@ setup = Setup(
     # adversary="white-box model",
     # clients=10,  # secure aggregation over ten clients: the server sees their sum alone, and may cheat with its models
     trials=20,  # updates that are attacked
-    seconds=90,  # after which no further one is begun
-    # images=60,  # seconds to spend on one image inversion
+    # images=500,  # iterations of one image inversion
     seed=0,
 )

@@ -1,6 +1,7 @@
 """What an audit found: one row an attack, what each remedy leaves, and what was not tried."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -20,11 +21,40 @@ class ImageResult(NamedTuple):
     why: str = ""
     """Why there is no result, if there is none."""
     iterations: int = 0
-    seconds: float = 0.0
     psnr: float = float("nan")
     """Mean peak signal-to-noise ratio in dB, of the reconstructions in the best order."""
     guess: float = float("nan")
     """The same, of as many other samples of the same data."""
+
+
+class WordsResult(NamedTuple):
+    """Which words of the clients' texts an update gives away."""
+
+    why: str = ""
+    """Why there is no result, if there is none."""
+    named: int = 0
+    """Distinct words that the attack names, over all updates."""
+    right: int | None = None
+    """How many of them are there; None of a recorded run, which has no texts to compare with."""
+    of: int = 0
+    """How many there are."""
+    updates: int = 0
+
+    @property
+    def share(self) -> float:
+        """Words that are both named and there, of those that are either."""
+        return 1.0 if self.right is None else self.right / max(self.named + self.of - self.right, 1)
+
+    def text(self) -> str:
+        """Say it."""
+        if self.why:
+            return f"the embedding's rows do not name them ({self.why})"
+        many = (
+            f"the embedding's rows that move name {self.named} words, distinct ones of each of {self.updates} updates"
+        )
+        if self.right is None:
+            return f"{many}; no texts are recorded to compare with"
+        return f"{many}: {self.right} of the {self.of} that are there, and {self.named - self.right} that are not"
 
 
 @dataclass
@@ -51,6 +81,12 @@ class Findings:
         Attacks that failed in some of the trials, and with what.
     images
         One image inversion, if it was asked for.
+    words
+        What the embedding gives away, of a model whose inputs are tokens.
+    verdicts
+        Of `fedleak.audit.guard`, if there are limits.
+    baseline
+        An earlier report's JSON, read, to compare with.
     """
 
     facts: dict[str, Any]
@@ -61,6 +97,9 @@ class Findings:
     untried: tuple[tuple[str, str], ...]
     partly: dict[str, str]
     images: ImageResult | None = None
+    words: WordsResult | None = None
+    verdicts: Sequence[Any] = ()
+    baseline: dict[str, Any] | None = None
 
     @cached_property
     def guesses(self) -> list[str]:
@@ -130,6 +169,11 @@ class Findings:
         """Return the means of ``held`` and ``width``, a row an attack that gives intervals."""
         columns = ["held", "width"]
         return self.rows.reindex(columns=["attack", *columns]).groupby("attack")[columns].mean().dropna()
+
+    @property
+    def measured(self) -> bool:
+        """Whether any attack that sees something of an update could be scored."""
+        return not self.rows.empty and bool(self.ranking())
 
     def ranking(self) -> list[str]:
         """Name the attacks that were run, best first; guesses are none."""

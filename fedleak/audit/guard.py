@@ -1,6 +1,7 @@
-"""An audit as a guard: what leaks more than it may, for a CI, as JUnit's XML."""
+"""An audit as a guard for a CI, which fails closed: what no attack could read is never an all-clear."""
 
 from pathlib import Path
+from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -8,60 +9,128 @@ import pandas as pd
 from fedleak.audit.findings import AS_IT_IS, Findings
 from fedleak.files import write_bytes
 
+KEPT, LEAK, ERROR, NOT_MEASURABLE = range(4)
+"""Exit codes of the command."""
 
-def cases(report: Findings) -> pd.DataFrame:
-    """Return one row a round of a recorded run, or one of a set-up: the attack that is best in it.
 
-    Columns: ``case``, ``attack``, ``iacc`` and ``exact`` (means over the updates), ``n`` (updates), ``seconds``, and
-    ``guess``: the best guess in it. An attack counts whether or not it beats that.
+class Limits(NamedTuple):
+    """What an attack may name, as shares of the labels; None where there is no limit."""
+
+    mean: float | None = None
+    """On average over the updates of a round."""
+    over_guess: float | None = None
+    """The same, more than the best guess on the same updates."""
+    each: float | None = None
+    """Of any one update."""
+
+
+class Verdict(NamedTuple):
+    """What became of one round, or of one update."""
+
+    case: str
+    status: Literal["kept", "leak", "not measurable"]
+    why: str
+    seconds: float = 0.0
+
+
+def _by(report: Findings, each: bool) -> tuple[pd.DataFrame, list[str]]:
+    """Return the rows as they are with the name of their case, and the cases of updates without labels, one each."""
+    none = pd.DataFrame(columns=["scenario", "attack", "trial", "iacc", "exact", "seconds"])
+    rows = none if report.rows.empty else report.rows[report.rows["scenario"] == AS_IT_IS]
+    rows = rows.assign(fits=rows.get("fits", True))
+    unscored = getattr(report, "unscored", pd.DataFrame())
+
+    def name(table: pd.DataFrame) -> list[str]:
+        if "round" not in table:
+            return [f"update {t + 1}" for t in table["trial"]] if each else ["all updates"] * len(table)
+        who = zip(table["round"], table["node"], strict=True)
+        return [f"round {number}" + (f", node {node}" if each else "") for number, node in who]
+
+    return rows.assign(case=name(rows)), [] if unscored.empty else name(unscored)
+
+
+def cases(report: Findings, each: bool = False) -> pd.DataFrame:
+    """Return one row a round of a recorded run, or one of a set-up: the attack that is best in it; or one an update.
+
+    An attack decides a case if it read at least half of its updates, whether or not it beats the guesses.
+
+    Columns: ``case``, ``attack``, ``iacc`` and ``exact`` (means over the updates that it read), ``n`` (these), ``of``
+    (all of the case), ``lead`` (the largest of any attack over the best guess on the same updates), ``ahead`` (that
+    attack), ``guess`` (the best on all), ``seconds``, and ``open``: updates of which nothing is known, as no deciding
+    attack that fits the client's optimiser read them, or as they have no labels. Without any, ``attack`` is "".
     """
-    rows = report.rows[report.rows["scenario"] == AS_IT_IS]
-    rows = rows.assign(case=[f"round {r}" for r in rows["round"]] if "round" in rows else "all updates")
-    means = rows.groupby(["case", "attack"], sort=False, as_index=False).agg(
-        iacc=("iacc", "mean"), exact=("exact", "mean"), n=("iacc", "size"), seconds=("seconds", "sum")
+    rows, unscored = _by(report, each)
+    found = []
+    for case in dict.fromkeys([*rows["case"], *unscored]):
+        of_case = rows[rows["case"] == case]
+        blind = of_case["attack"].isin(report.guesses if len(rows) else [])
+        guesses = of_case[blind].pivot(index="trial", columns="attack", values="iacc")
+        of = len(guesses) + unscored.count(case)
+        means, known = [], set()
+        for attack, part in of_case[~blind].groupby("attack", sort=False):
+            if 2 * len(part) < of:
+                continue
+            known |= set(part["trial"][part["fits"]])
+            lead = part["iacc"].mean() - guesses.loc[part["trial"]].mean().max()
+            means.append((attack, part["iacc"].mean(), part["exact"].mean(), len(part), lead))
+        best = max(means, key=lambda one: one[1:3], default=("", float("nan"), float("nan"), 0, float("nan")))
+        ahead = max(means, key=lambda one: one[4], default=best)
+        about = dict(zip(("attack", "iacc", "exact", "n"), best, strict=False))
+        about |= {"of": of, "lead": ahead[4], "ahead": ahead[0], "guess": guesses.mean().max()}
+        found.append({"case": case, **about, "seconds": of_case["seconds"].sum(), "open": of - len(known)})
+    return pd.DataFrame(found)
+
+
+def verdicts(report: Findings, limits: Limits) -> list[Verdict]:
+    """Judge every round (and every update, if there is a limit for each): a leak before all, else not measurable.
+
+    The words of texts are a case of their own, of which the smallest limit holds.
+    """
+    found = [_verdict(row, limits.mean, limits.over_guess) for _, row in cases(report).iterrows()]
+    if limits.each is not None:
+        found += [_verdict(row, limits.each, None) for _, row in cases(report, each=True).iterrows()]
+    if (words := report.words) is not None and not words.why:
+        leaks = words.share > min(limit for limit in (*limits, 1.0) if limit is not None)
+        found.append(Verdict("words", "leak" if leaks else "kept", words.text()))
+    return found
+
+
+def _verdict(row: pd.Series, limit: float | None, margin: float | None) -> Verdict:
+    text = f"{row['attack']} names {row['iacc']:.3f} of the labels right (n = {row['n']} of {row['of']})"
+    status: Literal["kept", "leak", "not measurable"] = "kept"
+    if limit is not None and row["iacc"] > limit:
+        status, text = "leak", f"{text}, above {limit:g}"
+    elif margin is not None and row["lead"] > margin:
+        text = f"{row['ahead']} names {row['lead']:.3f} more of the labels than the best guess, above {margin:g}"
+        status = "leak"
+    elif row["open"] or not row["attack"]:
+        status = "not measurable"
+        text = f"no attack that can be relied on read {row['open']} of {row['of']} updates, or their labels are missing"
+    return Verdict(row["case"], status, text, float(row["seconds"]))
+
+
+def exit_code(found: list[Verdict]) -> int:
+    """Return what the command ends with: a leak goes before what is not measurable, and nothing at all is that too."""
+    kinds = {verdict.status for verdict in found}
+    return LEAK if "leak" in kinds else KEPT if kinds == {"kept"} else NOT_MEASURABLE
+
+
+def write_junit(path: Path, name: str, found: list[Verdict], error: str = "") -> None:
+    """Write verdicts as JUnit's XML, a case each: a leak is a failure, what is not measurable an error of that type.
+
+    With `error`, the audit itself ended with it.
+    """
+    if error:
+        found = [*found, Verdict("audit", "not measurable", error)]
+    count = [verdict.status for verdict in found].count
+    about = {"tests": len(found), "failures": count("leak"), "errors": count("not measurable")}
+    suite = ElementTree.Element(
+        "testsuite", {"name": f"fedleak audit: {name}"} | {key: str(value) for key, value in about.items()}
     )
-    blind = means["attack"].isin(report.guesses)
-    best = means[~blind].sort_values("iacc", ascending=False, kind="stable").drop_duplicates("case").sort_index()
-    return best.merge(means[blind].groupby("case")["iacc"].max().rename("guess"), on="case")
-
-
-def above(report: Findings, limit: float) -> pd.DataFrame:
-    """Return the `cases` in which the best attack names more than a share `limit` of the labels right.
-
-    Raises
-    ------
-    ValueError
-        If labels are missing, so that nothing can be said of some updates.
-    """
-    if unscored := len(getattr(report, "unscored", ())):
-        raise ValueError(f"--fail-above needs recorded labels, and {unscored} updates have none")
-    found = cases(report)
-    return found[found["iacc"] > limit]
-
-
-def check(report: Findings, limit: float, junit: Path | None = None) -> None:
-    """Refuse a report with a case `above` the limit, after all `cases` are written as JUnit's XML, if that is wanted.
-
-    Raises
-    ------
-    ValueError
-        If there is such a case, or as for `above`.
-    """
-    failed = above(report, limit)
-    if junit is not None:
-        found = cases(report)
-        suite = ElementTree.Element(
-            "testsuite", name=f"fedleak audit: {report.facts['name']}", tests=str(len(found)), failures=str(len(failed))
-        )
-        for number, row in found.iterrows():
-            about = {"classname": "fedleak.audit", "name": row["case"], "time": f"{row['seconds']:.3f}"}
-            case = ElementTree.SubElement(suite, "testcase", about)
-            if number in failed.index:
-                text = f"{row['attack']} names {row['iacc']:.3f} of the labels right, above {limit:g} (n = {row['n']})"
-                ElementTree.SubElement(case, "failure", message=text)
-        write_bytes(junit, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
-    if not failed.empty:
-        worst = failed.loc[failed["iacc"].idxmax()]
-        raise ValueError(
-            f"{worst['attack']} names {worst['iacc']:.2f} of the labels right in {worst['case']}: above {limit:g}"
-        )
+    for case, status, why, seconds in found:
+        named = {"classname": "fedleak.audit", "name": case, "time": f"{seconds:.3f}"}
+        element = ElementTree.SubElement(suite, "testcase", named)
+        if status != "kept":
+            kind = "failure" if status == "leak" else "error"
+            ElementTree.SubElement(element, kind, type="error" if case == "audit" else status, message=why)
+    write_bytes(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))

@@ -15,20 +15,24 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from fedleak.attacks.contest import Attempt, attempt, contest, entrants, view
-from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, adversary_of
+from fedleak.attacks.contest import FORESEEN, Attempt, attempt, contest, entrants, view
+from fedleak.attacks.labels.adapter import adapters
+from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, Attack, adversary_of, get
 from fedleak.audit.case import Case, fresh, prepare
-from fedleak.audit.findings import AS_IT_IS
+from fedleak.audit.findings import AS_IT_IS, WordsResult
 from fedleak.audit.run import PRIOR, excuses, remedies, score, weakest
 from fedleak.audit.run_report import RunReport, facts
 from fedleak.audit.setup import Setup
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protect
-from fedleak.models import batch_dependent, head, remember_passes
-from fedleak.models.states import bare
+from fedleak.models import batch_dependent, head, known_tokens, remember_passes
+from fedleak.models.states import bare, last_matrix
 
 if TYPE_CHECKING:
     from fedleak.federated.recording import Contribution
+
+REMEDY_TRIALS = 5
+"""Updates that remedies are tried on where no set-up says."""
 
 
 class _Server(NamedTuple):
@@ -37,21 +41,39 @@ class _Server(NamedTuple):
     case: Case | None
     adversary: Adversary
     seed: int
-    seconds: float
+    remedy_trials: int
+    last: str
+    """Where there is no set-up: which weight is taken for the last layer's."""
 
     def model(self, one: "Contribution") -> nn.Module:
-        """Return the model as it was sent."""
+        """Return the model as it was sent; what the set-up has frozen need not be."""
         state, _ = one.states()
         if self.case is None:
-            return bare(state)
+            return bare(state, self.last)
         model = copy.deepcopy(self.case.attacked)
+        trained = dict(model.named_parameters())
+        frozen = {name: tensor for name, tensor in model.state_dict().items() if name not in trained}
+        sent = {**frozen, **state} if trained.keys() <= state.keys() else state
         try:
-            model.load_state_dict(state)
+            model.load_state_dict(sent)
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             raise ValueError(f"{one.path}: its state is not of the set-up's model: {reason:.300}") from error
         remember_passes(model)
         return model
+
+    def update(self, one: "Contribution", model: nn.Module) -> Update:
+        """Return what the server sees: trained parameters, each once, and not a last layer that did not move."""
+        update, weight = one.update(), head(model).weight
+        known = update.tensors.keys() if self.case is None else dict(model.named_parameters()).keys()
+        unmoved = weight in update.tensors and not update.tensors[weight].any()
+        return update.replace({k: t for k, t in update.tensors.items() if k in known and not (unmoved and k == weight)})
+
+    def entrants(self, model: nn.Module) -> list[Attack]:
+        """Return the attacks, and for a frozen last layer the one on adapters."""
+        adapted = self.case is not None and head(model).weight not in dict(model.named_parameters())
+        fits = adapted and self.case is not None and adapters(model, self.case.aux.x[:1])
+        return [*entrants(trained=True), *([get("adapter fit")] if fits else [])]
 
     def held(self, one: "Contribution", model: nn.Module, number: int) -> dict[str, Any]:
         """Return what attacks may take, by `fedleak.attacks.registry.INPUTS`."""
@@ -76,7 +98,7 @@ class _Server(NamedTuple):
         """Return, by attack, the weakest who could run it, and the attacks that are not run, with why."""
         who, held = view(self.adversary, update, model), self.held(one, model, 0)
         adversaries, untried = {}, []
-        for attack in entrants(trained=True):
+        for attack in self.entrants(model):
             if attack.blind:
                 continue
             if attack.cost == "once":
@@ -99,12 +121,17 @@ class _Server(NamedTuple):
         # Attacks that take the scheme read the change of the weights with it, and the others as plain SGD's.
         told = Update(update.tensors, update.kind, update.samples, update.steps, one.lr)
         blind = [attempt(attack, update, model, PRIOR, held) for attack in entrants() if attack.blind and guesses]
-        seeing = [attack for attack in entrants() if not attack.blind and attack.sees == "one update"]
+        seeing = [a for a in self.entrants(model) if not a.blind and a.sees == "one update" and a.cost == "seconds"]
         return [*blind, *contest(told, model, who, held, attacks=seeing, plain=update, clock=time.perf_counter)]
 
 
 def audit_run(
-    folder: Path | str, setup: Setup | None = None, *, gaps: bool = False, progress: bool = False
+    folder: Path | str,
+    setup: Setup | None = None,
+    *,
+    gaps: bool = False,
+    skip_nan: bool = False,
+    progress: bool = False,
 ) -> RunReport:
     """Attack every update of a recorded run with all that applies, and report.
 
@@ -118,6 +145,8 @@ def audit_run(
         in the recorded states is taken for the head, and attacks that need no more are run.
     gaps
         Accept missing rounds.
+    skip_nan
+        Leave out updates with NaN or infinity; the report names them.
     progress
         Show a progress bar.
 
@@ -129,34 +158,44 @@ def audit_run(
     from fedleak.federated.recording import read  # which nobody needs who has no recorded run
 
     started = time.perf_counter()
-    run = read(folder, gaps=gaps)
-    server, found = _server(setup), _Found()
+    dropped: list[str] | None = [] if skip_nan else None
+    run = read(folder, gaps=gaps, dropped=dropped)
+    server, grounds = _server(setup, run)
+    found, words = _Found(), _Words()
     model, loaded = nn.Module(), ""
     for number, one in enumerate(tqdm(run, desc="audit", unit="update", disable=not progress)):
         if one.before != loaded:
             model, loaded = server.model(one), one.before
-        update = one.update()
+        update = server.update(one, model)
         if number == 0:
-            known = facts(run, setup, view(server.adversary, update, model), update, model, Path(folder))
+            who = view(server.adversary, update, model)
+            known = facts(run, setup, who, update, model, Path(folder), grounds, dropped or [])
             adversaries, untried = server.sort_out(one, update, model)
-        found.note(AS_IT_IS, number, one, server.attempts(one, update, model, number, guesses=True), model)
+        attempts = server.attempts(one, update, model, number, guesses=True)
+        for attack in (each.attack for each in attempts if each.found is not None and not each.attack.blind):
+            if attack.name not in adversaries:  # it could not read the first
+                adversaries[attack.name] = weakest(attack, server.adversary, update, model, server.held(one, model, 0))
+        found.note(AS_IT_IS, number, one, attempts, model)
+        if server.case is not None:
+            words.note(update, model)
     tried: dict[str, Defence] = {}
     left_out: list[tuple[str, str]] = []
-    for number, one in _spread([(number, one) for number, one in enumerate(run) if one.counts is not None]):
-        if tried and time.perf_counter() - started > server.seconds:
-            break
-        update, model = one.update(), server.model(one)
+    scored = _spread([(number, one) for number, one in enumerate(run) if one.counts is not None])
+    for number, one in scored[: server.remedy_trials]:
+        model = server.model(one)
+        update = server.update(one, model)
         if not tried:
             tried, left_out = remedies(model, update, server.seed, partial(server.put, update))
         for name, defence in tried.items():
             shared = server.put(update, defence, number)
             found.note(name, number, one, server.attempts(one, shared, model, number), model)
     partly, never = excuses(found.worked, found.failed)
+    untried = [(name, why) for name, why in untried if name not in adversaries]
     rows, scenarios, untried = pd.DataFrame(found.rows), (AS_IT_IS, *tried), [*untried, *never]
     known["took"] = time.perf_counter() - started
-    return RunReport(
-        known, rows, scenarios, tuple(left_out), adversaries, tuple(untried), partly, None, pd.DataFrame(found.unscored)
-    )
+    report = RunReport(known, rows, scenarios, tuple(left_out), adversaries, tuple(untried), partly)
+    report.unscored, report.words = pd.DataFrame(found.unscored), words.found
+    return report
 
 
 def agreement(found: Mapping[str, Tensor]) -> pd.Series:
@@ -192,6 +231,7 @@ class _Found:
                 self.worked.add(attack.name)
             if truth is not None:
                 row = {"scenario": scenario, "attack": attack.name, "trial": number, **about, "seconds": seconds}
+                row["fits"] = one.scheme is not None
                 self.rows.append({**row, **score(found[None], truth[None])})
             elif not attack.blind:
                 seen[attack.name] = found
@@ -204,11 +244,31 @@ class _Found:
             self.unscored.append({**about, "samples": one.samples, **best})
 
 
-def _server(setup: Setup | None) -> _Server:
+class _Words:
+    """The words that the updates of a text model name."""
+
+    found: WordsResult | None = None
+
+    def note(self, update: Update, model: nn.Module) -> None:
+        """Count those of one more update, as far as all so far could be read."""
+        if known_tokens(model) and (self.found is None or not self.found.why):
+            so_far = self.found or WordsResult()
+            try:
+                named = len(get("embedding rows")(update, model, adversary=WHITE_BOX))
+                self.found = so_far._replace(named=so_far.named + named, updates=so_far.updates + 1)
+            except FORESEEN as error:
+                self.found = WordsResult(str(error))
+
+
+def _server(setup: Setup | None, run: "list[Contribution]") -> tuple[_Server, str]:
+    """Return what the audit knows, and on what grounds a layer is taken for the last."""
     if setup is None:
-        return _Server(None, EAVESDROPPER, 0, 90.0)
+        classes = max((len(one.counts) for one in run if one.counts), default=0)
+        last, grounds = last_matrix(*run[0].states(), classes)
+        return _Server(None, EAVESDROPPER, 0, REMEDY_TRIALS, last), grounds
     usual = WHITE_BOX if setup.data is None else WITH_AUXILIARY
-    return _Server(prepare(setup), adversary_of(setup.adversary or usual), setup.seed, setup.seconds)
+    who = adversary_of(setup.adversary or usual)
+    return _Server(prepare(setup), who, setup.seed, setup.remedy_trials, ""), ""
 
 
 def _spread(chosen: list) -> list:

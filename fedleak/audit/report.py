@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from markdown_it import MarkdownIt
 
+from fedleak.audit import verdicts
 from fedleak.audit.findings import Findings
 from fedleak.audit.page import PAGE
-from fedleak.audit.writing import as_table, percent, plain, rates, remarks, times, with_interval
+from fedleak.audit.writing import as_table, check_ending, percent, plain, rates, remarks, times, with_interval
 from fedleak.files import write_text
 
 if TYPE_CHECKING:
@@ -24,15 +25,11 @@ WHO = {
 }
 ENOUGH = 3
 """Updates below which there is no interval of a difference."""
-ENDINGS = (".html", ".md")
+NOBODY = "To nobody, as far as these attacks go."
+OPEN = "Not measurable: that no attack here applies as it is says nothing of those that would."
+UNSURE = "Not shown: the best attack is ahead of the guess on average, and the interval of its lead does not exclude 0."
 TOO_FEW = "Too few updates to tell"
 WORDS = ("What leaks", "To whom", "What would reduce it")
-
-
-def check_ending(path: Path) -> None:
-    """Refuse a file that no report can be written to."""
-    if path.suffix not in ENDINGS:
-        raise ValueError(f"a report is written to a file that ends in {' or '.join(ENDINGS)}, not to {path.name!r}")
 
 
 class Report(Findings):
@@ -47,11 +44,12 @@ class Report(Findings):
         """Return three sentences: what leaks, to whom, and what would reduce it, the most effective first."""
         (guess, floor), known = self._floor(), self.facts
         leaking, few, alone = self.table.query("leaks"), self.table["n"].max() < ENOUGH, known["clients"] == 1
-        whom = f"{TOO_FEW}." if few else "To nobody, as far as these attacks go."
+        whom = f"{TOO_FEW}." if few else NOBODY
         helps = "Nothing that was measured needs reducing. Stronger attacks may exist: see below what was not tried."
         without = f"Without an update, the {guess} names {percent(floor)}."
         if not self.ranking():
-            what = f"No label attack applies; the reasons are below. {without}"
+            what, whom, few = f"No label attack applies; the reasons are below. {without}", OPEN, False
+            helps = "Not measurable either."
         elif leaking.empty:
             best = self.table[~self.table["attack"].isin(self.guesses)].iloc[0]
             begin = TOO_FEW if few else "No label attack that was tried does reliably better than a guess"
@@ -59,6 +57,8 @@ class Report(Findings):
                 f"{begin}: the best, {best['attack']}, names {with_interval(best)} of the labels right "
                 f"(n = {best['n']}), the {guess} {percent(floor)}."
             )
+            if not few and best["iacc"] > best["guess"]:
+                whom, helps = UNSURE, "Not measured, as no attack is surely ahead. See below what was not tried."
         else:
             best = leaking.iloc[0]
             units, whose = ("updates", "a client's") if alone else ("sums", f"each of {known['clients']} clients'")
@@ -87,7 +87,13 @@ class Report(Findings):
                     " Secure aggregation takes away the single update that these attacks need; what is left to a "
                     "server that cheats with its models is told by an audit of a Setup with clients=10."
                 )
-        return f"{what} {self._images()}", whom, f"{TOO_FEW}." if few else helps
+        if self._warning() and leaking.empty:
+            whom, helps, few = OPEN, "Not measurable either.", False
+        return (
+            " ".join(filter(None, (self._warning(), self._words(), what, self._images()))),
+            whom,
+            (f"{TOO_FEW}." if few else helps),
+        )
 
     def figure(self) -> "Figure":
         """Draw every attack's instance accuracy beside the guesses, and what each remedy leaves."""
@@ -159,7 +165,7 @@ for all updates; what they give is computed once, in the first recovery.
 
 {as_table(remedies)}
 
-Each remedy was put on the same updates. The best of many attacks is shown, so it leans a little upwards.
+Each remedy was put on the first n of these updates. The best of many attacks is shown, so it leans a little upwards.
 
 {remarks(self.left_out, "{}: not measured ({})")}
 {mark}# What was not tried
@@ -182,11 +188,12 @@ Each remedy was put on the same updates. The best of many attacks is shown, so i
         if drawn := self.svg():
             named = f'<svg role="img" aria-label="{escape(self._alt())}" '
             drawn = drawn[drawn.index("<svg") :].replace("<svg ", named, 1)
-            body = body.replace('<div class="wide"', f'<figure tabindex="0">{drawn}</figure>\n<div class="wide"', 1)
+            place = "<h2>What each attack recovers</h2>\n"
+            body = body.replace(place, f'{place}<figure tabindex="0">{drawn}</figure>\n', 1)
         return PAGE.replace("{title}", escape(self._title())).replace("{body}", body)
 
     def save(self, path: Path | str) -> list[Path]:
-        """Write the report: ``.html``, or ``.md`` with the figure as ``.svg`` beside it. Returns the files.
+        """Write the report: ``.html``, ``.json``, or ``.md`` with the figure as ``.svg`` beside it. Returns the files.
 
         Raises
         ------
@@ -197,8 +204,8 @@ Each remedy was put on the same updates. The best of many attacks is shown, so i
         """
         path = Path(path)
         check_ending(path)
-        if path.suffix == ".html":
-            write_text(path, self.to_html())
+        if path.suffix != ".md":
+            write_text(path, self.to_html() if path.suffix == ".html" else self.to_json())
             return [path]
         picture, drawn = path.with_suffix(".svg"), self.svg()
         if drawn:
@@ -216,10 +223,13 @@ Each remedy was put on the same updates. The best of many attacks is shown, so i
 
 {mark}# What was audited
 
-{self._facts()}"""
+{self._facts()}{verdicts.judged(self, mark)}"""
+
+    def to_json(self) -> str:
+        """Return the report for a machine."""
+        return verdicts.as_json(self, dict(zip(WORDS, self.headline(), strict=True)))
 
     def _sections(self, mark: str) -> str:
-        """Write what only some reports have."""
         return ""
 
     def _title(self) -> str:
@@ -237,8 +247,16 @@ Each remedy was put on the same updates. The best of many attacks is shown, so i
         best = self.table[self.table["attack"].isin(self.guesses)].iloc[0]
         return best["attack"], best["iacc"]
 
+    def _warning(self) -> str:
+        return ""
+
+    def _words(self) -> str:
+        return "" if self.words is None else f"The words: {self.words.text()}."
+
     def _images(self) -> str:
         found = self.images
+        if found is None and self.facts["tokens"]:
+            return ""
         if found is None:
             lacks = self.facts["inversions_lack"]
             if lacks:
@@ -247,8 +265,8 @@ Each remedy was put on the same updates. The best of many attacks is shown, so i
         if found.why:
             return f"Images: {found.attack} was not run ({found.why})."
         return (
-            f"Images: {found.attack} came to {found.psnr:.1f} dB PSNR in {found.seconds:.0f} s ({found.iterations} "
-            f"iterations, one update); other samples of the same data are at {found.guess:.1f} dB."
+            f"Images: {found.attack} came to {found.psnr:.1f} dB PSNR in {found.iterations} iterations (one update); "
+            f"other samples of the same data are at {found.guess:.1f} dB."
         )
 
     def _facts(self) -> str:
@@ -266,7 +284,9 @@ Each remedy was put on the same updates. The best of many attacks is shown, so i
             trained = f"Accuracy on the given data {f['accuracy']:.2f} (commonest class {f['chance']:.2f}): {word}."
         lines = [
             f"Model: {f['parameters']:,} parameters, inputs {' × '.join(map(str, f['shape']))}, {f['classes']} "
-            f"classes, {f['mode']} mode, last layer `{f['head']}`. {trained}",
+            f"classes, {f['mode']} mode, last layer `{f['head']}`"
+            + (f", whose weight is that of `{f['tied']}` too, and its gradient that of both" if f["tied"] else "")
+            + f". {trained}",
             f"A client shares {local} ({plain(f['algorithm'])}), {f['batch_size']} samples a step.",
             f"Defences: {plain('; '.join(f['defences'])) or 'none'}."
             + (f" Not shared: {plain(', '.join(f['withheld']))}." if f["withheld"] else ""),
@@ -276,7 +296,4 @@ Each remedy was put on the same updates. The best of many attacks is shown, so i
                 " **No data were given, so synthetic ones stand in: real ones may leak more or less.**" * f["synthetic"]
             ),
         ]
-        if (self.table.query("applies")["n"] < f["trials"]).any():
-            limit = f"the limit is {f['seconds']:g} s"
-            lines.append(f"Some of the {f['trials']} trials were not run: {limit}. Each row says its n.")
         return "".join(f"- {line}\n" for line in lines)

@@ -2,8 +2,7 @@
 
 import time
 import warnings
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,18 +11,18 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from fedleak.attacks.contest import FORESEEN, Attempt, attempt, contest, entrants, view
-from fedleak.attacks.registry import ADVERSARIES, Adversary, Attack, Need, all_attacks, get
-from fedleak.audit.case import SHARE, Case, Trial, facts, image_attack, prepare
-from fedleak.audit.findings import AS_IT_IS, ImageResult
+from fedleak.attacks.labels.adapter import adapters
+from fedleak.attacks.registry import ADVERSARIES, WHITE_BOX, Adversary, Attack, Need, all_attacks, get
+from fedleak.attacks.words import word_embedding
+from fedleak.audit.case import Case, Trial, facts, image_attack, prepare
+from fedleak.audit.findings import AS_IT_IS, ImageResult, WordsResult
 from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protections
 from fedleak.metrics import class_accuracy, instance_accuracy, paired, psnr
-from fedleak.models import head
+from fedleak.models import head, known_tokens
 
-FIRST, MOST = 5, 10_000
-"""Iterations that the speed is measured with (after one to warm up), and those after which no more are made."""
 PRIOR = Adversary("no update", frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}))
 """Who guesses: somebody who knows at most how often each class occurs."""
 
@@ -45,7 +44,7 @@ def excluded(attack: Attack, setup: Setup) -> str:
         return attack.apart
     if attack.goal == "images":
         if not setup.images:
-            return "it applies, but an inversion takes minutes an update; ask for a short one with images=SECONDS"
+            return "it applies, but an inversion takes minutes an update; ask for a short one with images=ITERATIONS"
         chosen = image_attack(setup)
         return "" if attack == chosen else f"one image attack is run, {chosen.name}"
     return "a recovery takes minutes, too long for every update" if attack.cost == "minutes" else ""
@@ -98,13 +97,9 @@ def remedies(
 
 
 def invert_once(case: Case, done: Trial, seen: Update, ranking: list[str]) -> ImageResult:
-    """Invert the first trial's update for about as long as the set-up allows; labels are those that are recovered.
-
-    `ranking` names the label attacks, best first. The number of iterations follows from the time that the first few
-    take, so it depends on the machine.
-    """
+    """Invert the first trial's update; labels are those that are recovered, by the best of `ranking` that can."""
     attack, who = image_attack(case.setup), view(case.setup.attacker, seen, case.model)
-    truth, started = done.x[0].flatten(0, 1), time.perf_counter()
+    truth = done.x[0].flatten(0, 1)
     try:
         if truth.dim() != 4 or min(truth.shape[2:]) < 11:
             raise ValueError(f"it is for images of at least 11 x 11 pixels, and the inputs are of shape {case.shape}")
@@ -119,30 +114,43 @@ def invert_once(case: Case, done: Trial, seen: Update, ranking: list[str]) -> Im
         if counts is None:
             raise ValueError("it needs the labels first, and no label attack names as many as there are samples")
         options = {"labels": torch.arange(len(counts)).repeat_interleave(counts), "seed": case.setup.seed}
-        attack(seen, case.attacked, adversary=who, iterations=1, **options)
-        begun = time.perf_counter()
-        attack(seen, case.attacked, adversary=who, iterations=FIRST, **options)
-        now = time.perf_counter()
-        left = case.setup.images - (now - started)
-        iterations = int(min(max(FIRST * left / (now - begun), 1), MOST))
-        found = attack(seen, case.attacked, adversary=who, iterations=iterations, **options)
+        found = attack(seen, case.attacked, adversary=who, iterations=case.setup.images, **options)
     except FORESEEN as error:
         return ImageResult(attack.name, str(error).strip().split("\n")[0])
     generator = torch.Generator().manual_seed(case.setup.seed)
     others = case.aux.x[torch.randint(len(case.aux), (len(truth),), generator=generator)].to(truth)
     near, guess = (float(psnr(paired(images.to(truth), truth), truth).mean()) for images in (found, others))
-    return ImageResult(attack.name, "", iterations, time.perf_counter() - started, near, guess)
+    return ImageResult(attack.name, "", case.setup.images, near, guess)
+
+
+def count_words(case: Case, trials: Sequence[tuple[Trial, Update]]) -> WordsResult | None:
+    """Compare the words that the embedding's rows name with those of the clients' texts; None without tokens."""
+    if not known_tokens(case.model):
+        return None
+    name, named, right, of = word_embedding(case.model), 0, 0, 0
+    padding = getattr(case.model.get_submodule(name.rpartition(".")[0]), "padding_idx", None) if name else None
+    try:
+        for done, seen in trials:
+            found = set(get("embedding rows")(seen, case.model, adversary=WHITE_BOX).tolist())
+            truth = set(done.x.flatten().tolist()) - {padding}
+            named, right, of = named + len(found), right + len(found & truth), of + len(truth)
+    except FORESEEN as error:
+        return WordsResult(str(error))
+    return WordsResult("", named, right, of, len(trials))
 
 
 class Run:
     """An audit on its way: what is tried, what it found, and how long it took."""
 
     def __init__(self, case: Case, progress: bool):
-        self.case, self.progress, self.started = case, progress, time.perf_counter()
+        self.case, self.progress = case, progress
         self.entrants = entrants(trained=True)
+        trained = dict(case.attacked.named_parameters())
+        if head(case.attacked).weight not in trained and adapters(case.attacked, case.aux.x[:1]):
+            self.entrants.append(get("adapter fit"))
         self.rows: list[dict] = []  # one an attempt; `reason` says why it failed
-        self.spent: dict[tuple[str, str], float] = defaultdict(float)
-        self.over: set[tuple[str, str]] = set()
+        self.read: list[tuple[Trial, Update]] = []
+        self.over: set[tuple[str, str]] = set()  # what failed on the first update is not tried again
         self.untried: list[tuple[str, str]] = []
         self.adversaries: dict[str, str] = {}
         self.sent: dict[str, list[nn.Module]] = {}
@@ -160,7 +168,7 @@ class Run:
         for attack in all_attacks():
             if attack.blind:
                 continue
-            why = excluded(attack, setup)
+            why = "" if attack.apart and attack in self.entrants else excluded(attack, setup)
             if (not why or attack.goal == "images") and (lacks := attack.lacking(who)):
                 why = f"the adversary '{who.name}' lacks: {'; '.join(lacks)}"
             if not why and attack.sends:
@@ -174,26 +182,17 @@ class Run:
                 self.adversaries[attack.name] = weakest(attack, who, self.seen, case.model, case.held)
 
     def trials(self) -> None:
-        """Run all trials that there is time for."""
+        """Run all trials, and the remedies on the first of them."""
         case, setup = self.case, self.case.setup
-        plain = extras = 0.0  # how long the latest trial took, and its remedies
         bar = tqdm(range(setup.trials), desc="audit", unit="update", disable=not self.progress)
         for number in bar:
-            begun = time.perf_counter()
-            left = setup.seconds - (begun - self.started)
-            if number and left < 0:
-                break
             done = case.trial(number) if number else self.first
             fished = {name: case.trial(number, models) for name, models in self.sent.items()}
             self.guess(number, done)
-            self.scenario(AS_IT_IS, None, number, done, fished)
-            plain = time.perf_counter() - begun
-            # The set-up as it is comes first: remedies are for the time that its own trials leave.
-            if number == 0 or left > plain * (setup.trials - number) + extras:
-                for name, remedy in self.remedies.items():
-                    bar.set_postfix_str(name, refresh=False)
-                    self.scenario(name, remedy, number, done, fished)
-                extras = time.perf_counter() - begun - plain
+            self.read.append((done, self.scenario(AS_IT_IS, None, number, done, fished)))
+            for name, remedy in self.remedies.items() if number < setup.remedy_trials else ():
+                bar.set_postfix_str(name, refresh=False)
+                self.scenario(name, remedy, number, done, fished)
 
     def guess(self, number: int, done: Trial) -> None:
         """Note what somebody gets right who has seen no update."""
@@ -207,17 +206,18 @@ class Run:
             found = None if one.reason else torch.stack([one.found for one in each if one.found is not None])
             self.note(AS_IT_IS, number, one._replace(found=found, seconds=0.0), done)
 
-    def scenario(self, name: str, remedy: Defence | None, number: int, done: Trial, fished: dict[str, Trial]) -> None:
-        """Run all attacks on the updates of one trial, as the set-up or one remedy has them shared."""
+    def scenario(self, name: str, remedy: Defence | None, number: int, done: Trial, fished: dict[str, Trial]) -> Update:
+        """Run all attacks on the updates of one trial, as the set-up or one remedy has them shared; return these."""
         case = self.case
         seen = case.seen(done, remedy)
+        over = {attack for where, attack in self.over if where in (AS_IT_IS, name)}
         who = view(case.setup.attacker, seen, case.model)
         attempts = contest(
             seen,
             case.attacked,
             who,
             case.held,
-            attacks=[a for a in self.entrants if a.name in self.adversaries and (name, a.name) not in self.over],
+            attacks=[a for a in self.entrants if a.name in self.adversaries and a.name not in over],
             fished={key: (case.seen(trial, remedy), self.sent[key]) for key, trial in fished.items()},
             clock=time.perf_counter,
         )
@@ -227,16 +227,16 @@ class Run:
                 _, low, high = believes(seen, case.attacked, **one.attack.inputs(who, case.held))
                 held = (low <= done.truth[0]) & (done.truth[0] <= high)
                 self.rows[-1] |= {"held": held.double().mean().item(), "width": (high - low).mean().item()}
+        return seen
 
     def note(self, scenario: str, number: int, one: Attempt, done: Trial) -> None:
         """Note how one attack went."""
-        key, found, reason = (scenario, one.attack.name), one.found, one.reason.strip().split("\n")[0]
+        found, reason = one.found, one.reason.strip().split("\n")[0]
         if found is not None and found.numel() != done.truth.numel():
             reason = f"it names the labels of {found.numel() // found.shape[-1]} clients, not of {len(done.truth)}"
         scores = {} if found is None or reason else score(found.reshape(done.truth.shape), done.truth)
-        self.spent[key] += one.seconds
-        if self.spent[key] > self.case.setup.seconds / SHARE or (number == 0 and not scores):
-            self.over.add(key)
+        if number == 0 and not scores:
+            self.over.add((scenario, one.attack.name))
         row = {"scenario": scenario, "attack": one.attack.name, "trial": number, "seconds": one.seconds}
         self.rows.append({**row, **scores, "reason": reason})
 
@@ -268,6 +268,7 @@ def audit(setup: Setup, *, progress: bool = False) -> Report:
     known = facts(case, run.seen)
     scenarios = (AS_IT_IS, *run.remedies)
     report = Report(known, rows, scenarios, tuple(run.left_out), run.adversaries, (*run.untried, *never), partly)
+    report.words = count_words(case, run.read)
     if setup.images:
         with warnings.catch_warnings(action="ignore"):
             report.images = invert_once(case, run.first, run.seen, report.ranking())

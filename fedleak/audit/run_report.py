@@ -15,7 +15,7 @@ from fedleak.audit.report import WHO, Report
 from fedleak.audit.setup import Setup
 from fedleak.audit.writing import as_table, percent, plain
 from fedleak.federated import Update
-from fedleak.models import head
+from fedleak.models import head, known_tokens
 
 if TYPE_CHECKING:
     from fedleak.federated.recording import Contribution
@@ -61,13 +61,19 @@ class RunReport(Report):
     def _facts(self) -> str:
         return self.facts["about"]
 
+    def _warning(self) -> str:
+        if not (others := self.facts["others"]):
+            return ""
+        return f"Not SGD: {others}. All attacks here read a change as SGD's, so that a low number is no all-clear."
+
     def _sections(self, mark: str) -> str:
         text = ""
         if not self.rows.empty:
-            found = cases(self)
+            found = cases(self).query("attack != ''")
             shares = found[["iacc", "exact", "guess"]].map("{:.2f}".format)
             shares.columns = ["Labels right (iAcc)", "All exact", "Best guess"]
-            rounds = {"": found["case"], "Clients": found["n"], "Best attack": found["attack"].map(plain)}
+            read = found["n"].astype(str) + " of " + found["of"].astype(str)
+            rounds = {"": found["case"], "Updates read": read, "Best attack": found["attack"].map(plain)}
             text += f"{mark}# Round by round\n\n{as_table(pd.DataFrame(rounds).join(shares))}\n\n"
         if not self.unscored.empty:
             best = self.unscored.sort_values("agreement", ascending=False, kind="stable")
@@ -93,14 +99,22 @@ labels in which they agree on average: all that an attacker knows too{more}.
 
 
 def facts(
-    run: "Sequence[Contribution]", setup: Setup | None, who: Adversary, update: Update, model: nn.Module, folder: Path
+    run: "Sequence[Contribution]",
+    setup: Setup | None,
+    who: Adversary,
+    update: Update,
+    model: nn.Module,
+    folder: Path,
+    grounds: str,
+    dropped: Sequence[str],
 ) -> dict[str, Any]:
     """Return what a report says of a run; ``about`` stands where a set-up is described."""
     rounds, nodes = sorted({one.round for one in run}), {one.node for one in run}
     last, with_data = head(model), setup is not None and setup.data is not None
     size = sum(tensor.numel() for tensor in update.tensors.values())
     by = {"client": "its client mod or loop", "server": "the server"}
-    own = "weights as recorded, of the set-up's model" if setup else "unknown: names and values as recorded"
+    own = "weights as recorded, of the set-up's model" if setup else f"{grounds}; the model is unknown"
+    parallel = max(one.clients for one in run)
     samples = _span([one.samples for one in run])
     about = f"""\
 - Run: {len(run)} updates of {len(nodes)} clients in {len(rounds)} rounds ({rounds[0]} to {rounds[-1]}), recorded by \
@@ -111,12 +125,21 @@ optimiser {plain(", ".join(sorted(set(map(_optimiser, run)))))}.
 - Adversary: {who.name}{"" if with_data else ", without data of its own"}.
 - True labels are recorded for {sum(one.counts is not None for one in run)} of the {len(run)} updates.
 """
-    if any(one.scheme is None for one in run):
-        about += "- The optimiser is no SGD: its updates are no gradients; the attacks read them as if they were.\n"
+    if parallel > 1:
+        about += (
+            f"- The server sees the mean over up to {parallel} clients in parallel: it is read as one batch of all.\n"
+        )
+    if last.tied:
+        about += f"- The last layer's weight is that of `{last.tied}` too, and its gradient that of both.\n"
+    about += "".join(f"- Left out: {plain(text)}.\n" for text in dropped)
+    others = [one.optimiser.replace("unknown", "an unknown optimiser") for one in run if one.scheme is None]
+    kinds = " and ".join(sorted(set(others)))
     return {
         "name": folder.resolve().name,
         "about": about,
         "clients": 1,
+        "others": f"{len(others)} of {len(run)} updates are made by {kinds}" if others else "",
+        "tokens": bool(known_tokens(model)),
         "samples": samples,
         "adversary": who.name,
         "auxiliary": "some" if with_data else 0,

@@ -59,10 +59,10 @@ class Setup:
         Labelled samples a class that an adversary with auxiliary data has.
     trials
         Updates that are attacked.
-    seconds
-        Time after which no further trial is started; the report says how many there were.
+    remedy_trials
+        Updates, of these, that the remedies are tried on; of a recorded run, so many that are spread over it.
     images
-        Seconds to spend on ONE image inversion; 0: none is tried.
+        Iterations of ONE image inversion; 0: none is tried.
     seed
         Of everything that is random.
     name
@@ -89,20 +89,18 @@ class Setup:
     clients: int = 1
     auxiliary: int = 20
     trials: int = 20
-    seconds: float = 90.0
-    images: float = 0.0
+    remedy_trials: int = 5
+    images: int = 0
     seed: int = 0
     name: str = ""
 
     def __post_init__(self) -> None:
         if not callable(self.model):
             raise ValueError(f"model is an nn.Module or a function that makes one, not {self.model!r}")
-        for what in ("batch_size", "clients", "auxiliary", "trials"):
-            value = getattr(self, what)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{what} is a whole number, at least 1; got {value!r}")
-        if not self.seconds > 0 or not self.images >= 0:
-            raise ValueError(f"seconds is positive and images not negative, got {self.seconds} and {self.images}")
+        for what in ("batch_size", "clients", "auxiliary", "trials", "remedy_trials", "images"):
+            value, least = getattr(self, what), 0 if what in ("remedy_trials", "images") else 1
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"{what} is a whole number, at least {least}; got {value!r}")
         if self.algorithm == FEDSGD and self.steps != 1:
             raise ValueError(f"FedSGD has one local step, got steps={self.steps}: choose algorithm='fedavg'")
         for what, value, known in (

@@ -3,8 +3,17 @@
 import math
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 import pandas as pd
+
+ENDINGS = (".html", ".md", ".json")
+
+
+def check_ending(path: Path) -> None:
+    """Refuse a file that no report can be written to."""
+    if path.suffix not in ENDINGS:
+        raise ValueError(f"a report is written to a file that ends in {', '.join(ENDINGS)}, not to {path.name!r}")
 
 
 def percent(value: float) -> str:

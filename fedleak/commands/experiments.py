@@ -20,19 +20,45 @@ def record(
     profile: Annotated[str, typer.Option(help="quick or paper.")] = "paper",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="Run on the workers of this Dask scheduler.")] = "",
+    same: Annotated[
+        bool, typer.Option("--same", help="Take finished units of other code: it gives the same results.")
+    ] = False,
 ) -> None:
     """Run declared experiments, without their chapter's pages, and record each as it is done.
 
     A run that was killed goes on where it stopped. Then `fedleak run NAME --record` measures the claims anew.
     """
+    from fedleak.chapters import Results, running
     from fedleak.experiments.declared import declared
 
+    if running.modular(name):
+        known = running.declared(name)
+        if unknown := sorted(set(artefact or ()) - set(known)):
+            raise ValueError(f"{name} declares no {', '.join(unknown)}; there are: {', '.join(known)}")
+        others = "use" if same else "refuse"
+        results = Results(name, profile, device, record=True, scheduler=scheduler, others=others)
+        for one in artefact or known:
+            results.rows(known[one])
+            typer.echo(f"recorded {name}/{one} ({profile})")
+        if profile == "paper":
+            claims(name)
+        return
     chapter = declared(name, profile=profile, device=device, scheduler=scheduler)
     if unknown := sorted(set(artefact or ()) - set(chapter.experiments)):
         raise ValueError(f"{name} declares no {', '.join(unknown)}; there are: {', '.join(chapter.experiments)}")
     for one in artefact or chapter.experiments:
         chapter.experiments[one].record()
         typer.echo(f"recorded {name}/{one} ({profile})")
+
+
+def claims(name: Annotated[str, typer.Argument(help="The chapter: the name of a folder in notebooks/.")]) -> None:
+    """Measure what a chapter claims of its paper anew, on the recorded rows: after an edit of its claims or a record."""
+    from fedleak.chapters import Results, running
+
+    if not running.modular(name):
+        raise ValueError(f"{name} has no module of claims: `fedleak run {name} --record` measures them")
+    Results(name, device="cpu").keep_claims()
+    typer.echo(f"measured the claims of {name}")
 
 
 def recheck(

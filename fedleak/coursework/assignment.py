@@ -4,8 +4,8 @@ A check calls the submitted functions through a `Student`, in this process (a no
 compares what comes back with autograd, a closed form or the package's own attack on random inputs.
 """
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+import builtins
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,16 +19,18 @@ class Trouble(Exception):
     Parameters
     ----------
     message
-        What was expected and what came.
+        What is wrong, in our own words: nothing that the submission or the inputs choose.
     hint
         Where to look.
     status
         ``"wrong"``, ``"not written"``, ``"error"`` (the submission raised) or ``"stopped"`` (crash or time limit).
+    detail
+        What was expected and what came; shown where the student's own process checks, never by the grader.
     """
 
-    def __init__(self, message: str, hint: str = "", status: str = "wrong"):
+    def __init__(self, message: str, hint: str = "", status: str = "wrong", detail: str = ""):
         super().__init__(message)
-        self.message, self.hint, self.status = message, hint, status
+        self.message, self.hint, self.status, self.detail = message, hint, status, detail
 
 
 Student = Callable[..., Any]
@@ -58,6 +60,7 @@ class Outcome:
     status: str
     message: str = ""
     hint: str = ""
+    detail: str = ""
 
     @property
     def points(self) -> int:
@@ -67,7 +70,8 @@ class Outcome:
     def __str__(self) -> str:
         mark = "✓" if self.status == "passed" else "✗"
         lines = [f"{mark} {self.points}/{self.check.points}  {self.check.name}: {self.check.says}"]
-        lines += [f"        {self.status}: {self.message}"] if self.message else []
+        text = f"{self.message}: {self.detail}" if self.detail else self.message
+        lines += [f"        {self.status}: {text}"] if text else []
         lines += [f"        hint: {self.hint}"] if self.hint else []
         return "\n".join(lines)
 
@@ -121,6 +125,34 @@ class Assignment:
 
         return register
 
+    def measurement(self, points: int, keys: int, right: Mapping[str, Any], hint: str) -> Callable:
+        """Make a check of ``measure(seed)`` of a table: what somebody's functions give on the inputs of a seed.
+
+        The table is made here, of functions that the student is asked for, and of right ones, which it must come near.
+        A row's first `keys` entries say which it is.
+        """
+
+        def register(table: Callable[[Student, int], list[dict]]) -> Check:
+            def measure(student: Student, generator: Generator) -> None:
+                seed = seed_of(generator)
+                ours = table(lambda name, *inputs: right[name](*inputs), seed)
+                try:
+                    own = table(student, seed)
+                except (Trouble, ChildProcessError):
+                    raise
+                except Exception as error:  # shapes that nothing can be measured with
+                    problem = "measure: nothing can be measured with what your functions give"
+                    raise Trouble(problem, "correct the functions first", detail=type(error).__name__) from None
+                what = "what your functions give is far from what right ones give"
+                _same_table(own, ours, keys, WIDE, what, "correct the functions first")
+                what = "this is not what your functions give on the inputs of this seed"
+                _same_table(student("measure", seed), own, keys, NEAR, what, hint)
+
+            measure.__doc__ = table.__doc__
+            return self.check(points, "measure")(measure)
+
+        return register
+
 
 def run_check(check: Check, student: Student, seed: int) -> Outcome:
     """Run one check on random inputs of this seed."""
@@ -128,10 +160,28 @@ def run_check(check: Check, student: Student, seed: int) -> Outcome:
         with torch.random.fork_rng(devices=[]):
             check.run(student, torch.Generator().manual_seed(seed))
     except Trouble as trouble:
-        return Outcome(check, trouble.status, trouble.message, trouble.hint)
+        return Outcome(check, trouble.status, trouble.message, trouble.hint, trouble.detail)
+    except ChildProcessError:  # the machine's fault
+        raise
     except Exception as error:  # an answer of a kind that no check foresees must not stop a grader
-        return Outcome(check, "error", f"the answer cannot be checked ({type(error).__name__})")
+        return Outcome(check, "error", "the answer cannot be checked", detail=type(error).__name__)
     return Outcome(check, "passed")
+
+
+def value_of(reply: Any, function: str) -> Any:
+    """Return what a submission's process says that a function returned, or raise what it did instead as `Trouble`."""
+    match reply:
+        case {"value": value}:
+            return value
+        case {"raised": "NotImplementedError"}:
+            raise Trouble(f"`{function}` is not there, or raises NotImplementedError", status="not written")
+        case {"raised": str(kind), "line": int() | None as line, "text": str(text), "importing": bool(importing)}:
+            known = isinstance(getattr(builtins, kind, None), type)  # a name of the submission's own is not repeated
+            what = "the file cannot be imported:" if importing else f"`{function}` raised"
+            where = f" (line {line})" if line is not None and 0 < line < 10_000 else ""
+            message = f"{what} {kind if known else 'an exception of its own'}{where}"
+            raise Trouble(message, status="error", detail=text if known else f"{kind} {text}")
+    raise Trouble("no readable answer", status="error")
 
 
 def normal(generator: Generator, *shape: int) -> Tensor:
@@ -146,7 +196,7 @@ def uniform(generator: Generator, *shape: int) -> Tensor:
 
 def seed_of(generator: Generator) -> int:
     """Return a seed for something that is drawn elsewhere."""
-    return int(torch.randint(10_000, (), generator=generator))
+    return int(torch.randint(2**31, (), generator=generator))
 
 
 def shown(value: Any) -> str:
@@ -169,7 +219,7 @@ def as_tensor(got: Any, what: str) -> Tensor:
     except (TypeError, ValueError, RuntimeError):
         kind = "None" if got is None else f"a {type(got).__name__}"
         hint = "is there a `return`?" if got is None else ""
-        raise Trouble(f"{what}: expected a tensor or a number, got {kind}", hint) from None
+        raise Trouble(f"{what}: expected a tensor or a number", hint, detail=f"got {kind}") from None
 
 
 def same(
@@ -202,19 +252,17 @@ def same(
     value, right = as_tensor(got, what), as_tensor(expected, what)
     if _close(value, right, tolerance):
         if whole and isinstance(got, Tensor) and got.is_floating_point():
-            raise Trouble(
-                f"{what}: expected whole numbers of type torch.long, got {got.dtype}", "round, then `.long()`"
-            )
+            raise Trouble(f"{what}: expected whole numbers of type torch.long", "round, then `.long()`")
         return
     for clue, wrong in mistakes.items():
         if any(_close(value, as_tensor(w, what), tolerance) for w in (wrong if isinstance(wrong, list) else [wrong])):
             hint = clue
             break
     if value.shape != right.shape and not value.numel() == right.numel() == 1:
-        raise Trouble(f"{what}: expected shape {list(right.shape)}, got {list(value.shape)}", hint)
+        raise Trouble(f"{what}: expected shape {list(right.shape)}", hint, detail=f"got {list(value.shape)}")
     if not torch.isfinite(value).all():
         raise Trouble(f"{what}: NaN or infinite entries", hint)
-    raise Trouble(f"{what}: expected {shown(right)}, got {shown(value)}", hint)
+    raise Trouble(f"{what}: other values than expected", hint, detail=f"expected {shown(right)}, got {shown(value)}")
 
 
 def _close(value: Tensor, right: Tensor, tolerance: float) -> bool:
@@ -228,27 +276,32 @@ def _close(value: Tensor, right: Tensor, tolerance: float) -> bool:
 def within(value: float, low: float, high: float, what: str, hint: str = "") -> None:
     """Require a number in [low, high]; `Trouble` if it is not."""
     if not low <= value <= high:
-        raise Trouble(f"{what}: expected {low:.4g} to {high:.4g}, got {value:.4g}", hint)
+        raise Trouble(f"{what}: out of range", hint, detail=f"expected {low:.4g} to {high:.4g}, got {value:.4g}")
 
 
-def measured(student: Student, generator: Generator, wanted: Mapping[str, Sequence], values: Sequence[str]) -> dict:
-    """Run ``measure(seed)`` and return its rows by their keys (a tuple where there are several), or raise `Trouble`.
+NEAR, WIDE, SINGULAR = 2e-4, 0.05, 1e8
+"""How close a measured number is to that of the student's own functions, and these to right ones, as a share; a
+condition above which rounding decides the row."""
 
-    Parameters
-    ----------
-    wanted
-        Keys to the values that they take: a row for every combination.
-    values
-        The other columns.
-    """
-    rows, columns = student("measure", seed_of(generator)), [*wanted, *values]
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and set(row) == set(columns) for row in rows):
+
+def _same_table(got: Any, right: list[dict], keys: int, tolerance: float, what: str, hint: str) -> None:
+    columns = list(right[0])
+    if not isinstance(got, list) or not all(isinstance(row, dict) and set(row) == set(columns) for row in got):
         raise Trouble(f"measure: expected a list of rows, each a dictionary with the keys {', '.join(columns)}")
-    for name, value in (item for row in rows for item in row.items()):
-        if not isinstance(value, str | int | float) or value != value:
-            raise Trouble(f"measure: {name!r} is a plain number or text, and not NaN; use `.item()`")
-    found = {tuple(row[key] for key in wanted): row for row in rows}
-    if set(found) != set(itertools.product(*wanted.values())):
-        listed = "; ".join(f"{name} {', '.join(map(str, each))}" for name, each in wanted.items())
-        raise Trouble(f"measure: expected one row for each of {listed}")
-    return found if len(wanted) > 1 else {key: row for (key,), row in found.items()}
+    if not all(isinstance(value, str | int | float) for row in got for value in row.values()):
+        raise Trouble("measure: the values are plain numbers and text; use `.item()`")
+    found, ours = ({tuple(row[name] for name in columns[:keys]): row for row in rows} for rows in (got, right))
+    if len(got) != len(right) or set(found) != set(ours):
+        raise Trouble(f"measure: expected one row for each setting of {', '.join(columns[:keys])}")
+    for key, row in ours.items():
+        singular = max(row[name] for name in columns[keys:]) > SINGULAR
+        for name in columns[keys:]:
+            value = found[key][name]
+            near = isinstance(value, int | float) and abs(value - row[name]) <= tolerance * abs(row[name])
+            if not (name != "condition" or value > SINGULAR if singular else near):
+                where = ", ".join(f"{label} {each}" for label, each in zip(columns, key, strict=False))
+                raise Trouble(
+                    f"measure: {name} at {where}: {what}",
+                    hint,
+                    detail=f"expected {shown(row[name])}, got {shown(value)}",
+                )

@@ -1,5 +1,7 @@
 """Check one's own solution, in a notebook or a script."""
 
+import signal
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,9 +9,9 @@ from types import ModuleType
 from typing import Any
 
 from fedleak.coursework import wire
-from fedleak.coursework.assignment import Assignment, Result, run_check
+from fedleak.coursework.assignment import Assignment, Check, Outcome, Result, Student, run_check, value_of
 from fedleak.coursework.checks import agic, defences, gdbr, lia_sa, llg, rlu
-from fedleak.coursework.worker import answer, load, value_of
+from fedleak.coursework.worker import answer, load
 
 ASSIGNMENTS = {module.ASSIGNMENT.name: module.ASSIGNMENT for module in (llg, lia_sa, rlu, gdbr, agic, defences)}
 """By name, in the book's order."""
@@ -31,7 +33,30 @@ class Local:
 
     def __call__(self, function: str, *arguments: Any) -> Any:
         """Run a function, or raise `Trouble`."""
-        return value_of(answer(self.functions, self.path, function, wire.plain(arguments)))
+        return value_of(answer(lambda: self.functions, self.path, function, list(wire.plain(arguments))), function)
+
+
+class _OutOfTime(BaseException):
+    """Not an `Exception`, which a submission may catch."""
+
+
+def _in_time(limit: float, check: Check, student: Student, seed: int) -> Outcome:
+    """Run one check, and end it at the limit, which only a main thread of Linux or macOS can."""
+
+    def end(*_: Any) -> None:
+        raise _OutOfTime
+
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        return run_check(check, student, seed)
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    try:
+        return run_check(check, student, seed)
+    except _OutOfTime:
+        return Outcome(check, "stopped", f"no answer after {limit:g} s", "is there a loop without end?")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def check(
@@ -39,6 +64,7 @@ def check(
     solution: ModuleType | Mapping[str, Any] | Callable[..., Any] | str | Path,
     *,
     seed: int = 0,
+    limit: float = 60.0,
     show: bool = True,
 ) -> Result:
     """Check a solution, print a line of feedback for every check, and return the result.
@@ -52,6 +78,8 @@ def check(
         only its own checks are run.
     seed
         Seed of the random inputs.
+    limit
+        Seconds for each check, where it runs in the main thread of Linux or macOS.
     show
         Print the feedback.
 
@@ -77,7 +105,7 @@ def check(
         checks = [c for c in checks if set(c.needs) == {solution.__name__}]
         if not checks:
             raise ValueError(f"{name} has no function {solution.__name__!r}; it has: {', '.join(found.functions)}")
-    result = Result(name, tuple(run_check(c, student, seed) for c in checks))
+    result = Result(name, tuple(_in_time(limit, c, student, seed) for c in checks))
     if show:
         print(result)
     return result

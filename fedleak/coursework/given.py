@@ -1,9 +1,12 @@
-"""What the assignments give to the student and the checks alike."""
+"""What the assignments give to the student and the checks alike: a small network, and the inputs of `measure`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
+
+from fedleak.data import compose, draw, load
+from fedleak.models import build, without_biases
 
 SIDE = 8
 """Pixels a side of the images that `small_network` takes."""
@@ -22,3 +25,62 @@ def small_network(parameters: Sequence[Tensor], images: Tensor) -> Tensor:
     hidden = torch.sigmoid(nn.functional.conv2d(images, first, bias, padding=1))
     hidden = torch.sigmoid(nn.functional.conv2d(hidden, second, other, padding=1))
     return hidden.flatten(1) @ head.T + last
+
+
+def llg_trials(seed: int, batch_size: int) -> Iterator[tuple[nn.Module, Tensor, Tensor, Tensor]]:
+    """Yield 20 fresh CNNs, each with images and labels of an unbalanced batch and a guess of uniform labels ``[B]``."""
+    images = load("mnist5k")
+    for trial in range(20):
+        generator = torch.Generator().manual_seed(100 * seed + trial)
+        labels = compose("unbalanced", batch_size, 10, 1, generator)[0]
+        x = images.x[draw(images, labels[None], generator)[0]]
+        guess = torch.randint(10, (batch_size,), generator=generator)
+        yield build("cnn", images.shape, 10, seed=100 * seed + trial), x, labels, guess
+
+
+def fished_clients(seed: int, recipe: str, clients: int) -> tuple[Tensor, nn.Linear, Tensor]:
+    """Return embeddings ``[U, 64]``, the head and labels ``[U, 32]`` of clients whose models were fished; float64.
+
+    The network is 784 - 64 (ReLU) - 64 (ReLU) - 10, the same for all but for its first layer, which puts out (before
+    its ReLU) ``0.1 (u + 1)`` in every entry for client u = 0, 1, … ("constant"), or 64 draws from U(0, 1) ("vector"),
+    whatever the image is.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        middle, last = nn.Linear(64, 64).double(), nn.Linear(64, 10).double()
+        first = 0.1 * torch.arange(1, clients + 1).double()[:, None].expand(-1, 64)
+        if recipe == "vector":
+            first = torch.rand(clients, 64).double()
+        return middle(first.relu()).relu().detach(), last, torch.randint(10, (clients, 32))
+
+
+def momentum_clients(seed: int) -> tuple[nn.Module, Tensor, Tensor]:
+    """Return an untrained LeNet, images and labels ``[8, 10, 32]`` of 8 clients with 10 steps of unbalanced batches."""
+    images, generator = load("mnist5k"), torch.Generator().manual_seed(seed)
+    labels = compose("unbalanced", 32, 10, 8, generator, steps=10)
+    x = images.x[draw(images, labels.flatten(1), generator)].unflatten(1, (10, 32))
+    return build("lenet", images.shape, 10, seed=seed), x, labels
+
+
+def bridged_networks(seed: int, init: str) -> Iterator[tuple[nn.Module, Tensor, Tensor]]:
+    """Yield 10 LeNets without biases, each with images and labels of an unbalanced batch of 64; float64."""
+    images = load("mnist5k")
+    for trial in range(10):
+        generator = torch.Generator().manual_seed(100 * seed + trial)
+        labels = compose("unbalanced", 64, 10, 1, generator)[0]
+        model = without_biases(build("lenet", images.shape, 10, seed=100 * seed + trial, init=init)).double()
+        yield model, images.x[draw(images, labels[None], generator)[0]].double(), labels
+
+
+def local_batches(seed: int, steps: int) -> tuple[Tensor, Tensor]:
+    """Return images ``[20, steps, 4, 1, 8, 8]``, float64, and labels of 20 clients' batches of 4."""
+    images = load("mnist5k", size=SIDE)
+    index = torch.randint(len(images), (20, steps, 4), generator=torch.Generator().manual_seed(seed))
+    return images.x[index].double(), images.y[index]
+
+
+def noisy_clients(seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return logits ``[400, 10]``, labels ``[400, 32]`` and noise of deviation 1 ``[400, 10]`` of 400 clients."""
+    generator = torch.Generator().manual_seed(seed)
+    logits, noise = (torch.randn(400, 10, generator=generator) for _ in range(2))
+    return logits, torch.randint(10, (400, 32), generator=generator), noise

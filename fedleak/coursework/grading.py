@@ -1,46 +1,56 @@
-"""Grade a folder of submissions: pytest runs the checks on each, in a process with a time limit.
+"""Grade a folder of submissions.
 
-Inputs, comparisons and points stay in pytest's process. The submission's functions run in others, a new one for every
-call, so that a submission can only change its answers. What this does not protect against: the processes run as the
-same user, so that a malicious submission can read and write that user's files, use the network, or leave processes
-behind. For submissions from strangers run the grader in a container without network.
+A grader's process draws the inputs, compares and writes the points; a submission's functions run in a process that gets
+the inputs and returns values, see `fedleak.coursework.sandbox`.
 """
 
 import contextlib
 import csv
-import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
+import hashlib
+import io
+import multiprocessing
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
 
-import fedleak
-from fedleak import files
-from fedleak.coursework.assignment import Assignment, Outcome, Result
+import torch
+
+from fedleak import files, paths
+from fedleak.coursework import similarity
+from fedleak.coursework.assignment import Check, Outcome, Result, run_check
 from fedleak.coursework.checking import ASSIGNMENTS, assignment
+from fedleak.coursework.sandbox import Remote
 
 TIMEOUT = 120.0
 """Seconds that a submission may take, for all checks together."""
-OURS = 300.0
-"""Seconds for what is not the submission's time: PyTorch's start, and what the checks themselves compute."""
-_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "FEDLEAK_DATA")
-FIXED = ("student", "assignment", "points", "max", "seconds", "error")
+LARGEST = 2**20
+"""Bytes of a submission."""
+FIXED = ("student", "assignment", "points", "max", "seconds", "error", "similar", "imports", "file")
+"""Columns of the grade book before those of the checks."""
 
 
 class Submission(NamedTuple):
     """One student's file for one assignment."""
 
     student: str
-    assignment: Assignment
+    assignment: str
     path: Path
     """Where it should be; it may be missing."""
+
+
+class Settings(NamedTuple):
+    """How submissions are graded."""
+
+    timeout: float = TIMEOUT
+    seed: int = 0
+    hidden: tuple[Path, ...] = ()
+    """Folders that a submission's process need not see."""
+
+
+USUAL = Settings()
 
 
 def submissions(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
@@ -68,109 +78,146 @@ def submissions(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
     if not wanted or not (students or files):
         expected = ", ".join(f"{name}.py" for name in ASSIGNMENTS)
         raise ValueError(f"no submissions in {str(folder)!r}: expected a folder for each student with {expected}")
-    found = [Submission(file.stem, ASSIGNMENTS[wanted[0]], file) for file in files]
-    for student in students:
-        found += [Submission(student.name, ASSIGNMENTS[name], student / f"{name}.py") for name in wanted]
-    return found
+    found = [Submission(file.stem, wanted[0], file) for file in files]
+    return found + [Submission(one.name, name, one / f"{name}.py") for one in students for name in wanted]
 
 
-def grade_one(submission: Submission, timeout: float = TIMEOUT, seed: int = 0) -> tuple[Result, float]:
-    """Run all checks on a submission with pytest; return the result and the seconds that the submission took."""
-    made, path = submission.assignment, submission.path
-
-    def all_alike(status: str, message: str) -> Result:
-        return Result(made.name, tuple(Outcome(check, status, message) for check in made.checks))
-
-    if not path.is_file():
+def read(path: Path) -> bytes:
+    """Return a submission; `ValueError` says for its row why there is none. Links and pipes are none."""
+    if path.is_symlink() or not path.is_file():
         notebook = path.with_suffix(".ipynb")
         there = f"; a notebook {notebook.name} is there: export it as Python" if notebook.is_file() else ""
-        return all_alike("missing", f"{path.name} is missing{there}"), 0.0
-    with tempfile.TemporaryDirectory(prefix="fedleak-", ignore_cleanup_errors=True) as folder:
-        own, package, report = Path(folder, "own"), Path(folder, "package"), Path(folder, "report.xml")
-        own.mkdir()
-        try:
-            shutil.copyfile(path, own / path.name)
-        except OSError as error:
-            return all_alike("error", f"{path.name} cannot be read: {error.strerror}"), 0.0
-        # A submission that deletes the checks deletes its own copy.
-        shutil.copytree(Path(fedleak.__file__).parent, package / "fedleak")
-        asked = {"assignment": made.name, "file": str(own / path.name), "timeout": timeout, "seed": seed}
-        if ended := _pytest(asked, own, package, report):
-            return all_alike("stopped", ended), timeout
-        cases = {
-            case.get("name"): {entry.get("name"): entry.get("value", "") for entry in case.iter("property")}
-            for case in ElementTree.parse(report).iter("testcase")
-        }
-    found = [cases.get(f"test_check[{check.name}]", {}) for check in made.checks]
-    outcomes = [
-        Outcome(check, entry.get("status", "stopped"), entry.get("message", ""), entry.get("hint", ""))
-        for check, entry in zip(made.checks, found, strict=True)
-    ]
-    return Result(made.name, tuple(outcomes)), sum(float(entry.get("seconds", 0)) for entry in found)
-
-
-def _pytest(asked: dict[str, Any], folder: Path, package: Path, report: Path) -> str:
-    """Run the checks in a process, kill it and what it has started, and return why there is no report, if so."""
-    command = [sys.executable, "-m", "pytest", "--pyargs", "fedleak.coursework.suite", f"--junit-xml={report}"]
-    command += ["-o", "junit_family=xunit1", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(folder)]
-    environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
-    environment |= dict.fromkeys(("HOME", "TMPDIR", "MPLCONFIGDIR"), str(report.parent))
-    environment |= {"PYTHONPATH": str(package), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1", "FEDLEAK_GRADE": json.dumps(asked)}
-    limit, none = asked["timeout"] + OURS, subprocess.DEVNULL
-    process = subprocess.Popen(
-        command, cwd=folder, env=environment, stdin=none, stdout=none, stderr=none, start_new_session=True
-    )
+        raise ValueError(f"{path.name} is missing{there}" if not path.is_symlink() else f"{path.name} is a link")
     try:
-        code = process.wait(limit)
-    except subprocess.TimeoutExpired:
-        return f"the checks were stopped after {limit:g} s"
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    return "" if code in (0, 1) and report.is_file() else f"the checks were ended from outside (exit code {code})"
+        if path.stat().st_size > LARGEST:
+            raise ValueError(f"{path.name} has more than 1 MiB")
+        return path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path.name} cannot be read: {error.strerror}") from error
+
+
+def grade_one(submission: Submission, settings: Settings = USUAL) -> tuple[Result, float]:
+    """Run all checks on a submission; return the result and the seconds that the submission took.
+
+    The inputs follow from the seed and the student: what one student's process sees is of no use to another. The
+    outcomes hold our own words alone, since feedback goes to the student.
+    """
+    student, name, path = submission
+    checks = assignment(name).checks
+    text = f"{settings.seed}/{student}/{name}".encode()
+    seed = int.from_bytes(hashlib.sha256(text).digest()[:7], "big")
+    try:
+        remote = Remote(f"{name}.py", read(path), settings.timeout, settings.hidden)
+        with contextlib.closing(remote):
+            outcomes = [_run(check, remote, seed) for check in checks]
+    except (ValueError, ChildProcessError) as error:
+        status = "missing" if isinstance(error, ValueError) else UNGRADED
+        return Result(name, tuple(Outcome(check, status, str(error)) for check in checks)), 0.0
+    return Result(name, tuple(outcomes)), remote.limit - remote.left
+
+
+def _run(check: Check, remote: Remote, seed: int) -> Outcome:
+    remote.next_check()
+    return replace(run_check(check, remote, seed), detail="")
+
+
+UNGRADED = "not graded"
+"""Status of checks that the machine's fault kept from running; `grade` tries them again when it resumes."""
 
 
 def row_of(submission: Submission, result: Result, seconds: float) -> dict[str, Any]:
-    """Return a submission's row of the grade book."""
-    name = submission.assignment.name
-    failed = {o.check.name: " ".join(o.message.split()) for o in result.outcomes if o.status != "passed"}
+    """Return a submission's row of the grade book, but for what comes from the files' texts."""
+    failed = {o.check.name: o.message for o in result.outcomes if o.status != "passed"}
     alike = len(set(failed.values())) == 1
     errors = set(failed.values()) if alike else [f"{check}: {message}" for check, message in failed.items()]
+    ungraded = any(o.status == UNGRADED for o in result.outcomes)
     return {
         "student": submission.student,
-        "assignment": name,
+        "assignment": result.assignment,
         "points": result.points,
         "max": result.maximum,
         "seconds": round(seconds, 1),
-        "error": "; ".join(errors),
-        **{f"{name}.{o.check.name}": o.points for o in result.outcomes},
+        "error": (f"{UNGRADED}: " if ungraded else "") + "; ".join(errors),
+        **{f"{result.assignment}.{o.check.name}": o.points for o in result.outcomes},
     }
+
+
+def _graded(submission: Submission, settings: Settings) -> tuple[dict[str, Any], str]:
+    torch.set_num_threads(1)
+    result, seconds = grade_one(submission, settings)
+    return row_of(submission, result, seconds), f"{result}\n"
+
+
+def _all(found: list[Submission], settings: Settings, jobs: int) -> Iterator[tuple[Submission, dict[str, Any], str]]:
+    """Grade in processes of their own; one that is ended from outside costs the submission that it was at."""
+    again = []
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        waiting = {pool.submit(_graded, submission, settings): submission for submission in found}
+        for future in as_completed(waiting):
+            try:
+                yield waiting[future], *future.result()
+            except BrokenProcessPool:
+                again.append(waiting[future])
+    for submission in again:
+        if len(found) > 1:
+            yield from _all([submission], settings, 1)
+        else:
+            message = "the grader's process was ended from outside"
+            outcomes = tuple(Outcome(c, "stopped", message) for c in assignment(submission.assignment).checks)
+            result = Result(submission.assignment, outcomes)
+            yield submission, row_of(submission, result, 0.0), f"{result}\n"
+
+
+def _texts(found: list[Submission]) -> dict[Submission, dict[str, Any]]:
+    """Return the columns that come from the submissions' texts."""
+    sources: dict[Submission, bytes] = {}
+    for submission in found:
+        with contextlib.suppress(ValueError):
+            sources[submission] = read(submission.path)
+    made = {
+        s: {"similar": "", "imports": " ".join(similarity.imports(b)), "file": _digest(b)} for s, b in sources.items()
+    }
+    for name in dict.fromkeys(s.assignment for s in sources):
+        own = {s.student: source for s, source in sources.items() if s.assignment == name}
+        stub = b""
+        with contextlib.suppress(OSError):  # no checkout, no solutions to compare with
+            folder = paths.root() / "book" / "coursework"
+            stub = (folder / "stubs" / f"{name}.py").read_bytes()
+            own["(solution)"] = (folder / "solutions" / f"{name}.py").read_bytes()
+        for whose, (share, other) in similarity.nearest(own, stub).items():
+            for submission in [s for s in sources if (s.student, s.assignment) == (whose, name)]:
+                made[submission]["similar"] = f"{share:.2f} {other}"
+    return made
+
+
+def _digest(source: bytes) -> str:
+    return hashlib.sha256(source).hexdigest()[:12]
 
 
 def grade(
     folder: Path,
     out: Path,
     only: Sequence[str] = (),
-    timeout: float = TIMEOUT,
-    seed: int = 0,
+    settings: Settings = USUAL,
     feedback: Path | None = None,
+    jobs: int = 1,
+    resume: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Grade all submissions in a folder, one after the other, and write a row for each as soon as it is known.
+    """Grade all submissions in a folder, and write a row for each as soon as it is known; sort them at the end.
 
     Parameters
     ----------
     folder, only
         See `submissions`.
     out
-        The CSV file: student, assignment, points, max, seconds, error, and the points of every check.
-    timeout
-        Seconds that a submission may take.
-    seed
-        Seed of the checks' random inputs.
+        The CSV file: the columns `FIXED`, and the points of every check. `similar` is the share that a file has in
+        common with the one most like it, `imports` what `similarity.imports` finds, `file` a digest.
     feedback
         Folder for the checks' feedback, ``student_assignment.txt``.
+    jobs
+        Submissions graded at the same time.
+    resume
+        Keep the rows of `out` whose file is the same.
 
     Yields
     ------
@@ -180,24 +227,39 @@ def grade(
     Raises
     ------
     ValueError, FileNotFoundError
-        See `submissions`; for a time limit that is not positive, and without pytest.
+        See `submissions`; for a time limit or a number of jobs that is not positive.
     """
-    if find_spec("pytest") is None:
-        raise ValueError("grading needs pytest: pip install 'fedleak[coursework]'")
-    if not timeout > 0:
-        raise ValueError(f"the time limit is a positive number of seconds, got {timeout:g}")
+    if not (settings.timeout > 0 and jobs > 0):
+        raise ValueError(f"the time limit and the jobs are positive, got {settings.timeout:g} s and {jobs}")
     found = submissions(folder, only)
-    graded = dict.fromkeys(s.assignment.name for s in found)
-    columns = [*FIXED, *(f"{name}.{check.name}" for name in graded for check in ASSIGNMENTS[name].checks)]
-    with out.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
+    settings = settings._replace(hidden=(folder, *settings.hidden))
+    columns = [
+        *FIXED,
+        *(f"{n}.{c.name}" for n in dict.fromkeys(s.assignment for s in found) for c in ASSIGNMENTS[n].checks),
+    ]
+    texts, rows = _texts(found), {}
+    if resume and out.is_file():
+        with out.open(newline="", encoding="utf-8") as file:
+            before = {(row.get("student"), row.get("assignment")): row for row in csv.DictReader(file)}
         for submission in found:
-            result, seconds = grade_one(submission, timeout, seed)
-            row = row_of(submission, result, seconds)
-            writer.writerow(row)
-            file.flush()
-            if feedback:
-                text = feedback / f"{submission.student}_{submission.assignment.name}.txt"
-                files.write_text(text, f"{result}\n")
-            yield row
+            row, own = before.get(submission[:2], {}), texts.get(submission, {})
+            whole = all(row.get(name) is not None for name in columns)
+            if own and whole and row["file"] == own["file"] and not row["error"].startswith(UNGRADED):
+                rows[submission] = {name: row[name] for name in columns} | own
+    _write(out, columns, [*rows.values()])
+    for submission, row, text in _all([s for s in found if s not in rows], settings, jobs):
+        rows[submission] = {**row, **texts.get(submission, {})}
+        with out.open("a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, columns).writerow(rows[submission])
+        if feedback:
+            files.write_text(feedback / f"{submission.student}_{submission.assignment}.txt", text)
+        yield rows[submission]
+    _write(out, columns, [rows[submission] for submission in found])
+
+
+def _write(out: Path, columns: list[str], rows: list[dict[str, Any]]) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns)
+    writer.writeheader()
+    writer.writerows(rows)
+    files.write_text(out, text.getvalue())

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from tqdm import tqdm
 
+from fedleak import paths
 from fedleak.errors import extra
 from fedleak.experiments.calls import PACKAGE
 from fedleak.experiments.stamps import PACKAGES
@@ -147,7 +148,8 @@ def _run(work: bytes, wanted: Mapping[str, str], call: tuple) -> Any:
 @cache
 def versions() -> dict[str, str]:
     """Return what a worker has to have in common with the process that started the sweep."""
-    code = b"".join(path.read_bytes() for path in sorted(Path(PACKAGE).rglob("*.py")))
+    sources = [*Path(PACKAGE).rglob("*.py"), *(paths.root() / "notebooks").glob("*/*.py")]
+    code = b"".join(path.read_bytes() for path in sorted(sources))
     python = ".".join(platform.python_version_tuple()[:2])
     packages = {package: version(package) for package in PACKAGES}
     return {"Python": python, **packages, "code of fedleak": hashlib.sha256(code).hexdigest()[:12]}

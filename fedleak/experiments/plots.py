@@ -77,7 +77,8 @@ def curves(
     style = style_of(names)
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
-    figure = Figure(figsize=(4.1 * columns if columns > 1 else 5.6, 3.0 * rows + 0.7), layout="constrained")
+    width, height = {1: (5.6, 3.0), 2: (8.2, 3.0)}.get(columns, (3.0 * columns, 2.5))
+    figure = Figure(figsize=(width, height * rows + 0.7), layout="constrained")
     grid = np.atleast_1d(figure.subplots(rows, columns, sharey=True, squeeze=False)).ravel()
     for axes, title in zip(grid, panels, strict=False):
         part = table[table[panel] == title]
@@ -102,8 +103,8 @@ def curves(
         grid[row * columns].set_ylabel(ylabel)
     figure.legend(
         handles=_legend(style, (table["source"] == RECORDED).any(), (table["source"] == NOW).any()),
-        loc="outside lower center",
-        ncols=3,
+        loc="outside upper center",  # in view while the first panels are
+        ncols=min(2 * columns, 6) if columns > 1 else 3,
         frameon=False,
         fontsize="small",
     )

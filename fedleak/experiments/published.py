@@ -22,13 +22,14 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Published:
-    """One number or claim of a paper, and what would count as reproducing it, written down before the run.
+    """One number or claim of a paper, and what would count as reproducing it.
 
     ``kind`` says how `published` is read: ``"value"`` (a number), ``"at least"``, ``"at most"`` or ``"between"`` (two
     numbers); the band is that with `tolerance` on every side. ``attack`` marks a value of the paper's own attack, which
     may be better than printed; a baseline's or a defence's may not. ``table`` and ``cell`` are the table or figure with
     the paper's settings, and those of this value; ``beyond`` marks what no paper prints (our extensions, derived
-    bounds).
+    bounds). ``rows`` says which rows of ours existed when the entry was written down: ``"none"``, ``"earlier"`` (of the
+    same experiment, recorded anew since) or ``"used"`` (those that measure it).
     """
 
     id: str
@@ -47,6 +48,7 @@ class Published:
     table: str = ""
     column: str = ""
     cell: Row = field(default_factory=dict)
+    rows: Literal["none", "earlier", "used"] = "none"
 
     def __post_init__(self) -> None:
         pair = isinstance(self.published, tuple)
@@ -54,6 +56,8 @@ class Published:
             raise ValueError(f"{self.id}: kind {self.kind!r} does not go with published = {self.published!r}")
         if self.direction not in ("higher", "lower", "neither"):
             raise ValueError(f"{self.id}: direction is 'higher', 'lower' or 'neither', not {self.direction!r}")
+        if self.rows not in ("none", "earlier", "used"):
+            raise ValueError(f"{self.id}: rows is 'none', 'earlier' or 'used', not {self.rows!r}")
         if not self.tolerance >= 0:
             raise ValueError(f"{self.id}: the tolerance is not negative, got {self.tolerance}")
 
@@ -143,6 +147,11 @@ class Table:
             return said.format(**({k: _slug(v) for k, v in shown.items()} if what == "id" else shown))
         return said
 
+    def marked(self, what: str, row: Row, value: str) -> bool:
+        """Say whether ``tables.toml`` marks a value so: all values of the table, or those that fit a condition."""
+        said = self.head.get(what, False)
+        return said if isinstance(said, bool) else fits(said, {**row, "value": value})
+
     def named(self, setting: str, value: Any) -> str:
         """Return a value as sentences name it."""
         text = f"{value:g}" if isinstance(value, float) else str(value)
@@ -159,7 +168,6 @@ class Table:
                 if row.get(value) is None:
                     continue
                 rule = next(rule for rule in self.head["tolerance"] if fits(rule.get("when"), {**row, "value": value}))
-                attack = self.head.get("attack", False)
                 yield Published(
                     id=self.says("id", row, value),
                     item=self.says("item", row, value),
@@ -172,11 +180,12 @@ class Table:
                     published=row[value],
                     tolerance=rule["is"],
                     why=rule["why"],
-                    attack=attack if isinstance(attack, bool) else fits(attack, {**row, "value": value}),
-                    beyond=bool(self.head.get("beyond", False)),
+                    attack=self.marked("attack", row, value),
+                    beyond=self.marked("beyond", row, value),
                     table=self.name,
                     column=value,
                     cell=row,
+                    rows=self.says("rows", row, value) or "none",
                 )
 
 

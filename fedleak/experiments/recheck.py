@@ -9,6 +9,7 @@ import random
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,16 @@ import numpy as np
 import pandas as pd
 import torch
 
-from fedleak import paths
+from fedleak import chapters, paths
+from fedleak.chapters import Context, running
 from fedleak.errors import DataNotFound
 from fedleak.experiments import records
-from fedleak.experiments.chapter import Chapter
 from fedleak.experiments.declared import declared
 from fedleak.experiments.experiment import Experiment
 from fedleak.experiments.sweep import sweep
 from fedleak.intervals import Kind
 
+Way = tuple[list[dict[str, Any]], Callable[[dict[str, Any], Path], pd.DataFrame]]
 SAME, CLOSE, DIFFERS, NEW = "same", "within the interval", "differs", "new"
 """What a row can be: `NEW` is one of a setting that the record does not have, of something that was added since."""
 RELATIVE = 1e-3
@@ -66,10 +68,7 @@ class Outcome:
 
 
 def recorded(paper: str | None = None) -> list[Record]:
-    """Return the recorded tables (of one paper) that can be computed again on a CPU, tables of times left out.
-
-    Trial rows that were recorded before the declaration was, are compared by what the notebook declares today.
-    """
+    """Return the recorded tables (of one paper) that can be computed again on a CPU, tables of times left out."""
     found = []
     for folder in sorted((paths.root() / "data" / "results").iterdir()):
         for profile in ("quick", "paper") if paper in (None, folder.name) else ():
@@ -77,7 +76,7 @@ def recorded(paper: str | None = None) -> list[Record]:
                 one = records.recorded(folder.name, path.stem, profile)
                 if one is None or one[1]["device"] != "cpu" or "trial" not in one[0]:
                     continue
-                declaration = one[1].get("declared", {"values": ["any"], "times": []})
+                declaration = one[1]["declared"]
                 if set(declaration["values"]) - set(declaration["times"]):
                     found.append(Record(folder.name, path.stem, profile, one[1]))
     return found
@@ -101,46 +100,65 @@ def spot_check(chosen: Iterable[Record], seed: int, budget: float, say: Callable
     queue = sorted(chosen, key=str)
     draw.shuffle(queue)
     outcomes, spent = [], 0.0
-    chapters: dict[tuple[str, str], Chapter] = {}
+    ways: dict[tuple[str, str], dict[str, Way]] = {}
     for record in queue:
         own = random.Random(draw.random())
         key = (record.paper, record.profile)
-        if key not in chapters:
+        if key not in ways:
             facts = {k: record.facts[k] for k in ("seed", "trials")}
-            chapters[key] = declared(record.paper, profile=record.profile, device="cpu", **facts)
-        experiment = chapters[key].experiments.get(record.artefact)
-        if experiment is None:
+            ways[key] = _ways(record.paper, record.profile, **facts)
+        if record.artefact not in ways[key]:
             say(f"{record}: passed over, its notebook declares no such experiment")
             continue
-        cost = record.facts["seconds"] / len(experiment.settings())
+        settings, compute = ways[key][record.artefact]
+        cost = record.facts["seconds"] / len(settings)
         if spent + cost > budget:
             continue
         try:
-            rows = recompute(experiment, own, record.facts["threads"])
+            rows = recompute(settings, compute, own, record.facts["threads"])
         except DataNotFound as error:
             say(f"{record}: passed over, {str(error).splitlines()[0]}")
             continue
         spent += cost
-        verdicts = compare(record.table, rows, record.facts.get("declared", experiment.declared))
+        verdicts = compare(record.table, rows, record.facts["declared"])
         outcomes.append(Outcome(record, rows, verdicts))
         counts = ", ".join(f"{verdicts.count(v)} {v}" for v in (SAME, CLOSE, DIFFERS, NEW) if v in verdicts)
         say(f"{record}: {len(rows)} of {len(record.table)} rows: {counts}")
     return outcomes
 
 
-def recompute(experiment: Experiment, draw: random.Random, threads: int | Sequence[int]) -> pd.DataFrame:
+def _ways(paper: str, profile: str, seed: int, trials: int) -> dict[str, Way]:
+    """Return, by experiment of a chapter, its settings, and what computes one of them, without its cache."""
+    if running.modular(paper):
+        context, own = Context("cpu"), running.declared(paper)
+
+        def run(experiment: chapters.Experiment, setting: dict[str, Any], folder: Path) -> pd.DataFrame:
+            return running.run(paper, experiment, context, [setting], seed=seed, folder=folder)
+
+        return {name: (e.settings(profile, trials), partial(run, e)) for name, e in own.items()}
+    known = declared(paper, profile=profile, device="cpu", seed=seed, trials=trials).experiments
+
+    def swept(experiment: Experiment, setting: dict[str, Any], folder: Path) -> pd.DataFrame:
+        return sweep(experiment.call, [setting], setting.pop("trials"), seed, folder, name=experiment.artefact)
+
+    return {name: (e.settings(), partial(swept, e)) for name, e in known.items()}
+
+
+def recompute(
+    settings: Sequence[dict[str, Any]],
+    compute: Callable[[dict[str, Any], Path], pd.DataFrame],
+    draw: random.Random,
+    threads: int | Sequence[int],
+) -> pd.DataFrame:
     """Compute the rows of one setting of an experiment, drawn at random, without its cache.
 
     In as many threads as the record was made in, so that sums are in the same order; of several numbers in the first.
     """
-    setting, before = draw.choice(experiment.settings()), torch.get_num_threads()
+    setting, before = draw.choice(settings), torch.get_num_threads()
     torch.set_num_threads(threads if isinstance(threads, int) else threads[0])
     try:
         with tempfile.TemporaryDirectory() as folder:
-            trials = setting.pop("trials")
-            rows = sweep(
-                experiment.call, [setting], trials, experiment.chapter.seed, Path(folder), name=experiment.artefact
-            )
+            rows = compute(setting, Path(folder))
     finally:
         torch.set_num_threads(before)
     return rows.drop(columns="seed")

@@ -234,6 +234,7 @@ def together(item: Published, readings: Sequence[Measured]) -> dict[str, Any]:
         "tolerance": item.tolerance,
         "why": item.why,
         "beyond": item.beyond,
+        "rows": item.rows,
         "attack": item.attack,
         "table": item.table,
         "column": item.column,

@@ -90,17 +90,23 @@ def record(
             f"{len(steps)} optimiser steps and {len(labels)} batches of labels: call `saw(y)` in each step"
         )
     seen = torch.cat(labels)
-    kind = type(getattr(optimiser, "original_optimizer", optimiser)).__name__.lower()
     details = {
+        **told_by(optimiser),
         "samples": len(seen),
         "steps": len(steps),
         "lr": sum(float(step["lr"]) for step in steps) / len(steps),
-        "optimiser": "nag" if steps[0].get("nesterov") else kind,
-        "momentum": float(steps[0].get("momentum", 0)),
         "batch_size": max(map(len, labels)),
         "counts": seen.bincount().tolist(),
     }
     write(folder, Contribution(round=round, node=node, **{**details, **told}), before, inner.state_dict())
+
+
+def told_by(optimiser: Any) -> dict[str, Any]:
+    """Return the name of an optimiser of `torch.optim` (or of Opacus' around it), its rate and its momentum."""
+    group = optimiser.param_groups[0]
+    kind = type(getattr(optimiser, "original_optimizer", optimiser)).__name__.lower()
+    name = "nag" if group.get("nesterov") else kind
+    return {"optimiser": name, "lr": float(group["lr"]), "momentum": float(group.get("momentum", 0))}
 
 
 def _after_every_step(optimiser: Any, call: Callable[[], None]) -> Callable[[], None]:

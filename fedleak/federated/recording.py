@@ -11,11 +11,10 @@ every round::
 Every file is there whole or not at all, and its JSON comes last. A run that was interrupted can be read.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,15 +23,17 @@ from torch import Tensor
 
 from fedleak.errors import extra
 from fedleak.federated.schemes import Scheme
+from fedleak.federated.state_files import read_state, shapes, write_state
 from fedleak.federated.update import Update
 from fedleak.files import write_bytes
 
 with extra("recordings"):
     from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
     from pydantic.dataclasses import dataclass
-    from safetensors.torch import load, save
 
-_DIGITS = 16
+UNKNOWN = "unknown"
+SUM = "sum"
+"""Node of what the server sees of many clients under secure aggregation."""
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(strict=True, extra="forbid"))
@@ -48,11 +49,15 @@ class Contribution:
     samples, steps
         Training samples over all local steps, and how many steps there were, as in `Update`.
     lr, optimiser, momentum
-        Of the local steps: ``"sgd"``, with momentum or not, ``"nag"`` (Nesterov's), or another name.
+        Of the local steps: ``"sgd"``, with momentum or not, ``"nag"`` (Nesterov's), or another name. What attacks say
+        of another, or where nobody told, is not relied on.
     batch_size, epochs
         As the client was told; for the report alone.
     counts
         How often each label occurred in all steps, if it is known.
+    clients
+        How many clients' mean it is, weighted by their samples, as secure aggregation gives it. They train in parallel:
+        `steps` are those of one, and `samples`, `batch_size` and `counts` those of all together.
     seen_by
         Who recorded it: the client, or the server.
     before, after
@@ -71,11 +76,12 @@ class Contribution:
     samples: PositiveInt
     steps: PositiveInt
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    optimiser: str = "sgd"
+    optimiser: str = UNKNOWN
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     batch_size: PositiveInt | None = None
     epochs: PositiveInt | None = None
     counts: list[NonNegativeInt] | None = None
+    clients: PositiveInt = 1
     seen_by: Literal["client", "server"] = "client"
     before: Annotated[str, Field(pattern="^[0-9a-f]*$")] = ""
     after: Annotated[str, Field(pattern="^[0-9a-f]*$")] = ""
@@ -115,7 +121,7 @@ class Contribution:
             If a file is missing, or is not what was written: the message names it.
         """
         folder = self.folder / "states"
-        before, after = (_read_state(folder / f"{name}.safetensors") for name in (self.before, self.after))
+        before, after = (read_state(folder / f"{name}.safetensors") for name in (self.before, self.after))
         return before, after
 
     def update(self) -> Update:
@@ -166,15 +172,16 @@ def write(folder: Path | str, told: Contribution, before: Mapping[str, Tensor], 
         If the folder cannot be written.
     """
     folder = Path(folder)
-    told = replace(told, folder=folder, before=_write_state(folder, before), after=_write_state(folder, after))
+    told = replace(told, folder=folder, before=write_state(folder, before), after=write_state(folder, after))
     write_bytes(told.path, _JSON.dump_json(told, indent=1, exclude={"folder"}))  # no line end: cut, it is no JSON
     return told.path
 
 
-def read(folder: Path | str, *, gaps: bool = False) -> list[Contribution]:
+def read(folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = None) -> list[Contribution]:
     """Read a folder and check every file of it; return the contributions by round and node.
 
-    What both client and server recorded is taken as the server saw it, with what the client told.
+    What both client and server recorded is taken as the server saw it, with what the client told. In a round in which
+    the server saw only the sum under secure aggregation, the clients' records tell its labels, and are no updates.
 
     Parameters
     ----------
@@ -182,6 +189,8 @@ def read(folder: Path | str, *, gaps: bool = False) -> list[Contribution]:
         The run's folder.
     gaps
         Accept missing rounds, as in the folder of a client that was not always chosen.
+    dropped
+        If given, contributions with NaN or infinity are left out, and are named in it.
 
     Raises
     ------
@@ -198,7 +207,9 @@ def read(folder: Path | str, *, gaps: bool = False) -> list[Contribution]:
     for path in sorted(folder.glob("round-*/*.json")):  # a client's comes before the server's
         one = _read_json(path, folder)
         key = one.round, one.node
-        found[key] = replace(found[key], before=one.before, after=one.after, seen_by="server") if key in found else one
+        found[key] = _both(found[key], one) if key in found else one
+    for key in [key for key in found if key[1] == SUM and found[key].clients > 1]:
+        found[key] = _with_labels(found[key], [found.pop(k) for k in sorted(found) if k[0] == key[0] and k != key])
     if not found:
         raise ValueError(f"{folder} holds no recorded round (round-0001/*.json)")
     rounds = {number for number, _ in found}
@@ -209,17 +220,52 @@ def read(folder: Path | str, *, gaps: bool = False) -> list[Contribution]:
             "accept that with gaps=True (--gaps)"
         )
     known: dict[str, tuple] = {}
+    bad: dict[str, str] = {}
     run = [found[key] for key in sorted(found, key=lambda key: (key[0], len(key[1]), key[1]))]
-    for one in run:
+    for one in list(run):
         for name in (one.before, one.after):
+            where = folder / "states" / f"{name}.safetensors"
             if name not in known:
-                known[name] = _shapes(folder / "states" / f"{name}.safetensors")
+                known[name], odd = shapes(where)
+                if odd:
+                    bad[name] = odd
+            if name in bad:
+                text = f"round {one.round}, node {one.node}: {bad[name]} ({where})"
+                if dropped is None:
+                    raise ValueError(f"{text}; leave such updates out with dropped=[] (--skip-nan)")
+                dropped.append(text)
+                run.remove(one)
+                break
             if known[name] != known[run[0].before]:
-                where = folder / "states" / f"{name}.safetensors"
                 raise ValueError(
                     f"{where} ({one.path.parent.name}, {one.node}) is of another model: {_odd(known, run, name)}"
                 )
+    if not run:
+        raise ValueError(f"{folder}: every update holds NaN or infinity")
     return run
+
+
+def _both(client: Contribution, server: Contribution) -> Contribution:
+    """Return what both recorded: the server's view, and the client's word, but for an optimiser that it did not say."""
+    seen = replace(client, before=server.before, after=server.after, seen_by="server")
+    if client.optimiser == UNKNOWN:
+        seen = replace(seen, optimiser=server.optimiser, lr=server.lr, momentum=server.momentum)
+    return seen
+
+
+def _with_labels(total: Contribution, clients: Sequence[Contribution]) -> Contribution:
+    """Return the sum of a round with its labels, if all of its clients recorded theirs."""
+    each = [one.counts for one in clients if one.counts is not None]
+    if total.optimiser == UNKNOWN and len({(one.optimiser, one.lr, one.momentum) for one in clients}) == 1:
+        one = clients[0]
+        total = replace(total, optimiser=one.optimiser, lr=one.lr, momentum=one.momentum)
+    if (
+        len(clients) != total.clients
+        or sum(one.samples for one in clients) != total.samples
+        or len(each) < len(clients)
+    ):
+        return total
+    return replace(total, counts=[sum(column) for column in zip_longest(*each, fillvalue=0)])
 
 
 @contextmanager
@@ -233,43 +279,12 @@ def _naming(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _write_state(folder: Path, state: Mapping[str, Tensor]) -> str:
-    # Copies: safetensors refuses tied weights, which share their memory. Nor does it keep the order of the names.
-    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
-    content = save(tensors, {"names": json.dumps(list(state))})
-    name = hashlib.sha256(content).hexdigest()[:_DIGITS]
-    path = folder / "states" / f"{name}.safetensors"
-    if not path.is_file():
-        write_bytes(path, content)
-    return name
-
-
-def _read_state(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise ValueError(f"{path} is missing")
-    content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest()[:_DIGITS] != path.stem:
-        raise ValueError(f"{path} is not what was written: it is cut or changed")
-    tensors = load(content)
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    return {name: tensors[name] for name in json.loads(header["__metadata__"]["names"])}
-
-
 def _read_json(path: Path, folder: Path) -> Contribution:
     with _naming(path):
         one = replace(_JSON.validate_json(path.read_bytes()), folder=folder)
         if one.path != path:
             raise ValueError(f"it is of round {one.round} and node {one.node!r}, and belongs to {one.path.name}")
     return one
-
-
-def _shapes(path: Path) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return the names and shapes of a state that holds no NaN and no infinity."""
-    state = _read_state(path)
-    for name, tensor in state.items():
-        if tensor.is_floating_point() and (bad := int((~torch.isfinite(tensor)).sum())):
-            raise ValueError(f"{path}: {bad} of {tensor.numel()} entries of {name!r} are NaN or infinite")
-    return tuple(sorted((name, tuple(tensor.shape)) for name, tensor in state.items()))
 
 
 def _odd(known: Mapping[str, tuple], run: Sequence[Contribution], name: str) -> str:

@@ -12,7 +12,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, R
 from flwr.common import parameters_to_ndarrays
 from torch import Tensor
 
-from fedleak.federated.recording import Contribution, write
+from fedleak.federated.loop import told_by
+from fedleak.federated.recording import SUM, Contribution, write
 
 NOTE = "fedleak.note"
 log = logging.getLogger("fedleak.flower")
@@ -27,9 +28,12 @@ def note(context: Context, **told: Any) -> None:
     context
         As the client app got it.
     told
-        ``labels`` of the training samples (integers ``[N]``), ``lr``, ``batch_size``, ``epochs``, ``optimiser`` and
-        ``momentum``; or ``steps``, where they do not follow from samples, batch size and epochs.
+        ``labels`` of the training samples (integers ``[N]``), ``batch_size`` and ``epochs``; ``optimiser``, one of
+        `torch.optim`, or its name (``"sgd"``, ``"nag"``, ``"adam"``, …) with ``lr`` and ``momentum``; or ``steps``,
+        where they do not follow from samples, batch size and epochs.
     """
+    if not isinstance(told.get("optimiser", ""), str):
+        told |= told_by(told["optimiser"])
     if "labels" in told:
         told["labels"] = torch.as_tensor(told["labels"]).flatten().tolist()
     context.state.config_records[NOTE] = ConfigRecord(told)
@@ -74,15 +78,17 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
 
     It may be any strategy of ``flwr.serverapp.strategy``, wrapped ones and those of one's own included, or a legacy
     one of ``flwr.server.strategy``. Under SecAgg+ the server sees one model, the mean over the clients: it is recorded
-    as one contribution of the node ``"sum"``, of all their samples. What a server that sends every client another
-    model gets under SecAgg+ is no update of one model, and is not recorded.
+    as one contribution of the node ``"sum"``, of so many clients that train in parallel. It has labels if each client
+    recorded its own in the same folder, by a `RecordingMod` behind ``secaggplus_mod``. What a server that sends every
+    client another model gets under SecAgg+ is no update of one model, and is not recorded.
 
     Parameters
     ----------
     strategy
         It goes on as before; what cannot be recorded is a warning in the log.
     folder, names, told
-        As for `RecordingMod`. The server has to be told ``lr``, ``batch_size`` and ``epochs``, which it prescribes.
+        As for `RecordingMod`. The server has to be told ``lr``, ``batch_size``, ``epochs`` and ``optimiser``, which it
+        prescribes.
     """
     sent: dict[str, dict[str, Tensor]] = {}
     s: Any = strategy
@@ -106,8 +112,8 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
             got = [(str(proxy.node_id), result.num_examples, result.parameters) for proxy, result in replies]
             if len(got) > 1 and len({id(parameters) for *_, parameters in got}) == 1:
                 models = [sent.pop(node, {}) for node, *_ in got]
-                sent["sum"] = models[0] if len({id(model) for model in models}) == 1 else {}
-                got = [("sum", sum(examples for _, examples, _ in got), got[0][2])]
+                sent[SUM] = models[0] if len({id(model) for model in models}) == 1 else {}
+                got = [(SUM, [examples for _, examples, _ in got], got[0][2])]
             found = [(node, n, _named(parameters_to_ndarrays(parameters), names)) for node, n, parameters in got]
         else:
             whole = [reply for reply in replies if reply.has_content()]
@@ -130,7 +136,7 @@ def _keep(
     node: Any,
     before: Mapping[str, Tensor],
     after: Mapping[str, Tensor],
-    examples: int,
+    examples: int | list[int],
     told: Mapping[str, Any],
 ) -> None:
     """Write a contribution, or say in the log why there is none: nobody's training ends for want of a record."""
@@ -139,18 +145,31 @@ def _keep(
             raise ValueError("what came back is no state of the model that was sent (masked by SecAgg+?)")
         if "lr" not in told:
             raise ValueError("nobody told the learning rate: pass lr=... or note(context, lr=...)")
+        if "optimiser" not in told:
+            log.warning(
+                "nobody told the optimiser of round %s, node %s: pass optimiser='sgd' or note(context, optimiser=...); "
+                "without, no audit relies on what attacks say",
+                server_round,
+                node,
+            )
         write(folder, _contribution(dict(told), examples, server_round, str(node), seen_by), before, after)
     except (ValueError, TypeError, OSError) as error:
         log.warning("nothing recorded of round %s, node %s: %s", server_round, node, error)
 
 
-def _contribution(told: dict[str, Any], examples: int, server_round: int, node: str, seen_by: Any) -> Contribution:
-    epochs, size = told.setdefault("epochs", 1), told.get("batch_size") or max(examples, 1)
+def _contribution(
+    told: dict[str, Any], examples: int | list[int], server_round: int, node: str, seen_by: Any
+) -> Contribution:
+    epochs, size = told.setdefault("epochs", 1), told.get("batch_size")
     if "labels" in told:
         labels = torch.as_tensor(told.pop("labels"))
         told["counts"] = (labels.bincount() * epochs).tolist()
         examples = examples or len(labels)
-    counted = {"samples": examples * epochs, "steps": epochs * math.ceil(examples / size)}
+    each = examples if isinstance(examples, list) else [examples]
+    weighted = sum(n * math.ceil(n / (size or max(n, 1))) for n in each) / max(sum(each), 1)
+    counted = {"samples": sum(each) * epochs, "steps": max(round(epochs * weighted), 1), "clients": len(each)}
+    if len(each) > 1 and size:
+        told["batch_size"] = size * len(each)
     return Contribution(round=server_round, node=node, seen_by=seen_by, **{**counted, **told})
 
 

@@ -15,11 +15,13 @@ class Head(NamedTuple):
 
     name: str
     layer: nn.Linear
+    tied: str = ""
+    """Under which name the model lists its weight, if that is another layer's too and was declared there first."""
 
     @property
     def weight(self) -> str:
         """Name of the weight among the model's parameters."""
-        return f"{self.name}.weight" if self.name else "weight"
+        return self.tied or (f"{self.name}.weight" if self.name else "weight")
 
     @property
     def bias(self) -> str:
@@ -35,8 +37,8 @@ def head(model: nn.Module, name: str | None = None) -> Head:
     """Find the `nn.Linear` whose outputs are the model's, whatever the order in which the layers are declared.
 
     It is the last module of an `nn.Sequential`, and a bare `nn.Linear` itself; of other models a forward pass of a
-    made-up input tells, once a model. Where the caller knows the layer, `name` says it; to name it for all attacks,
-    note it on the model: ``model.head_name = "fc"``.
+    made-up input tells, once a model. A frozen layer is one too if adapters (LoRA) add to its outputs. Where the caller
+    knows the layer, `name` says it; to name it for all attacks, note it on the model: ``model.head_name = "fc"``.
 
     Raises
     ------
@@ -50,7 +52,7 @@ def head(model: nn.Module, name: str | None = None) -> Head:
     if name is not None:
         if name not in linears:
             raise ValueError(f"{name!r} is no fully connected layer of the model; there are: {_listed(linears)}")
-        return Head(name, linears[name])
+        return _head(model, name, linears[name])
     last = model
     while type(last).forward is nn.Sequential.forward and len(last):  # type: ignore[arg-type]
         last = last[-1]  # type: ignore[index]
@@ -60,7 +62,28 @@ def head(model: nn.Module, name: str | None = None) -> Head:
         if model not in _FOUND or _FOUND[model][0] != layers:
             _FOUND[model] = layers, _source(model, linears)
         found = _FOUND[model][1]
-    return Head(found, linears[found])
+    return _head(model, found, linears[found])
+
+
+def _head(model: nn.Module, name: str, layer: nn.Linear) -> Head:
+    own = Head(name, layer)
+    listed = next((n for n, p in model.named_parameters() if p is layer.weight), own.weight)
+    return own if listed == own.weight else Head(name, layer, listed)
+
+
+def adds_up(model: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
+    """Say whether the model's outputs move by just as much as those of a frozen layer, to which adapters add theirs."""
+    if layer.weight.requires_grad:
+        return False
+    push = torch.rand(layer.out_features, generator=torch.Generator().manual_seed(0)).to(layer.weight)
+    before = run(model, x)
+    handle = layer.register_forward_hook(lambda _, __, y: y + push)
+    try:
+        after = run(model, x)
+    finally:
+        handle.remove()
+    same = isinstance(after, Tensor) and after.shape == (len(x), layer.out_features)
+    return same and torch.allclose(before.log_softmax(1).add(push).log_softmax(1), after.log_softmax(1), atol=1e-5)
 
 
 def _source(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
@@ -68,7 +91,8 @@ def _source(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
     advice = f"name the layer: model.head_name = one of {_listed(linears)}"
     seen: dict[str, Tensor] = {}
     with watched(linears, lambda name, _, y: seen.update({name: y})):
-        logits = next((y for x in made_up_inputs(model) if (y := run(model, x)) is not None), None)
+        passes = ((x, run(model, x)) for x in made_up_inputs(model))
+        x, logits = next(((x, y) for x, y in passes if y is not None), (torch.empty(0), None))
     if logits is None:
         if len(linears) == 1:
             return next(iter(linears))
@@ -86,6 +110,7 @@ def _source(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
         for n, y in seen.items()
         if y.shape == target.shape and torch.allclose(y.log_softmax(1), target, atol=1e-6, equal_nan=True)
     ]
+    same = same or [n for n, layer in linears.items() if adds_up(model, layer, x)]
     if not same:
         raise ValueError(
             "the last layer has to be linear: the model's outputs are not those of a fully connected layer. Return "

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 
-def bare(state: Mapping[str, Tensor]) -> nn.Module:
+def bare(state: Mapping[str, Tensor], weight: str = "") -> nn.Module:
     """Return a module that has nothing but a state's last linear layer, its head, at its place.
+
+    It is the one with this `weight`; without, the last.
 
     Raises
     ------
@@ -16,13 +18,56 @@ def bare(state: Mapping[str, Tensor]) -> nn.Module:
     matrices = [name for name, t in state.items() if t.dim() == 2 and name.rpartition(".")[2] == "weight"]
     if not matrices:
         raise ValueError(f"no weight of a linear layer among {', '.join(state)}: say what the model is")
-    path, _, _ = matrices[-1].rpartition(".")
+    chosen = weight or matrices[-1]
+    path, _, _ = chosen.rpartition(".")
     bias = state.get(f"{path}.bias".lstrip("."))
-    rows, columns = state[matrices[-1]].shape
+    rows, columns = state[chosen].shape
     model: nn.Module = nn.Linear(columns, rows, bias is not None)
-    model.load_state_dict({"weight": state[matrices[-1]]} | ({} if bias is None else {"bias": bias}))
+    model.load_state_dict({"weight": state[chosen]} | ({} if bias is None else {"bias": bias}))
     for name in reversed(path.split(".") if path else []):
         inner, model = model, nn.Module()
         model.add_module(name, inner)
     model.head_name = path  # type: ignore[assignment]
     return model
+
+
+def last_matrix(before: Mapping[str, Tensor], after: Mapping[str, Tensor], classes: int) -> tuple[str, str]:
+    """Return which weight is the last layer's, by how it moved, and on what grounds; by its name alone nothing is.
+
+    With the cross-entropy, the gradient of a last layer sums to 0 over the classes, and so does what any kind of SGD
+    makes of it. Where noise or another optimiser hides that, the rows that are as many as the classes tell.
+
+    Parameters
+    ----------
+    before, after
+        A client's states.
+    classes
+        How many there are at least, by the recorded labels; 0 if none are.
+
+    Raises
+    ------
+    ValueError
+        If nothing or several things tell, or adapters (LoRA) are among what moved: then the model has to be known.
+    """
+    moved = {k: (after[k] - t).double() for k, t in before.items() if t.is_floating_point() and not t.equal(after[k])}
+    adapters = [k for k, t in moved.items() if t.dim() == 2 and ("lora_" in k or k.rpartition(".")[2] in ("A", "B"))]
+    if adapters:
+        raise ValueError(f"{adapters[0]!r} is an adapter's, whose gradient is read with the model alone: pass --setup")
+    matrices = [k for k, t in moved.items() if t.dim() == 2 and k.endswith("weight") and len(t) >= max(classes, 2)]
+    matrices = [k for place, k in enumerate(matrices) if not any(_same(before, k, o) for o in matrices[:place])]
+    balanced = [k for k in matrices if moved[k].sum(0).norm() < 1e-3 * moved[k].norm()]
+    fitting = [k for k in matrices if len(before[k]) == classes]
+    if len(balanced) == 1:
+        return balanced[0], "whose change sums to 0 over its rows, as a last layer's does"
+    if len(fitting) == 1:
+        return fitting[0], f"the only matrix of {classes} rows, as many as the recorded labels have classes"
+    if not classes and matrices:
+        return matrices[-1], "the last that moved; nothing else tells"
+    raise ValueError(
+        f"which layer is the last is not known: {', '.join(map(repr, moved)) or 'nothing'} moved, and the recorded "
+        f"labels are of {classes or 'unknown'} classes: pass --setup, whose model tells"
+    )
+
+
+def _same(state: Mapping[str, Tensor], one: str, other: str) -> bool:
+    return state[one].shape == state[other].shape and state[one].equal(state[other])

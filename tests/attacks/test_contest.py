@@ -193,7 +193,7 @@ def test_an_attack_and_a_defence_are_entered_in_one_place(newcomers, aux, model,
 
     update = fedsgd(model, aux.x[:4], aux.y[:4])
     assert "one class" in {o.attack.name for o in contest.contest(update, model, "shared gradients", {})}
-    report = audit(Setup(model=nn.Linear(20, CLASSES), shape=(20,), batch_size=8, trials=3, seconds=1e9))
+    report = audit(Setup(model=nn.Linear(20, CLASSES), shape=(20,), batch_size=8, trials=3))
     row = report.table.set_index("attack").loc["one class"]
     assert (row["n"], row["adversary"]) == (3, "shared gradients")
     assert {"halving, 0.5", "halving, 0.25"} < set(report.remedies["remedy"])

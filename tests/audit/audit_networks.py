@@ -55,3 +55,78 @@ class Two(nn.Module):
 
 def mlp():
     return nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 5))
+
+
+class Tied(nn.Module):
+    """A text classifier whose classes are its words: embedding and last layer have one weight, in either order."""
+
+    def __init__(self, first):
+        super().__init__()
+        made = {"embed": nn.Embedding(12, 16), "head": nn.Linear(16, 12)}
+        for name in sorted(made, key=lambda name: name != first):
+            self.add_module(name, made[name])
+        self.body, self.embed.weight = nn.Linear(16, 16), self.head.weight
+
+    def forward(self, tokens):
+        return self.head(self.body(self.embed(tokens).mean(1)).relu())
+
+
+class LoRA(nn.Module):
+    """A frozen layer and an adapter of rank 8; B is 0 at first, or not."""
+
+    def __init__(self, base, fresh=True):
+        super().__init__()
+        self.base, self.scale = base.requires_grad_(False), 2.0
+        self.A = nn.Parameter(torch.randn(8, base.in_features) / 4)
+        self.B = nn.Parameter((0.0 if fresh else 0.2) * torch.randn(base.out_features, 8))
+
+    def forward(self, x):
+        return self.base(x) + self.scale * (x @ self.A.T) @ self.B.T
+
+
+class Peft(nn.Module):
+    """The same, laid out as the library peft has it."""
+
+    def __init__(self, base, fresh=True):
+        super().__init__()
+        self.base_layer, self.scaling = base.requires_grad_(False), {"default": 2.0}
+        self.lora_A = nn.ModuleDict({"default": nn.Linear(base.in_features, 8, bias=False)})
+        self.lora_B = nn.ModuleDict({"default": nn.Linear(8, base.out_features, bias=False)})
+        nn.init.zeros_(self.lora_B["default"].weight) if fresh else None
+
+    def forward(self, x):
+        return self.base_layer(x) + self.lora_B["default"](self.lora_A["default"](x)) * self.scaling["default"]
+
+
+class Wrapped(nn.Module):
+    """A body and a head, trained or not; the head is declared first, and the body has a layer as wide as itself."""
+
+    def __init__(self, wrap=lambda head: head, trained=True):
+        super().__init__()
+        self.head = wrap(nn.Linear(48, 6))
+        self.a, self.b = nn.Linear(20, 48), nn.Linear(48, 48)
+        for layer in (self.a, self.b):
+            layer.requires_grad_(trained)
+
+    def forward(self, x):
+        return self.head(self.b(self.a(x).relu()).relu())
+
+
+class WideAndDeep(nn.Module):
+    """The sum of two last layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide, self.body, self.deep = nn.Linear(20, 6), nn.Linear(20, 32), nn.Linear(32, 6)
+
+    def forward(self, x):
+        return self.wide(x) + self.deep(self.body(x).relu())
+
+
+def frozen(layer):
+    return layer.requires_grad_(False)
+
+
+def bias_alone(layer):
+    layer.weight.requires_grad_(False)
+    return layer

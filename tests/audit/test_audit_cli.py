@@ -86,7 +86,7 @@ def test_the_example_is_a_file_that_works(written):
 )
 def test_a_mistake_in_the_file_is_one_clear_line(written, text, message):
     result = invoke(written(text))
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert message in result.stderr
     assert "Traceback" not in result.stderr
 
@@ -95,5 +95,5 @@ def test_a_mistake_in_the_call_is_one_clear_line(written, tmp_path):
     assert "say which file" in invoke().stderr
     assert "no file" in invoke(tmp_path / "none.py").stderr
     result = invoke(written(GOOD), "--out", tmp_path / "r.pdf")
-    assert "ends in .html or .md" in result.stderr
+    assert "ends in .html, .md, .json" in result.stderr
     assert "trials is a whole number" in invoke(written(GOOD), "--trials", 0).stderr

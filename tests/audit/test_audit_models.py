@@ -94,7 +94,7 @@ def test_a_text_classifier_is_audited_with_texts():
     assert not [why for name, why in report.untried if "unforeseen" in why]
     several = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=1, clients=2, composition="data"))
     assert "inputs are integer tokens" in dict(several.untried)["LIA-SA"]
-    images = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=1, images=1.0)).images
+    images = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=1, images=1)).images
     assert "it is for images" in images.why
 
 

@@ -15,7 +15,7 @@ def report():
     import torch
 
     torch.manual_seed(0)
-    return audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=5, seconds=1e9, name="my_net *v2*"))
+    return audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=5, name="my_net *v2*"))
 
 
 def test_the_first_three_lines_say_what_to_whom_and_what_helps(report):
@@ -117,7 +117,7 @@ def test_reports_are_written_whole(report, tmp_path):
     files = report.save(tmp_path / "r.md")
     assert [f.name for f in files] == ["r.md", "r.svg"]
     assert "](r.svg)" in files[0].read_text()
-    with pytest.raises(ValueError, match=r"\.html or \.md"):
+    with pytest.raises(ValueError, match=r"\.html, \.md, \.json"):
         report.save(tmp_path / "r.pdf")
 
 
@@ -134,9 +134,11 @@ def test_too_few_updates_are_called_that():
     assert "nan" not in few.to_markdown()
 
 
-def test_nothing_that_applies_is_said_without_an_alarm():
+def test_that_nothing_applies_is_no_all_clear():
     none = audit(Setup(model=Residual(), shape=(20,), trials=3, batch_size=8, adversary="no access"))
-    what, whom, _ = none.headline()
+    what, whom, helps = none.headline()
     assert what.startswith("No label attack applies")
-    assert whom.startswith("To nobody")
+    assert whom.startswith("Not measurable")
+    assert helps == "Not measurable either."
+    assert not none.measured
     assert none.to_html()

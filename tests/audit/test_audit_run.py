@@ -28,7 +28,6 @@ def quick(**changes):
             "batch_size": 8,
             "trials": 3,
             "auxiliary": 10,
-            "seconds": 1e9,
             **changes,
         }
     )
@@ -117,7 +116,7 @@ def test_what_needs_all_gradients_is_left_out_where_one_is_withheld():
 
 
 def test_remedies_are_measured_on_the_same_updates():
-    report = audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=4, seconds=1e9))
+    report = audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=4))
     remedies = report.remedies.set_index("remedy")
     assert remedies.index[0] == "as it is"
     assert {"last layer not shared", "largest 1 % of each tensor sent"} < set(remedies.index)
@@ -208,14 +207,6 @@ def test_what_cannot_be_simulated_on_the_head_is_not():
     assert "trained on clients with no defence" in audit(quick(defences=[Withhold([other])])).to_markdown()
 
 
-def test_the_learned_attacker_is_left_out_where_its_training_would_take_too_long(monkeypatch):
-    monkeypatch.setattr("fedleak.audit.case.TRAINING", 10**6)
-    report = audit(quick(seconds=20.0))
-    assert "training would take about" in dict(report.untried)["learned"]
-    assert "6.67 s are allowed" in report.to_markdown()
-    assert "learned" not in report.ranking()
-
-
 def test_secure_aggregation_leaves_the_cheating_server():
     setup = Setup(model=mlp(), shape=(3, 8, 8), batch_size=8, trials=3, clients=4)
     report = audit(setup)
@@ -279,30 +270,25 @@ def test_an_attack_that_fails_now_and_then_says_how_often(monkeypatch):
     assert report.table.set_index("attack").loc["LLG", "n"] == 2
 
 
-def test_the_time_limit_ends_the_trials_and_is_told():
-    report = audit(quick(trials=500, seconds=0.05))
-    assert 1 <= report.table["n"].max() < 500
-    assert "the limit is 0.05 s" in report.to_markdown()
-
-
-def test_an_expensive_attack_gives_way_to_the_others():
-    run = Run(prepare(quick(seconds=3.0)), progress=False)
-    run.spent["as it is", "LLG"] = 2.0
-    run.trials()
-    assert ("as it is", "LLG") in run.over
-    assert sum(row["attack"] == "LLG" for row in run.rows if row["scenario"] == "as it is") == 1
+def test_budgets_are_counts_so_that_a_slow_machine_finds_the_same(monkeypatch):
+    clock = iter(range(10**9))
+    monkeypatch.setattr("time.perf_counter", lambda: 1000.0 * next(clock))
+    report = audit(quick(trials=4, remedy_trials=2))
+    tried = report.rows[report.rows["attack"].isin(report.ranking())]
+    assert set(tried.query("scenario == 'as it is'").groupby("attack")["trial"].nunique()) == {4}
+    assert set(tried.query("scenario != 'as it is'")["trial"]) == {0, 1}
+    assert set(audit(quick(remedy_trials=0)).rows["scenario"]) == {"as it is"}
 
 
 def test_one_image_inversion_if_it_is_asked_for():
     model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(392, 5))
     options = {"model": model, "shape": (3, 16, 16), "batch_size": 1, "trials": 1}
-    found = audit(Setup(**options, images=1.0)).images
-    assert (found.attack, found.why) == ("InvG", "")
-    assert found.iterations >= 1  # how many depends on the machine
+    found = audit(Setup(**options, images=3)).images
+    assert (found.attack, found.why, found.iterations) == ("InvG", "", 3)
     assert all(math.isfinite(value) for value in (found.psnr, found.guess))
-    several = {"images": 0.1, "algorithm": "fedavg", "steps": 2, "lr": 0.01}
+    several = {"images": 1, "algorithm": "fedavg", "steps": 2, "lr": 0.01}
     assert audit(Setup(**options, **several)).images.attack == "AGIC"
     assert audit(Setup(**options)).images is None
-    withheld = audit(Setup(**options, images=2.0, defences=[Withhold(["0.weight"])])).images
+    withheld = audit(Setup(**options, images=2, defences=[Withhold(["0.weight"])])).images
     assert "gradients of all layers" in withheld.why
-    assert "at least 11 x 11" in audit(quick(images=1.0)).images.why
+    assert "at least 11 x 11" in audit(quick(images=1)).images.why

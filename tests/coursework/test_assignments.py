@@ -87,6 +87,7 @@ MUTANTS = [
     ("llg", "impact", "row_sums.clamp(max=0).sum() / samples", "row_sums.sum() / samples", "NEGATIVE"),
     ("llg", "impact", "1 + 1 / len(row_sums)", "1 - 1 / len(row_sums)", "not 1 - 1/n"),
     ("llg", "impact", ".sum() / samples", ".mean()", "number of samples"),
+    ("llg", "impact", "(1 + 1 / len(row_sums))", "len(row_sums) / (len(row_sums) - 1)", "we reproduce Eq. 18"),
     ("llg", "negatives_first", "(row_sums < 0)", "(row_sums < -1e9)", "step 1"),
     ("llg", "extract", "    g -= offset\n", "", "subtract the offset"),
     ("llg", "extract", "g -= offset", "g += offset", "not added"),
@@ -158,7 +159,7 @@ MUTANTS = [
     ("defences", "exact_share", "2 * math.sqrt(2) * batch_size", "2 * batch_size", "root of 2"),
     ("defences", "exact_share", "batch_size * sigma", "sigma", "not sigma"),
     ("defences", "exact_share", "math.erf", "math.erfc", "WRONG"),
-    ("defences", "measure", " + sigma * torch.randn(10, generator=generator)", "", "add the noise"),
+    ("defences", "measure", " + sigma * noise", "", "add sigma times the noise"),
 ]  # fmt: skip
 
 

@@ -1,5 +1,9 @@
 """`check`: what it takes, what it prints, and how it refuses bad input."""
 
+import json
+import signal
+import socket
+import time
 from types import ModuleType
 
 import numpy as np
@@ -8,8 +12,8 @@ import torch
 
 from fedleak import coursework, paths
 from fedleak.coursework import check, wire
-from fedleak.coursework.assignment import Trouble
-from fedleak.coursework.worker import load, value_of
+from fedleak.coursework.assignment import Trouble, value_of
+from fedleak.coursework.worker import load
 
 SOLUTION = paths.root() / "book" / "coursework" / "solutions" / "lia_sa.py"
 
@@ -44,9 +48,22 @@ def test_an_exception_is_named_with_its_line(tmp_path):
     file.write_text("def system(e):\n    x = 1\n    return e + missing\n")
     first, *others = check("lia_sa", file, show=False).outcomes
     assert first.status == "error"
-    assert "NameError (line 3): name 'missing' is not defined" in first.message
-    assert {o.status for o in others} == {"not written"}
-    assert "no function `disaggregate`" in others[0].message
+    assert "NameError (line 3): name 'missing' is not defined" in str(first)
+    assert {o.status for o in others[:2]} == {"not written"}
+    assert "`disaggregate` is not there" in others[0].message
+
+
+def test_a_loop_without_end_is_stopped():
+    def counts(*arguments):
+        while True:
+            try:
+                time.sleep(1)
+            except Exception:  # a submission that catches everything that it may
+                continue
+
+    (outcome,) = check("lia_sa", counts, limit=0.2, show=False).outcomes
+    assert (outcome.status, outcome.message) == ("stopped", "no answer after 0.2 s")
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_a_function_cannot_change_the_checks_inputs():
@@ -93,12 +110,26 @@ def test_the_same_seed_gives_the_same_inputs(seed):
     assert not seen[0].equal(seen[2])
 
 
-VALUES = [1, 0.5, "a", None, True, [1, (2, 3.0)], {"a": torch.arange(3)}, torch.zeros(2, dtype=torch.complex64)]
+VALUES = [
+    1,
+    0.5,
+    float("inf"),
+    "a",
+    None,
+    True,
+    [1, [2, 3.0]],
+    {"a": torch.arange(3)},
+    torch.zeros(2, 0),
+    torch.tensor(True),
+]
 
 
 @pytest.mark.parametrize("value", VALUES)
 def test_values_survive_the_wire(value):
-    assert str(wire.decode(wire.encode(value))) == str(value)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        wire.send(ours, value)
+        assert str(wire.receive(theirs)) == str(value)
 
 
 def test_numpy_becomes_torch_and_the_rest_is_refused():
@@ -106,24 +137,39 @@ def test_numpy_becomes_torch_and_the_rest_is_refused():
     nested = [0] * 10
     for _ in range(8):
         nested = [nested] * 10  # a billion entries behind eighty references
-    for bad in (object(), print, torch.zeros(3).to_sparse(), {1: 2}, torch.zeros(()).expand(10**7), nested):
+    bad = [object(), print, torch.zeros(3).to_sparse(), {1: 2}, torch.zeros(()).expand(10**7), nested]
+    for value in (*bad, torch.zeros(2, dtype=torch.complex64), np.array(["a"])):
         with pytest.raises(TypeError):
-            wire.plain(bad)
+            wire.plain(value)
+
+
+def packed(**changes):
+    return json.dumps({"tensor": "AAAAAAAA8D8=", "type": "float64", "shape": [1]} | changes).encode()
 
 
 def test_bytes_that_are_no_message_are_refused():
-    import pickle
-
-    class Evil:
-        def __reduce__(self):
-            return (pytest.fail, ("executed",))
-
-    for data in (b"", b"abc", pickle.dumps(Evil(), protocol=2)):
+    assert wire.decode(packed()).equal(torch.ones(1).double())
+    bad = [b"", b"abc", b"[" * 10**6, b"\x80\x04]\x94.", packed(shape=[2]), packed(type="storage"), packed(tensor="?")]
+    for data in (*bad, packed(shape=[10**12])):
         with pytest.raises(ValueError, match="no readable answer"):
             wire.decode(data)
 
 
-@pytest.mark.parametrize("reply", [None, 3, {}, {"status": "passed", "points": 10}, {"status": "error", "message": ""}])
+def test_a_reply_has_a_deadline_and_a_largest_size():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(bytes(7) + b"\x09" + b"[1,")
+        with pytest.raises(TimeoutError):
+            wire.receive(ours, time.monotonic() + 0.1)
+        theirs.sendall(b"\xff" * 8)
+        with pytest.raises(ValueError, match="too large"):
+            wire.receive(ours, time.monotonic() + 1)
+        theirs.close()
+        with pytest.raises(EOFError):
+            wire.receive(ours, time.monotonic() + 1)
+
+
+@pytest.mark.parametrize("reply", [None, 3, {}, {"status": "passed", "points": 10}, {"raised": 3}, {"raised": "Error"}])
 def test_a_reply_that_is_none_has_a_reason(reply):
     with pytest.raises(Trouble, match="no readable answer"):
-        value_of(reply)
+        value_of(reply, "system")

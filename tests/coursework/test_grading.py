@@ -2,60 +2,20 @@
 
 import csv
 import os
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from forgeries import SOLUTION
 from typer.testing import CliRunner
 
-from fedleak import cli, paths
-from fedleak.coursework import ASSIGNMENTS, grading
-from fedleak.coursework.worker import Remote
+from fedleak import cli
+from fedleak.coursework import grading
+from fedleak.coursework.grading import Settings, Submission
+from fedleak.coursework.sandbox import Remote
 
-SOLUTION = (paths.root() / "book" / "coursework" / "solutions" / "lia_sa.py").read_text(encoding="utf-8")
 TIMEOUT = 8.0
 
-FORGED = """
-import atexit, glob, os
-def forge():
-    for number in range(3, 64):  # the link to the grader is among them
-        try:
-            os.write(number, b"PASSED lia_sa: 10 of 10 points")
-        except OSError:
-            pass
-    report = '<testsuites><testcase name="test_check[counts]"><properties>'
-    report += '<property name="status" value="passed"/></properties></testcase></testsuites>'
-    for place in ("grades.csv", "report.xml", "../report.xml", "../grades.csv"):
-        open(place, "w").write(report)
-    print("lia_sa: 10 of 10 points")
-atexit.register(forge)
-forge()
-"""
-PATCHED = """
-import pytest
-from fedleak.coursework import assignment, suite, worker
-from fedleak.coursework.checks import lia_sa
-assignment.same = lia_sa.same = lia_sa.table = lambda *a, **k: None
-assignment.run_check = suite.run_check = lambda check, *a: assignment.Outcome(check, "passed")
-worker.answer = lambda *a: {"status": "returned", "value": {"points": 10, "status": "passed"}}
-pytest.fail = lambda *a, **k: None
-def system(e):
-    return 0
-"""
-DELETES = """
-import pathlib, shutil, fedleak
-for path in pathlib.Path(fedleak.__file__).parent.rglob("*"):
-    if path.is_file():
-        path.unlink()
-shutil.rmtree(pathlib.Path(fedleak.__file__).parent)
-"""
-KILLS = """
-import os, signal
-forged = '<testcase name="test_check[system]"><properties><property name="status" value="passed"/></properties>'
-open("../report.xml", "w").write(f"<testsuites>{forged}</testcase></testsuites>")
-os.killpg(0, signal.SIGKILL)
-"""
 NOISY = """
 import os, sys
 print("x" * 10**7)
@@ -70,21 +30,16 @@ SUBMISSIONS = {
     "rounding": SOLUTION.replace(".round()", ".floor()"),
     "crash": SOLUTION + "\n\ndef system(e):\n    import os\n    os._exit(3)\n",
     "loop": SOLUTION + "\n\ndef counts(*a):\n    while True:\n        pass\n",
-    "leaves": SOLUTION + "\n\nimport subprocess\nsubprocess.Popen(['sleep', '987654'])\n",
     "exit": "import sys\nsys.exit(0)\n",
     "os_exit": "import os\nos._exit(0)\n",
     "stuck": "while True:\n    pass\n",
     "syntax": "def system(e)\n    return e\n",
-    "forged": FORGED,
-    "patched": PATCHED,
-    "deletes": DELETES,
-    "kills": KILLS,
     "huge": "def system(e):\n    return [[1.0] * 3_000_000] * 3\n",
     "notebook": '{"cells": [{"cell_type": "code", "execution_count": null}], "nbformat": 4}',
     "binary": "PK\x03\x04\x00\x00",
     "zzz_last": SOLUTION,  # behind all the others
 }
-POINTS = {"good": 10, "rounding": 4, "crash": 3, "loop": 4, "leaves": 10, "zzz_last": 10}
+POINTS = {"good": 10, "rounding": 4, "crash": 3, "loop": 4, "zzz_last": 10}
 
 
 @pytest.fixture(scope="module")
@@ -99,11 +54,11 @@ def graded(tmp_path_factory):
     (top / "all" / "as_notebook" / "lia_sa.ipynb").write_text(SUBMISSIONS["notebook"])
     students = sorted([*SUBMISSIONS, "missing", "as_notebook"])
     os.environ["SECRET"] = "token"
-    rows = list(grading.grade(top / "all", top / "grades.csv", timeout=TIMEOUT, feedback=top / "feedback"))
+    rows = list(grading.grade(top / "all", top / "grades.csv", (), Settings(TIMEOUT), top / "feedback", jobs=2))
     del os.environ["SECRET"]
     with (top / "grades.csv").open(newline="", encoding="utf-8") as file:
         written = list(csv.DictReader(file))
-    assert [row["student"] for row in written] == [row["student"] for row in rows] == students
+    assert [row["student"] for row in written] == sorted(row["student"] for row in rows) == students
     return {row["student"]: row for row in written} | {"feedback": top / "feedback"}
 
 
@@ -122,7 +77,7 @@ def test_points_are_what_the_functions_are_worth(graded, student):
 
 def test_columns(graded):
     assert list(graded["good"]) == [
-        *("student", "assignment", "points", "max", "seconds", "error"),
+        *("student", "assignment", "points", "max", "seconds", "error", "similar", "imports", "file"),
         *(f"lia_sa.{name}" for name in ("system", "disaggregate", "counts", "measure")),
     ]
     assert graded["good"]["error"] == ""
@@ -131,22 +86,18 @@ def test_columns(graded):
 @pytest.mark.parametrize(
     ("student", "what"),
     [
-        ("rounding", "counts: expected"),
-        ("crash", "exit code 3"),
+        ("rounding", "counts: other values than expected"),
+        ("crash", "system: `system`, or the file's import, ended the process"),
         ("loop", "`counts` was stopped after 4 s"),
         ("exit", "the file cannot be imported: SystemExit"),
-        ("stuck", "importing the file was stopped after 4 s"),
+        ("stuck", "`system` was stopped after 4 s"),
         ("syntax", "SyntaxError (line 1)"),
-        ("os_exit", "importing the file ended the process (exit code 0)"),
-        ("forged", "importing the file ended the process"),
-        ("patched", "system: expected a tensor or a number, got a dict"),
-        ("deletes", "there is no function `system`"),
-        ("kills", "the checks were ended from outside (exit code -9)"),
-        ("notebook", "the file cannot be imported: NameError (line 1): name 'null' is not defined"),
+        ("os_exit", "`system`, or the file's import, ended the process"),
+        ("notebook", "the file cannot be imported: NameError (line 1)"),
         ("binary", "the file cannot be imported: "),
         ("missing", "lia_sa.py is missing"),
         ("as_notebook", "lia_sa.py is missing; a notebook lia_sa.ipynb is there"),
-        ("huge", "more than 100,000 entries"),
+        ("huge", "`system` raised TypeError"),
     ],
 )
 def test_the_error_says_what_happened(graded, student, what):
@@ -168,7 +119,7 @@ def test_feedback_is_what_the_student_would_have_seen(graded):
 def test_a_single_assignment_can_be_one_file_a_student(tmp_path):
     (tmp_path / "ada.py").write_text(SOLUTION, encoding="utf-8")
     (found,) = grading.submissions(tmp_path, ["lia_sa"])
-    assert (found.student, found.assignment.name, found.path) == ("ada", "lia_sa", tmp_path / "ada.py")
+    assert tuple(found) == ("ada", "lia_sa", tmp_path / "ada.py")
     with pytest.raises(ValueError, match=r"ada.py is a single file: say which assignment"):
         grading.submissions(tmp_path)
 
@@ -177,7 +128,7 @@ def test_what_somebody_handed_in_is_expected_of_all(tmp_path):
     for student, name in (("ada", "llg"), ("ada", "rlu"), ("grace", "llg")):
         (tmp_path / student).mkdir(exist_ok=True)
         (tmp_path / student / f"{name}.py").write_text("")
-    found = [(s.student, s.assignment.name) for s in grading.submissions(tmp_path)]
+    found = [s[:2] for s in grading.submissions(tmp_path)]
     assert found == [("ada", "llg"), ("ada", "rlu"), ("grace", "llg"), ("grace", "rlu")]
 
 
@@ -188,60 +139,91 @@ def test_bad_folders_and_options_are_refused(tmp_path):
         grading.submissions(tmp_path)
     with pytest.raises(ValueError, match="unknown assignment 'x'"):
         grading.submissions(tmp_path, ["x"])
-    with pytest.raises(ValueError, match="positive number of seconds"):
-        next(grading.grade(tmp_path, tmp_path / "g.csv", timeout=0))
+    for settings, jobs in ((Settings(0.0), 1), (Settings(), 0)):
+        with pytest.raises(ValueError, match="the time limit and the jobs are positive"):
+            next(grading.grade(tmp_path, tmp_path / "g.csv", settings=settings, jobs=jobs))
 
 
-def test_a_submission_leaves_no_process_behind(graded):
-    listed = subprocess.run(["ps", "-A", "-o", "args"], capture_output=True, text=True, check=True).stdout
-    assert graded["leaves"]["points"] == "10"
-    assert "sleep 987654" not in listed
+def test_the_checks_own_time_is_not_the_submissions():
+    student = Remote("lia_sa.py", b"def system(e):\n    return e\n", 1.0)
+    try:
+        assert student("system", 2.0) == 2.0
+        left = student.left
+        time.sleep(1.2)
+        student.next_check()
+        assert student("system", 3.0) == 3.0
+        assert 0 < student.left < left < 1.0
+    finally:
+        student.close()
 
 
-def test_nothing_is_deleted_but_the_submissions_own_copy(graded):
-    assert graded["deletes"]["points"] == "0"
-    assert Path(grading.__file__).is_file()
-
-
-def test_the_checks_own_time_is_not_the_submissions(tmp_path):
+@pytest.mark.parametrize("kind", ["link", "large", "pipe"])
+def test_a_file_that_is_none_is_a_row(tmp_path, kind):
     file = tmp_path / "lia_sa.py"
-    file.write_text("def system(e):\n    return e\n")
-    student = Remote(file, 1.0)
-    assert student("system", 2.0) == 2.0
-    left = student.left
-    time.sleep(1.2)
-    student.next_check()
-    assert student("system", 3.0) == 3.0
-    assert 0 < student.left < left < 1.0
+    if kind == "link":
+        file.symlink_to(tmp_path / "other.py")
+        (tmp_path / "other.py").write_text(SOLUTION)
+    elif kind == "large":
+        file.write_text("#" * 2**21)
+    else:
+        os.mkfifo(file)
+    result, _ = grading.grade_one(Submission("ada", "lia_sa", file))
+    says = {"link": "lia_sa.py is a link", "large": "lia_sa.py has more than 1 MiB", "pipe": "lia_sa.py is missing"}
+    assert {(o.status, o.message) for o in result.outcomes} == {("missing", says[kind])}
 
 
-def test_a_file_that_cannot_be_read_is_a_row(tmp_path, monkeypatch):
-    (tmp_path / "ada").mkdir()
-    (tmp_path / "ada" / "lia_sa.py").write_text(SOLUTION)
-    found = grading.submissions(tmp_path)[0]
-
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(grading.shutil, "copyfile", refuse)
-    result, _ = grading.grade_one(found)
-    assert {(o.status, o.message) for o in result.outcomes} == {
-        ("error", "lia_sa.py cannot be read: Permission denied")
-    }
+def test_every_student_has_inputs_of_their_own(tmp_path, monkeypatch):
+    seeds = set()
+    monkeypatch.setattr(grading, "run_check", lambda check, remote, seed: seeds.add(seed) or grading.Outcome(check, ""))
+    for seed, student, name in ((1, "ada", "llg"), (1, "ada", "rlu"), (1, "grace", "llg"), (2, "ada", "llg")):
+        (tmp_path / f"{name}.py").write_text("")
+        grading.grade_one(Submission(student, name, tmp_path / f"{name}.py"), Settings(seed=seed))
+    assert len(seeds) == 4
 
 
-def test_checks_that_never_end_are_stopped(tmp_path, monkeypatch):
-    (tmp_path / "lia_sa.py").write_text(SOLUTION)
-    monkeypatch.setattr(grading, "OURS", -7.9)  # PyTorch alone takes longer to start
-    result, seconds = grading.grade_one(grading.Submission("ada", ASSIGNMENTS["lia_sa"], tmp_path / "lia_sa.py"), 8.0)
-    assert {o.message for o in result.outcomes} == {"the checks were stopped after 0.1 s"}
-    assert (result.points, seconds) == (0, 8.0)
+def test_a_run_is_resumed(tmp_path, monkeypatch):
+    """Rows of unchanged files stay; changed files, cut rows and what the machine failed at are graded again."""
+    made = []
+
+    def every(found, settings, jobs):
+        for one in found:
+            made.append(one.student)
+            text = grading.read(one.path).decode()
+            status = grading.UNGRADED if "machine" in text and made.count(one.student) == 1 else "wrong"
+            checks = grading.ASSIGNMENTS["lia_sa"].checks
+            result = grading.Result("lia_sa", tuple(grading.Outcome(c, status, "no") for c in checks))
+            yield one, grading.row_of(one, result, 1.0), f"{result}\n"
+
+    monkeypatch.setattr(grading, "_all", every)
+    for student in ("ada", "bob", "cut", "dan", "machine"):
+        (tmp_path / "all" / student).mkdir(parents=True)
+        (tmp_path / "all" / student / "lia_sa.py").write_text(f"x = '{student}'")
+    out = tmp_path / "grades.csv"
+    assert len(list(grading.grade(tmp_path / "all", out))) == 5
+    lines = out.read_text(encoding="utf-8").splitlines(keepends=True)
+    out.write_text("".join(line[:30] if line.startswith("cut") else line for line in lines), encoding="utf-8")
+    (tmp_path / "all" / "dan" / "lia_sa.py").write_text("x = 'changed'")
+    made.clear()
+    made.append("machine")
+    list(grading.grade(tmp_path / "all", out, resume=True))
+    assert made == ["machine", "cut", "dan", "machine"]
+    assert [line.split(",")[0] for line in out.read_text().splitlines()[1:]] == ["ada", "bob", "cut", "dan", "machine"]
+    assert grading.UNGRADED not in out.read_text()
 
 
-def test_grading_without_pytest_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(grading, "find_spec", lambda _: None)
-    with pytest.raises(ValueError, match=r"pip install 'fedleak\[coursework\]'"):
-        next(grading.grade(tmp_path, tmp_path / "g.csv"))
+def _killed(submission, settings):
+    if submission.student == "killer":
+        os.kill(os.getpid(), 9)
+    return {"student": submission.student}, ""
+
+
+def test_a_grader_that_is_killed_costs_one_submission(monkeypatch):
+    monkeypatch.setattr(grading, "_graded", _killed)
+    found = [Submission(student, "lia_sa", Path("lia_sa.py")) for student in ("ada", "killer", "zoe")]
+    rows = {one.student: row for one, row, _ in grading._all(found, Settings(), 1)}
+    assert rows["ada"] == {"student": "ada"}
+    assert rows["zoe"] == {"student": "zoe"}
+    assert (rows["killer"]["points"], rows["killer"]["error"]) == (0, "the grader's process was ended from outside")
 
 
 def test_the_command(tmp_path, monkeypatch):

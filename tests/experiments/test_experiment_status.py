@@ -167,6 +167,14 @@ def test_all_readings_of_the_paper_have_to_agree():
     assert not status.together(item(), [good, measured(0.8, 0.9, reading="caption")])["split"]
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [({}, False), ({"beyond": True}, True), ({"beyond": {"rule": "RLU"}}, True), ({"beyond": {"rule": "ours"}}, False)],
+)
+def test_values_beyond_the_paper_are_a_whole_table_or_some_of_its_rows(said, expected):
+    assert [one.beyond for one in Table("p", "t", HEAD | said, {}).items()] == [expected]
+
+
 def test_what_the_paper_leaves_open_stays_open_where_nothing_was_measured():
     cell = {"data": "cifar10", "lr": "?", "steps": 2.0}
     head = {"keys": ["data"], "fixed": cell, "axes": {"batch_size": [1, 2]}}

@@ -1,6 +1,7 @@
 """A run's folder: what is written comes back, and what is cut, changed or odd is an error that names the file."""
 
 import copy
+import hashlib
 import json
 import math
 import shutil
@@ -9,6 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save
 from torch import nn
 
 from fedleak.federated.loop import record
@@ -16,7 +18,8 @@ from fedleak.federated.recording import Contribution, read, write
 
 
 def told(**other):
-    return Contribution(**{"round": 1, "node": "a", "samples": 5, "steps": 2, "lr": 0.5, "counts": [2, 3], **other})
+    known = {"round": 1, "node": "a", "samples": 5, "steps": 2, "lr": 0.5, "optimiser": "sgd", "counts": [2, 3]}
+    return Contribution(**{**known, **other})
 
 
 def states(seed=0, shape=(2, 3)):
@@ -143,8 +146,56 @@ def test_a_state_with_no_number_is_named(tmp_path, value):
     before, after = states()
     after["a.bias"][1] = value
     write(tmp_path, told(), before, after)
-    with pytest.raises(ValueError, match=r"safetensors: 1 of 2 entries of 'a.bias' are NaN or infinite"):
+    with pytest.raises(
+        ValueError, match=r"round 1, node a: 1 of 2 entries of 'a.bias' are NaN or infinite .*--skip-nan"
+    ):
         read(tmp_path)
+    write(tmp_path, told(node="b"), *states())
+    dropped = []
+    assert [one.node for one in read(tmp_path, dropped=dropped)] == ["b"]
+    assert len(dropped) == 1
+    assert dropped[0].startswith("round 1, node a: 1 of 2 entries")
+
+
+def test_a_run_that_is_all_nan_is_refused(tmp_path):
+    before, after = states()
+    write(tmp_path, told(), {name: t * math.nan for name, t in before.items()}, after)
+    with pytest.raises(ValueError, match="every update holds NaN"):
+        read(tmp_path, dropped=[])
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x08" + bytes(7) + b"{notjson", save({"a.bias": torch.ones(2)}), b"", b"\xff" * 40]
+)
+def test_a_state_with_a_wrong_header_is_one_line(tmp_path, content):
+    """Whoever writes such a file also gives it the name of its hash."""
+    path = write(tmp_path, told(), *states())
+    name = hashlib.sha256(content).hexdigest()[:16]
+    (tmp_path / "states" / f"{name}.safetensors").write_bytes(content)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "before": name}))
+    with pytest.raises(ValueError, match=rf"{name}.safetensors is no state that fedleak wrote"):
+        read(tmp_path)
+
+
+def test_an_optimiser_that_nobody_told_is_not_taken_for_sgd(tmp_path):
+    one = Contribution(round=1, node="a", samples=5, steps=2, lr=0.5)
+    assert (one.optimiser, one.scheme) == ("unknown", None)
+    write(tmp_path, one, *states())
+    write(tmp_path, told(seen_by="server", lr=0.25, momentum=0.9), *states())
+    (both,) = read(tmp_path)
+    assert (both.optimiser, both.lr, both.momentum) == ("sgd", 0.25, 0.9), "the server's word"
+
+
+def test_the_sum_of_a_round_takes_its_labels_from_the_clients(tmp_path):
+    told_sum = {"node": "sum", "seen_by": "server", "clients": 2, "samples": 9, "counts": None, "optimiser": "unknown"}
+    for node, counts in (("a", [2, 3]), ("b", [1, 0, 3])):
+        write(tmp_path, told(node=node, counts=counts, samples=sum(counts)), *states())
+    write(tmp_path, told(**told_sum), *states(7))
+    (one,) = read(tmp_path)
+    assert (one.node, one.counts, one.clients, one.steps, one.optimiser) == ("sum", [3, 3, 3], 2, 2, "sgd")
+    write(tmp_path, told(round=2, node="a"), *states())
+    write(tmp_path, told(**told_sum, round=2), *states(7))
+    assert read(tmp_path)[1].counts is None, "one client of two recorded its labels"
 
 
 @pytest.mark.parametrize("odd", ["shape", "key"])

@@ -17,6 +17,7 @@ from flwr.server.workflow import DefaultWorkflow
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg, Krum
 from torch import nn
 
+from fedleak.audit import Setup, audit_run, guard
 from fedleak.federated import Update
 from fedleak.federated.recording import read
 from fedleak.flower import InProcess, RecordingMod, note, recorded, secure_run
@@ -60,7 +61,8 @@ def client_app(*mods, epochs=1, tell=True):
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
         labels = train(model, k, epochs)
         if tell:
-            note(context, labels=labels, lr=LR, batch_size=BATCH, epochs=epochs)
+            optimiser = torch.optim.SGD(model.parameters(), lr=LR)
+            note(context, labels=labels, optimiser=optimiser, batch_size=BATCH, epochs=epochs)
         TRAINED[k] = model.state_dict()
         content = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": len(labels)})}
         return Message(RecordDict(content), reply_to=message)
@@ -87,6 +89,7 @@ def test_the_mod_records_what_a_client_really_sent_and_its_labels(tmp_path):
         assert one.samples == 2 * SIZES[k]
         assert one.steps == 2 * -(-SIZES[k] // BATCH)
         assert one.counts == (2 * samples(k)[1].bincount(minlength=0)).tolist()
+        assert (one.optimiser, one.lr) == ("sgd", LR)
     before, after = run[3].states()
     assert all(torch.equal(after[name], TRAINED[0][name]) for name in after), "the second round's, as it left"
     assert list(before) == list(network().state_dict())
@@ -158,19 +161,24 @@ def test_what_cannot_be_recorded_is_a_warning_and_the_run_goes_on(tmp_path, capl
 
 
 class Legacy(NumPyClient):
-    def __init__(self, k):
-        self.k = k
+    def __init__(self, k, context=None):
+        self.k, self.context = k, context
 
     def fit(self, parameters, config):
         model = network()
         model.load_state_dict({n: torch.tensor(p) for n, p in zip(model.state_dict(), parameters, strict=True)})
         train(model, self.k)
         TRAINED[self.k] = model.state_dict()
+        if self.context:
+            note(self.context, labels=samples(self.k)[1])
         return [t.numpy() for t in model.state_dict().values()], SIZES[self.k], {}
 
 
-def legacy_app(*mods):
-    return ClientApp(lambda context: Legacy(context.node_config["partition-id"]).to_client(), mods=list(mods))
+def legacy_app(*mods, tell=False):
+    def client(context):
+        return Legacy(context.node_config["partition-id"], context if tell else None).to_client()
+
+    return ClientApp(client, mods=list(mods))
 
 
 def legacy_strategy():
@@ -180,7 +188,7 @@ def legacy_strategy():
     )
 
 
-TOLD = {"names": list(network().state_dict()), "lr": LR, "batch_size": BATCH}
+TOLD = {"names": list(network().state_dict()), "lr": LR, "batch_size": BATCH, "optimiser": "sgd"}
 
 
 def test_the_legacy_interface_is_recorded_on_both_sides(tmp_path):
@@ -209,6 +217,28 @@ def test_under_secure_aggregation_the_client_sees_its_update_and_the_server_the_
     assert "masked by SecAgg+?" in caplog.text
     assert not (tmp_path / "outside").exists()
     (one,) = read(tmp_path / "server")
-    assert (one.node, one.samples) == ("sum", sum(SIZES))
+    assert (one.node, one.samples, one.counts) == ("sum", sum(SIZES), None)
+    assert (one.clients, one.steps, one.batch_size) == (NODES, 3, NODES * BATCH), "in parallel, not one after another"
     mean = sum(n * TRAINED[k]["3.weight"] for k, n in enumerate(SIZES)) / sum(SIZES)
     torch.testing.assert_close(one.states()[1]["3.weight"].float(), mean, atol=2e-3, rtol=0)
+
+
+def test_the_sum_of_a_secure_round_carries_labels_and_is_guarded(tmp_path):
+    strategy = recorded(legacy_strategy(), tmp_path, **TOLD)
+    secure_run(InProcess(legacy_app(secaggplus_mod, RecordingMod(tmp_path, **TOLD), tell=True), NODES), strategy)
+    (one,) = read(tmp_path)
+    labels = torch.cat([samples(k)[1] for k in range(NODES)])
+    assert one.counts == labels.bincount(minlength=3).tolist()
+    assert (one.node, one.seen_by, one.clients) == ("sum", "server", NODES)
+    report = audit_run(tmp_path, Setup(model=network, shape=(3,), remedy_trials=0))
+    assert "the mean over up to 3 clients in parallel" in report.to_markdown()
+    (verdict,) = guard.verdicts(report, guard.Limits(mean=0.0))
+    assert (verdict.case, verdict.status) == ("round 1", "leak")
+
+
+def test_an_optimiser_that_nobody_told_is_asked_for(tmp_path, caplog):
+    app = client_app(RecordingMod(tmp_path, lr=LR), tell=False)
+    with caplog.at_level(logging.WARNING, "fedleak.flower"):
+        start(all_nodes(), app, rounds=1)
+    assert "nobody told the optimiser of round 1, node 1: pass optimiser='sgd'" in caplog.text
+    assert {one.optimiser for one in read(tmp_path)} == {"unknown"}

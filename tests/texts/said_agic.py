@@ -2,10 +2,17 @@
 
 import pandas as pd
 import torch
-from saying import leads, listed, of, printed, rows, trials
+from saying import leads, listed, minus, of, printed, rows, trials
 from torchmetrics.functional.image import structural_similarity_index_measure as ssim
 
+from fedleak.experiments.scoreboard import kept
 from fedleak.intervals import NUMBER, interval
+
+
+def claimed(id):
+    """A claim's decibels with the interval that the comparison shows."""
+    (found,) = kept("agic")[id]
+    return minus(f"{found.ours:.1f} dB [{found.low:.1f}, {found.high:.1f}]")
 
 
 @of("agic")
@@ -52,30 +59,25 @@ def one_gradient():
     assert (over > 0).all()
     yield f"{last.mean():.1f} dB after the paper's 10,000 iterations at a steady rate against InvG's {theirs[2000]:.1f}"
     yield f"{last.mean():.1f} against {theirs[2000]:.1f} dB, where the paper has"
-    yield f"layer weights bring it {over.mean():.1f} dB closer"
-    yield f"AGIC is ahead on each of the eight images, by {leads(over)}"
-    yield f"its lead of {leads(over)} over InvG's end"
+    yield f"AGIC comes {over.mean():.1f} dB closer than InvG, on each of the eight images"
+    yield f"AGIC is ahead on each of the eight images, by {claimed('tab4-cifar10-1-order')}"
+    yield f"its lead of {claimed('tab4-cifar10-1-order')} over InvG after 2,000"
     yield f"it is ahead of InvG by {leads(lead)}"
-    more = last - each["AGIC", 5000]
-    assert more.mean() < 1, "settled"
-    yield f"bring it to {leads(last)}, and their second half moves it by {more.mean():+.1f} dB"
-    gains = mean[2000] - mean[1000]
-    yield f"the second half of its run moves it by {gains['InvG']:+.1f} dB. AGIC gains {gains['AGIC']:.1f} dB from"
-    assert abs(theirs[2000] - 20.7) < 1 > gains["InvG"]
+    yield f"bring it to {leads(last)}, {leads(last - each['AGIC', 2000])} above the 2,000th"
+    yield f"its largest PSNR is {last.max():.1f} dB"
+    more = {who: each[who, 2000] - each[who, 1000] for who in ("InvG", "DLG-Adam")}
+    yield f"InvG ends at {leads(each['InvG', 2000])}, which holds the paper's 20.7"
+    yield f"the second half of its run moves it by {leads(more['InvG'])}"
+    yield f"AGIC gains {(each['AGIC', 2000] - each['AGIC', 1000]).mean():.1f} dB from"
     ssim = rows("agic", "table4").query("final and batch_size == 1 and method == 'InvG'")["ssim"].mean()
     yield f"InvG's {theirs[2000]:.1f} dB have {ssim:.2f} here, its 20.7 dB 0.75 there"
-    dlg = mean.loc["DLG-Adam", 2000]
-    behind = each["InvG", 2000] - each["DLG-Adam", 2000]
-    yield f"ends at {dlg:.1f} dB (19.9 in the paper), {leads(behind)} behind InvG"
-    assert gains["DLG-Adam"] < 1
-    yield f"has settled too: {gains['DLG-Adam']:+.1f} dB"
-    four, lead = by_iteration(rows("agic", "table4").query("batch_size == 4"))
-    four = four.mean().unstack("iteration")
-    yield f"its lead is {leads(lead)} on four batches"
-    more = four[1000] - four[500]
-    assert more.drop("AGIC").max() < 1 < more["AGIC"]
-    yield f"InvG's {four[1000]['InvG']:.1f} dB, settled, are the paper's 14.4 again"
-    yield f"AGIC gains {more['AGIC']:.1f} dB in its second half"
+    yield f"ends at {mean.loc['DLG-Adam', 2000]:.1f} dB (19.9 in the paper), {claimed('tab4-invg')} behind InvG"
+    yield f"its second half moves it by {leads(more['DLG-Adam'])}"
+    each = by_iteration(rows("agic", "table4").query("batch_size == 4"))[0]
+    four = each.mean().unstack("iteration")
+    yield f"its lead is {claimed('tab4-cifar10-4-order')} on four batches"
+    yield f"InvG's {leads(each['InvG', 1000])} hold the paper's 14.4"
+    yield f"AGIC gains {(four[1000] - four[500])['AGIC']:.1f} dB in its second half"
     assert four[1000].idxmin() == "DLG-Adam"
     yield f"DLG-Adam is last with {four[1000]['DLG-Adam']:.1f} dB (14.0)"
     assert (four.loc["AGIC"] < four.loc["InvG"]).loc[20:800].all()  # "for the first eight hundred"
@@ -164,9 +166,13 @@ def a_rate_that_falls():
     assert len(gain) == 8
     assert gain.min() > 0
     low, high = interval(end, NUMBER)
-    assert low < 31.3 < high
-    yield f"ends at {leads(end)}, which holds the paper's 31.3: {leads(gain)} above the 5,000th iteration"
-    yield f"With a rate that falls AGIC ends {leads(gain)} higher, at {leads(end)}"
+    assert low < 29.3 < end.mean() < 33.3 < high, "undecided"
+    yield f"ends at {leads(end)}, and 29.3 to 33.3 would count as the paper's 31.3"
+    yield f"above the 5,000th iteration at the steady rate on each of the eight images, by {leads(gain)}"
+    more = leads(end - steady["AGIC", 10000])
+    yield f"end against end by {more}"
+    yield f"With a rate that falls AGIC ends at {leads(end)}, end against end {more} higher"
+    yield f"With a rate that falls AGIC ends at {leads(end)}: whether"
     invg = fall["InvG", 3000].dropna()
     assert len(invg) == 4
     yield f"({leads(invg - steady['InvG', 2000].loc[invg.index])} on four of the images)"
@@ -251,4 +257,4 @@ def joined():
     psnr = table.pivot(index="trial", columns="epochs", values="psnr")
     both, first = psnr["both"], psnr["first"]
     yield f"from both updates gives {both.mean():.1f} dB where the first alone gives {first.mean():.1f}"
-    yield f"{leads(both - first)}. The paper"
+    yield f"{claimed('tab6-joint')}. The paper"

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from fedleak.coursework.given import SIDE, small_network, small_parameters
-from fedleak.data import load
+from fedleak.coursework.given import SIDE, local_batches, small_network, small_parameters
 
 
 def mean_gradient(delta: Tensor, lr: float, steps: int) -> Tensor:
@@ -60,13 +59,12 @@ def reconstruct(parameters: list[Tensor], target: list[Tensor], label: int) -> T
 def measure(seed: int) -> list[dict]:
     """Measure the relative error of reading a FedAvg update as the gradient of one large batch (Eq. 4).
 
-    Use `small_network` with ``small_parameters(seed)`` and digits of 8 x 8 pixels (``load("mnist5k", size=8)``), in
-    float64, batches of 4, and 2 or 5 steps of plain SGD at the learning rates 0.0001, 0.001 and 0.01. Return a row for
-    each, ``{"steps": 2, "lr": 0.0001, "error": …}``: the norm of the difference of the two gradients over the norm of
-    the large batch's, all parameters together; the mean over 20 draws of the samples, the same for all learning rates.
+    Use `small_network` with ``small_parameters(seed)`` and the batches of 20 clients that `local_batches` gives, in
+    float64, and 2 or 5 steps of plain SGD at the learning rates 0.0001, 0.001 and 0.01. Return a row for each,
+    ``{"steps": 2, "lr": 0.0001, "error": …}``: the norm of the difference of the two gradients over the norm of the
+    large batch's, all parameters together; the mean over the clients.
     """
-    images, rows = load("mnist5k", size=SIDE), []
-    start = [p.requires_grad_() for p in small_parameters(seed)]
+    start, rows = [p.requires_grad_() for p in small_parameters(seed)], []
 
     def gradient(parameters: list[Tensor], x: Tensor, y: Tensor) -> list[Tensor]:
         loss = nn.functional.cross_entropy(small_network(parameters, x), y)
@@ -82,8 +80,8 @@ def measure(seed: int) -> list[dict]:
         return float(gap / torch.cat([g.flatten() for g in whole]).norm())
 
     for steps in (2, 5):
-        draws = torch.randint(len(images), (20, steps, 4), generator=torch.Generator().manual_seed(seed))
+        x, y = local_batches(seed, steps)
         for lr in (1e-4, 1e-3, 1e-2):
-            errors = [error(images.x[index].double(), images.y[index], lr) for index in draws]
+            errors = [error(images, labels, lr) for images, labels in zip(x, y, strict=True)]
             rows.append({"steps": steps, "lr": lr, "error": sum(errors) / len(errors)})
     return rows

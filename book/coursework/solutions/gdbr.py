@@ -4,9 +4,10 @@ import torch
 from torch import Tensor
 
 from fedleak import metrics
-from fedleak.data import compose, draw, load
+from fedleak.coursework.given import bridged_networks
+from fedleak.data import load
 from fedleak.federated import fedsgd
-from fedleak.models import build, head_pass, without_biases
+from fedleak.models import head_pass
 
 
 def output_gradient(weight_gradient: Tensor, weight: Tensor, mean_output: Tensor) -> Tensor:
@@ -48,28 +49,25 @@ def recover(
 def measure(seed: int) -> list[dict]:
     """Attack 10 LeNets without biases of either initialisation from the layer below the last; B = 64.
 
-    Use unbalanced batches of the digits (``load("mnist5k")``), 300 of the split "test" as auxiliary images, and
-    `build` with ``init="positive"`` or ``"default"``. The last two layers are ``model[9]``, followed by a ReLU, and
-    ``model[11]``; `fedleak.models.without_biases` takes the biases away. Every network has its own seed and batch,
-    which follow from `seed`, and computes in float64. The mean output and the mean softmax are those of the auxiliary
-    images. Clamp counts at 0, scale them to the sum B, and round each to the nearest integer, whatever their sum is
-    then. InsAcc is `fedleak.metrics.instance_accuracy`. Return
-    ``[{"init": "positive", "InsAcc": …}, {"init": "default", "InsAcc": …}]``, means of the instance accuracy.
+    Networks and batches are those of `fedleak.coursework.given.bridged_networks` for ``"positive"`` and ``"default"``,
+    the auxiliary images ``load("mnist5k", "test", limit=300)`` of `fedleak.data`, in float64. The last two layers are
+    ``model[9]``, followed by a ReLU, and ``model[11]``. The mean output and the mean softmax are those of the auxiliary
+    images. Clamp counts at 0 and scale them to the sum B: `error` is the root of the mean square of what is then wrong.
+    InsAcc (`fedleak.metrics.instance_accuracy`) is that of each count's nearest integer, whatever their sum is. Return
+    ``[{"init": "positive", "InsAcc": …, "error": …}, {"init": "default", …}]``, means over the networks.
     """
-    images, aux, rows, size = load("mnist5k"), load("mnist5k", "test", limit=300), [], 64
+    aux, rows, size = load("mnist5k", "test", limit=300), [], 64
     for init in ("positive", "default"):
-        rates = []
-        for trial in range(10):
-            generator = torch.Generator().manual_seed(100 * seed + trial)
-            labels = compose("unbalanced", size, 10, 1, generator)[0]
-            model = without_biases(build("lenet", images.shape, 10, seed=100 * seed + trial, init=init)).double()
-            x = images.x[draw(images, labels[None], generator)[0]].double()
+        rates, errors = [], []
+        for model, x, labels in bridged_networks(seed, init):
             seen = head_pass(model, aux.x.double())
             weights = [model[9].weight.detach(), model[11].weight.detach()]
             gradient = fedsgd(model, x, labels).gradient("9.weight")
             found = recover(gradient, weights, seen.inputs.mean(0).detach(), seen.probabilities.mean(0).detach(), size)
             found = found.clamp(min=0)
-            found = (found * size / found.sum()).round()
-            rates.append(metrics.instance_accuracy(found, metrics.counts(labels, 10)))
-        rows.append({"init": init, "InsAcc": float(torch.stack(rates).mean())})
+            found, truth = found * size / found.sum(), metrics.counts(labels, 10)
+            errors.append((found - truth).square().mean().sqrt())
+            rates.append(metrics.instance_accuracy(found.round(), truth))
+        rate, error = (float(torch.stack(values).mean()) for values in (rates, errors))
+        rows.append({"init": init, "InsAcc": rate, "error": error})
     return rows

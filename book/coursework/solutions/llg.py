@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from fedleak import metrics
-from fedleak.data import compose, draw, load
+from fedleak.coursework.given import llg_trials
 from fedleak.federated import fedsgd
-from fedleak.models import build, head
+from fedleak.models import head
 
 
 def class_gradients(logits: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
@@ -20,7 +20,7 @@ def class_gradients(logits: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def impact(row_sums: Tensor, samples: int) -> float:
-    """Return the impact m of Eq. 18 from g ``[n]`` and the number of samples |D|."""
+    """Return the impact m of Eq. 18 as printed, with 1 + 1/n, from g ``[n]`` and the number of samples |D|."""
     return float(row_sums.clamp(max=0).sum() / samples * (1 + 1 / len(row_sums)))
 
 
@@ -42,23 +42,17 @@ def measure(seed: int) -> list[dict]:
     """Measure LLG and the random guess on 20 fresh CNNs, for B = 2, 8, 32 and 128.
 
     Return a row for each batch size: ``{"batch_size": 2, "LLG": …, "guess": …}``, both mean success rates (ASR, which
-    `fedleak.metrics.attack_success_rate` computes from counts). Use the digits of `fedleak.data.load("mnist5k")`,
-    unbalanced batches (`fedleak.data.compose`) of one step (`fedleak.federated.fedsgd`), and the network
-    ``build("cnn", …)`` of `fedleak.models`, with a seed of its own in each of the 20 trials that follows from `seed`.
-    LLG is your `impact` and `extract` on the row sums of the head's weight gradient, with no offset: neither LLG* nor
-    LLG+. The guess draws every label uniformly.
+    `fedleak.metrics.attack_success_rate` computes from counts). Networks, unbalanced batches and guesses are those of
+    `fedleak.coursework.given.llg_trials`, the update is that of one step (`fedleak.federated.fedsgd`). LLG is your
+    `impact` and `extract` on the row sums of the head's weight gradient (`fedleak.models.head`), with no offset:
+    neither LLG* nor LLG+.
     """
-    images, rows = load("mnist5k"), []
+    rows = []
     for size in (2, 8, 32, 128):
         rates = []
-        for trial in range(20):
-            generator = torch.Generator().manual_seed(100 * seed + trial)
-            labels = compose("unbalanced", size, 10, 1, generator)[0]
-            model = build("cnn", images.shape, 10, seed=100 * seed + trial)
-            update = fedsgd(model, images.x[draw(images, labels[None], generator)[0]], labels)
-            g = update.gradient(head(model).weight).sum(1)
+        for model, x, labels, guess in llg_trials(seed, size):
+            g = fedsgd(model, x, labels).gradient(head(model).weight).sum(1)
             found = extract(g, impact(g, size), torch.zeros_like(g), size)
-            guess = torch.randint(10, (size,), generator=generator)
             truth = metrics.counts(labels, 10)
             both = torch.stack([found, metrics.counts(guess, 10)])
             rates.append(metrics.attack_success_rate(both, truth.expand(2, 10)))

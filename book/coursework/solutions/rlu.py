@@ -5,9 +5,10 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from fedleak import metrics
-from fedleak.data import compose, draw, load
+from fedleak.coursework.given import momentum_clients
+from fedleak.data import load
 from fedleak.federated import Scheme, Server
-from fedleak.models import build, head
+from fedleak.models import head
 
 
 def mean_softmax(logits: Tensor, labels: Tensor) -> Tensor:
@@ -53,29 +54,28 @@ def whole(values: Tensor, samples: int) -> Tensor:
 def measure(seed: int) -> list[dict]:
     """Recover the labels of 8 clients that train with momentum, with the right step weights and with ones.
 
-    Untrained LeNet (``build("lenet", …)`` of `fedleak.models` with `seed`, one for all clients), digits
-    (`fedleak.data.load("mnist5k")`; the split "test" is the server's auxiliary data), ten steps of B = 32, learning
-    rate 0.01, momentum 0.9, unbalanced batches; the clients' rounds by `fedleak.federated.Server` with the scheme
-    "sgdm", or by hand. The attack is Algorithm 1 with your functions: coefficients at the model before the round only,
-    times the mean of the step weights, solved in float64, rounded by `whole`. iAcc is
-    `fedleak.metrics.instance_accuracy` of all 320 labels of a client.
-    Return ``[{"weights": "momentum", "iAcc": …}, {"weights": "ones", "iAcc": …}]``, means over the clients.
+    Model, images and labels are those of `fedleak.coursework.given.momentum_clients`, the server's auxiliary data
+    ``load("mnist5k", "test")`` of `fedleak.data`. Ten steps of B = 32, learning rate 0.01, momentum 0.9; the clients'
+    rounds by `fedleak.federated.Server` with the scheme "sgdm", or by hand. The attack is Algorithm 1 with your
+    functions: coefficients at the model before the round only, times the mean of the step weights, solved in float64,
+    rounded by `whole`. iAcc is `fedleak.metrics.instance_accuracy` of all 320 labels of a client, `error` the root of
+    the mean square of what is wrong before rounding. Return ``[{"weights": "momentum", "iAcc": …, "error": …},
+    {"weights": "ones", …}]``, means over the clients.
     """
-    images, aux = load("mnist5k"), load("mnist5k", "test")
+    aux, (model, x, labels) = load("mnist5k", "test"), momentum_clients(seed)
     lr, steps, batch, momentum = 0.01, 10, 32, 0.9
-    model = build("lenet", images.shape, 10, seed=seed)
-    generator = torch.Generator().manual_seed(seed)
-    labels = compose("unbalanced", batch, 10, 8, generator, steps=steps)
     with torch.no_grad():
         system = coefficients(mean_softmax(model(aux.x).double(), aux.y))
     server = Server(model, Scheme("sgdm", lr, steps, momentum=momentum), clients=8)
-    updates = server.round(images.x[draw(images, labels.flatten(1), generator)].unflatten(1, (steps, batch)), labels)
+    updates = server.round(x, labels)
     rows = []
     for name, rho in (("momentum", step_weights(momentum, steps)), ("ones", torch.ones(steps))):
-        rates = []
+        rates, errors = [], []
         for update, own in zip(updates, labels, strict=True):
             target = update.tensors[head(model).bias].double() * batch / lr
-            found = whole(solve(rho.mean() * system, target, steps * batch), steps * batch)
-            rates.append(metrics.instance_accuracy(found, metrics.counts(own.flatten(), 10)))
-        rows.append({"weights": name, "iAcc": float(torch.stack(rates).mean())})
+            found, truth = solve(rho.mean() * system, target, steps * batch), metrics.counts(own.flatten(), 10)
+            errors.append((found - truth).square().mean().sqrt())
+            rates.append(metrics.instance_accuracy(whole(found, steps * batch), truth))
+        rate, error = (float(torch.stack(values).mean()) for values in (rates, errors))
+        rows.append({"weights": name, "iAcc": rate, "error": error})
     return rows

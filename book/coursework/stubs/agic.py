@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from fedleak.coursework.given import SIDE, small_network, small_parameters  # noqa: F401
+from fedleak.coursework.given import SIDE, local_batches, small_network, small_parameters  # noqa: F401
 
 
 def mean_gradient(delta: Tensor, lr: float, steps: int) -> Tensor:
@@ -40,9 +40,9 @@ def reconstruct(parameters: list[Tensor], target: list[Tensor], label: int) -> T
 def measure(seed: int) -> list[dict]:
     """Measure the relative error of reading a FedAvg update as the gradient of one large batch (Eq. 4).
 
-    Use `small_network` with ``small_parameters(seed)`` and digits of 8 x 8 pixels (``load("mnist5k", size=8)``), in
-    float64, batches of 4, and 2 or 5 steps of plain SGD at the learning rates 0.0001, 0.001 and 0.01. Return a row for
-    each, ``{"steps": 2, "lr": 0.0001, "error": …}``: the norm of the difference of the two gradients over the norm of
-    the large batch's, all parameters together; the mean over 20 draws of the samples, the same for all learning rates.
+    Use `small_network` with ``small_parameters(seed)`` and the batches of 20 clients that `local_batches` gives, in
+    float64, and 2 or 5 steps of plain SGD at the learning rates 0.0001, 0.001 and 0.01. Return a row for each,
+    ``{"steps": 2, "lr": 0.0001, "error": …}``: the norm of the difference of the two gradients over the norm of the
+    large batch's, all parameters together; the mean over the clients.
     """
     raise NotImplementedError

@@ -38,12 +38,11 @@ def recover(
 def measure(seed: int) -> list[dict]:
     """Attack 10 LeNets without biases of either initialisation from the layer below the last; B = 64.
 
-    Use unbalanced batches of the digits (``load("mnist5k")``), 300 of the split "test" as auxiliary images, and
-    `build` with ``init="positive"`` or ``"default"``. The last two layers are ``model[9]``, followed by a ReLU, and
-    ``model[11]``; `fedleak.models.without_biases` takes the biases away. Every network has its own seed and batch,
-    which follow from `seed`, and computes in float64. The mean output and the mean softmax are those of the auxiliary
-    images. Clamp counts at 0, scale them to the sum B, and round each to the nearest integer, whatever their sum is
-    then. InsAcc is `fedleak.metrics.instance_accuracy`. Return
-    ``[{"init": "positive", "InsAcc": …}, {"init": "default", "InsAcc": …}]``, means of the instance accuracy.
+    Networks and batches are those of `fedleak.coursework.given.bridged_networks` for ``"positive"`` and ``"default"``,
+    the auxiliary images ``load("mnist5k", "test", limit=300)`` of `fedleak.data`, in float64. The last two layers are
+    ``model[9]``, followed by a ReLU, and ``model[11]``. The mean output and the mean softmax are those of the auxiliary
+    images. Clamp counts at 0 and scale them to the sum B: `error` is the root of the mean square of what is then wrong.
+    InsAcc (`fedleak.metrics.instance_accuracy`) is that of each count's nearest integer, whatever their sum is. Return
+    ``[{"init": "positive", "InsAcc": …, "error": …}, {"init": "default", …}]``, means over the networks.
     """
     raise NotImplementedError

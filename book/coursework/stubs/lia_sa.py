@@ -27,12 +27,10 @@ def counts(bias_gradients: Tensor, logits: Tensor, batch_size: int) -> Tensor:
 def measure(seed: int) -> list[dict]:
     """Measure the attack with one constant a client, and with a random vector a client.
 
-    The network, in float64, is 784 - 64 (ReLU) - 64 (ReLU) - 10, the same for all clients but for its first layer,
-    which puts out (before its ReLU) ``0.1 (u + 1)`` in every entry for client u = 0, 1, … ("constant"), or 64 draws
-    from U(0, 1) ("vector"), whatever the image is. The other layers have PyTorch's default weights and biases, drawn
-    from `seed`. Every client holds 32 labels, drawn uniformly, and shares one mean gradient of the head, without noise
-    or rounding; the counts are those of your `counts`. Return a row for each recipe
-    with 2, 5 and 20 clients: ``{"recipe": "constant", "clients": 2, "condition": …, "exact": …}``: the condition number
-    of the system, and the share of the counts (of all clients and classes) that are right.
+    Embeddings, head and labels are those of `fedleak.coursework.given.fished_clients`, which says what the network is.
+    Every client shares one mean gradient of the head, without noise or rounding; the counts are those of your
+    `disaggregate` and `counts`. Return a row for each recipe with 2, 5 and 20 clients: ``{"recipe": "constant",
+    "clients": 2, "condition": …, "exact": …}``: the condition number of the system, and the share of the counts (of all
+    clients and classes) that are right.
     """
     raise NotImplementedError

@@ -12,7 +12,7 @@ def class_gradients(logits: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def impact(row_sums: Tensor, samples: int) -> float:
-    """Return the impact m of Eq. 18 from g ``[n]`` and the number of samples |D|."""
+    """Return the impact m of Eq. 18 as printed, with 1 + 1/n, from g ``[n]`` and the number of samples |D|."""
     raise NotImplementedError
 
 
@@ -25,10 +25,9 @@ def measure(seed: int) -> list[dict]:
     """Measure LLG and the random guess on 20 fresh CNNs, for B = 2, 8, 32 and 128.
 
     Return a row for each batch size: ``{"batch_size": 2, "LLG": …, "guess": …}``, both mean success rates (ASR, which
-    `fedleak.metrics.attack_success_rate` computes from counts). Use the digits of `fedleak.data.load("mnist5k")`,
-    unbalanced batches (`fedleak.data.compose`) of one step (`fedleak.federated.fedsgd`), and the network
-    ``build("cnn", …)`` of `fedleak.models`, with a seed of its own in each of the 20 trials that follows from `seed`.
-    LLG is your `impact` and `extract` on the row sums of the head's weight gradient, with no offset: neither LLG* nor
-    LLG+. The guess draws every label uniformly.
+    `fedleak.metrics.attack_success_rate` computes from counts). Networks, unbalanced batches and guesses are those of
+    `fedleak.coursework.given.llg_trials`, the update is that of one step (`fedleak.federated.fedsgd`). LLG is your
+    `impact` and `extract` on the row sums of the head's weight gradient (`fedleak.models.head`), with no offset:
+    neither LLG* nor LLG+.
     """
     raise NotImplementedError

@@ -37,12 +37,12 @@ def whole(values: Tensor, samples: int) -> Tensor:
 def measure(seed: int) -> list[dict]:
     """Recover the labels of 8 clients that train with momentum, with the right step weights and with ones.
 
-    Untrained LeNet (``build("lenet", …)`` of `fedleak.models` with `seed`, one for all clients), digits
-    (`fedleak.data.load("mnist5k")`; the split "test" is the server's auxiliary data), ten steps of B = 32, learning
-    rate 0.01, momentum 0.9, unbalanced batches; the clients' rounds by `fedleak.federated.Server` with the scheme
-    "sgdm", or by hand. The attack is Algorithm 1 with your functions: coefficients at the model before the round only,
-    times the mean of the step weights, solved in float64, rounded by `whole`. iAcc is
-    `fedleak.metrics.instance_accuracy` of all 320 labels of a client.
-    Return ``[{"weights": "momentum", "iAcc": …}, {"weights": "ones", "iAcc": …}]``, means over the clients.
+    Model, images and labels are those of `fedleak.coursework.given.momentum_clients`, the server's auxiliary data
+    ``load("mnist5k", "test")`` of `fedleak.data`. Ten steps of B = 32, learning rate 0.01, momentum 0.9; the clients'
+    rounds by `fedleak.federated.Server` with the scheme "sgdm", or by hand. The attack is Algorithm 1 with your
+    functions: coefficients at the model before the round only, times the mean of the step weights, solved in float64,
+    rounded by `whole`. iAcc is `fedleak.metrics.instance_accuracy` of all 320 labels of a client, `error` the root of
+    the mean square of what is wrong before rounding. Return ``[{"weights": "momentum", "iAcc": …, "error": …},
+    {"weights": "ones", …}]``, means over the clients.
     """
     raise NotImplementedError

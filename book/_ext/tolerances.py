@@ -1,0 +1,84 @@
+"""For the page on statuses: when tolerances were written down, and how far the labels of a trial go wrong together."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from generated import comparisons
+from render import keep, table
+from sphinx.application import Sphinx
+
+from fedleak import notebooks, paths
+from fedleak.experiments import records
+from fedleak.intervals import Kind
+
+WHEN = {
+    "none": "no row of the experiment existed",
+    "earlier": "rows of it existed, which were recorded anew since",
+    "used": "the rows that measure it existed",
+}
+ENOUGH = 5
+"""Trials that a variance is taken of."""
+
+
+def written(papers: list[dict[str, Any]]) -> str:
+    """Return how many values were written down with their tolerance before rows of ours existed, and how many after."""
+    every = {paper["title"]: Counter(row["rows"] for row in paper["rows"]) for paper in papers}
+    total = sum(every.values(), Counter[str]())
+    lines = [{"Paper": name, **{text: found[key] for key, text in WHEN.items()}} for name, found in every.items()]
+    late = [row["id"] for paper in papers for row in paper["rows"] if row["rows"] != "none"]
+    return (
+        f"Of {sum(total.values())} values and claims, {total['none']} were written down, with their tolerance, before "
+        f"any row of their experiment existed. The other {len(late)} are claims of the papers' texts that were "
+        f"entered later; their entries in `data/published/` say which rows existed then.\n\n"
+        + table(pd.DataFrame(lines))
+    )
+
+
+def correlations(chapter: str) -> list[float]:
+    """Return, for each recorded cell of a rate, the correlation of two labels of a trial: (deff − 1) / (m − 1).
+
+    deff is the variance of the trials over that of m labels drawn one by one, p (1 − p) / m.
+    """
+    found = []
+    for path in sorted(paths.recorded(chapter).glob("*.csv")):
+        rows, facts = records.recorded(chapter, path.stem) or (pd.DataFrame(), {})
+        told = facts["declared"]
+        by = [column for column in [*told["axes"], *told["by"]] if column in rows]
+        for value, written in told["kinds"].items():
+            kind = Kind(**written)
+            if kind.name != "rate" or value not in rows or "trial" not in rows:
+                continue
+            for keys, group in records.units(rows, by, [value]).groupby(by, sort=False, dropna=False):
+                each, cell = group[value].dropna(), {**told["fixed"], **dict(zip(by, keys, strict=True))}
+                ((m,), p) = kind.settled(cell).labels, each.mean()
+                if len(each) >= ENOUGH and m > 1 and 0 < p < 1:
+                    found.append((each.var() / (p * (1 - p) / m) - 1) / (m - 1))
+    return found
+
+
+def hanging_together() -> str:
+    """Return, by chapter, how far the labels of a trial go wrong together."""
+    lines = []
+    for chapter in notebooks.chapters():
+        found = np.array(correlations(chapter))
+        if len(found):
+            shares = {"above 0.05": (found > 0.05).mean(), "above 0.3": (found > 0.3).mean()}
+            shown = {name: f"{share:.0%}" for name, share in shares.items()}
+            lines.append({"Chapter": f"`{chapter}`", "Cells": len(found), "Median": np.median(found), **shown})
+    return (
+        "(hanging-together)=\nThe correlation of two labels of a trial, over the recorded cells of rates "
+        "with five trials or more:\n\n" + table(pd.DataFrame(lines))
+    )
+
+
+def write(app: Sphinx) -> None:
+    """Write the fragments."""
+    keep(app, {"written": written(comparisons()), "hanging_together": hanging_together()})
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect to Sphinx."""
+    app.connect("builder-inited", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

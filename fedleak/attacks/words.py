@@ -1,0 +1,46 @@
+"""Words: the rows of an embedding that move are those of the words in the client's texts."""
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.registry import Need, attack
+from fedleak.federated import Update
+from fedleak.models import known_tokens
+from fedleak.models.made_up import made_up_inputs, run, watched
+
+
+def word_embedding(model: nn.Module) -> str:
+    """Name the weight of the embedding that takes the model's inputs; "" if it has none."""
+    layers = {n: m for n, m in model.named_modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
+    if not known_tokens(model):
+        return ""
+    tokens, seen = next(made_up_inputs(model)), list[str]()
+    with watched(layers, lambda name, x, _: seen.append(name) if torch.equal(x, tokens) else None):
+        run(model, tokens)
+    weight = layers[seen[0]].weight if seen else None
+    return next((name for name, p in model.named_parameters() if p is weight), "")
+
+
+@attack(
+    "embedding rows",
+    goal="words",
+    needs={Need.BELOW_HEAD_GRADIENT, Need.MODEL},
+    summary="The rows of the embedding that move are the words of the texts.",
+    apart="it is for models whose inputs are tokens",
+)
+def recover(update: Update, model: nn.Module) -> Tensor:
+    """Name the distinct words of all texts behind an update, ``[words]``, in ascending order.
+
+    Raises
+    ------
+    WithheldParameter
+        If the embedding's gradient is not shared.
+    ValueError
+        If the model's inputs are no tokens, or all rows move, as of a weight that is the last layer's too, or in noise.
+    """
+    if not (name := word_embedding(model)):
+        raise ValueError("the model has no embedding that takes its inputs and is trained")
+    moved = update.gradient(name).ne(0).any(1)
+    if moved.all():
+        raise ValueError(f"all {len(moved)} rows of {name!r} move: noise, or a weight that another layer shares")
+    return moved.nonzero().flatten()

@@ -1,0 +1,106 @@
+"""A chapter's evidence page, from its modules and records; its notes are in ``notebooks/<name>/notes.py``."""
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+import pandas as pd
+
+from fedleak import paths
+from fedleak.chapters import running
+from fedleak.chapters.experiment import Experiment
+from fedleak.chapters.page import figure_of
+from fedleak.chapters.results import Results
+from fedleak.experiments import records, scoreboard
+
+Row = Mapping[str, Any]
+ARROWS = {"higher": " ↑", "lower": " ↓"}
+PROVENANCE = ("date", "commit", "code", "device", "processor", "threads", "seconds", "torch", "python")
+
+
+def page(chapter: str) -> str:
+    """Return the page as Markdown: values and notes by figure, then each recorded run with its rows and its trial."""
+    experiments, results = running.declared(chapter), Results(chapter, device="cpu")
+    facts = {name: found for name in experiments if (found := records.recorded(chapter, name)) is not None}
+    parts: list[str] = []
+    if chapter in scoreboard.papers():
+        parts += ["## The paper's values beside ours\n", *_compared(results, _notes(chapter))]
+    parts += ["## Where the recorded runs come from\n", _table(_provenance(facts)), "## The experiments\n"]
+    for name, experiment in experiments.items():
+        parts += _experiment(chapter, experiment, facts.get(name))
+    return "\n".join(parts)
+
+
+def _notes(chapter: str) -> Mapping[str, Any]:
+    """Return what the chapter says of a figure: by its anchor, a function of its results that returns Markdown."""
+    if not (paths.root() / "notebooks" / chapter / "notes.py").is_file():
+        return {}
+    return running.module(chapter, "notes").NOTES
+
+
+def _compared(results: Results, notes: Mapping[str, Any]) -> Iterator[str]:
+    order = {anchor: place for place, anchor in enumerate(dict.fromkeys(row["anchor"] for row in results.values))}
+    rows = sorted(results.values, key=lambda row: order[row["anchor"]])
+    for anchor, own in groupby(rows, key=lambda row: row["anchor"]):
+        found = list(own)
+        yield f"### {figure_of(found[0])}\n"
+        yield f"[In the lecture](#{anchor}).\n"
+        if anchor in notes:
+            yield inspect.cleandoc(notes[anchor](results)) + "\n"
+        yield _table(
+            {
+                "What the paper says": f"**{row['item']}** {_plain(row['claim'])} ({row['where']}; "
+                f"*{_plain(row['metric'])}*{ARROWS.get(row['direction'], '')})",
+                "Paper": f"{row['published']}<br>± {row['tolerance']:g}: {_plain(row['why'])}",
+                "Ours [95 % interval], n": _ours(row),
+                "Status": row["status"],
+                "Settings that differ, remarks": _plain("; ".join(filter(None, _said(row)))) or "–",
+            }
+            for row in found
+        )
+
+
+def _said(row: Row) -> list[str]:
+    return [*row["differences"], *row["remarks"], row["note"]]
+
+
+def _ours(row: Row) -> str:
+    if row["ours"] is None:
+        return "–"
+    known = row["low"] is not None and row["high"] is not None
+    spread = f" [{row['low']:.3g}, {row['high']:.3g}]" if known else ""
+    return f"{row['ours']:.3g}{spread}" + f", {row['n']:,}" * bool(row["n"])
+
+
+def _provenance(facts: Mapping[str, tuple[pd.DataFrame, Row]]) -> Iterator[dict[str, Any]]:
+    for name, (_, one) in facts.items():
+        listed = {k: ", ".join(map(str, v)) if isinstance(v := one.get(k, "–"), list) else v for k in PROVENANCE}
+        yield {"record": f"`{name}`", **{k: _plain(v) for k, v in listed.items()}}
+
+
+def _experiment(chapter: str, experiment: Experiment, found: tuple[pd.DataFrame, Row] | None) -> Iterator[str]:
+    yield f"(record-{chapter}-{experiment.name.replace('_', '-')})=\n### `{experiment.name}`\n"
+    yield f"{_plain(inspect.getdoc(experiment.trial) or '')} Again: `fedleak record {chapter} {experiment.name}`.\n"
+    if found is not None:
+        cells = records.settled(*found)
+        sets = ", ".join(f"{d['name']} ({d['images']:,} images, {_plain(d['source'])})" for d in found[1]["datasets"])
+        yield f"{len(found[0]):,} rows, `data/results/{chapter}/{experiment.name}.csv`" + f"; data: {sets}." * bool(
+            sets
+        )
+        yield f"\n:::{{dropdown}} The {len(cells):,} cells: means, 95 % intervals, n\n```{{raw}} html"
+        yield cells.to_html(index=False, border=0, classes="dataframe", float_format="%.4g", na_rep="–")
+        yield "```\n:::\n"
+    yield f":::{{dropdown}} The trial\n```{{literalinclude}} /notebooks/{chapter}/experiments.py\n:language: python"
+    yield f":pyobject: {experiment.trial.__name__}\n```\n:::\n"
+
+
+def _table(lines: Iterable[Mapping[str, Any]]) -> str:
+    frame = pd.DataFrame(lines)
+    rows = [frame.columns, ["---"] * frame.shape[1], *frame.astype(str).itertuples(index=False)]
+    cells = (f"| {' | '.join(' '.join(str(c).split()).replace('|', chr(92) + '|') for c in row)} |" for row in rows)
+    return "\n".join(["::::{div} wide-table full-width", *cells, "::::", ""])
+
+
+def _plain(text: Any) -> str:
+    return str(text).replace("*", r"\*").replace("_", r"\_").replace("`", "'").replace("$", r"\$")

@@ -1,0 +1,124 @@
+"""An experiment as it is declared: its trial, its settings, and what its columns mean. Declaring runs nothing."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from fedleak.experiments.sweep import grid, seeds_of
+from fedleak.intervals import Kind
+
+__all__ = ["Experiment", "Names", "Rows", "Trial", "grid", "seeds_of"]
+
+Rows = Iterator[dict[str, Any]]
+Trial = Callable[..., Any]
+"""``trial(context, seed, **setting)`` yields the rows of one trial; a vectorised one calls its second parameter
+``seeds``, takes many at once, and names the ``seed`` in each row."""
+Names = str | Sequence[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A table of ours: what is run for it, and what its columns are.
+
+    Parameters
+    ----------
+    name
+        Of the recorded table, and of the paper's table or figure that it reproduces.
+    trial
+        See `Trial`. What it computes hangs on its context, seed and setting alone.
+    quick, paper
+        The settings of the two profiles, as `grid` makes them; a setting may name its own ``trials``.
+    values
+        Columns that are averaged over the trials, and what each is, which decides its interval; the first is the one
+        that figures show.
+    trials
+        Trials a setting in the quick and in the paper profile.
+    by
+        Columns beside the settings that make a cell, such as the attack's name.
+    facts
+        Columns of what the trial found itself working with, such as the images that a client holds: compared with the
+        paper's settings like the settings themselves. The smallest counts.
+    fixed
+        Settings that are the same everywhere; those that are parameters of the trial are passed to it.
+    times, rounding
+        Columns of seconds, and of rounding errors, which do not come out the same again.
+    version
+        To be raised with every edit that can change what comes out, of the trial or of what it calls.
+    exact
+        Whether nothing in it is random.
+    tables
+        The paper's tables that the cells belong to, where their names are not the experiment's.
+    """
+
+    name: str
+    trial: Trial
+    quick: Sequence[Mapping[str, Any]]
+    paper: Sequence[Mapping[str, Any]]
+    values: Mapping[str, Kind]
+    trials: tuple[int, int] = (1, 1)
+    by: Names = ()
+    facts: Names = ()
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    times: Names = ()
+    rounding: Names = ()
+    version: int = 1
+    exact: bool = False
+    tables: Names = ()
+
+    def __post_init__(self) -> None:
+        for column in ("by", "facts", "times", "rounding", "tables"):
+            given = getattr(self, column)
+            object.__setattr__(self, column, (given,) if isinstance(given, str) else tuple(given))
+        if taken := {"trial", "seed"} & {*self.axes, *self.columns}:
+            raise ValueError(
+                f"{self.name}: {sorted(taken)} are columns of every table, and no setting's or value's name"
+            )
+        if not self.quick or not self.paper:
+            raise ValueError(f"{self.name}: a grid is empty: an axis without values leaves nothing to run")
+
+    def settings(self, profile: str, trials: int = 0) -> list[dict[str, Any]]:
+        """Return the settings of a profile, each with its number of trials; `trials` other than 0 is that of all."""
+        default, chosen = self.trials[profile == "paper"], self.paper if profile == "paper" else self.quick
+        found = [{"trials": default, **setting} for setting in chosen]
+        return [{**setting, "trials": trials or setting["trials"]} for setting in found]
+
+    @property
+    def axes(self) -> list[str]:
+        """The names of the settings, in the order of the declaration, of both profiles."""
+        return list(dict.fromkeys(k for s in [*self.quick, *self.paper] for k in s if k != "trials"))
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns that a trial yields."""
+        return {*self.by, *self.values, *self.facts}
+
+    @property
+    def vectorised(self) -> bool:
+        """Whether the trial takes many seeds at once."""
+        return list(inspect.signature(self.trial).parameters)[1] == "seeds"
+
+    @property
+    def call(self) -> Trial:
+        """The trial with those of the fixed settings that are its parameters."""
+        known = inspect.signature(self.trial).parameters
+        return partial(self.trial, **{name: value for name, value in self.fixed.items() if name in known})
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """What is recorded of the declaration: all that the comparison with the paper needs."""
+        return {
+            "trial": self.trial.__name__,
+            "version": self.version,
+            "axes": self.axes,
+            "by": list(self.by),
+            "values": list(self.values),
+            "kinds": {name: kind.written for name, kind in self.values.items()},
+            "facts": list(self.facts),
+            "fixed": dict(self.fixed),
+            "times": list(self.times),
+            "rounding": list(self.rounding),
+            "exact": self.exact,
+            "tables": list(self.tables or (self.name,)),
+        }

@@ -1,0 +1,54 @@
+"""A model's states as files, each named by the hash of its content; see `fedleak.federated.recording`."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedleak.errors import extra
+from fedleak.files import write_bytes
+
+with extra("recordings"):
+    from safetensors import SafetensorError
+    from safetensors.torch import load, save
+
+_DIGITS = 16
+
+
+def write_state(folder: Path, state: Mapping[str, Tensor]) -> str:
+    """Write a state, unless it is there already, and return its name."""
+    # Copies: safetensors refuses tied weights, which share their memory. Nor does it keep the order of the names.
+    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
+    content = save(tensors, {"names": json.dumps(list(state))})
+    name = hashlib.sha256(content).hexdigest()[:_DIGITS]
+    path = folder / "states" / f"{name}.safetensors"
+    if not path.is_file():
+        write_bytes(path, content)
+    return name
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """Read a state; a `ValueError` if it is missing, or is not what was written."""
+    if not path.is_file():
+        raise ValueError(f"{path} is missing")
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest()[:_DIGITS] != path.stem:
+        raise ValueError(f"{path} is not what was written: it is cut or changed")
+    try:
+        tensors = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        return {name: tensors[name] for name in json.loads(header["__metadata__"]["names"])}
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no state that fedleak wrote: {error or type(error).__name__}") from error
+
+
+def shapes(path: Path) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], str]:
+    """Return the names and shapes of a state, and what of it is NaN or infinite, if anything."""
+    state = read_state(path)
+    counted = {name: int((~torch.isfinite(tensor)).sum()) for name, tensor in state.items()}
+    odd = [f"{bad} of {state[name].numel()} entries of {name!r}" for name, bad in counted.items() if bad]
+    own = tuple(sorted((name, tuple(tensor.shape)) for name, tensor in state.items()))
+    return own, f"{', '.join(odd)} are NaN or infinite" if odd else ""

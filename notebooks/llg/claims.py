@@ -1,0 +1,346 @@
+"""LLG: what the paper says in words, as statistics of rows, by the id in ``data/published/llg/claims.toml``."""
+
+import numpy as np
+from torch import nn
+
+from fedleak import models
+from fedleak.chapters import Claims
+from fedleak.federated.defences import privacy_budget
+from fedleak.intervals import DIFFERENCE, MEAN, NUMBER, rate
+from notebooks.llg.experiments import (
+    DLG,
+    FIG3,
+    FIG4,
+    FIG5,
+    FIG6,
+    FIG6_ROUNDS,
+    FIG7,
+    FIG8,
+    PLACES,
+    PLAIN,
+    RESIDUAL,
+    RUNTIME,
+    SIZES,
+    STEPS,
+    TITLE,
+    VARIANTS,
+    having,
+)
+
+CLAIMS = Claims()
+claim = CLAIMS.add
+LETTERS = dict(zip([(a, t) for a in STEPS for t in PLACES], "abcdefgh"))
+
+
+# --- Fig. 3 ---
+def correlation(rows, gradient):
+    """Pearson's correlation between gradient and occurrences, by batch size."""
+    pairs = rows.groupby("batch_size")[["occurrences", gradient]]
+    found = pairs.apply(lambda t: np.corrcoef(t.T.to_numpy())[0, 1])
+    return found.rename("B = {}".format)
+
+
+absent, present = (dict(of=FIG3, rows=True, where=w) for w in (
+    lambda t: (t["init"] == "fresh") & (t["occurrences"] == 0),
+    lambda t: (t["init"] == "fresh") & (t["occurrences"] > 0),
+))  # fmt: skip
+claim("fig3a-negative", lambda t: (t["raw"] < 0).mean(), **absent)
+claim("fig3b-positive", lambda t: (t["raw"] >= 0).mean(), **present)
+for init in ("fresh", "single"):
+    claim(
+        f"fig3c-{init}", lambda t: correlation(t, "calibrated").abs().min(),
+        of=FIG3, rows=True, where={"init": init},
+    )  # fmt: skip
+
+
+# --- Figs. 4 and 8 ---
+def says(id, statistic, titles, algorithm, **where):
+    """A claim about Fig. 4, from the ASR by batch size and attack."""
+    data = [name for title in titles for name in PLACES[title]]
+    where |= {"data": data, "algorithm": algorithm}
+    claim(f"fig4{id}", statistic, of=FIG4, wide="attack", where=where)
+
+
+def ahead(t, one, *others):
+    """By how much an attack is above the best of others, mean over the batch sizes."""
+    return (t[one] - t[list(others)].max(axis=1)).mean()
+
+
+NAMED = {"LLG": "llg", "LLG*": "llgstar", "LLG+": "llgplus"}
+LABELS = dict(zip(VARIANTS, map(rate, [16, 64, 64])))  # of their worst batches, or more
+for (algorithm, title), letter in LETTERS.items():
+    here = dict(data=PLACES[title], algorithm=algorithm)
+    for attack, name in NAMED.items():
+        own = dict(of=FIG4, where=here | {"attack": attack})
+        if algorithm == "FedAvg":
+            own["reading"] = attack
+            claim(f"fig4{letter}-range", lambda t: t.mean(), **own)
+        else:
+            id = f"fig4{letter}-{name}" + "-range" * ((letter, attack) == ("c", "LLG*"))
+            own["kind"] = LABELS[attack]
+            claim(id, lambda t: t.min(), **own)
+    if algorithm == "FedSGD":
+        claim(
+            f"fig8{letter}-balanced",
+            lambda a, b: (a[VARIANTS] - b[VARIANTS]).mean().abs().max(),
+            of=[FIG4, FIG8], wide="attack", where=here,
+        )  # fmt: skip
+plus = lambda t: ahead(t, "LLG+", "LLG", "LLG*")  # noqa: E731
+for letters, id, statistic, algorithm in (
+    ("abcd", "plus", plus, "FedSGD"), ("gh", "plus", plus, "FedAvg"),
+    ("abcd", "falls", lambda t: (t.iloc[0] - t.iloc[-1])[VARIANTS].min(), "FedSGD"),
+    ("abcd", "stable", lambda t: (t.loc[64] - t.loc[128])[VARIANTS].abs().max(), "FedSGD"),
+    ("efgh", "random", lambda t: (t[VARIANTS].min(axis=1) - t["random guess"]).min(), "FedAvg"),
+    ("efgh", "decrease", lambda t: (t.loc["FedSGD"] - t.loc["FedAvg"])[VARIANTS].mean().min(),
+     list(STEPS)),
+    ("ef", "star", lambda t: ahead(t, "LLG*", "LLG+"), "FedAvg"),
+    ("c", "close", lambda t: ahead(t, "LLG+", "LLG"), "FedSGD"),
+):  # fmt: skip
+    for (_, title), letter in LETTERS.items():
+        if letter in letters:
+            says(f"{letter}-{id}", statistic, [title], algorithm)
+
+
+# --- orders, and what was not tried ---
+def between(t, one, other):
+    """By how much the ASR is higher on one data set than on another, by attack."""
+    means = t.groupby("data").mean().rename(TITLE)
+    return means.loc[one] - means.loc[other]
+
+
+both, ten = ["MNIST", "CIFAR-100"], ["MNIST", "SVHN"]
+fewer = [p for name in ten for p in (("CIFAR-100", name), (name, "CelebA"))]
+harm = lambda t: between(t, *both)[["LLG", "LLG+"]].max()  # noqa: E731
+says("c-unharmed", harm, both, "FedSGD")
+
+
+def apart(rows):
+    """By how much the mean of 1 - Hellinger distance is off that of the ASR, at most."""
+    means = rows.groupby(["algorithm", "attack"])[["hellinger", "asr"]].mean()
+    return (1 - means["hellinger"] - means["asr"]).abs().max()
+
+
+ours = having(data=PLACES["MNIST"], attack=VARIANTS)
+told = dict(rows=True, kind=DIFFERENCE, note="it is LLG that is apart, under FedSGD")
+claim("fig4-hellinger", apart, of=FIG4, where=ours, **told)
+only = dict(attack="LLG*", batch_size=128)
+says("c-llgstar", lambda t: -between(t, *both)["LLG*"], both, "FedSGD", **only)
+says("-similar", lambda t: between(t, *ten)[VARIANTS].abs().max(), ten, "FedSGD")
+least = lambda t: min(between(t, *pair)["LLG"] for pair in fewer)  # noqa: E731
+says("-classes", least, PLACES, "FedSGD")
+for letter, title, algorithm, sizes, sign in (
+    ("a", "MNIST", "FedSGD", SIZES, 1), ("b", "SVHN", "FedSGD", [1, 4], 1),
+    ("c", "CIFAR-100", "FedSGD", [1, 4], 1), ("e", "MNIST", "FedAvg", [1], -1),
+):  # fmt: skip
+    claim(
+        f"fig4{letter}-dlg",
+        lambda ours, theirs, s=sign: s * (ours - theirs).mean(),
+        of=[FIG4, DLG],
+        where=having(
+            data=PLACES[title], algorithm=algorithm, attack=["LLG+", "DLG"],
+            net="cnn", composition="unbalanced", batch_size=sizes,
+        ),
+    )  # fmt: skip
+for id, why in {
+    "fig4d-dlg": "DLG on 178 x 218 faces takes hours a trial here",
+    "fig4f-dlg": "under FedAvg DLG was run on MNIST alone",
+    "fig5a-dlg-resnet": "DLG was not run on ResNet20",
+    "fig5b-sensitive": "under FedAvg DLG was run on the CNN alone",
+}.items():
+    claim(id, None, note=why)
+
+
+# --- run times ---
+
+for id, slow, fast, sizes, note in (
+    ("dlg", "DLG", "LLG+", SIZES, ""), ("llg", "LLG+", "LLG", SIZES, ""),
+    ("guess", "LLG", "random guess", SIZES, ""), ("dlg-llg", "DLG", "LLG", SIZES, ""),
+    ("star", "LLG*", "LLG+", SIZES, "a batch of equal dummy images has the gradient of one"),
+):  # fmt: skip
+    told = dict(
+        of=RUNTIME, where=dict(attack=[slow, fast], batch_size=sizes), note=note
+    )
+    claim(f"runtime-{id}", lambda t, a=slow, b=fast: t[a].sum() / t[b].sum(), **told)  # fmt: skip
+
+
+# --- Fig. 5 ---
+def beside(t, one, other):
+    """By how much the ASR on one network is above that on another, mean over the batch sizes."""
+    return np.mean(t[one] - t[other])
+
+
+many = rate(32)  # a mean over all sizes is worth 64 / (1 + 1/2 + ... + 1/128) labels
+for net in PLAIN:
+    own = dict(of=FIG5, where={"algorithm": "FedSGD", "net": net}, kind=many)
+    claim(f"fig5a-{net}", lambda t: t.mean(), **own)
+most = dict(algorithm="FedSGD", batch_size=SIZES[2:])
+for id, statistic, where in (
+    ("a-resnet", lambda t: beside(t, "resnet20", "cnn"), most),
+    ("a-cause", lambda t: beside(t, *RESIDUAL[::-1]), most),
+    ("b-cnn", lambda t: (t["cnn"] - np.maximum(t["lenet"], t["resnet20"])).mean(),
+     dict(algorithm="FedAvg", batch_size=SIZES[:5])),
+    ("b-close", lambda t: beside(t, *PLAIN),
+     dict(algorithm="FedAvg", net=PLAIN, batch_size=SIZES[5:])),
+):  # fmt: skip
+    claim(f"fig5{id}", statistic, of=FIG5, wide="net", where=where)
+same = dict(data=PLACES["MNIST"], algorithm="FedSGD", composition="unbalanced")
+pair = dict(wide="net", where=having(**same, net=PLAIN, batch_size=SIZES))
+slow = [DLG, FIG5]
+claim("fig5a-dlg", lambda t: beside(t, "lenet", "cnn"), of=slow[0], **pair)
+drops = lambda a, b: beside(a, *PLAIN) - beside(b, *PLAIN)  # noqa: E731
+claim("fig5a-sensitive", drops, of=slow, **pair)
+cnn = having(**same, net="cnn")
+claim("fig5a-dlg-cnn", lambda t: (t > 0.8).mean(), of=slow[0], where=cnn, kind=MEAN)
+
+
+# --- Tables 2 and 3: counted ---
+wide = [
+    isinstance(m, nn.Conv2d) and m.out_channels == 12
+    for m in models.build("cnn", (1, 28, 28), 10, seed=0)
+]
+claim("tab2-layers", lambda: sum(wide))
+first = next(
+    m
+    for m in models.build("lenet", (1, 32, 32), 10, seed=0)
+    if isinstance(m, nn.Linear)
+)
+claim("tab3-chain", lambda: first.in_features)
+
+
+# --- Fig. 6 ---
+def fall(t):
+    """What is lost from the first moment to the last."""
+    t = t.dropna()
+    return t.iloc[0] - t.iloc[-1]
+
+
+def ends(t):
+    """The last moment."""
+    return t["iteration"] == t["iteration"].max()
+
+
+ENDS = {  # by panel, of the ASR by attack at the last moment
+    "a": {
+        "llg": lambda t: t["LLG"], "dlg": lambda t: t["DLG"] - t["random guess"],
+        "above": lambda t: t[["LLG", "LLG+"]].min() - t["random guess"],
+    },
+    "b": {"llgstar": lambda t: t["LLG*"], "dlg": lambda t: t["DLG"]},
+}  # fmt: skip
+ALONG = {  # and of the ASR by moment and attack
+    "a": {"drop": lambda t: fall(t[VARIANTS]).min(), "dlg-drop": lambda t: fall(t["DLG"])},
+    "b": {
+        "all": lambda t: t[VARIANTS].min().min(),
+        "rise": lambda t: (t.loc[300] - t.loc[100])[["LLG*", "LLG+"]].min(),
+        "peak-llgstar": lambda t: t["LLG*"][300], "peak-llgplus": lambda t: t["LLG+"][300],
+        "dlg-ahead": lambda t: (t["DLG"] > t[VARIANTS].max(axis=1))[t["DLG"].notna()].mean(),
+    },
+}  # fmt: skip
+READINGS = {"1,000 local steps": FIG6, "1,000 rounds": FIG6_ROUNDS}
+KIND = {"dlg-ahead": MEAN}
+EDGE = "a guess's expectation is 0.001 inside the band: trials do not decide it"
+either = {"random": lambda t: t["random guess"], "llgplus": lambda t: t["LLG+"]}
+for letter, algorithm, reading, runs in (
+    ("a", "FedSGD", "", FIG6), *(("b", "FedAvg", *read) for read in READINGS.items()),
+):  # fmt: skip
+    last = lambda t, a=algorithm: (t["algorithm"] == a) & ends(t)  # noqa: E731
+    told, run = dict(of=runs, reading=reading), having(algorithm=algorithm)
+    at_end = dict(where=last, **told)
+    accurate = dict(value="accuracy", **at_end)
+    claim(f"fig6{letter}-accuracy", lambda t: t.mean(), **accurate)
+    for name, statistic in (either | ENDS[letter]).items():
+        note = EDGE if (letter, name) == ("a", "random") else ""
+        claim(f"fig6{letter}-{name}", statistic, note=note, **at_end)
+    for name, statistic in ALONG[letter].items():
+        how = dict(wide="attack", where=run, kind=KIND.get(name, NUMBER), **told)
+        claim(f"fig6{letter}-{name}", statistic, **how)
+SLOW = [*VARIANTS, "DLG"]
+AGAINST = {  # FedSGD's and FedAvg's ASR by moment and attack
+    "stable-llg": lambda a, b: fall(a["LLG"]) - fall(b["LLG"]),
+    "stable-dlg": lambda a, b: fall(a["DLG"]) - fall(b["DLG"]),
+    "start": lambda a, b: (a - b).loc[0, SLOW].min(),
+}
+for reading, runs in READINGS.items():
+    for name, compared in AGAINST.items():
+        paired = lambda a, b, f=compared: f(  # noqa: E731
+            a.loc["FedSGD"], b.loc["FedAvg"] if "FedAvg" in b.index else b
+        )
+        told = dict(of=[FIG6, runs], wide="attack", reading=reading)
+        claim(f"fig6b-{name}", paired, **told)
+
+
+# --- Fig. 7 ---
+def under(algorithm, kind, level, sizes=SIZES):
+    """Rows of LLG+ under one defence, and of the random guess or without defence beside it."""
+    return having(
+        algorithm=algorithm, data=PLACES["MNIST"], attack="random guess",
+        defence=kind, level=level, batch_size=sizes,
+    )  # fmt: skip
+
+
+above = dict(of=[FIG7, FIG4], wide="level")
+for letter, algorithm in zip("ad", STEPS):
+    noisy = under(algorithm, "noise", [0.01, 0.1, 1.0])
+    worst = lambda a, b: a.sub(b, axis=0).min().min()  # noqa: E731
+    claim(f"fig7{letter}-random", worst, where=noisy, **above)
+for id, algorithm, kind, level, sizes in (
+    ("b-strong", "FedSGD", "dp", 1.0, [32, 64, 128]),
+    ("c-80", "FedSGD", "sparse", 0.8, SIZES[2:]),
+    ("e-mitigates", "FedAvg", "dp", 1.0, SIZES),
+    ("f-40", "FedAvg", "sparse", 0.4, SIZES[3:]),
+    ("f-80", "FedAvg", "sparse", 0.8, SIZES),
+):
+    best = lambda a, b: a.sub(b, axis=0).max().max()  # noqa: E731
+    where = under(algorithm, kind, level, sizes)
+    claim(f"fig7{id}", best, where=where, **above)
+
+at_16 = dict(of=[FIG7, FIG4], where=under("FedSGD", "dp", 1.0, [16]))
+claim("fig7b-caption", lambda a, b: a.iloc[0] - b.iloc[0], **at_16)
+
+
+def found_at(t):
+    """The ASR by batch size and level."""
+    return t.groupby("batch_size").max()  # a level is of one defence: the rest is empty
+
+
+def lost(t):
+    """What each level of a defence costs the attack, by batch size."""
+    return -found_at(t).drop(columns=0.0).sub(found_at(t)[0.0], axis=0)
+
+
+for id, loss, algorithm, kind in (
+    ("a-batch", lambda t: lost(t)[1.0].loc[8] - lost(t)[1.0].iloc[-1], "FedSGD", "noise"),
+    ("a-order", lambda t: -found_at(t).mean().diff().max(), "FedSGD", "noise"),
+    ("a-stable", lambda t: np.ptp(found_at(t)[[0.01, 0.1, 1.0]].loc[16:], axis=0).max(),
+     "FedSGD", "noise"),
+    ("c-20", lambda t: lost(t)[0.2].mean(), "FedSGD", "sparse"),
+    ("d-flat", lambda t: lost(t).mean().abs().max(), "FedAvg", "noise"),
+    ("f-20", lambda t: lost(t)[0.2].mean(), "FedAvg", "sparse"),
+):  # fmt: skip
+    where = having(algorithm=algorithm, defence=["none", kind])
+    claim(f"fig7{id}", loss, of=FIG7, wide="level", where=where)
+strong = dict(algorithm="FedAvg", defence="dp", level=1.0)
+claim("fig7e-strong", lambda t: t.iloc[-1], of=FIG7, where=strong)
+
+
+# --- the privacy budget (Sec. 6.5.1) ---
+SIGMA, USERS, PARTICIPANTS = 0.1, 750, 100
+SUMMED, SAMPLED = SIGMA * PARTICIPANTS**0.5, PARTICIPANTS / USERS  # the noise adds up
+BUDGET = {  # noise multiplier and sampling rate, by reading
+    "β = 1, noise of all 100 participants adds up": (SUMMED, SAMPLED),
+    "the same, β = 5": (SUMMED / 5, SAMPLED),
+    "β = 1, sensitivity β√8 of 8 tensors clipped one by one": (
+        SUMMED / 8**0.5,
+        SAMPLED,
+    ),
+    "β = 1, one user's noise alone": (SIGMA, SAMPLED),
+    "β = 1, noise adds up, all users in every round": (SUMMED, 1.0),
+}
+
+
+def epsilon(reading):
+    """The budget of a reading after 100 rounds, by the moments accountant's classic bound."""
+    return privacy_budget(*BUDGET[reading], 100, classic=True)
+
+
+for reading in BUDGET:
+    claim("budget", lambda r=reading: epsilon(r), reading=reading)

@@ -1,0 +1,639 @@
+"""LLG: the experiments. A trial is a function of its context, its seed and its setting.
+
+The lecture's section on a figure shows the rows of the experiment with its name; the evidence page has all of them.
+"""
+
+import time
+
+import numpy as np
+import pandas as pd
+import torch
+
+from fedleak import metrics
+from fedleak.attacks.images import dlg
+from fedleak.attacks.labels import gi, guess, idlg, llg
+from fedleak.attacks.labels.probes import dummy_images
+from fedleak.chapters import Experiment, grid
+from fedleak.data import compose, draw
+from fedleak.federated import fedavg
+from fedleak.federated.defences import (
+    ClippedNoise,
+    PureNoise,
+    ReleasedCompression,
+    Sparsification,
+    protect,
+)
+from fedleak.federated.training import Federation, accuracy
+from fedleak.intervals import MEAN, NUMBER, rate
+from fedleak.models import head, head_pass
+
+SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
+STEPS = {"FedSGD": 1, "FedAvg": 10}
+LR = 0.1  # of the local steps
+VARIANTS = ["LLG", "LLG*", "LLG+"]
+ASR = dict(asr=rate("batch_size", {"algorithm": STEPS}))
+ACCURACY = dict(accuracy=rate(10_000))
+
+
+PLACES = {  # the paper's data sets by our loader's names, and what stands in for them
+    "MNIST": ["mnist", "mnist5k"],
+    "SVHN": ["svhn", "photos"],
+    "CIFAR-100": ["cifar100", "patterns-100"],
+    "CelebA": ["celeba-hair", "patterns-5"],
+}
+PAPER, QUICK = (list(names) for names in zip(*PLACES.values()))
+TITLE = {name: title for title, names in PLACES.items() for name in names}
+LOADED = {
+    "celeba-hair": ("celeba-hair", {"crop": False}),
+    "patterns-100": ("synthetic", {"shape": (3, 32, 32), "n_classes": 100}),
+    "patterns-5": ("synthetic", {"shape": (3, 32, 32), "n_classes": 5}),
+}
+DUMMY = dict(zip(PLACES, ["zeros", "random", "ones", "zeros"]))  # Sec. 6.1
+
+
+def sets(ctx, data):
+    """The victims' images, and those that the attacker draws its own from."""
+    name, options = LOADED.get(data, (data, {}))
+    return [ctx.images(name, split, **options) for split in ("train", "test")]
+
+
+def parties(ctx, data):
+    """The same; the faces at hand are divided so that the attacker has 128 of the rarest class."""
+    if data != "celeba-hair":
+        return sets(ctx, data)
+    return ctx.images(data, "all", crop=False).split_in_two(seed=0, fraction=0.6)
+
+
+def client(model, images, composition, size, steps, seed, lr=LR):
+    """One client's update, and which images are behind it, [steps, B]."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = compose(composition, size, images.n_classes, 1, generator, steps=steps)[0]
+    index = draw(images, labels, generator)
+    return fedavg(model, images.x[index], images.y[index], lr=lr), index
+
+
+def class_gradients(update, model):
+    """The paper's g: row sums of the head's gradient, summed over the local steps, [n]."""
+    return update.summed(head(model).weight).double().sum(1)
+
+
+def counted(images, index):
+    """True label counts of a client, [n]."""
+    return metrics.counts(images.y[index].flatten(), images.n_classes).cpu()
+
+
+def facts(images, auxiliary, index):
+    """What a trial really had: images of the data set, different ones of the client, its steps."""
+    held, side = index.unique().numel(), images.shape[-1]
+    whole = len(images) + len(auxiliary)
+    return {"images": whole, "held": held, "steps": len(index), "side": side}
+
+
+def success(counts, truth):
+    """Attack success rate of counts [n]."""
+    return metrics.attack_success_rate(counts.cpu(), truth).item()
+
+
+def label_rules(ctx, seed, data, batch_size):
+    """GI, and iDLG where it applies, beside LLG on unbalanced batches; ASR as defined below."""
+    images, _ = sets(ctx, data)
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
+    update, index = client(model, images, "unbalanced", batch_size, 1, seed)
+    rules = {"iDLG": idlg} if batch_size == 1 else {}
+    for name, attack in {**rules, "GI": gi, "LLG": llg}.items():
+        found = attack.recover(update, model)
+        yield {"attack": name, "asr": success(found, counted(images, index))}
+
+
+STEPS_BEFORE = Experiment(
+    "steps_before",
+    label_rules,
+    quick=grid(data="mnist5k", batch_size=[1, 2, 4, 8]),
+    paper=grid(data="mnist", batch_size=[1, 2, 4, 8]),
+    trials=(20, 100),
+    by="attack",
+    values=dict(asr=rate("batch_size")),
+)
+
+
+def probes(model, source, sizes, seed):
+    """Class gradients of the probe batches, {B: [run, label, class]}, from one pass over all images."""
+    n = head(model).layer.out_features
+    labels = {B: torch.arange(n)[:, None].expand(llg.RUNS, n, B) for B in sizes}
+    if isinstance(source, str):
+        generator, most = torch.Generator().manual_seed(seed), llg.RUNS * n * max(sizes)
+        images = dummy_images(source, most, model.input_shape, generator)
+        images = images.to(next(model.parameters()).device)
+        all_of = {B: torch.arange(llg.RUNS * n * B) % len(images) for B in sizes}
+        index = {B: all_of[B].view(y.shape) for B, y in labels.items()}
+    else:
+        images = source.x
+        index = {
+            B: draw(source, y, torch.Generator().manual_seed(seed))
+            for B, y in labels.items()
+        }
+    seen = head_pass(model, images)
+    where = images.device
+    return {
+        B: seen.row_sums(index[B].to(where), y.to(where)).double()
+        for B, y in labels.items()
+    }
+
+
+def extracted(g, dummy, auxiliary, size, steps):
+    """Label counts by every LLG variant, from class gradients [..., n] and the probes'."""
+    samples = size * steps
+    on_dummy, on_real = (
+        llg.impact_and_offset(p, size, steps) for p in (dummy, auxiliary)
+    )
+    return {
+        "LLG": llg.extract(g, llg.gradient_impact(g, samples), 0.0, samples),
+        "LLG*": llg.extract(g, *on_dummy, samples),
+        "LLG+": llg.extract(g, *on_real, samples, stop_at_samples=True),
+    }
+
+
+def gradients(ctx, seed, data, init):
+    """One row a class and batch size: its occurrences, its gradient, and that less its offset."""
+    images, auxiliary = sets(ctx, data)
+    start = seed if init == "fresh" else 0
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=start)
+    for size, known in probes(model, auxiliary, [2, 8, 32, 128], seed).items():
+        update, index = client(model, images, "unbalanced", size, 1, seed)
+        raw = class_gradients(update, model)
+        calibrated = raw - llg.impact_and_offset(known, size)[1]
+        columns = (counted(images, index), raw, calibrated)
+        for count, a, b in zip(*(c.tolist() for c in columns)):
+            yield dict(
+                batch_size=size, occurrences=count, raw=a, calibrated=b,
+                images=len(images) + len(auxiliary),
+            )  # fmt: skip
+
+
+FIG3 = Experiment(
+    "fig3",
+    gradients,
+    quick=grid(data="mnist5k", init=["fresh", "single"]),
+    paper=grid(data="mnist", init=["fresh", "single"]),
+    trials=(40, 200),
+    by=("batch_size", "occurrences"),
+    values=dict(raw=NUMBER, calibrated=NUMBER),
+    facts="images",
+    fixed={"net": "cnn", "composition": "unbalanced"},
+)
+
+
+def attacked(ctx, seed, data, algorithm, composition):
+    """Every LLG variant and the random guess on one fresh network: a row a batch size and attack."""
+    (images, auxiliary), steps = parties(ctx, data), STEPS[algorithm]
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
+    dummy = probes(model, DUMMY[TITLE[data]], SIZES, seed)
+    real = probes(model, auxiliary, SIZES, seed)
+    rare = int(auxiliary.class_counts.min())
+    for size in SIZES:
+        update, index = client(model, images, composition, size, steps, seed)
+        g = class_gradients(update, model)
+        found = extracted(g, dummy[size], real[size], size, steps)
+        found["random guess"] = guess.recover(update, model, seed=seed + 1)
+        truth = counted(images, index)
+        for attack, counts in found.items():
+            yield {
+                "batch_size": size,
+                "attack": attack,
+                "asr": success(counts, truth),
+                "hellinger": metrics.hellinger(counts.cpu(), truth).item(),
+                "aux": min(size, rare) if attack == "LLG+" else float("nan"),
+                **facts(images, auxiliary, index),
+            }
+
+
+MEASURED = dict(
+    by=("batch_size", "attack"),
+    values=ASR | dict(hellinger=MEAN),
+    facts=("images", "held", "steps", "side", "aux"),
+)
+FIG4 = Experiment(
+    "fig4",
+    attacked,
+    quick=grid(data=QUICK, algorithm=["FedSGD", "FedAvg"]),
+    paper=grid(data=PAPER[:3], algorithm=["FedSGD", "FedAvg"])
+    + grid(data="celeba-hair", algorithm="FedSGD")
+    + grid(data="celeba-hair", algorithm="FedAvg", trials=5),  # 178 x 218 pixels
+    trials=(6, 100),
+    fixed={"net": "cnn", "composition": "unbalanced", "lr": LR},
+    version=2,
+    **MEASURED,
+)
+
+FIG8 = Experiment(
+    "fig8",
+    attacked,
+    quick=grid(data=QUICK, algorithm="FedSGD"),
+    paper=grid(data=PAPER, algorithm="FedSGD"),
+    trials=(6, 100),
+    fixed={"net": "cnn", "composition": "balanced", "lr": LR},
+    version=2,
+    **MEASURED,
+)
+
+
+ONE = dict(data="mnist", algorithm="FedSGD", composition="unbalanced")
+ONE |= dict(net="cnn", iterations=100)
+
+
+def by_optimisation(
+    ctx, seed, data, algorithm, composition, net, batch_size, iterations
+):
+    """DLG's labels."""
+    (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
+    model = ctx.build(net, images.shape, images.n_classes, seed=seed)
+    update, index = client(model, images, composition, batch_size, steps, seed)
+    counts = dlg.recover(update, model, iterations=iterations, seed=seed)
+    asr = success(counts, counted(images, index))
+    yield {"attack": "DLG", "asr": asr, **facts(images, auxiliary, index)}
+
+
+DLG = Experiment(
+    "dlg",
+    by_optimisation,
+    quick=grid(**ONE | dict(data="mnist5k", batch_size=[1, 4], iterations=30)),
+    paper=grid(**ONE | dict(batch_size=SIZES[:5], net=["cnn", "lenet"]))
+    + grid(**ONE | dict(batch_size=1, algorithm="FedAvg"))
+    + grid(**ONE | dict(batch_size=[1, 4], composition="balanced"))
+    + grid(**ONE | dict(batch_size=[1, 4], data=["svhn", "cifar100"]))
+    + grid(**ONE | dict(batch_size=SIZES[5:], net=["cnn", "lenet"]), trials=8),
+    trials=(2, 10),
+    by="attack",
+    values=ASR,
+    facts=("images", "held", "steps", "side"),
+    fixed={"lr": LR},
+)
+
+
+def having(**wanted):
+    """A condition on rows; a column that a table does not have is the same in all of it."""
+
+    def condition(rows):
+        keep = pd.Series(True, rows.index)
+        for name in set(wanted) & set(rows):
+            keep &= rows[name].isin(np.atleast_1d(wanted[name]))
+        return keep
+
+    return condition
+
+
+SCALES = {  # of impact and offset, for γ local steps
+    "as released: m / γ, s": lambda steps: (1 / steps, 1),
+    "as printed: m, s": lambda steps: (1, 1),
+    "linear: m, γ s": lambda steps: (1, steps),
+}
+
+
+def readings(ctx, seed, data, lr, batch_size):
+    """LLG+ under FedAvg with impact and offset scaled in different ways."""
+    images, auxiliary = sets(ctx, data)
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
+    known = probes(model, auxiliary, [batch_size], seed)[batch_size]
+    update, index = client(model, images, "unbalanced", batch_size, 10, seed, lr)
+    g = class_gradients(update, model)
+    impact, offset = llg.impact_and_offset(known, batch_size)
+    for name, scales in SCALES.items():
+        m, s = scales(update.steps)
+        calibrated = m * impact, s * offset, update.samples
+        counts = llg.extract(g, *calibrated, stop_at_samples=True)
+        yield {"reading": name, "asr": success(counts, counted(images, index))}
+
+
+READINGS = Experiment(
+    "fedavg_readings",
+    readings,
+    quick=grid(data="mnist5k", lr=[0.01, LR], batch_size=[1, 16]),
+    paper=grid(data="mnist", lr=[0.001, 0.01, LR], batch_size=[1, 4, 16, 64]),
+    trials=(15, 100),
+    by="reading",
+    values=dict(asr=rate("batch_size", 10)),
+)
+
+
+def steps_of(ctx, seed, data, lr, batch_size):
+    """Class gradients of each local step, and what their sum has come to."""
+    images, _ = sets(ctx, data)
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
+    _, index = client(model, images, "unbalanced", batch_size, 10, seed)
+    x, y, most = images.x[index], images.y[index], counted(images, index).argmax()
+    updates = [fedavg(model, x[:k], y[:k], lr=lr) for k in range(1, 11)]
+    sums = torch.stack([class_gradients(u, model) for u in updates]).cpu()
+    each = sums.diff(dim=0, prepend=torch.zeros_like(sums[:1]))
+    norms, first = each.norm(dim=1), each[0].norm()
+    for k in range(10):
+        yield {
+            "step": k + 1, "share": (norms[k] / norms.sum()).item(),
+            "majority": (each[k, most] / first).item(),
+            "overshot": float(each[k, most] > 0),
+            "length": (sums[k].norm() / first).item(),
+        }  # fmt: skip
+
+
+BY_STEP = Experiment(
+    "by_step",
+    steps_of,
+    quick=grid(data="mnist5k", lr=LR, batch_size=[4, 64]),
+    paper=grid(data="mnist", lr=[0.001, 0.01, LR], batch_size=[4, 64]),
+    trials=(15, 100),
+    by="step",
+    values=dict(share=NUMBER, majority=NUMBER, overshot=MEAN, length=NUMBER),
+    fixed={"net": "cnn", "composition": "unbalanced"},
+)
+
+
+FAST = ["random guess", *VARIANTS]
+
+
+def timed(ctx, seed, data, attack, batch_size, iterations):
+    """Milliseconds to attack one update, its probes included."""
+    images, auxiliary = sets(ctx, data)
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
+    update, _ = client(model, images, "unbalanced", batch_size, 1, seed)
+    call = {
+        "random guess": lambda: guess.recover(update, model), "LLG": lambda: llg.recover(update, model),
+        "LLG*": lambda: llg.recover(update, model, "zeros"), "LLG+": lambda: llg.recover(update, model, auxiliary),
+        "DLG": lambda: dlg.recover(update, model, iterations=iterations),
+    }[attack]  # fmt: skip
+    began = time.perf_counter()
+    call()
+    taken = 1000 * (time.perf_counter() - began)
+    yield {"milliseconds": taken, "hardware": ctx.device}
+
+
+RUNTIME = Experiment(
+    "runtime",
+    timed,
+    quick=grid(data="mnist5k", attack=FAST, batch_size=[1, 8], iterations=10)
+    + grid(data="mnist5k", attack="DLG", batch_size=8, iterations=10, trials=1),
+    paper=grid(data="mnist", attack=FAST, batch_size=SIZES, iterations=100)
+    + grid(data="mnist", attack="DLG", batch_size=SIZES, iterations=100, trials=3),
+    trials=7,
+    values=dict(milliseconds=NUMBER),
+    facts="hardware",
+    times="milliseconds",
+    fixed={"net": "cnn", "timed": "the attack alone"},
+)
+
+
+PLAIN, RESIDUAL = ["cnn", "lenet"], ["resnet20", "resnet20-relu"]
+SGD, AVG, BOTH = (dict(data="mnist", algorithm=a) for a in (*STEPS, list(STEPS)))
+FEW = dict(data="mnist5k", algorithm=list(STEPS), batch_size=[1, 4])
+
+
+def architectures(ctx, seed, data, algorithm, net, batch_size):
+    """LLG+ through its public function."""
+    images, auxiliary = sets(ctx, data)
+    model = ctx.build(net, images.shape, images.n_classes, seed=seed)
+    update, index = client(
+        model, images, "unbalanced", batch_size, STEPS[algorithm], seed
+    )
+    counts = llg.recover(update, model, auxiliary, seed=seed)
+    asr = success(counts, counted(images, index))
+    yield {"asr": asr, "images": len(images) + len(auxiliary)}
+
+
+FIG5 = Experiment(
+    "fig5",
+    architectures,
+    quick=grid(**FEW, net=PLAIN) + grid(**FEW, net=RESIDUAL, trials=2),
+    paper=grid(**BOTH, net=PLAIN, batch_size=SIZES)
+    + grid(**BOTH, net=RESIDUAL, batch_size=SIZES[:5], trials=20)
+    + grid(**SGD, net=RESIDUAL, batch_size=SIZES[5:], trials=20)
+    + grid(**AVG, net=RESIDUAL, batch_size=SIZES[5:], trials=10),
+    trials=(5, 50),
+    values=ASR,
+    facts="images",
+    fixed={"composition": "unbalanced", "lr": LR},
+)
+
+
+SMALL = dict(data="mnist5k", users=75, participants=20, iterations=200)
+BRIEF = SMALL | dict(iterations=20)  # rounds of ten steps
+FULL = dict(data="mnist", users=750, participants=100, iterations=1000)
+TRAINED = dict(net="cnn", composition="unbalanced", batch_size=8, samples=80, lr=LR)
+
+
+def federated(ctx, seed, images, users):
+    """A fresh network and its users, each with 80 unbalanced samples."""
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
+    options = dict(users=users, samples=80, composition="unbalanced", seed=seed)
+    return Federation.of(model, images, **options)
+
+
+def attack_users(federation, auxiliary, steps, seed, victims, dlg_victims):
+    """Attack users of this moment's model: {attack: mean ASR}."""
+    images, model = federation.images, federation.model
+    index = federation.batches(federation.choose(victims), steps, 8)
+    updates = federation.updates(index, lr=LR)
+    truth = metrics.counts(images.y[index].flatten(1), images.n_classes).cpu()
+    g = updates[head(model).weight].sum(2).double()
+    dummy, real = (
+        probes(model, source, [8], seed)[8] for source in ("zeros", auxiliary)
+    )
+    found = extracted(g, dummy, real, 8, steps)
+    generator = torch.Generator().manual_seed(seed + 1)
+    found["random guess"] = guess.uniform_counts(
+        8 * steps, g.shape[1], len(g), generator
+    )
+    if dlg_victims:
+        some = [
+            fedavg(model, images.x[i], images.y[i], lr=LR) for i in index[:dlg_victims]
+        ]
+        found["DLG"] = torch.stack([dlg.recover(update, model) for update in some])
+    return {
+        attack: metrics.attack_success_rate(c.cpu(), truth[: len(c)]).mean().item()
+        for attack, c in found.items()
+    }
+
+
+def trained(
+    ctx, seed, data, algorithm, users, participants, iterations, moments, victims, dlg_victims, unit="step",
+):  # fmt: skip
+    """Train, and attack at regular moments: the mean over the users attacked. An iteration is a step or a round."""
+    (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
+    each = steps if unit == "step" else 1
+    federation, rounds = federated(ctx, seed, images, users), iterations // each
+    for done in range(rounds + 1):
+        if done % (rounds // moments) == 0:
+            right = accuracy(federation.model, auxiliary)
+            slow = dlg_victims if done in (0, rounds // 2, rounds) else 0
+            found = attack_users(
+                federation, auxiliary, steps, seed + done, victims, slow
+            )
+            for attack, asr in found.items():
+                yield dict(
+                    iteration=done * each, attack=attack, asr=asr, accuracy=right,
+                    images=len(images) + len(auxiliary),
+                )  # fmt: skip
+        if done < rounds:
+            federation.round(participants, steps, 8, lr=LR)
+
+
+VICTIMS = dict(asr=rate("victims", "batch_size"), accuracy=rate(10_000))
+SEEN = dict(by=("iteration", "attack"), values=VICTIMS, facts="images")
+FIG6 = Experiment(
+    "fig6",
+    trained,
+    quick=grid(algorithm=list(STEPS), moments=4, victims=20, dlg_victims=0, **SMALL),
+    paper=grid(algorithm=list(STEPS), moments=10, victims=100, dlg_victims=2, **FULL),
+    trials=(1, 6),
+    fixed=TRAINED,
+    **SEEN,
+)
+
+FIG6_ROUNDS = Experiment(
+    "fig6_rounds",
+    trained,
+    quick=grid(algorithm="FedAvg", moments=2, victims=20, dlg_victims=0, **BRIEF),
+    paper=grid(algorithm="FedAvg", moments=10, victims=100, dlg_victims=2, **FULL),
+    trials=(1, 10),
+    fixed=TRAINED | dict(unit="round"),
+    tables="fig6",
+    **SEEN,
+)
+
+
+def two_parts(ctx, seed, data, algorithm, users, participants, iterations, victims):
+    """ASR at the end of training, with impact and offset from the update or from auxiliary data."""
+    (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
+    federation = federated(ctx, seed, images, users)
+    for _ in range(iterations // steps):
+        federation.round(participants, steps, 8, lr=LR)
+    index = federation.batches(federation.choose(victims), steps, 8)
+    g = federation.updates(index, lr=LR)[head(federation.model).weight].sum(2).double()
+    truth = metrics.counts(images.y[index].flatten(1), images.n_classes).cpu()
+    known = probes(federation.model, auxiliary, [8], seed)[8]
+    impact, offset = llg.impact_and_offset(known, 8, steps)
+    for name, m in (("own", llg.gradient_impact(g, 8 * steps)), ("auxiliary", impact)):
+        for which, s in (("none", 0.0), ("auxiliary", offset)):
+            found = llg.extract(g, m, s, 8 * steps).cpu()
+            asr = metrics.attack_success_rate(found, truth).mean().item()
+            yield {"impact": name, "offset": which, "asr": asr}
+
+
+TWO_PARTS = Experiment(
+    "two_parts",
+    two_parts,
+    quick=grid(algorithm=list(STEPS), victims=20, **SMALL),
+    paper=grid(algorithm=list(STEPS), victims=100, **FULL),
+    trials=(1, 3),
+    by=("impact", "offset"),
+    values=dict(asr=rate("victims", "batch_size")),
+    fixed=TRAINED,
+)
+
+
+STRENGTHS = {
+    "none": [0.0], "noise": [0.01, 0.1, 1.0], "dp": [10.0, 5.0, 1.0],
+    "sparse": [0.2, 0.4, 0.8], "released": [0.2, 0.4, 0.8],
+}  # fmt: skip
+LEVELS = [(kind, level) for kind, levels in STRENGTHS.items() for level in levels]
+
+
+def make_defence(kind, level, seed, clients=1):
+    """The defence of this name and level."""
+    makers = {
+        "none": lambda: None,
+        "noise": lambda: PureNoise(level, seed),
+        "dp": lambda: ClippedNoise(level, 0.1, seed),
+        "sparse": lambda: Sparsification(level, clients),
+        "released": lambda: ReleasedCompression(level, "7.weight"),
+    }
+    return makers[kind]()
+
+
+def defended(ctx, seed, data, algorithm):
+    """LLG+ on the same update under every defence: one row a batch size and defence."""
+    (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
+    for size, known in probes(model, auxiliary, SIZES, seed).items():
+        update, index = client(model, images, "unbalanced", size, steps, seed)
+        shared = [update] + [
+            protect(update, make_defence(*one, seed + 2)) for one in LEVELS[1:]
+        ]
+        g = torch.stack([class_gradients(u, model) for u in shared])
+        scale = llg.impact_and_offset(known, size, steps)
+        counts = llg.extract(g, *scale, update.samples, stop_at_samples=True).cpu()
+        truth = counted(images, index).expand_as(counts)
+        found = metrics.attack_success_rate(counts, truth).tolist()
+        for (kind, level), asr in zip(LEVELS, found):
+            yield dict(
+                batch_size=size, defence=kind, level=level, asr=asr,
+                images=len(images) + len(auxiliary),
+            )  # fmt: skip
+
+
+FIG7 = Experiment(
+    "fig7",
+    defended,
+    quick=grid(data="mnist5k", algorithm=list(STEPS)),
+    paper=grid(data="mnist", algorithm=list(STEPS)),
+    trials=(10, 400),
+    by=("batch_size", "defence", "level"),
+    values=ASR,
+    facts="images",
+    fixed={"net": "cnn", "composition": "unbalanced", "lr": LR},
+)
+
+
+def trained_under(
+    ctx, seed, data, algorithm, defence, level, users, participants, iterations, moments
+):
+    """Test accuracy at regular moments of a training in which every participant defends itself."""
+    (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
+    federation, rounds = federated(ctx, seed, images, users), iterations // steps
+    protection = make_defence(defence, level, seed + 2, users)
+    for done in range(1, rounds + 1):
+        federation.round(participants, steps, 8, LR, protection)
+        if done % (rounds // moments) == 0:
+            right = accuracy(federation.model, auxiliary)
+            yield {
+                "iteration": done * steps,
+                "accuracy": right,
+                "images": len(images) + len(auxiliary),
+            }
+
+
+LEARNED = dict(by="iteration", values=ACCURACY, facts="images", fixed=TRAINED)
+STRONG = [("none", 0.0), ("noise", 1.0), ("dp", 1.0), ("sparse", 0.8)]
+TABLE1 = Experiment(
+    "table1",
+    trained_under,
+    quick=[
+        dict(algorithm="FedSGD", defence=d, level=v, moments=1, **SMALL)
+        for d, v in STRONG
+    ],
+    paper=[
+        dict(algorithm=a, defence=d, level=v, moments=1, **FULL)
+        for a in STEPS
+        for d, v in LEVELS
+        if d != "released"
+    ],
+    trials=(1, 3),
+    **LEARNED,
+)
+
+
+def longer(sizes, most):
+    """The strongest noise as what is left in the average, and longer training without a defence."""
+    louder = dict(defence="noise", level=sizes["participants"] ** 0.5, moments=1)
+    plain = dict(defence="none", level=0.0, moments=20)
+    return [
+        sizes | dict(algorithm=algorithm) | how
+        for algorithm, iterations in most.items()
+        for how in (louder, plain | dict(iterations=iterations))
+    ]
+
+
+TABLE1_WHY = Experiment(
+    "table1_why",
+    trained_under,
+    quick=longer(SMALL, {"FedSGD": 400}),
+    paper=longer(FULL, {"FedSGD": 2000, "FedAvg": 3000}),
+    **LEARNED,
+)

@@ -1,0 +1,204 @@
+"""LLG: rows to figures and small tables. A figure takes cells, one row a cell, or trial rows where it says so."""
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from fedleak.experiments import plots
+from notebooks.llg.claims import LETTERS
+from notebooks.llg.experiments import LEVELS, PLACES, SIZES, STEPS, TITLE, having
+
+AXES = dict(
+    x="batch_size",
+    y="asr",
+    panel="panel",
+    xlabel="batch size B",
+    ylabel="attack success rate",
+)
+SIDES = {"FedSGD": "(a) FedSGD", "FedAvg": "(b) FedAvg"}
+NETS = {
+    "cnn": "CNN",
+    "lenet": "LeNet",
+    "resnet20": "ResNet20 as released",
+    "resnet20-relu": "ResNet20, ReLU before the head",
+}
+DEFENCES = {  # its name, how its levels are written, and the paper's panels
+    "noise": ("pure noise", "σ = {:g}", "ad"),
+    "dp": ("clipping and noise", "β = {:g}", "be"),
+    "sparse": ("compression", "θ = {:.0%}", "cf"),
+    "released": ("compression as released", "θ = {:.0%}", "  "),
+}
+
+
+def fig3(rows):
+    """Gradients of a class against its occurrences, from trial rows: raw, share of negative ones, calibrated."""
+    rows = rows[rows["init"] == "fresh"]
+    figure = Figure(figsize=(11.5, 3.6), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    for axes, gradient, scale in (
+        (left, "raw", lambda size: 1),
+        (right, "calibrated", lambda size: size),
+    ):
+        for (size, part), marker in zip(
+            rows.groupby("batch_size"), "osD^", strict=True
+        ):
+            groups = part.groupby("occurrences")[gradient]
+            line = groups.quantile([0.05, 0.5, 0.95]).unstack()[groups.size() >= 5]
+            at = line.index / scale(size)
+            (drawn,) = axes.plot(
+                at, line[0.5], marker=marker, markersize=3.5, label=f"B = {size}"
+            )
+            axes.fill_between(
+                at,
+                line[0.05],
+                line[0.95],
+                color=drawn.get_color(),
+                alpha=0.2,
+                linewidth=0,
+            )
+        axes.axhline(0, color="black", linewidth=0.8)
+    ticks = [0, *SIZES[:-1]]
+    left.set_xscale("symlog", base=2, linthresh=1)
+    left.set_xticks(ticks, map(str, ticks))
+    left.set(
+        xlabel="occurrences of the label, λ", ylabel="gradient $g_i$", title="(a) raw"
+    )
+    left.legend(loc="lower left", fontsize="small")
+    right.set(
+        xlabel="share of the batch, λ / B",
+        ylabel="gradient $g_i$ less its offset",
+        title="(c) calibrated",
+    )
+    few = rows[rows["occurrences"] <= 8].assign(negative=lambda t: 100 * (t["raw"] < 0))
+    shares = few.pivot_table(
+        index="batch_size", columns="occurrences", values="negative"
+    )
+    look = dict(
+        cmap="rocket_r",
+        annot=True,
+        fmt=".0f",
+        annot_kws={"size": 8},
+        vmin=0,
+        vmax=100,
+        cbar=False,
+    )
+    sns.heatmap(shares, ax=middle, **look)
+    middle.set(
+        xlabel="occurrences of the label, λ",
+        ylabel="batch size B",
+        title="(b) negative ones [%]",
+    )
+    return figure
+
+
+def extraction(cells, dlg, composition):
+    """Figs. 4 and 8: the ASR of every attack by batch size; a panel a data set and algorithm."""
+    table = pd.concat(
+        [cells, dlg[having(composition=composition, net="cnn")(dlg)]], ignore_index=True
+    )
+    keys = [
+        (a, TITLE[d]) for a, d in zip(table["algorithm"], table["data"], strict=True)
+    ]
+    table = table.assign(panel=[f"({LETTERS[key]}) {key[1]}, {key[0]}" for key in keys])
+    return plots.curves(
+        table.sort_values("panel", kind="stable"), hue="attack", columns=4, **AXES
+    )
+
+
+def fig5(cells, dlg):
+    """LLG+ by network, and DLG where it was run."""
+    drawn = pd.concat(
+        [cells, dlg[having(composition="unbalanced", data=PLACES["MNIST"])(dlg)]],
+        ignore_index=True,
+    )
+    lines = drawn["attack"].fillna("LLG+") + ", " + drawn["net"].map(NETS)
+    return plots.curves(
+        drawn.assign(panel=drawn["algorithm"].map(SIDES), line=lines),
+        hue="line",
+        **AXES,
+    )
+
+
+def fig6(cells):
+    """The ASR as the network learns, and its accuracy."""
+    names = dict(
+        x="iteration",
+        xlabel="training iterations",
+        ylabel="attack success rate; test accuracy",
+    )
+    panels = cells.assign(panel=cells["algorithm"].map(SIDES))
+    figure = plots.curves(panels, hue="attack", log2=False, **AXES | names)
+    note = dict(
+        xytext=(0, 5),
+        textcoords="offset points",
+        ha="right",
+        color="dimgrey",
+        fontsize="small",
+    )
+    for axes, algorithm in zip(figure.axes, STEPS, strict=True):
+        line = cells[cells["algorithm"] == algorithm].drop_duplicates("iteration")
+        axes.plot(line["iteration"], line["accuracy"], color="grey", linestyle="--")
+        axes.annotate("test accuracy", line[["iteration", "accuracy"]].iloc[-1], **note)
+    return figure
+
+
+def fig7(cells, untrained):
+    """LLG+ under every defence and strength, with the random guess of Fig. 4."""
+    guesses = untrained[having(data=PLACES["MNIST"], attack="random guess")(untrained)]
+    pieces = []
+    for kind, (title, text, letters) in DEFENCES.items():
+        levels = [level for name, level in LEVELS if name == kind]
+        names = dict(zip(levels, ("weak", "medium", "strong"), strict=True)) | {
+            0.0: "no defence"
+        }
+        own = cells[cells["defence"].isin([kind, "none"])]
+        lines = pd.concat(
+            [
+                own.assign(line=own["level"].map(names)),
+                guesses.assign(line="random guess"),
+            ]
+        )
+        strengths = ", ".join(map(text.format, levels))
+        for letter, algorithm in zip(letters, STEPS, strict=True):
+            panel = (
+                f"({letter}) ".replace("( ) ", "")
+                + f"{title}, {algorithm}\nweak to strong: {strengths}"
+            )
+            pieces.append(lines[lines["algorithm"] == algorithm].assign(panel=panel))
+    order = [piece for half in (pieces[::2], pieces[1::2]) for piece in half]
+    return plots.curves(
+        pd.concat(order), hue="line", columns=4, **AXES | {"ylabel": "ASR of LLG+"}
+    )
+
+
+def table1(cells, printed):
+    """Accuracy under the defences beside the paper's: a row a defence and level, a pair of columns an algorithm."""
+    names = {
+        "none": "no defence",
+        **{kind: title for kind, (title, *_) in DEFENCES.items()},
+    }
+
+    def told(row):
+        spread = (row["accuracy high"] - row["accuracy low"]) / 2
+        return f"{row['accuracy']:.3f}" + (
+            f" ± {spread:.3f}" if np.isfinite(spread) else ""
+        )
+
+    keys = ["defence", "level"]
+    ours = cells.assign(text=[told(row) for _, row in cells.iterrows()]).pivot(
+        index=keys, columns="algorithm", values="text"
+    )
+    theirs = printed.pivot(index=keys, columns="algorithm", values="accuracy")
+    sides = {
+        f"{a}, {who}": t[a]
+        for a in STEPS
+        for who, t in (("ours", ours), ("paper", theirs))
+        if a in t
+    }
+    found = (
+        pd.concat(sides, axis=1)
+        .reindex([one for one in LEVELS if one in ours.index])
+        .reset_index()
+    )
+    return found.assign(defence=found["defence"].map(names))

@@ -1,0 +1,272 @@
+"""The guard fails closed: what its exit codes, limits and files say of what leaks, is kept, or is not measurable."""
+
+import json
+import os
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+import torch
+from runs import SHAPE, data, network, train
+from torch import nn
+from typer.testing import CliRunner
+
+from fedleak import cli
+from fedleak.audit import Setup, audit, audit_run, guard
+from fedleak.audit.findings import Findings, WordsResult
+from fedleak.audit.guard import Limits
+from fedleak.federated.recording import read, write
+
+
+def invoke(*words, **environment):
+    return CliRunner().invoke(cli.app, ["audit", *map(str, words)], env=environment)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    for number in (1, 2, 3):
+        for k, node in enumerate("abc"):
+            train(folder, number, node, [4, 4, 1 + k], 10 * number + k)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def setup_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("file") / "mine.py"
+    text = "from torch import nn\nfrom fedleak.audit import Setup\n"
+    text += "setup = Setup(model=nn.Sequential(nn.Flatten(), nn.Linear(36, 16), nn.ReLU(), nn.Linear(16, 4)),"
+    path.write_text(text + " shape=(1, 6, 6), trials=3, batch_size=8)\n")
+    return path
+
+
+def findings(shares, guess=0.4, fits=True, **more):
+    """Findings of one round: attack to what it got right of each update, None where it could not read it."""
+    rows = [
+        {"attack": attack, "trial": trial, "iacc": value}
+        for attack, values in {**shares, "random guess": [guess] * max(map(len, shares.values()), default=2)}.items()
+        for trial, value in enumerate(values)
+        if value is not None
+    ]
+    rows = [
+        {"scenario": "as it is", "round": 1, "node": "abcde"[row["trial"]], "exact": 0.0, "seconds": 0.1, **row}
+        for row in rows
+    ]
+    table = pd.DataFrame(rows).assign(fits=fits)
+    return Findings({"name": "x"}, table, ("as it is",), (), dict.fromkeys(shares, "shared gradients"), (), {}, **more)
+
+
+def judge(found, **limits):
+    verdicts = guard.verdicts(found, Limits(**limits))
+    return [(verdict.case, verdict.status) for verdict in verdicts], guard.exit_code(verdicts)
+
+
+@pytest.mark.parametrize(
+    ("shares", "limits", "status", "code"),
+    [
+        ({"LLG": [0.5, 0.7]}, {"mean": 0.6}, "kept", 0),
+        ({"LLG": [0.5, 0.72]}, {"mean": 0.6}, "leak", 1),
+        ({"LLG": [0.5, 0.7]}, {"over_guess": 0.25}, "kept", 0),
+        ({"LLG": [0.5, 0.7]}, {"over_guess": 0.15}, "leak", 1),
+        ({}, {"mean": 1.0}, "not measurable", 3),
+        ({"LLG": [0.5, None]}, {"mean": 0.6}, "not measurable", 3),
+        ({"LLG": [0.9, None]}, {"mean": 0.6}, "leak", 1),
+        ({"iDLG": [1.0, 1.0, None, None, None], "LLG": [0.5] * 5}, {"mean": 0.6}, "kept", 0),
+        ({"iDLG": [1.0, 1.0, None, None, None]}, {"mean": 0.6}, "not measurable", 3),
+        ({"iDLG": [1.0, 1.0, None, None, None]}, {"mean": 1.0}, "not measurable", 3),
+    ],
+)
+def test_a_round_is_kept_leaks_or_is_not_measurable(shares, limits, status, code):
+    """Attacks that read less than half of its updates do not decide; an update that none read leaves it open."""
+    assert judge(findings(shares), **limits) == ([("round 1", status)], code)
+
+
+def test_a_mean_may_hide_one_client_and_a_limit_for_each_does_not():
+    found = findings({"LLG": [0.2, 0.3, 1.0]})
+    assert judge(found, mean=0.6) == ([("round 1", "kept")], 0)
+    names = ["round 1", "round 1, node a", "round 1, node b", "round 1, node c"]
+    verdicts, code = judge(found, each=0.6)
+    assert verdicts == list(zip(names, ["kept", "kept", "kept", "leak"], strict=True))
+    assert code == 1
+
+
+def test_the_margin_is_over_the_guess_on_the_updates_that_an_attack_read():
+    """An attack may be best by its mean, and another further ahead of what a guess gets right where it read."""
+    found = findings({"LLG": [0.9, 0.9], "GI": [None, 0.8]})
+    found.rows.loc[found.rows["attack"] == "random guess", "iacc"] = [0.9, 0.3]
+    (row,) = guard.cases(found).to_dict("records")
+    assert (row["attack"], row["ahead"]) == ("LLG", "GI")
+    assert row["lead"] == pytest.approx(0.5)
+
+
+def test_what_does_not_fit_the_optimiser_can_leak_and_cannot_be_kept():
+    assert judge(findings({"LLG": [0.3, 0.3]}, fits=False), mean=0.6) == ([("round 1", "not measurable")], 3)
+    assert judge(findings({"LLG": [0.9, 0.9]}, fits=False), mean=0.6) == ([("round 1", "leak")], 1)
+
+
+def test_words_are_judged_too():
+    for right, status in ((9, "leak"), (1, "kept")):
+        words = WordsResult("", named=10, right=right, of=10, updates=2)
+        assert judge(findings({"LLG": [0.5, 0.5]}, words=words), mean=0.6)[0][1] == ("words", status)
+    failed = findings({"LLG": [0.5, 0.5]}, words=WordsResult("all rows move"))
+    assert judge(failed, mean=0.6) == ([("round 1", "kept")], 0)
+
+
+def test_nothing_at_all_is_not_measurable():
+    assert guard.exit_code([]) == 3
+
+
+def statuses(path):
+    suite = ElementTree.parse(path).getroot()
+    kinds = {"failure": 0, "error": 0}
+    for case in suite:
+        for element in case:
+            kinds[element.tag] += 1
+    assert (suite.get("failures"), suite.get("errors")) == (str(kinds["failure"]), str(kinds["error"]))
+    return len(suite), kinds["failure"], kinds["error"]
+
+
+def test_the_command_guards_a_deployment(run, setup_file, tmp_path):
+    limit = guard.cases(audit_run(run, Setup(model=network, shape=SHAPE)))["iacc"]
+    junit, page = tmp_path / "audit.xml", tmp_path / "r.html"
+    most = limit.max() - 1e-6
+    result = invoke(run, "--setup", setup_file, "--fail-above", most, "--junit", junit)
+    assert result.exit_code == 1
+    assert "fedleak: leak: round" in result.stderr
+    assert "## Round by round" in result.output, "the report comes all the same"
+    assert "## Within the limits?" in result.output
+    assert statuses(junit) == (3, int((limit > most).sum()), 0)
+    result = invoke(run, "--setup", setup_file, "--fail-above", 1, "--junit", junit, "--out", page)
+    assert result.exit_code == 0, result.output
+    assert statuses(junit) == (3, 0, 0)
+    result = invoke(run, "--setup", setup_file, "--fail-above-each", 0.5, "--junit", junit, "--out", page)
+    assert result.exit_code == 1
+    assert statuses(junit)[0] == 12
+    assert "round 2, node b" in junit.read_text()
+    assert "round 2, node b" in page.read_text()
+    assert invoke(run, "--fail-above", 1.5).exit_code == 2, "a share of the labels, before anything runs"
+
+
+def unlabelled(run, folder):
+    for one in read(run):
+        write(folder, replace(one, counts=None), *one.states())
+    return folder
+
+
+def test_without_labels_nothing_is_kept(run, setup_file, tmp_path):
+    junit = tmp_path / "audit.xml"
+    folder = unlabelled(run, tmp_path / "none")
+    result = invoke(folder, "--setup", setup_file, "--fail-above", 1, "--junit", junit)
+    assert result.exit_code == 3
+    assert "not measurable: round 1" in result.stderr
+    assert statuses(junit) == (3, 0, 3)
+
+
+def test_an_error_is_in_the_junit_file_and_is_no_leak(run, setup_file, tmp_path, monkeypatch):
+    junit = tmp_path / "audit.xml"
+    result = invoke(tmp_path / "none.py", "--fail-above", 1, "--junit", junit)
+    assert result.exit_code == 2
+    assert statuses(junit) == (1, 0, 1)
+    assert "FileNotFoundError: no file" in junit.read_text()
+    monkeypatch.setattr("fedleak.audit.audit_run", lambda *_, **__: 1 / 0)
+    result = invoke(run, "--fail-above", 1, "--junit", junit)
+    assert result.exit_code == 2, "Python's own 1 for what is unforeseen would say: a leak"
+    assert "ZeroDivisionError" in junit.read_text()
+
+
+def test_what_cannot_be_written_is_said_before_the_work(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedleak.audit.audit_run", lambda *_, **__: pytest.fail("it worked"))
+    (tmp_path / "file").write_text("")
+    for words in (["--out", tmp_path / "file" / "r.html"], ["--fail-above", 1, "--junit", tmp_path / "file" / "x.xml"]):
+        result = invoke(run, *words)
+        assert result.exit_code == 2
+        assert "cannot write" in result.stderr
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_the_command_sets_the_threads(setup_file, monkeypatch):
+    seen = []
+    monkeypatch.setattr("torch.set_num_threads", seen.append)
+    invoke(setup_file)
+    invoke(setup_file, FEDLEAK_THREADS="3")
+    invoke(setup_file, "--threads", 2)
+    assert seen == [1, 3, 2]
+
+
+def test_json_holds_the_report_and_a_later_one_is_compared_with_it(setup_file, tmp_path):
+    one, two = tmp_path / "one.json", tmp_path / "two.md"
+    assert invoke(setup_file, "--out", one, "--out", tmp_path / "one.html", "--fail-above", 1).exit_code == 0
+    found = json.loads(one.read_text())
+    assert set(found["headline"]) == {"What leaks", "To whom", "What would reduce it"}
+    assert [v["status"] for v in found["verdicts"]] == ["kept"]
+    (case,) = found["cases"]
+    assert 0 <= case["guess"] <= case["iacc"] <= 1
+    assert invoke(setup_file, "--seed", 5, "--baseline", one, "--out", two).exit_code == 0
+    text = two.read_text()
+    assert "## Against the report on Sequential" in text
+    before = {row["attack"]: row["iacc"] for row in found["attacks"]}["LLG"]
+    assert f"| LLG | {before:.2f} | " in text
+    result = invoke(setup_file, "--baseline", setup_file)
+    assert result.exit_code == 2
+    assert "is no report that" in result.stderr
+
+
+def test_a_set_up_is_guarded_too(coloured):
+    report = audit(Setup(model=nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), data=coloured, trials=3, batch_size=4))
+    assert judge(report, mean=1.0) == ([("all updates", "kept")], 0)
+    assert judge(report, mean=0.0) == ([("all updates", "leak")], 1)
+    assert [case for case, _ in judge(report, each=0.0)[0]] == ["all updates", "update 1", "update 2", "update 3"]
+
+
+def test_a_set_up_that_no_attack_applies_to_ends_with_3(setup_file, tmp_path):
+    blind = tmp_path / "blind.py"
+    blind.write_text(setup_file.read_text().replace("trials=3", "trials=3, adversary='no access'"))
+    for words in ([], ["--fail-above", 1], ["--fail-above-guess", 0.5]):
+        assert invoke(blind, *words).exit_code == 3
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.RMSprop, torch.optim.Adagrad])
+def test_clients_that_do_not_use_sgd_are_named_and_not_kept(tmp_path, kind):
+    for node in "abc":
+        train(tmp_path, 1, node, [8, 8], ord(node), kind=kind)
+    report = audit_run(tmp_path, Setup(model=network, shape=SHAPE, data=data(99)))
+    what, whom, _ = report.headline()
+    assert what.startswith(f"Not SGD: 3 of 3 updates are made by {kind.__name__.lower()}.")
+    assert whom.startswith("Not measurable") or not report.table.query("leaks").empty
+    assert judge(report, mean=1.0) == ([("round 1", "not measurable")], 3)
+
+
+def test_nan_of_one_client_is_named_and_can_be_skipped(run, setup_file, tmp_path):
+    folder = tmp_path / "run"
+    for one in read(run):
+        before, after = one.states()
+        broken = {**after, "3.bias": after["3.bias"] * torch.nan} if (one.round, one.node) == (2, "b") else after
+        write(folder, one, before, broken)
+    result = invoke(folder, "--setup", setup_file)
+    assert result.exit_code == 2
+    assert "round 2, node b: 4 of 4 entries of '3.bias' are NaN" in result.stderr
+    result = invoke(folder, "--setup", setup_file, "--skip-nan", "--fail-above", 1)
+    assert result.exit_code == 0, result.output
+    assert "Left out: round 2, node b: 4 of 4 entries" in result.output
+    assert "8 updates of 3 clients" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{run}", "--trials", 3], "--trials goes with a set-up"),
+        (["{run}", "--seed", 3], "--seed goes with --setup"),
+        (["{mine}", "--gaps"], "--setup, --gaps and --skip-nan go with a recorded run's folder"),
+        (["{run}", "--junit", "{cut}/x.xml"], "--junit needs --fail-above"),
+        (["{cut}"], "client-a.json: Invalid JSON"),
+    ],
+)
+def test_mistakes_are_one_line(run, setup_file, tmp_path, words, message):
+    (tmp_path / "cut" / "round-0001").mkdir(parents=True)
+    (tmp_path / "cut" / "round-0001" / "client-a.json").write_text("{")
+    places = {"run": run, "mine": setup_file, "cut": tmp_path / "cut"}
+    result = invoke(*(str(word).format(**places) for word in words))
+    assert result.exit_code == 2
+    assert message in result.output.replace("\n", " ")
+    assert "Traceback" not in result.output

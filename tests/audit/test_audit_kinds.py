@@ -1,0 +1,213 @@
+"""Kinds of models, each with what an audit makes of it: right, refused or not measurable, and never silently wrong."""
+
+import pytest
+import torch
+from audit_networks import LoRA, Patches, Peft, Residual, Text, Tied, Two, WideAndDeep, Wrapped, bias_alone, frozen, mlp
+from runs import train
+from torch import nn
+from torchvision.models import resnet18
+
+from fedleak import paths
+from fedleak.attacks.labels import adapter
+from fedleak.attacks.registry import WHITE_BOX, get
+from fedleak.attacks.words import word_embedding
+from fedleak.audit import Setup, audit, audit_run, guard
+from fedleak.audit.case import prepare
+from fedleak.audit.guard import Limits
+from fedleak.data.embedded import synthetic
+from fedleak.federated.defences import PureNoise, protect
+from fedleak.metrics import instance_accuracy
+from fedleak.models import head
+
+SETUPS = {
+    "fully connected": (mlp, (3, 8, 8), "right"),
+    "residual": (Residual, (20,), "right"),
+    "layer norm, GELU, no bias": (Patches, (3, 16, 16), "right"),
+    "ResNet-18 with batch norm": (lambda: resnet18(num_classes=10), (3, 32, 32), "right"),
+    "last layer declared first": (Wrapped, (20,), "right"),
+    "text": (Text, (8,), "right"),
+    "tied weight, embedding first": (lambda: Tied("embed"), (8,), "right"),
+    "tied weight, last layer first": (lambda: Tied("head"), (8,), "right"),
+    "LoRA on the last layer, B = 0": (lambda: Wrapped(LoRA, trained=False), (20,), "right"),
+    "LoRA on the last layer, B not 0": (lambda: Wrapped(lambda h: LoRA(h, fresh=False), trained=False), (20,), "right"),
+    "the same as peft has it, B = 0": (lambda: Wrapped(Peft, trained=False), (20,), "right"),
+    "the same as peft has it, B not 0": (lambda: Wrapped(lambda h: Peft(h, fresh=False)), (20,), "right"),
+    "biases alone are trained": (lambda: Wrapped(bias_alone, trained=False), (20,), "right"),
+    "weight norm on the last layer": (lambda: Wrapped(nn.utils.parametrizations.weight_norm), (20,), "right"),
+    "last layer frozen": (lambda: Wrapped(frozen), (20,), "not measurable"),
+    "two last layers that are added": (WideAndDeep, (20,), "refused: has to be linear"),
+    "two heads": (lambda: Two(both=True), (20,), "refused: this model a tuple"),
+    "softmax at the end": (lambda: nn.Sequential(nn.Linear(20, 4), nn.Softmax(1)), (20,), "refused: without a softmax"),
+    "a class for every token": (Text, (2, 5), "refused: this model a tensor"),
+    "one sigmoid output": (lambda: nn.Linear(20, 1), (20,), "refused: at least two outputs"),
+}
+
+
+def outcome(make):
+    """Return what an audit ends with: right (the best attack names nearly all), refused, or not measurable."""
+    try:
+        report = make()
+    except ValueError as error:
+        return f"refused: {error}"
+    verdicts = guard.verdicts(report, Limits(mean=1.0))
+    if guard.exit_code(verdicts) == guard.NOT_MEASURABLE:
+        assert "Not measurable" in report.headline()[1] or "No labels" in report.headline()[0]
+        return "not measurable"
+    best = guard.cases(report)["iacc"].max()
+    return "right" if best > 0.9 else f"WRONG: {best:.2f}, {report.table.iloc[0]['attack']}"
+
+
+def same(found, expected):
+    kind, _, why = expected.partition(": ")
+    return found.startswith(kind) and why in found
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_a_kind_of_model_is_right_refused_or_not_measurable(name):
+    make, shape, expected = SETUPS[name]
+    options = {"batch_size": 20, "trials": 3, "remedy_trials": 0, "seed": 1}
+    found = outcome(lambda: audit(Setup(model=make, shape=shape, **options)))
+    assert same(found, expected), found
+
+
+def numbers(seed):
+    x, y, _ = synthetic("train", (1, 4, 5), 6, 120, seed)
+    return x.flatten(1), y
+
+
+def known(make, **more):
+    return Setup(model=make, shape=(20,), data=numbers(99), remedy_trials=0, **more)
+
+
+def tokens(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(12, (120, 8), generator=generator), torch.randint(12, (120,), generator=generator)
+
+
+LORA = lambda: Wrapped(LoRA, trained=False)
+RUNS = {
+    "last layer declared first": (Wrapped, {}, {}, "right"),
+    "last layer declared first, with a set-up": (Wrapped, {}, {"setup": Wrapped}, "right"),
+    "tied weight": (lambda: Tied("embed"), {"pool": tokens}, {}, "right"),
+    "LoRA": (LORA, {}, {}, "refused: pass --setup"),
+    "LoRA, with a set-up": (LORA, {}, {"setup": LORA}, "right"),
+    "last layer frozen": (lambda: Wrapped(frozen), {}, {}, "refused: which layer is the last is not known"),
+    "Adam": (Wrapped, {"kind": torch.optim.Adam}, {"setup": Wrapped}, "not measurable"),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_kind_of_run_is_right_refused_or_not_measurable(name, tmp_path):
+    make, how, given, expected = RUNS[name]
+
+    def seeded():
+        torch.manual_seed(0)
+        return make()
+
+    for node in "abc":
+        train(tmp_path, 1, node, [20], ord(node), make=seeded, **{"pool": numbers, **how})
+    if given or expected != "right":
+        setup = known(given["setup"]) if given else None
+        found = outcome(lambda: audit_run(tmp_path, setup))
+        assert same(found, expected), found
+    else:  # who has no model does not name nearly all, but finds the layer, and reads of it what the model's owner does
+        alone = audit_run(tmp_path)
+        known_model = Setup(
+            model=make, data=how.get("pool", numbers)(99), adversary="shared gradients", remedy_trials=0
+        )
+        tables = [r.table.set_index("attack") for r in (alone, audit_run(tmp_path, known_model))]
+        for attack in alone.ranking():
+            assert tables[0].loc[attack, "iacc"] == tables[1].loc[attack, "iacc"], attack
+        assert "LLG" in alone.ranking()
+
+
+def test_a_last_layer_that_never_moved_is_not_read(tmp_path):
+    for node in "abc":
+        train(tmp_path, 1, node, [20], ord(node), make=lambda: Wrapped(frozen), pool=numbers)
+    report = audit_run(tmp_path, known(Wrapped))
+    assert report.ranking() == ["GDBR"], "which reads the layer below"
+    assert "gradient of the last layer's weights" in dict(report.untried)["LLG"]
+
+
+def test_the_order_of_tied_layers_does_not_matter():
+    reports = []
+    for first in ("embed", "head"):
+        torch.manual_seed(0)
+        model = Tied(first)
+        assert head(model).name == "head"
+        assert head(model).weight == f"{first}.weight"
+        reports.append(audit(Setup(model=model, shape=(8,), batch_size=8, trials=2, remedy_trials=0)))
+    tables = [report.table.set_index("attack")["iacc"].drop("GDBR") for report in reports]
+    torch.testing.assert_close(*(torch.tensor(t[t.index.sort_values()].fillna(-1).to_numpy()) for t in tables))
+    assert "whose weight is that of `embed.weight` too" in reports[0].to_markdown()
+    assert "all 12 rows" in reports[0].words.why
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_an_adapters_gradient_has_the_label_of_a_single_sample(fresh):
+    case = prepare(Setup(model=lambda: Wrapped(lambda h: LoRA(h, fresh), False), shape=(20,), batch_size=1))
+    assert head(case.attacked).name == "head.base"
+    assert adapter.adapters(case.attacked, case.aux.x[:1]) == ["head.B"]
+    for number in range(50):
+        done = case.trial(number)
+        assert torch.equal(adapter.recover(done.updates[0], case.attacked, case.aux), done.truth[0])
+
+
+def test_an_adapters_contributions_are_its_gradient():
+    case = prepare(Setup(model=lambda: Wrapped(lambda h: LoRA(h, False), False), shape=(20,), batch_size=4))
+    few = case.aux.take(torch.arange(4))
+    from fedleak.federated import fedsgd
+
+    update = fedsgd(case.attacked, few.x, few.y)
+    mine = adapter.contributions(case.attacked, ["head.B"], few).mean(0)
+    torch.testing.assert_close(mine, update.gradient("head.B").double(), atol=1e-6, rtol=1e-4)
+
+
+def test_several_local_steps_of_an_adapter_are_read():
+    more = {"algorithm": "fedavg", "steps": 3, "lr": 0.05, "batch_size": 8}
+    case = prepare(Setup(model=LORA, shape=(20,), **more))
+    trials = [case.trial(number) for number in range(10)]
+    found = torch.stack([adapter.recover(done.updates[0], case.attacked, case.aux) for done in trials])
+    assert instance_accuracy(found, torch.cat([done.truth for done in trials])).mean() > 0.9
+
+
+def test_the_embeddings_rows_are_the_words_of_the_texts():
+    case = prepare(Setup(model=Text(), shape=(8,), batch_size=4))
+    done = case.trial(0)
+    assert word_embedding(case.model) == "words.weight"
+    found = get("embedding rows")(done.updates[0], case.model, adversary=WHITE_BOX)
+    assert found.tolist() == sorted(set(done.x.flatten().tolist()))
+    with pytest.raises(ValueError, match="no embedding that takes its inputs"):
+        get("embedding rows")(done.updates[0], mlp(), adversary=WHITE_BOX)
+    noisy = protect(done.updates[0], PureNoise(0.1, seed=0))
+    with pytest.raises(ValueError, match=r"all 50 rows of 'words.weight' move: noise"):
+        get("embedding rows")(noisy, case.model, adversary=WHITE_BOX)
+
+
+def test_words_come_first_in_the_report_of_a_text_model(tmp_path):
+    report = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=3, remedy_trials=0))
+    what, _, _ = report.headline()
+    assert what.startswith("The words: the embedding's rows that move name ")
+    assert report.words.right == report.words.of == report.words.named
+    assert "Images" not in what
+    assert guard.exit_code(guard.verdicts(report, Limits(mean=0.9999))) == guard.LEAK
+    with_padding = Text()
+    with_padding.words = nn.Embedding(50, 16, padding_idx=0)
+    padded = audit(Setup(model=with_padding, data=(torch.randint(3, (60, 8)), torch.arange(60) % 6), trials=3)).words
+    assert (padded.named, padded.right, padded.of) == (6, 6, 6), "the padding is no word"
+
+    def pool(seed):
+        return torch.randint(50, (60, 8), generator=torch.Generator().manual_seed(seed)), torch.arange(60) % 6
+
+    for node in "abc":
+        train(tmp_path, 1, node, [8], ord(node), make=Text, pool=pool)
+    recorded = audit_run(tmp_path, Setup(model=Text, shape=(8,), remedy_trials=0))
+    assert "no texts are recorded to compare with" in recorded.headline()[0]
+    assert recorded.words.updates == 3
+
+
+def test_the_books_table_says_what_is_measured():
+    text = (paths.root() / "book" / "audit.md").read_text(encoding="utf-8")
+    for kinds in (SETUPS, RUNS):
+        for name, (*_, expected) in kinds.items():
+            assert f"| {name} | {expected.partition(':')[0]} |\n" in text

@@ -1,0 +1,175 @@
+"""Experiments of a module: units, resuming, code that changed, records, claims."""
+
+import json
+import math
+
+import pandas as pd
+import pytest
+from conftest import forget
+
+from fedleak import paths
+from fedleak.chapters import Experiment, Number, Results, evidence, grid, running
+from fedleak.chapters.units import OtherCode
+from fedleak.experiments import records, scoreboard
+from fedleak.intervals import MEAN
+
+
+def rows_of(name="table1", **options):
+    return Results("tiny", device="cpu", **options).rows(running.declared("tiny")[name])
+
+
+def log():
+    return running.module("tiny", "experiments").LOG
+
+
+def test_rows_are_those_of_seed_and_setting_and_are_kept(tiny):
+    first = rows_of()
+    assert list(first) == ["net", "size", "trial", "seed", "rule", "iacc", "images"]
+    assert len(first) == 2 * 2 * 2
+    assert len(log()) == 4
+    pd.testing.assert_frame_equal(rows_of(trials=1), first[first["trial"] == 0].reset_index(drop=True))
+    assert len(log()) == 4, "nothing is computed twice"
+    assert not rows_of(seed=1)["iacc"].equals(first["iacc"])
+
+
+def test_a_killed_run_goes_on_and_gives_the_same_rows(tiny, monkeypatch):
+    whole = rows_of()
+    (tiny / "units").rename(tiny / "elsewhere")
+    experiments, done = running.module("tiny", "experiments"), []
+
+    def killed(ctx, seed, **setting):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(seed)
+        yield from experiments.drawn(ctx, seed, **setting)
+
+    broken = Experiment(**{**vars(experiments.TABLE1), "trial": killed, "fixed": {}})
+    with pytest.raises(KeyboardInterrupt):
+        running.run("tiny", broken, Results("tiny", device="cpu").context, broken.settings("quick"))
+    (path,) = [p for p in (tiny / "units").rglob("*.jsonl") if len(p.read_text().splitlines()) == 2]
+    path.write_text(path.read_text() + "cut of")
+    experiments.LOG.clear()
+    again = rows_of()
+    assert len(log()) == 1
+    assert list(again) == list(whole)
+    assert (tiny / "units").rglob("*.corrupt")
+
+
+def test_units_of_other_code_are_not_taken_unawares(tiny):
+    rows_of()
+    text = (tiny / "notebooks/tiny/experiments.py").read_text()
+    (tiny / "notebooks/tiny/experiments.py").write_text(text + "\nMORE = 1\n")
+    forget()
+    with pytest.raises(OtherCode, match=r"4 finished units of version 1 are of other code.*--same"):
+        rows_of(others="refuse")
+    rows_of(others="use")
+    assert log() == []
+    rows_of()
+    assert len(log()) == 4
+    rows_of(others="refuse")
+    (tiny / "notebooks/tiny/experiments.py").write_text(text.replace('by="rule"', 'by="rule", version=2'))
+    forget()
+    rows_of(others="refuse")
+    assert len(log()) == 4
+
+
+def test_a_vectorised_trial_gets_seeds_in_parts(tiny):
+    rows = rows_of("fast")
+    assert [len(seeds) for seeds in log()] == [25, 5]
+    assert (rows["value"] == rows["seed"] % 7).all()
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (('"images": 6}', '"more": 6}'), r"do not have the same columns: \['images', 'more'\]"),
+        (('"images": 6}', '"net": 6}'), r"columns \['net'\] are names of settings"),
+        (('"images": 6}', '"images": {6}}'), "holds a set"),
+        (('yield {"seed": seed, ', "yield {"), "names the seed in each of its rows"),
+    ],
+)
+def test_a_trial_that_does_not_fit_its_declaration(tiny, edit, message):
+    path = tiny / "notebooks/tiny/experiments.py"
+    path.write_text(path.read_text().replace(*edit))
+    forget()
+    with pytest.raises((ValueError, TypeError), match=message):
+        [rows_of(name) for name in ("table1", "fast")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({"quick": grid(a=[])}, "a grid is empty"), ({"by": "seed"}, "'seed'"), ({"quick": grid(trial=1)}, "'trial'")],
+)
+def test_wrong_declarations(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        Experiment(
+            **{"name": "x", "trial": None, "quick": grid(a=1), "paper": grid(a=1), "values": {"v": MEAN}, **wrong}
+        )
+
+
+@pytest.mark.parametrize(("options", "message"), [({"profile": "full"}, "profile is"), ({"trials": -1}, "trials is 0")])
+def test_wrong_parameters(options, message):
+    with pytest.raises(ValueError, match=message):
+        Results("tiny", **options)
+
+
+@pytest.fixture
+def recorded(tiny):
+    results = Results("tiny", "paper", "cpu", record=True)
+    for experiment in running.declared("tiny").values():
+        results.rows(experiment)
+    Results("tiny", device="cpu").keep_claims()
+    forget()
+    return Results("tiny", device="cpu")
+
+
+def test_what_is_recorded_is_what_was_run(recorded):
+    table1 = running.declared("tiny")["table1"]
+    rows, facts = records.recorded("tiny", "table1")
+    assert len(rows) == (2 * 4 + 3) * 2
+    assert facts["declared"] == json.loads(json.dumps(table1.declared))
+    assert facts["datasets"][0]["name"] == "synthetic/train"
+    assert (facts["profile"], facts["seed"], len(facts["code"])) == ("paper", 0, 12)
+    best = recorded.best(table1)
+    assert set(best["source"]) == {"recorded"}
+    assert best["n"].tolist() == [4, 4, 4, 4, 3, 3]
+    assert set(recorded.both(table1)["source"]) == {"recorded", "this run"}
+    cell = recorded.cell(table1, net="b", rule="ours")
+    assert (cell.n, f"{cell:.2f}") == (3, f"{float(cell):.2f}")
+    assert f"{cell:.2f ci}" == f"{float(cell):.2f} [{cell.low:.2f}, {cell.high:.2f}]"
+    with pytest.raises(ValueError, match="6 cells"):
+        recorded.cell(table1)
+
+
+def test_claims_and_their_verdict(recorded):
+    assert recorded["ahead"] == pytest.approx(0.25)
+    assert recorded["count"] == 5
+    (kept,) = scoreboard.kept("tiny")["ahead"]
+    assert (kept.ours, kept.n) == (pytest.approx(0.25), 4)
+    assert kept.differences == ()
+    assert "2 agree, 1 was not tried" in recorded.verdict("tab-tiny-1")
+    assert "book/evidence/tiny.md#table-1" in recorded.verdict("tab-tiny-1")
+    with pytest.raises(ValueError, match="no value"):
+        recorded.verdict("tab-tiny-9")
+    with pytest.raises(ValueError, match="not measured"):
+        f"{recorded['never']:.2f}"
+
+
+def test_without_a_record_nothing_is_claimed(tiny):
+    (found,) = Results("tiny", device="cpu").measured["ahead"]
+    assert (found.ours, found.note) == (None, "not recorded")
+    assert math.isnan(Results("tiny", device="cpu")["ahead"])
+
+
+def test_the_evidence_page_has_every_value_record_and_trial(recorded):
+    text = evidence.page("tiny")
+    assert "0.25" in text
+    assert "takes a GPU" in text
+    assert text.count("literalinclude") == 2
+    assert "22 rows, `data/results/tiny/table1.csv`" in text
+
+
+def test_a_number_of_the_prose_has_a_minus_sign():
+    assert f"{Number(-0.5, -1, 0.25):.2f ci}" == "−0.50 [−1.00, 0.25]"
+    assert f"{Number(3):.0f ci}" == "3"
+    assert paths.root().is_dir()

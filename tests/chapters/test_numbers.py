@@ -1,0 +1,93 @@
+"""Measured numbers on a lecture come from its rows: where all values of the records are others, each number moves."""
+
+import ast
+import json
+import re
+
+import pytest
+
+from fedleak import paths
+from fedleak.chapters import Results, running
+from fedleak.experiments import records
+
+CHAPTERS = [path.parent.name for path in sorted((paths.root() / "notebooks").glob("*/experiments.py"))]
+
+
+def spoken(chapter):
+    """Yield the sources of the cells that say something."""
+    cells = json.loads(paths.source_notebook(chapter).read_text(encoding="utf-8"))["cells"]
+    for cell in cells:
+        if cell["cell_type"] == "code" and "say(f" in (text := "".join(cell["source"])):
+            yield cell["id"], text
+
+
+def filled(text, names):
+    """Return the values that a cell's sentences are filled with, by their expressions."""
+    tree = ast.parse(text)
+    said = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "say"]
+    rest = [node for node in tree.body if not (isinstance(node, ast.Expr) and node.value in said)]
+    exec(compile(ast.Module(rest, []), "<cell>", "exec"), names)
+    found = {}
+    for call in said:
+        for part in call.args[0].values:
+            if isinstance(part, ast.FormattedValue) and "verdict" not in (source := ast.unparse(part.value)):
+                found[source] = eval(compile(ast.Expression(part.value), "<value>", "eval"), names)
+    return found
+
+
+def moved(rows, declared):
+    """Return the rows with every averaged value another: nearer to the middle of rates, larger for other numbers."""
+    rows = rows.copy()
+    for value, kind in declared["kinds"].items():
+        if value in rows:
+            rate = kind["name"] in ("rate", "mean")
+            far = (rows[value] - rows[value].mean()) / rows[value].std()
+            other = rows[value] * 1.3 + rows[value].std() * far**2 / 4
+            rows[value] = 0.5 + 0.8 * (rows[value] - 0.5) if rate else other
+    return rows
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_every_measured_number_moves_with_the_records(chapter, monkeypatch):
+    recorded, results = records.recorded, Results(chapter, device="cpu")
+    cells = dict(spoken(chapter))
+    assert cells
+    start = {"run": results, "e": running.module(chapter, "experiments"), "say": None}
+    before = {name: filled(text, dict(start)) for name, text in with_helpers(cells)}
+
+    def other(paper, name, profile="paper"):
+        found = recorded(paper, name, profile)
+        return found and (moved(found[0], found[1]["declared"]), found[1])
+
+    monkeypatch.setattr(records, "recorded", other)
+    results = Results(chapter, device="cpu")
+    monkeypatch.setattr(Results, "measured", property(lambda self: measured))
+    measured = results._measure()
+    after = {name: filled(text, dict(start, run=results)) for name, text in with_helpers(cells)}
+    stays = [
+        f"{name}: {{{source}}}"
+        for name in before
+        for source in before[name]
+        if before[name][source] == after[name][source]
+    ]
+    assert "\n".join(stays) == ""
+    assert sum(map(len, before.values())) >= 20
+
+
+def with_helpers(cells):
+    """Yield each cell with the functions that earlier cells define before it."""
+    helpers = ""
+    for name, text in cells.items():
+        yield name, helpers + text
+        defined = [n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)]
+        helpers += "".join(f"{ast.unparse(node)}\n\n\n" for node in defined)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_sentences_of_markdown_have_no_measured_decimals(chapter):
+    """A decimal fraction in a Markdown cell is of an example by hand, a setting, or printed in the paper."""
+    cells = json.loads(paths.source_notebook(chapter).read_text(encoding="utf-8"))["cells"]
+    for cell in cells:
+        if cell["cell_type"] == "markdown" and cell["id"] not in ("by-hand",):
+            text = re.sub(r"\$[^$]*\$|`[^`]*`|:::\{.*?:::", "", "".join(cell["source"]), flags=re.S)
+            assert not re.findall(r"\b0\.\d\d+\b|\b\d+(?:\.\d+)? ?%", text), cell["id"]

@@ -1,0 +1,284 @@
+"""Submissions that try to get points, or to get something out, without writing the functions; what each is worth.
+
+All are for LIA-SA, where the functions are worth 1, 3 and 3 points and the measurement 3.
+"""
+
+from fedleak import paths
+
+SOLUTION = (paths.root() / "book" / "coursework" / "solutions" / "lia_sa.py").read_text(encoding="utf-8")
+MARK = 987654
+"""Seconds that the sleeping processes sleep, which tells them from others."""
+
+_NAMES = ("system", "disaggregate", "counts", "measure")
+_PASSED = '<properties><property name="status" value="passed"/></properties></testcase>'
+_CASES = "".join(f'<testcase name="test_check[{name}]">{_PASSED}' for name in _NAMES)
+_REPORT = f"<testsuites>{_CASES}</testsuites>"
+TABLE = [
+    {"recipe": "constant", "clients": 2, "condition": 10.215983492111954, "exact": 1.0},
+    {"recipe": "constant", "clients": 5, "condition": 546.6959485169905, "exact": 1.0},
+    {"recipe": "constant", "clients": 20, "condition": 8.9e16, "exact": 0.615},
+    {"recipe": "vector", "clients": 2, "condition": 3.746079548826704, "exact": 1.0},
+    {"recipe": "vector", "clients": 5, "condition": 6.203816521330413, "exact": 1.0},
+    {"recipe": "vector", "clients": 20, "condition": 32.47473390882629, "exact": 1.0},
+]
+"""What the page prints, with all digits."""
+
+_WAITS = """
+import os, sys
+report, text = sys.argv[1:]
+end = os.open(report, os.O_RDONLY)
+while os.read(end, 65536):
+    pass
+os.close(end)
+os.unlink(report)
+open(report, "w").write(text)
+"""
+
+FORGERIES: dict[str, tuple[str, int]] = {
+    "a pipe in the report's place": (
+        f"""
+import os, subprocess, sys
+report = os.path.join(os.environ["HOME"], "report.xml")
+if not os.path.exists(report):
+    os.mkfifo(report)
+    subprocess.Popen([sys.executable, "-c", {_WAITS!r}, report, {_REPORT!r}], start_new_session=True)
+""",
+        0,
+    ),
+    "links and files in the results' places": (
+        f"""
+import contextlib, os
+open("mine", "w").write({_REPORT!r})
+for name in ("report.xml", "grades.csv", "results.json", "results/results.json"):
+    for folder in (os.environ["HOME"], ".", "..", "/autograder", "/tmp"):
+        with contextlib.suppress(OSError):
+            os.symlink(os.path.abspath("mine"), os.path.join(folder, name))
+""",
+        0,
+    ),
+    "constants": (f"def measure(seed):\n    return {TABLE!r}\n", 0),
+    "right functions, constants": (f"{SOLUTION}\n\ndef measure(seed):\n    return {TABLE!r}\n", 7),
+    "two faces": (
+        f"""{SOLUTION}
+_system, _disaggregate, _counts = system, disaggregate, counts
+def system(e):  # right for the check, and an easy table for the measurement
+    return _system(e) if e.shape[1] < 64 else torch.eye(e.shape[0])
+def disaggregate(e, w, b):
+    return _disaggregate(e, w, b) if e.shape[1] < 64 else torch.zeros(e.shape[0], len(b))
+def counts(b, logits, batch_size):
+    return _counts(b, logits, batch_size) if logits.shape[1] < 10 else torch.zeros(logits.shape)
+def measure(seed):
+    from fedleak.coursework.given import fished_clients
+    rows = []
+    for recipe in ("constant", "vector"):
+        for clients in (2, 5, 20):
+            labels = fished_clients(seed, recipe, clients)[2]
+            truth = nn.functional.one_hot(labels, 10).sum(1)
+            exact = float((truth == 0).double().mean())
+            rows.append({{"recipe": recipe, "clients": clients, "condition": 1.0, "exact": exact}})
+    return rows
+""",
+        7,
+    ),
+    "the comparison replaced": (
+        """
+import sys, torch
+import fedleak.coursework
+from fedleak.coursework import assignment
+assignment.same = assignment._close = assignment.run_check = lambda *a, **k: True
+torch.allclose = torch.equal = lambda *a, **k: True
+for name, module in list(sys.modules.items()):
+    if name.startswith("fedleak.coursework"):
+        for entry in ("same", "within", "plain", "value_of"):
+            if hasattr(module, entry):
+                setattr(module, entry, lambda *a, **k: a[0] if a else True)
+def system(e):
+    return e
+def disaggregate(e, w, b):
+    return w
+def counts(b, l, n):
+    return l
+""",
+        0,
+    ),
+    "replies written to every file": (
+        """
+import atexit, json, os, struct
+def forge(*_):
+    for reply in ({"value": 1.0}, {"status": "returned", "value": 1.0}, {"points": 10, "status": "passed"}):
+        data = json.dumps(reply).encode()
+        for number in range(3, 64):
+            try:
+                os.write(number, struct.pack("!Q", len(data)) + data)
+            except OSError:
+                pass
+    return 0.0
+atexit.register(forge)
+forge()
+system = disaggregate = counts = measure = forge
+""",
+        0,
+    ),
+    "a pickle for a reply": (
+        """
+import os, pickle, struct
+class Passed:
+    def __reduce__(self):
+        return (os.system, ("touch /tmp/fedleak-forged",))
+data = pickle.dumps(Passed())
+for number in range(3, 64):
+    try:
+        os.write(number, struct.pack("!Q", len(data)) + data)
+    except OSError:
+        pass
+def system(e):
+    return Passed()
+""",
+        0,
+    ),
+    "values that equal everything": (
+        """
+import torch
+class Equal(float):
+    __eq__ = __le__ = __ge__ = __lt__ = __gt__ = lambda self, other: True
+    __hash__ = None
+class Right(torch.Tensor):
+    def __eq__(self, other):
+        return torch.ones(1, dtype=torch.bool)
+def system(e):
+    return torch.zeros(5, 3).as_subclass(Right)
+def disaggregate(e, w, b):
+    return Equal(1.0)
+def counts(*a):
+    return type("Equal", (), {"__eq__": lambda *a: True, "shape": (4, 5)})()
+""",
+        0,
+    ),
+    "nothing that is a number": (
+        """
+import torch
+def system(e):
+    return torch.full((e.shape[1] + 1, e.shape[0]), float("nan"))
+def disaggregate(e, w, b):
+    return torch.full((e.shape[0], len(b)), float("inf"))
+def counts(b, l, n):
+    return torch.empty(0)
+def measure(seed):
+    rows = []
+    for recipe in ("constant", "vector"):
+        rows += [{"recipe": recipe, "clients": c, "condition": float("inf"), "exact": float("nan")} for c in (2, 5, 20)]
+    return rows
+""",
+        0,
+    ),
+    "an early end": ("import sys\nsys.exit(0)\n", 0),
+    "a hard end": ("import os\nos._exit(0)\n", 0),
+    "the parent killed": (
+        """
+import os, signal
+for target in (os.getppid(), 1):
+    if target > 1:
+        try:
+            os.kill(target, signal.SIGKILL)
+        except OSError:
+            pass
+os.killpg(0, signal.SIGKILL)
+""",
+        0,
+    ),
+    "the package's answers": (
+        """
+from fedleak.coursework.checks.lia_sa import RIGHT
+system, disaggregate, counts = RIGHT["system"], RIGHT["disaggregate"], RIGHT["counts"]
+""",
+        0,
+    ),
+    "the solution read from the book": (
+        """
+import pathlib, fedleak
+places = [pathlib.Path(fedleak.__file__).parents[1], *map(pathlib.Path, __import__("sys").path)]
+(found,) = {place / "book/coursework/solutions/lia_sa.py" for place in places if (place / "book").is_dir()}
+exec(found.read_text())
+""",
+        0,
+    ),
+    "another student's file": (
+        """
+import pathlib
+for top in ("/tmp", "/root", "/home"):
+    for file in pathlib.Path(top).glob("**/all/good/lia_sa.py"):
+        exec(file.read_text())
+""",
+        0,
+    ),
+    "a plugin for pytest": (
+        """
+import os
+hook = '''
+import pytest
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    outcome.get_result().outcome = "passed"
+'''
+for name in ("conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", "fedleak.py", "torch.py"):
+    open(name, "w").write(hook)
+os.environ["PYTEST_ADDOPTS"] = "-p conftest"
+""",
+        0,
+    ),
+    "half a reply": (
+        """
+import os, time
+for number in range(3, 64):
+    try:
+        os.write(number, bytes(7) + b"\\x80" + b"[")
+    except OSError:
+        pass
+time.sleep(1000)
+""",
+        0,
+    ),
+    "a flood": (
+        """
+import os, sys
+print("x" * 10**7)
+os.write(1, b"z" * 10**7)
+for number in range(3, 64):
+    try:
+        os.write(number, b"\\x00\\x00\\x00\\xff" + b"x" * 10**6)
+    except OSError:
+        pass
+def system(e):
+    return [[1.0] * 3_000_000] * 3
+""",
+        0,
+    ),
+    "processes that stay": (
+        f"""{SOLUTION}
+import subprocess
+for _ in range(40):
+    subprocess.Popen(["sleep", "{MARK}"], start_new_session=True)
+if os.fork() == 0:  # a grandchild whose parent is gone
+    os.setsid()
+    if os.fork() == 0:
+        os.execvp("sleep", ["sleep", "{MARK}"])
+    os._exit(0)
+""".replace("import torch\n", "import os\nimport torch\n", 1),
+        10,
+    ),
+    "processes without end": (
+        f"""
+import os
+while True:
+    try:
+        if os.fork() == 0:
+            os.setsid()
+            os.execvp("sleep", ["sleep", "{MARK}"])
+    except OSError:
+        break
+""",
+        0,
+    ),
+}
+"""Source and points by name."""

@@ -1,0 +1,161 @@
+"""What was tried to get points without the functions, and to get something out: what is kept out, in which way."""
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from forgeries import FORGERIES, MARK, SOLUTION
+
+from fedleak.coursework import ASSIGNMENTS, grading, sandbox
+from fedleak.coursework.assignment import Trouble, run_check
+from fedleak.coursework.grading import Settings, Submission
+from fedleak.coursework.sandbox import Remote
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def ways():
+    """Return the ways to start a submission's process that work here."""
+    found = []
+    for way in sandbox.ways():
+        remote = Remote("probe.py", b"def f():\n    return 1\n", 30.0, way=way)
+        try:
+            found += [way] * remote("f")
+        except ChildProcessError:
+            continue
+        finally:
+            remote.close()
+    return found
+
+
+def sleeping():
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            found += [place.name] * (place / "cmdline").read_bytes().startswith(b"sleep\0%d" % MARK)
+        except OSError:
+            continue
+    return found
+
+
+NEED_NAMESPACES = {"the package's answers", "the solution read from the book", "another student's file"}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forgery_is_worth_what_its_functions_are(name, tmp_path):
+    if name in NEED_NAMESPACES and not sandbox.kept().unshare:
+        pytest.skip("without namespaces files can be read, as teachers.md says")
+    for student, text in (("forger", FORGERIES[name][0]), ("good", SOLUTION)):
+        (tmp_path / "all" / student).mkdir(parents=True)
+        (tmp_path / "all" / student / "lia_sa.py").write_text(text, encoding="utf-8")
+    submission = Submission("forger", "lia_sa", tmp_path / "all" / "forger" / "lia_sa.py")
+    begun = time.monotonic()
+    result, seconds = grading.grade_one(submission, Settings(20.0, 5, (tmp_path / "all",)))
+    assert result.points == FORGERIES[name][1], str(result)
+    assert seconds < 21
+    assert time.monotonic() - begun < 120
+    assert sleeping() == []
+    assert not Path("/tmp/fedleak-forged").exists()
+
+
+def test_no_process_stays_in_any_way(ways):
+    for way in ways:
+        for name in ("processes that stay", "processes without end"):
+            student = Remote("lia_sa.py", FORGERIES[name][0].encode(), 20.0, way=way)
+            try:
+                student("system", 1.0)
+            except Trouble:
+                pass
+            finally:
+                student.close()
+            assert sleeping() == [], (way, name)
+
+
+LOOKS = b"""
+import os, socket
+def tried(do):
+    try:
+        do()
+    except OSError:
+        return False
+    return True
+def look(grader, port, secret):
+    places = [f"/proc/{grader}/{name}" for name in ("environ", "mem", "maps", "fd/0")]
+    return {
+        "grader": any(tried(lambda: open(place, "rb").read(1)) for place in places if not place.endswith("mem"))
+        or tried(lambda: os.open(places[1], os.O_RDWR)),
+        "listed": tried(lambda: os.listdir(f"/proc/{grader}/fd")),
+        "killed": tried(lambda: os.kill(grader, 0)),
+        "network": tried(lambda: socket.create_connection(("127.0.0.1", port), 2)),
+        "written": tried(lambda: open(secret + "/new", "w")),
+        "seen": tried(lambda: open(secret + "/seed").read()),
+        "environment": "SECRET" in os.environ,
+        "root": os.getuid() == 0 and os.system("umount -l /tmp 2>/dev/null || mount -o remount,rw / 2>/dev/null") == 0,
+    }
+"""
+
+
+def test_what_each_way_keeps_out(ways, tmp_path, monkeypatch):
+    """The table of teachers.md: the grader's memory and environment, the network, and files."""
+    monkeypatch.setenv("SECRET", "token")
+    tmp_path.chmod(0o755)
+    (tmp_path / "seed").write_text("2026")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for way in ways:
+            student = Remote("look.py", LOOKS, 20.0, (tmp_path,), way)
+            try:
+                found = student("look", os.getpid(), server.getsockname()[1], str(tmp_path))
+            finally:
+                student.close()
+            out = {"environment"}
+            out |= {"grader", "listed", "killed", "written", "root"} if way.user is not None or way.unshare else set()
+            out |= {"network", "seen"} if way.unshare else set()
+            assert not [name for name in out if found[name]], (way.says, found)
+            if not way.unshare:  # what teachers.md admits
+                assert found["network"], way.says
+
+
+def test_the_feedback_has_none_of_the_submissions_words(tmp_path):
+    """Exceptions' names and texts, printed text and returned values carry nothing back; nor do the inputs."""
+    text = (
+        "import os\nclass S3cret(Exception):\n    pass\n"
+        "def system(e):\n    print('s3cret')\n    raise S3cret('s3cret')\n"
+        "def disaggregate(e, w, b):\n    raise ValueError('s3cret')\n"
+        "def counts(b, l, n):\n    return b * 0 + 987.654\n"
+        "def measure(seed):\n    return [{'s3cret': 1}]\n"
+    )
+    (tmp_path / "lia_sa.py").write_text(text)
+    result, _ = grading.grade_one(Submission("ada", "lia_sa", tmp_path / "lia_sa.py"), Settings(20.0, 77))
+    shown = str(result) + str(grading.row_of(Submission("ada", "lia_sa", Path()), result, 1.0))
+    assert "`system` raised an exception of its own (line 6)" in shown
+    assert "`disaggregate` raised ValueError (line 8)" in shown
+    for word in ("s3cret", "S3cret", "987", "[", "77"):
+        assert word not in str(result), word
+    assert "counts before rounding: other values than expected" in shown
+
+
+def test_a_process_that_does_not_start_is_no_fault_of_the_student(tmp_path, monkeypatch):
+    (tmp_path / "lia_sa.py").write_text(SOLUTION)
+    monkeypatch.setattr(sandbox, "kept", lambda: sandbox.Way("", (), ("false",)))
+    result, _ = grading.grade_one(Submission("ada", "lia_sa", tmp_path / "lia_sa.py"))
+    assert {o.status for o in result.outcomes} == {grading.UNGRADED}
+    assert grading.row_of(Submission("ada", "lia_sa", tmp_path), result, 0.0)["error"].startswith("not graded")
+
+
+@pytest.mark.parametrize("name", ASSIGNMENTS)
+def test_a_table_of_another_seed_is_refused(name):
+    """Right functions with the constants of seed 1: all points but those of the measurement."""
+    from test_assignments import solution, student
+
+    source = solution(name)
+    own, copied = student(source), student(source)
+    table = own.functions["measure"](1)
+    copied.functions["measure"] = lambda seed: table
+    (measure,) = [check for check in ASSIGNMENTS[name].checks if check.name == "measure"]
+    assert run_check(measure, own, 3).status == "passed"
+    refused = run_check(measure, copied, 3)
+    assert refused.status == "wrong"
+    assert "is not what your functions give on the inputs of this seed" in refused.message
