@@ -166,8 +166,8 @@ def test_notebooks_are_committed_clean(path):
     assert values["profile"] == "quick"
     assert values["record"] is False
     assert values["scheduler"] == ""
-    (made,) = [cell.source for cell in code if re.search(r"^chapter = Chapter\(", cell.source, re.M)]
-    assert re.search(r"record,\s*scheduler\b", made), "the parameter must reach the Chapter"
+    (made,) = [cell.source for cell in code if re.search(r"^(chapter = Chapter|run = Results)\(", cell.source, re.M)]
+    assert re.search(r"record,\s*scheduler\b", made), "the parameter must reach the chapter"
     assert not any(re.search(r"pip install|!pip|%pip", cell.source) for cell in code)
     ids = [cell.id for cell in notebook.cells]
     assert len(set(ids)) == len(ids)

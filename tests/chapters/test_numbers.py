@@ -8,7 +8,7 @@ import pytest
 
 from fedleak import paths
 from fedleak.chapters import Results, running
-from fedleak.experiments import records
+from fedleak.experiments import records, scoreboard
 
 CHAPTERS = [path.parent.name for path in sorted((paths.root() / "notebooks").glob("*/experiments.py"))]
 
@@ -72,6 +72,17 @@ def test_every_measured_number_moves_with_the_records(chapter, monkeypatch):
     ]
     assert "\n".join(stays) == ""
     assert sum(map(len, before.values())) >= 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_claims_that_are_kept_are_those_that_the_module_measures(chapter):
+    kept, now = scoreboard.kept(chapter), Results(chapter, device="cpu")._measure()
+    assert kept.keys() == now.keys()
+    for id, found in now.items():
+        for ours, then in zip(found, kept[id], strict=True):
+            assert (ours.ours, ours.low, ours.high) == pytest.approx((then.ours, then.low, then.high), nan_ok=True), id
+            assert (ours.n, ours.differences) == (then.n, then.differences), id
 
 
 def with_helpers(cells):
