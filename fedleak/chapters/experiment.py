@@ -34,7 +34,7 @@ class Experiment:
         Columns that are averaged over the trials, and what each is, which decides its interval; the first is the one
         that figures show.
     trials
-        Trials a setting in the quick and in the paper profile.
+        Trials a setting, in both profiles or in the quick and the paper one.
     by
         Columns beside the settings that make a cell, such as the attack's name.
     facts
@@ -57,7 +57,7 @@ class Experiment:
     quick: Sequence[Mapping[str, Any]]
     paper: Sequence[Mapping[str, Any]]
     values: Mapping[str, Kind]
-    trials: tuple[int, int] = (1, 1)
+    trials: int | tuple[int, int] = 1
     by: Names = ()
     facts: Names = ()
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -80,7 +80,9 @@ class Experiment:
 
     def settings(self, profile: str, trials: int = 0) -> list[dict[str, Any]]:
         """Return the settings of a profile, each with its number of trials; `trials` other than 0 is that of all."""
-        default, chosen = self.trials[profile == "paper"], self.paper if profile == "paper" else self.quick
+        full = profile == "paper"
+        default = self.trials if isinstance(self.trials, int) else self.trials[full]
+        chosen = self.paper if full else self.quick
         found = [{"trials": default, **setting} for setting in chosen]
         return [{**setting, "trials": trials or setting["trials"]} for setting in found]
 

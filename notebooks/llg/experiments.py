@@ -451,7 +451,7 @@ def attack_users(federation, auxiliary, steps, seed, victims, dlg_victims):
     }
 
 
-def trained(
+def training(
     ctx, seed, data, algorithm, users, participants, iterations, moments, victims, dlg_victims, unit="step",
 ):  # fmt: skip
     """Train, and attack at regular moments: the mean over the users attacked. An iteration is a step or a round."""
@@ -478,7 +478,7 @@ VICTIMS = dict(asr=rate("victims", "batch_size"), accuracy=rate(10_000))
 SEEN = dict(by=("iteration", "attack"), values=VICTIMS, facts="images")
 FIG6 = Experiment(
     "fig6",
-    trained,
+    training,
     quick=grid(algorithm=list(STEPS), moments=4, victims=20, dlg_victims=0, **SMALL),
     paper=grid(algorithm=list(STEPS), moments=10, victims=100, dlg_victims=2, **FULL),
     trials=(1, 6),
@@ -488,7 +488,7 @@ FIG6 = Experiment(
 
 FIG6_ROUNDS = Experiment(
     "fig6_rounds",
-    trained,
+    training,
     quick=grid(algorithm="FedAvg", moments=2, victims=20, dlg_victims=0, **BRIEF),
     paper=grid(algorithm="FedAvg", moments=10, victims=100, dlg_victims=2, **FULL),
     trials=(1, 10),
