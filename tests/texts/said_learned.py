@@ -1,7 +1,7 @@
 """The learned attacker: what the text says in numbers."""
 
 import pandas as pd
-from saying import FLOORS, TOLD, WHOLE, answered, deep_cells, halves, listed, minus, of, rows, trials
+from saying import FLOORS, TOLD, WHOLE, answered, deep_cells, halves, leads, listed, minus, of, rows, trials
 
 from fedleak.intervals import NUMBER, interval
 
@@ -39,9 +39,15 @@ def judged():
     """Mean iAcc by data set, batch size, composition; the learned attacker, its rivals, and the even guess."""
     table = rows("learned", "judged").query("composition != 'simulated'")
     keys = ["data", "batch_size", "composition"]
-    wide = table.pivot_table(index=keys, columns="attack", values="iacc", sort=False)
+    wide = of_all_networks(table, keys)
     rivals = wide.drop(columns=["learned", "RLU, whole head", "prior guess", "random guess"])
-    return wide.assign(best=rivals.max(axis=1)).round(6)
+    return wide.assign(best=rivals.max(axis=1), which=rivals.idxmax(axis=1)).round(6)
+
+
+def of_all_networks(table, keys):
+    """Mean iAcc by cell of the attacks that answered on every network of it."""
+    each = table.groupby([*keys, "attack"], sort=False)["iacc"].agg(["mean", "size"]).unstack()
+    return each["mean"].where(each["size"].eq(each["size"]["learned"], axis=0))
 
 
 @of("learned")
@@ -97,7 +103,7 @@ def small_and_large_batches():
     yield f"of each cell finds {mnist['best']:.2f} and {cifar['best']:.2f}, and the even guess"
     yield f"the even guess {mnist['prior guess']:.2f} and {cifar['prior guess']:.2f}"
     assert cifar["best"] == cifar["SPEAR"]
-    rest = cifar.drop([*FLOORS, "learned", WHOLE, "SPEAR", "best"])
+    rest = cifar.drop([*FLOORS, "learned", WHOLE, "SPEAR", "best", "which"]).astype(float)
     yield f"(The {cifar['best']:.2f} are SPEAR's, which reads the layers below the head"
     yield f"the best of the others, {rest.idxmax()}, finds {rest.max():.2f}.)"
     lead = (found["learned"] - found["best"]).xs("unbalanced", level="composition")
@@ -111,12 +117,35 @@ def small_and_large_batches():
     rest, over = 100 * lead.drop(("CIFAR-10", 8)), 100 * whole.xs(8, level=1)
     table = rows("learned", "judged").query("composition == 'unbalanced'")
     each = trials(table, ["data", "batch_size", "attack"], "iacc")
-    rivals = each.mean().unstack().drop(columns=["learned", WHOLE]).drop(("CIFAR-10", 8)).idxmax(axis=1)
+    rivals = found.xs("unbalanced", level="composition")["which"].drop(("CIFAR-10", 8))
     worst = min((each[*cell, "learned"] - each[*cell, rival]).min() for cell, rival in rivals.items())
     one = f"(means; one network of MNIST is {-100 * worst:.0f} behind at 32)"
     yield f"by {rest.min():.0f} to {rest.max():.0f} points in unbalanced batches {one}, except in batches of 8 on CIFAR"
     yield f"behind it in batches of 8 by {over['MNIST']:.0f} points on MNIST (by {over['CIFAR-10']:.0f} on CIFAR-10, an"
     assert abs(whole.drop([8, 32], level=1)).max() < 0.015
+
+
+@of("learned")
+def ten_fresh_networks():
+    table = rows("learned", "judged").query("data == 'MNIST' and trial >= 3")
+    wide = table.pivot(index=["composition", "batch_size", "trial"], columns="attack", values="iacc")
+    small, large = (wide.loc["unbalanced", size].dropna(axis=1) for size in (8, 32))
+    assert len(small) == len(large) == 10
+    two = (leads(a - b, "", ".2f") for a, b in ((small["learned"], small["LLG"]), (small["LLG"], small["prior guess"])))
+    yield "over LLG is {}, LLG's over the even guess {}".format(*two)
+    yield f"its own over that guess {leads(small['learned'] - small['prior guess'], '', '.2f')}"
+    yield f"ahead of LLG+ too, by {leads(large['learned'] - large['LLG+'], '', '.2f')}"
+    rivals = large.drop(columns=[*FLOORS, "learned", WHOLE]).mean()
+    assert rivals.idxmax() == "Decaf"
+    yield f"the lead of {leads(large['learned'] - large['Decaf'], '', '.2f')} is open"
+    low, high = interval(large["learned"] - large[WHOLE], NUMBER)
+    assert low < 0 < high
+    assert interval(small["learned"] - small[WHOLE], NUMBER)[0] > 0
+    assert interval(large["learned"] - large["prior guess"], NUMBER)[0] > 0
+    small, large = (wide.loc["balanced", size] for size in (8, 32))
+    small, large = (leads(each["learned"] - each["prior guess"], "", ".2f") for each in (small, large))
+    yield f"ahead of the even guess by {small}"
+    yield f"it is level ({large})"
 
 
 @of("learned")
