@@ -156,6 +156,10 @@ def test_claims_and_their_verdict(recorded):
 
 
 def test_without_a_record_nothing_is_claimed(tiny):
+    results = Results("tiny", device="cpu")
+    with pytest.raises(ValueError, match="fedleak claims tiny"):
+        results["ahead"]
+    results.keep_claims()
     (found,) = Results("tiny", device="cpu").measured["ahead"]
     assert (found.ours, found.note) == (None, "not recorded")
     assert math.isnan(Results("tiny", device="cpu")["ahead"])

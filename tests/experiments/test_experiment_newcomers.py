@@ -1,11 +1,9 @@
 """Recorded rows win, and what was added since is shown beside them."""
 
-import json
-
 import pytest
 
 from fedleak import paths
-from fedleak.experiments import NOW, RECORDED, Chapter, grid, recheck
+from fedleak.experiments import NOW, RECORDED, Chapter, grid
 from fedleak.intervals import MEAN
 
 FOUND = {"LLG": 0.5, "RLU": 0.75}
@@ -58,15 +56,3 @@ def test_nothing_runs_where_no_newcomers_are_declared(recorded, monkeypatch, tmp
     experiment, ran = declare(["LLG", "RLU", "mine"], monkeypatch, tmp_path, newcomers=())
     assert set(experiment.best["attack"]) == {"LLG", "RLU"}
     assert ran == []
-
-
-def test_trial_rows_recorded_without_a_declaration_are_checked_by_todays(recorded, monkeypatch, tmp_path):
-    file = paths.recorded("tiny") / "contest.json"
-    facts = json.loads(file.read_text())
-    del facts["declared"]
-    file.write_text(json.dumps(facts))
-    (record,) = recheck.recorded("tiny")
-    experiment, _ = declare(["LLG", "mine"], monkeypatch, tmp_path, "paper")
-    monkeypatch.setattr(recheck, "declared", lambda *_, **__: experiment.chapter)
-    (outcome,) = recheck.spot_check([record], 0, 1e9, str)
-    assert sorted(outcome.verdicts) == [recheck.NEW] * 3 + [recheck.SAME] * 3
