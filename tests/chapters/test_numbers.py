@@ -42,7 +42,7 @@ def moved(rows, declared):
         if value in rows:
             rate = kind["name"] in ("rate", "mean")
             far = (rows[value] - rows[value].mean()) / rows[value].std()
-            other = rows[value] * 1.3 + rows[value].std() * far**2 / 4
+            other = rows[value] * 1.3 + rows[value].std() * (far**2 / 4 + 0.5)
             rows[value] = 0.5 + 0.8 * (rows[value] - 0.5) if rate else other
     return rows
 
