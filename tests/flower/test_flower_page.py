@@ -20,7 +20,7 @@ def test_the_fragment_is_a_report_on_the_examples_run(tmp_path, monkeypatch):
     assert fragment.startswith("### What the updates of run give away\n")
     assert "20 updates of 5 clients in 4 rounds (1 to 4), recorded by the server" in fragment
     assert "True labels are recorded for 20 of the 20 updates" in fragment
-    assert "| round 4 | 5 |" in fragment
+    assert "| round 4 | 5 of 5 |" in fragment
     assert "](/book/_generated/flower.svg)" in fragment
     assert "<svg" in (tmp_path / "flower.svg").read_text()
 
