@@ -77,7 +77,7 @@ def curves(
     style = style_of(names)
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
-    width, height = {1: (5.6, 3.0), 2: (8.2, 3.0)}.get(columns, (3.0 * columns, 2.5))
+    width, height = {1: (5.6, 3.0), 2: (8.2, 3.0)}.get(columns, (2.45 * columns, 2.2))
     figure = Figure(figsize=(width, height * rows + 0.7), layout="constrained")
     grid = np.atleast_1d(figure.subplots(rows, columns, sharey=True, squeeze=False)).ravel()
     for axes, title in zip(grid, panels, strict=False):
@@ -93,7 +93,7 @@ def curves(
         if log2:
             axes.set_xscale("log", base=2)
             ticks = sorted(part[x].unique())
-            axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
+            axes.set_xticks(ticks, [f"{t:g}" for t in ticks], fontsize="x-small" if columns > 2 else None)
             axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
         if ylim is not None:
             axes.set_ylim(*ylim)

@@ -34,7 +34,7 @@ DEFENCES = {  # its name, how its levels are written, and the paper's panels
 def fig3(rows):
     """Gradients of a class against its occurrences, from trial rows: raw, share of negative ones, calibrated."""
     rows = rows[rows["init"] == "fresh"]
-    figure = Figure(figsize=(11.5, 3.6), layout="constrained")
+    figure = Figure(figsize=(9.8, 3.4), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     for axes, gradient, scale in (
         (left, "raw", lambda size: 1),
