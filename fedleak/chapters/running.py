@@ -16,8 +16,9 @@ from tqdm import tqdm
 from fedleak import paths
 from fedleak.chapters.context import Context
 from fedleak.chapters.experiment import Experiment, Trial, seeds_of
-from fedleak.chapters.units import OtherCode, Units, code_of, writable
+from fedleak.chapters.units import OtherCode, Units, code_of
 from fedleak.experiments import records
+from fedleak.experiments.cache import writable
 from fedleak.experiments.stamps import merged, stamp
 
 CHUNK = 25

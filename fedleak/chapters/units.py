@@ -16,6 +16,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fedleak import paths
+from fedleak.experiments.cache import key
 
 WITHOUT = ("audit", "chapters", "commands", "coursework", "experiments", "flower")
 """Rooms of the package that have no part in what a trial computes."""
@@ -34,28 +35,6 @@ def code_of(paper: str) -> str:
     for path in sorted([*found, *(top / "notebooks" / paper).glob("experiments*.py")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
-
-
-def key(*parts: Any) -> str:
-    """Return the name of a file for what these parts describe."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
-
-
-def writable(folder: Path) -> Path:
-    """Make a folder for results.
-
-    Raises
-    ------
-    PermissionError
-        If it cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f".probe{os.getpid()}").write_text("")
-        (folder / f".probe{os.getpid()}").unlink(missing_ok=True)
-    except OSError as error:
-        raise PermissionError(f"cannot write results to {folder}: {error.strerror or error}") from error
-    return folder
 
 
 class Units:
