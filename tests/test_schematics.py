@@ -11,7 +11,7 @@ DRAWN = sorted((paths.root() / "book" / "figures").glob("schematic-*.svg"))
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.fixture(params=DRAWN, ids=lambda path: path.stem)
+@pytest.fixture(params=[*DRAWN, DRAWN[0].with_name("round.svg")], ids=lambda path: path.stem)
 def drawn(request):
     return ElementTree.fromstring(request.param.read_text(encoding="utf-8"))
 

@@ -74,7 +74,8 @@ def statuses(papers: list[Row]) -> str:
 
 def write(app: Sphinx) -> None:
     """Write the fragments."""
-    drawings = sorted((Path(app.srcdir) / "book" / "figures").glob("schematic-*.svg"))
+    folder = Path(app.srcdir) / "book" / "figures"
+    drawings = [folder / "round.svg", *sorted(folder.glob("schematic-*.svg"))]
     found = {path.stem: raw(path.read_text(encoding="utf-8")) for path in drawings}
     keep(app, found | {"statuses": raw(statuses(comparisons()))})
 

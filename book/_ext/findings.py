@@ -1,0 +1,276 @@
+"""The front page's findings, from the records: `python book/_ext/findings.py` writes them where they are committed.
+
+These are the pictures in `book/figures/`, which hold their numbers as text, and the README's table. The book makes its
+own cards when it is built. A test compares what is committed with the records.
+"""
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib as mpl
+import pandas as pd
+import seaborn as sns
+import torch
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+from render import keep
+from sphinx.application import Sphinx
+
+from fedleak import metrics, notebooks, paths
+from fedleak.data import compose
+from fedleak.experiments import plots
+
+FIGURES = paths.root() / "book" / "figures"
+
+
+class Finding(NamedTuple):
+    """A finding: its sentences, and the lines of its picture, a column each, over the index."""
+
+    lines: pd.DataFrame
+    xlabel: str
+    ylabel: str
+    title: str
+    text: str
+    settings: str
+    anchor: str
+    """Label of the figure in the chapter, whose name stands before it: ``"llg: fig-llg-7"``."""
+
+    def says(self) -> str:
+        """Return the numbers behind the picture."""
+        return "; ".join(
+            f"{name}: " + ", ".join(f"{x} {y:.3f}" for x, y in line.dropna().items())
+            for name, line in self.lines.items()
+        )
+
+
+def percent(share: float) -> str:
+    """Return a share as the sentences have it."""
+    return f"{100 * share:.0f} %"
+
+
+def rows(chapter: str, table: str) -> pd.DataFrame:
+    """Read a recorded table."""
+    return pd.read_csv(paths.recorded(chapter) / f"{table}.csv")
+
+
+def clients() -> Finding:
+    """LIA-SA: the counts of single clients out of a secure sum, by what the server puts into their models."""
+    found = rows("lia_sa", "fig3").query("net == 'vgg11_bn' and data == 'cifar10' and batch_size == 64")
+    names = {"LIA-SA, vector": "a random vector", "LIA-SA, literal": "one constant"}
+    lines = found.pivot_table(index="clients", columns="rule", values="target")[list(names)].rename(columns=names)
+    constant, vector = lines.loc[100, "one constant"], lines.loc[100, "a random vector"]
+    assert vector == 1, "the title says that the sum is opened"
+    return Finding(
+        lines,
+        "clients in the sum",
+        "counts that are right",
+        "A random vector for each client opens the sum of a hundred",
+        "Secure aggregation shows the server nothing but the sum of all updates. A malicious server that writes one "
+        f"of the constants 0.1, 0.2, … into each client's VGG-11 gets {percent(constant)} of the label counts of 100 "
+        f"clients right, and one that writes a random vector into each, which is ours, gets {percent(vector)}.",
+        "VGG-11 on CIFAR-10, 64 images a client; ten trials a point, twenty at five clients. The paper prescribes one "
+        "constant a client and prints none; with log-spaced ones, or on ResNet-18, constants do as well.",
+        "lia_sa: fig-lia-3",
+    )
+
+
+def compression() -> Finding:
+    """LLG+ under compression as it is, and as the released code has it."""
+    found = rows("llg", "fig7").query("algorithm == 'FedSGD' and (defence == 'none' or level == 0.8)")
+    names = {"none": "no defence", "sparse": "compression, 80 %", "released": "as released, 80 %"}
+    lines = found.groupby(["batch_size", "defence"])["asr"].mean().unstack()[list(names)].rename(columns=names)
+    real, released = lines.loc[32, "compression, 80 %"], lines.loc[32, "as released, 80 %"]
+    assert real > 0.7 > 2 * released, "the title says that the code alone defends"
+    return Finding(
+        lines,
+        "batch size",
+        "labels found",
+        "Compression does not defend: a bug in the released code does",
+        "Without the smallest 80 % of a gradient LLG+, an attack with the model and similar images at hand, still "
+        f"finds {percent(real)} of the labels of a batch of 32. The released code deletes whole tensors instead, and "
+        f"leaves {percent(released)}.",
+        "Untrained CNN on MNIST, one step, 400 trials. That the bug explains the paper's figure is our reading: with "
+        "the compression that its text describes there is no drop to the guess.",
+        "llg: fig-llg-7",
+    )
+
+
+def relu() -> Finding:
+    """LLG+ on ResNet20 as released, and with one ReLU before its last layer."""
+    found = rows("llg", "fig5").query("algorithm == 'FedSGD'")
+    names = {"resnet20-relu": "ResNet20, one ReLU more", "resnet20": "ResNet20, as released"}
+    lines = found.pivot_table(index="batch_size", columns="net", values="asr")[list(names)].rename(columns=names)
+    lines = lines.dropna()
+    more, released = lines.loc[16]
+    each = found[found["batch_size"] > 2].groupby(["net", "trial"])["asr"].mean()
+    assert each["resnet20-relu"].min() > each["resnet20"].max() - 0.05, "the title says what the ReLU does"
+    return Finding(
+        lines,
+        "batch size",
+        "labels found",
+        "One more ReLU, and ResNet20 leaks like the others",
+        "LLG reads labels off the signs of sums, which needs inputs of the last layer that are not negative. With one "
+        f"ReLU before that layer ResNet20 gives LLG+ {percent(more)} of the labels of a batch of 16, and without it "
+        f"{percent(released)}.",
+        "Untrained networks on MNIST, one step, twenty networks: over the batches of more than two samples they are at "
+        f"{percent(each['resnet20-relu'].min())} to {percent(each['resnet20-relu'].max())} with the ReLU, and at "
+        f"{percent(each['resnet20'].min())} to {percent(each['resnet20'].max())} without it.",
+        "llg: fig-llg-5",
+    )
+
+
+def guess() -> Finding:
+    """GDBR: what its paper prints for ten classes, beside a guess that names all classes equally often."""
+    printed = pd.read_csv(paths.root() / "data" / "published" / "gdbr" / "table1.csv")
+    lines = printed[printed["net"].isin(["lenet", "alexnet", "vgg11"])].pivot(
+        index="scheme", columns="data", values="insacc"
+    )
+    names = {"mnist": "GDBR, printed: MNIST", "svhn": "SVHN", "cifar10": "CIFAR-10"}
+    lines = lines.loc[["random", "uniform"], list(names)].rename(columns=names)
+    ends = lines.agg(["min", "max"], axis=1).mul(100).round().astype(int)
+    free = {"random": even_guess("balanced", 10), "uniform": even_guess("permuted", 10)}
+    lines["a guess without gradient"] = pd.Series(free)
+    assert free["random"] > lines.loc["random"].min()
+    assert free["uniform"] > lines.loc["uniform"].max() - 1e-9
+    return Finding(
+        lines,
+        "batches of 64 labels",
+        "labels found",
+        'With ten classes, "more than 80 %" is what a guess without any gradient reaches',
+        "For batches of ten classes GDBR's paper prints {} to {} % where labels are random and {} to {} % where they "
+        "are even. ".format(*ends.loc["random"], *ends.loc["uniform"])
+        + f"Whoever names every class equally often gets {percent(free['random'])} and {percent(free['uniform'])}.",
+        f"64 labels a batch; the guess on {GUESSES:,} batches. These are 6 of the table's 25 cells: with 100 classes "
+        f"the guess has {percent(even_guess('balanced', 100))} and {percent(even_guess('permuted', 100))}.",
+        "gdbr: tab-gdbr-1",
+    )
+
+
+GUESSES = 2000
+
+
+def even_guess(composition: str, n_classes: int) -> float:
+    """Return the share of 64 labels that a guess of all classes equally often names."""
+    truth = metrics.counts(compose(composition, 64, n_classes, GUESSES, torch.Generator().manual_seed(0)), n_classes)
+    even = torch.arange(n_classes).lt(64 % n_classes).long() + 64 // n_classes
+    return float(metrics.instance_accuracy(even.flip(0).expand_as(truth), truth).mean())
+
+
+def training() -> Finding:
+    """Trained LeNets: the learned attacker beside the best published one of each cell, and the even guess."""
+    found = rows("learned", "judged").query("data == 'MNIST' and composition == 'unbalanced'")
+    each = found.groupby(["batch_size", "attack"])["iacc"].agg(["mean", "size"]).unstack()
+    lines = each["mean"].where(each["size"].eq(each["size"]["learned"], axis=0))  # of attacks that answered everywhere
+    ours = ["learned", "RLU, whole head", "prior guess", "random guess"]
+    lines["best published attack"] = lines.drop(columns=ours).max(axis=1)
+    names = {"learned": "learned attacker", "best published attack": "best published attack", "prior guess": "a guess"}
+    lines = lines[list(names)].rename(columns=names)
+    assert (lines["learned attacker"] > lines["a guess"] + 0.2).all(), "the title says that training does not protect"
+    small, large = (
+        ", ".join(percent(lines.loc[size, name]) for name in ("best published attack", "learned attacker", "a guess"))
+        for size in (8, 512)
+    )
+    return Finding(
+        lines,
+        "batch size",
+        "labels found",
+        "Training alone is no protection",
+        "Of unbalanced batches of 8, on LeNets trained on MNIST, the best published attack, one that learns from "
+        f"simulated clients, and a guess find {small} of the labels. Of batches of 512 they find {large}.",
+        "Thirteen networks in batches of 8 and 32, three otherwise, seven updates each, one step; the best published "
+        "attack is chosen on these updates. Of balanced batches the large ones give away hardly more than a guess.",
+        "learned: fig-learned-judged",
+    )
+
+
+FINDINGS: tuple[Callable[[], Finding], ...] = (clients, compression, relu, guess, training)
+
+
+def place(finding: Finding) -> tuple[int, str, str]:
+    """Return the number of a finding's chapter, its name, and the label of the figure."""
+    chapter, anchor = finding.anchor.split(": ")
+    return 1 + notebooks.chapters().index(chapter), chapter, anchor
+
+
+def cards() -> str:
+    """Return the findings as cards of the front page."""
+    parts = []
+    for path, one in pictures():
+        number, _, anchor = place(one)
+        parts.append(
+            f":::{{grid-item-card}} {one.title}\n"
+            f"![{one.ylabel.capitalize()} against {one.xlabel}: {', '.join(one.lines)}]"
+            f"(/book/figures/{path.name})\n\n{one.text} {{ref}}`Chapter {number} <{anchor}>`.\n\n"
+            f"*{one.settings}*\n:::\n"
+        )
+    return "\n".join(["::::{grid} 1 1 2 2\n:gutter: 3\n", *parts, "::::\n"])
+
+
+def in_the_readme() -> str:
+    """Return the findings as a table of the README."""
+    lines = ["| | |", "|---|---|"]
+    for path, one in pictures():
+        number, chapter, _ = place(one)
+        picture = f"![{one.ylabel.capitalize()} against {one.xlabel}](book/figures/{path.name})"
+        lines.append(f"| **{one.title}.** {one.text} ([Chapter {number}](notebooks/{chapter}.ipynb).) | {picture} |")
+    return "\n".join(lines)
+
+
+BETWEEN = re.compile(r"(?<=<!-- findings -->\n).*(?=\n<!-- /findings -->)", re.S)
+
+
+def drawn(finding: Finding) -> Figure:
+    """Draw a finding: a share against x."""
+    figure = Figure(figsize=(4.2, 2.7), layout="constrained")
+    axes = figure.subplots()
+    styles = plots.style_of(list(finding.lines))
+    if isinstance(finding.lines.index[0], str):
+        finding.lines.plot.bar(ax=axes, rot=0, width=0.75, legend=False, color=[styles[n][0] for n in finding.lines])
+    else:
+        for name, line in finding.lines.set_axis(finding.lines.index.astype(str)).items():
+            axes.plot(line.dropna(), color=styles[name][0], marker=styles[name][1], markersize=6, label=name)
+    axes.set_ylim(0, 1.05)
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.set(xlabel=finding.xlabel, ylabel=finding.ylabel)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    return figure
+
+
+def pictures() -> Iterator[tuple[Path, Finding]]:
+    """Yield each finding with the place of its picture."""
+    for finding in FINDINGS:
+        yield FIGURES / f"finding-{finding.__name__}.svg", finding()
+
+
+def main() -> None:
+    """Write the pictures, and the README's table."""
+    with mpl.rc_context():
+        sns.set_theme(style="whitegrid", palette="colorblind", font_scale=0.9)
+        mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "fedleak", "font.sans-serif": ["DejaVu Sans"]})
+        for path, finding in pictures():
+            stream = io.StringIO()
+            drawn(finding).savefig(stream, format="svg", metadata={"Date": None, "Description": finding.says()})
+            path.write_text(
+                "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n", encoding="utf-8"
+            )
+            print(path, finding.says())
+    readme = paths.root() / "README.md"
+    readme.write_text(BETWEEN.sub(lambda _: in_the_readme(), readme.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def write(app: Sphinx) -> None:
+    """Write the cards."""
+    keep(app, {"findings": cards()})
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect to Sphinx."""
+    app.connect("builder-inited", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+if __name__ == "__main__":
+    main()
