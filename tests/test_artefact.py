@@ -17,7 +17,7 @@ PAPERS = comparisons()
 TEXT = artefact.appendix(PAPERS)
 
 
-def test_every_value_is_in_one_count():
+def test_every_value_is_counted_once():
     listed = overview.read("artefacts")
     for paper in PAPERS:
         rows = [row for row in paper["rows"] if not row["beyond"]]
@@ -26,21 +26,7 @@ def test_every_value_is_in_one_count():
             for a in listed[paper["chapter"]]
         ]
         assert sum(one["Values"] for one in lines) == len(rows)
-        for one in lines:
-            counts = [0 if one[name] == "·" else one[name] for name in artefact.COUNTS]
-            assert min(counts) >= 0
-            assert sum(counts) == one["Values"]
-
-
-def test_the_sum_is_that_of_the_scoreboard():
-    counted = scoreboard.overview()["all"]
-    names = "values|" + "|".join(name.lower() for name in artefact.COUNTS)
-    total, *counts = map(int, re.findall(rf"(\d+) (?:{names})", TEXT.split("\n")[0]))
-    values = [row for paper in PAPERS for row in paper["rows"] if not row["beyond"]]
-    assert total == sum(counts) == len(values)
-    assert counts[1] + counts[3] == len(overview.differ(values))
-    assert counts[0] == counted["match"] + counted["better"]
-    assert counts[2] == counted["scaled_agrees"]
+    assert f"{scoreboard.overview()['all']['total']} values" in TEXT
 
 
 @pytest.mark.parametrize("paper", [paper["chapter"] for paper in PAPERS])

@@ -64,30 +64,6 @@ def cells(line):
     return [cell.strip() for cell in line.replace(r"\|", "¦").strip("| ").split("|")]
 
 
-def test_scoreboard_row(warnings):
-    text = generated.value_by_value(papers(row(note="because\nof this", differences=["side 16, paper 32"])))
-    (line,) = [line for line in text.splitlines() if "fig-llg-4a" in line]
-    assert cells(line) == [
-        "[Fig. 4 (a)](#fig-llg-4a)",
-        "*ASR* ↑",
-        "≥ 0.98",
-        "0.971 [0.96, 0.98], n = 100",
-        "−0.0088",
-        "0.02",
-        "✓ match",
-        "side 16, paper 32; because of this",
-    ]
-    assert not warnings
-
-
-def test_scoreboard_row_that_was_not_attempted(warnings):
-    empty = dict.fromkeys(("ours", "low", "high", "difference"))
-    text = generated.value_by_value(papers(row(**empty, n=0, status="— not attempted", note="no GPU")))
-    (line,) = [line for line in text.splitlines() if "fig-llg-4a" in line]
-    assert cells(line)[3:] == ["–", "–", "0.02", "— not attempted", "no GPU"]
-    assert not warnings
-
-
 def test_scoreboard_in_short_keeps_statuses_and_ours_apart(warnings):
     statuses = ["✓ match", "✓ match", "✗ differs", "◌ agrees", "◌ undecided"]
     rows = [*(row(status=status) for status in statuses), row(beyond=True)]

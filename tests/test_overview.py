@@ -130,24 +130,6 @@ def test_the_overview_lists_a_paper_without_a_chapter():
     assert "### GDBR (its chapter is not in this book)" in text
 
 
-def test_deviations_are_listed_with_their_way():
-    rows = [
-        row(note="because | of this"),
-        row(status="◌ differs", difference=0.3, differences=["side 16, paper 32"]),
-        row(status="◌ differs", direction="neither"),
-        row(status="✓ match", item="Fig. 9"),
-        row(status="— not attempted", difference=None, item="Fig. 7"),
-    ]
-    text = overview.deviations([{"title": "LLG", "rows": rows}])
-    assert "✗ differs, 1 of 5 values" in text
-    assert "2 values, 1 of them better than printed" in text
-    assert r"| no | because \| of this |" in text
-    assert r"LLG\* wins (Sec. 1)" in text
-    assert "side 16, paper 32" in text
-    assert "Fig. 9" not in text
-    assert "Fig. 7" not in text
-
-
 def test_errata_are_shown_for_the_chapters_of_the_book_only():
     text = overview.errata(["llg"])
     assert text.count("\n| ") == len(ERRATA["llg"]) + 2
@@ -173,4 +155,14 @@ def test_errata_are_shown_for_the_chapters_of_the_book_only():
     ],
 )
 def test_the_hardest_thing_in_the_way_of_a_decision(row, expected):
-    assert overview.obstacle({"status": "✓ match", "differences": [], "note": "", **row}) == expected
+    assert scoreboard.obstacle({"status": "✓ match", "differences": [], "note": "", **row}) == expected
+
+
+def test_what_is_in_the_way_is_counted():
+    rows = [
+        {"beyond": False, "status": status, "differences": differences, "note": ""}
+        for status, differences in [("✓ match", []), ("≈ undecided", []), ("◌ agrees", ["aux 30, paper 100"])]
+    ]
+    text = overview.in_the_way([{"title": "LLG", "rows": [*rows, {**rows[0], "beyond": True}]}])
+    assert "**1 of 3 values are decided" in text
+    assert "| LLG | 1 | · | 1 | · | · | 1 |" in text

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from render import keep, link, number, plain, table
+from render import keep, table
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -24,8 +24,6 @@ from fedleak.experiments import published, scoreboard
 from fedleak.experiments.status import COUNTED
 
 logger = logging.getLogger(__name__)
-
-ARROWS = {"higher": " ↑", "lower": " ↓"}
 
 
 def comparisons() -> list[dict[str, Any]]:
@@ -40,25 +38,6 @@ def comparisons() -> list[dict[str, Any]]:
                 continue
             found.append({"chapter": chapter, "title": title, "rows": rows})
     return found
-
-
-def said(row: dict[str, Any]) -> str:
-    """Return what the paper says of a value, and the value's metric."""
-    claim = f"{plain(row['claim'])} ({row['where']}).<br>" if row.get("claim") else ""
-    return f"{claim}*{plain(row['metric'])}*"
-
-
-def remarks(row: dict[str, Any]) -> str:
-    """Return every setting in which ours is another than the paper's, and what else is to be said."""
-    return "; ".join(plain(text) for text in [*row["differences"], *row["remarks"], row["note"]] if text)
-
-
-def measured(row: dict[str, Any]) -> str:
-    """Return our value with its interval and the number of trials."""
-    ours = number(row["ours"])
-    if row["low"] is not None and row["high"] is not None:
-        ours += f" [{number(row['low'])}, {number(row['high'])}]"
-    return ours + (f", n = {number(row['n'])}" if row["n"] else "")
 
 
 def scoreboard_in_short(papers: list[dict[str, Any]]) -> str:
@@ -76,27 +55,6 @@ def scoreboard_in_short(papers: list[dict[str, Any]]) -> str:
             if mine:
                 rows.append({"Chapter": name} | {s: count[s] or "·" for s in COUNTED} | {"values": len(mine)})
     return table(pd.DataFrame(rows))
-
-
-def value_by_value(papers: list[dict[str, Any]]) -> str:
-    """Return, for each paper, every value beside ours, with the settings that differ."""
-    parts = []
-    for paper in papers:
-        rows = [
-            {
-                "Item": link(row["item"], row["anchor"]),
-                "What the paper says; *metric*": said(row) + ARROWS.get(row["direction"], ""),
-                "Published": row["published"],
-                "Ours [95 % interval]": measured(row),
-                "Difference": row["difference"],
-                "Tolerance": row["tolerance"],
-                "Status": row["status"],
-                "Settings that differ, remarks": remarks(row) or "–",
-            }
-            for row in paper["rows"]
-        ]
-        parts += [f"### {paper['title']}\n", table(pd.DataFrame(rows))]
-    return "\n".join(parts)
 
 
 def data_sets() -> str:
@@ -155,7 +113,6 @@ def write(app: Sphinx) -> None:
     papers = comparisons()
     fragments = {
         "scoreboard_in_short": scoreboard_in_short(papers),
-        "scoreboard": value_by_value(papers),
         "data_sets": data_sets(),
     }
     folder = Path(app.srcdir) / "book" / "_generated"

@@ -1,4 +1,4 @@
-"""The scoreboard by table and figure, and what does not reproduce: one Markdown fragment each, from the same values.
+"""The scoreboard by table and figure, what is in the way of a decision, and errata: one Markdown fragment each.
 
 `data/artefacts.toml` lists every table and figure of the papers, `data/errata.toml` the errors that were found in them.
 """
@@ -11,12 +11,13 @@ from collections import Counter
 from typing import Any
 
 import pandas as pd
-from generated import comparisons, logger, remarks, said
+from generated import comparisons, logger
 from render import keep, link, number, plain, table
 from sphinx.application import Sphinx
 
 from fedleak import notebooks, paths
 from fedleak.experiments import published
+from fedleak.experiments.scoreboard import OBSTACLES, obstacle
 from fedleak.experiments.status import (
     BETTER,
     DIFFERS,
@@ -63,12 +64,6 @@ def verdict(rows: list[Row]) -> str:
     return text + (f", {undecided} undecided" if undecided else "")
 
 
-def smaller(rows: list[Row]) -> str:
-    """Return the settings in which ours are others than the paper's, and in how many values each."""
-    found = Counter(text.split(" ")[0] for row in rows for text in row["differences"])
-    return ", ".join(f"{name} ({n})" for name, n in found.most_common()) or "–"
-
-
 def widest(rows: list[Row]) -> str:
     """Return the difference that is largest beside its tolerance, with its metric."""
 
@@ -109,22 +104,23 @@ def line(artefact: Row, rows: list[Row], records: dict[str, Row]) -> Row:
     """Return the overview's row of one table or figure."""
     measured = tried(rows)
     facts = [records[name] for name in artefact.get("records", ()) if name in records] if measured else []
+    found = Counter(map(obstacle, rows))
     anchor = next((row["anchor"] for row in rows if row.get("anchor")), None)
     return {
         "Table or figure": f"{link(artefact['name'], anchor)}<br>{artefact['shows']}",
         "Status": verdict(rows),
         "Measured": f"{len(measured)} of {len(rows)}",
-        "Settings that differ": smaller(rows),
+        "In the way of a decision": ", ".join(f"{k} ({n})" for k in OBSTACLES if (n := found[k])) or "–",
         "Largest difference": widest(rows),
         "Hardware": hardware(facts),
-        "Cost": duration(facts),
+        "Cost": duration(facts) + (f"<br>at the paper's size {artefact['hours']:g} h" if "hours" in artefact else ""),
     }
 
 
 def box(paper: Row, artefacts: list[Row]) -> str:
     """Return the box that opens a chapter: what is done, at what size, the command and its cost."""
     records = records_of(paper["chapter"])
-    names = ("Table or figure", "Status", "Settings that differ", "Cost")
+    names = ("Table or figure", "Status", "In the way of a decision", "Cost")
     rows = (line(a, [row for row in paper["rows"] if belongs(row, a)], records) for a in artefacts)
     frame = pd.DataFrame({name: row[name] for name in names} for row in rows)
     cost = duration(list(records.values()))
@@ -162,108 +158,17 @@ def overview(papers: list[Row]) -> str:
     return f"**{sum(total.values())} tables and figures: {summed}.**\n\n" + "\n".join(parts)
 
 
-OBSTACLES = ("not printed", "data", "GPU", "computing", "trials")
-"""What keeps a value from being decided at the paper's settings, the hardest to lift first."""
-OF_DATA = ("images ", "aux ", "most aux ", "data ")
-
-
-def obstacle(row: Row) -> str | None:
-    """Return the hardest thing that stands between a value and a decision at the paper's settings; None if none does.
-
-    What the paper leaves open: a setting that it does not print, or words whose readings give different answers. Images
-    that are not here, a GPU, settings that take more computing, or no more than trials.
-    """
-    differences = row["differences"]
-    if row.get("split") or any(text.endswith("not printed") for text in differences):
-        return "not printed"
-    if any(text.startswith(OF_DATA) and " not recorded" not in text for text in differences):
-        return "data"
-    if "GPU" in row["note"] or any(text.startswith("hardware ") for text in differences):
-        return "GPU"
-    if differences or row["status"] == NOT_ATTEMPTED:
-        return "computing"
-    return "trials" if row["status"] in (UNDECIDED, SCALED_UNDECIDED) else None
-
-
-def about(row: Row) -> Row:
-    """Return the columns that say which value a row is about."""
-    return {"Item": link(row["item"], row.get("anchor")), "What the paper says; *metric*": said(row)}
-
-
-def undecided(papers: list[Row]) -> str:
-    """Return, by table and figure, how many values are not decided at the papers' settings, and what it takes."""
-    listed, parts = read("artefacts"), []
-    found = Counter(obstacle(row) for paper in papers for row in paper["rows"] if not row["beyond"])
-    decided, left = found[None], found.total() - sum(found[name] for name in OBSTACLES[:3])
-    parts.append(
-        f"**{decided} of {found.total()} values are decided at the paper's own settings. {found.total() - left} others "
-        f"need something that was not at hand: {decided / left:.0%} of the rest are decided.** With those that hang on "
-        f"something not printed counted in, it is {decided / (left + found[OBSTACLES[0]]):.0%}.\n"
+def in_the_way(papers: list[Row]) -> str:
+    """Return how many values are decided at the papers' own settings, and by paper what stands in the way of others."""
+    found = {p["title"]: Counter(obstacle(row) for row in p["rows"] if not row["beyond"]) for p in papers}
+    total = sum(found.values(), Counter[str | None]())
+    lines = [
+        {"Paper": name, "decided": one[None], **{k: one[k] or "·" for k in OBSTACLES}} for name, one in found.items()
+    ]
+    return (
+        f"**{total[None]} of {total.total()} values are decided at the paper's own settings.** Of the others, by the "
+        "hardest thing in the way:\n\n" + table(pd.DataFrame(lines))
     )
-    for paper in papers:
-        records, rows = records_of(paper["chapter"]), []
-        values = [row for row in paper["rows"] if not row["beyond"] and obstacle(row)]
-        for artefact in listed[paper["chapter"]]:
-            names = [name for name in artefact.get("records", ()) if name in records]
-            if mine := [row for row in values if belongs(row, artefact)]:
-                found = Counter(map(obstacle, mine))
-                rows.append(
-                    {
-                        "Table or figure": link(artefact["name"], mine[0].get("anchor")),
-                        **{name: found[name] or "·" for name in OBSTACLES},
-                        "Settings that differ": smaller(mine),
-                        "Command": f"`fedleak record {paper['chapter']} {' '.join(names)}`" if names else "–",
-                        "As recorded": duration([records[name] for name in names]),
-                        "At the paper's size": f"{artefact['hours']:g} h" if "hours" in artefact else "–",
-                    }
-                )
-        each = [
-            about(r) | {"In the way": obstacle(r), "Settings that differ, remarks": remarks(r) or "–"} for r in values
-        ]
-        if values:
-            parts += [f"### {paper['title']}\n", table(pd.DataFrame(rows))]
-            parts += [f":::::{{dropdown}} Each of the {len(values)} values\n", table(pd.DataFrame(each)), ":::::\n"]
-    return "\n".join(parts)
-
-
-def is_better(row: Row) -> bool | None:
-    """Return whether a value is off the way that its metric has for better; None where it has none."""
-    sign = {"higher": 1, "lower": -1}.get(row["direction"])
-    return None if sign is None else row["difference"] * sign > 0
-
-
-def deviations(papers: list[Row]) -> str:
-    """Return every value that was measured and is not within its tolerance, with the remark on it."""
-    parts = []
-    for paper in papers:
-        off = differ(paper["rows"])
-        full, scaled = ([row for row in off if row["status"] == s] for s in (DIFFERS, SCALED_DIFFERS))
-        parts.append(f"### {paper['title']}\n")
-        if not off:
-            parts.append("Every value that is decided agrees.\n")
-        for rows, before, after in (
-            (full, f"{DIFFERS}, {len(full)} of {len(paper['rows'])} values:\n", ""),
-            (
-                scaled,
-                f":::::{{dropdown}} {SCALED_DIFFERS}: {len(scaled)} values, "
-                f"{sum(is_better(row) is True for row in scaled)} of them better than printed\n",
-                ":::::\n",
-            ),
-        ):
-            if not rows:
-                continue
-            cells = (
-                {
-                    **about(row),
-                    "Published": row["published"],
-                    "Ours": row["ours"],
-                    "Better than printed": {None: "–", True: "yes", False: "no"}[is_better(row)],
-                    "Settings that differ, remarks": remarks(row) or "–",
-                }
-                for row in rows
-            )
-            parts += [before, table(pd.DataFrame(cells)), after]
-    return "\n".join(parts)
 
 
 def errata(chapters: list[str]) -> str:
@@ -289,8 +194,7 @@ def errata(chapters: list[str]) -> str:
 def write(app: Sphinx) -> None:
     """Write the fragments."""
     papers, listed = comparisons(), read("artefacts")
-    found = {"overview": overview(papers), "deviations": deviations(papers), "errata": errata(notebooks.chapters())}
-    found["undecided"] = undecided(papers)
+    found = {"overview": overview(papers), "in_the_way": in_the_way(papers), "errata": errata(notebooks.chapters())}
     boxes = {f"box_{paper['chapter']}": box(paper, listed[paper["chapter"]]) for paper in papers}
     keep(app, found | boxes)
 

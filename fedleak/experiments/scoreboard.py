@@ -9,7 +9,17 @@ from typing import Any
 from fedleak import paths
 from fedleak.experiments import published
 from fedleak.experiments.records import recorded, settled
-from fedleak.experiments.status import COUNTED, Difference, Measured, from_table, together, unprinted
+from fedleak.experiments.status import (
+    COUNTED,
+    NOT_ATTEMPTED,
+    SCALED_UNDECIDED,
+    UNDECIDED,
+    Difference,
+    Measured,
+    from_table,
+    together,
+    unprinted,
+)
 from fedleak.files import write_text
 
 Cells = Mapping[str, tuple[list[dict[str, Any]], Sequence[str]]]
@@ -104,3 +114,26 @@ def counts(found: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     printed = Counter(COUNTED[row["status"]] for row in found if not row["beyond"])
     beyond = sum(bool(row["beyond"]) for row in found)
     return {**{name: printed[name] for name in COUNTED.values()}, "total": sum(printed.values()), "beyond": beyond}
+
+
+OBSTACLES = ("not printed", "data", "GPU", "computing", "trials")
+"""What keeps a value from being decided at the paper's settings, the hardest to lift first."""
+OF_DATA = ("images ", "aux ", "most aux ", "data ")
+
+
+def obstacle(row: Mapping[str, Any]) -> str | None:
+    """Return the hardest thing that stands between a value and a decision at the paper's settings; None if none does.
+
+    What the paper leaves open: a setting that it does not print, or words whose readings give different answers. Images
+    that are not here, a GPU, settings that take more computing, or no more than trials.
+    """
+    differences = row["differences"]
+    if row.get("split") or any(text.endswith("not printed") for text in differences):
+        return "not printed"
+    if any(text.startswith(OF_DATA) and " not recorded" not in text for text in differences):
+        return "data"
+    if "GPU" in row["note"] or any(text.startswith("hardware ") for text in differences):
+        return "GPU"
+    if differences or row["status"] == NOT_ATTEMPTED:
+        return "computing"
+    return "trials" if row["status"] in (UNDECIDED, SCALED_UNDECIDED) else None
