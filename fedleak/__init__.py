@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 from fedleak.errors import DataNotFound, MissingExtra, WithheldParameter
 
 if TYPE_CHECKING:
-    from fedleak.experiments.sweep import sweep
     from fedleak.federated import Update
 
 __version__ = version("fedleak")
-__all__ = ["DataNotFound", "MissingExtra", "Update", "WithheldParameter", "__version__", "sweep"]
+__all__ = ["DataNotFound", "MissingExtra", "Update", "WithheldParameter", "__version__"]
 
-_HOMES = {"Update": "fedleak.federated", "sweep": "fedleak.experiments.sweep"}
+_HOMES = {"Update": "fedleak.federated"}
 """What is imported where it is used first: PyTorch takes seconds, and a command's help needs none of it."""
 
 

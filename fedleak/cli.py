@@ -217,7 +217,6 @@ app.command("recheck", epilog="Examples:\n\n- `fedleak recheck`\n\n- `fedleak re
 )
 app.command()(experiments.claims)
 app.command("scoreboard")(experiments.scoreboard_command)
-app.add_typer(experiments.cache_app, name="cache")
 app.command("audit", epilog=audit.EPILOG)(audit.command)
 app.add_typer(data.app, name="data")
 app.add_typer(coursework.app, name="coursework")

@@ -59,8 +59,7 @@ def execute(
     parameters
         Further values for the notebook's `parameters` cell.
     out
-        Where to write; by default where the book looks for the chapter. Elsewhere, the comparison with the paper
-        is left beside it, as ``<out>.comparison.json``.
+        Where to write; by default where the book looks for the chapter.
     progress
         Show papermill's progress bar on standard error.
 
@@ -80,8 +79,6 @@ def execute(
     partial = _reserve(out)
     stamp = fingerprint(name, {key: value for key, value in values.items() if key != "scheduler"})  # same rows
     start = time.monotonic()
-    if out != paths.executed_notebook(name).resolve():
-        os.environ["FEDLEAK_COMPARISON"] = str(out.with_suffix(".comparison.json"))
     try:
         papermill.execute_notebook(
             str(source),
@@ -100,7 +97,6 @@ def execute(
                 "parameters": values,
                 "seconds": round(time.monotonic() - start, 1),
                 "command": papermill_command(name, values, out),
-                "comparison": _digest(paths.executed_comparison(name)),
             },
         )
         os.replace(partial, out)
@@ -108,7 +104,6 @@ def execute(
         raise _failure(name, partial, error) from error
     finally:
         partial.unlink(missing_ok=True)
-        os.environ.pop("FEDLEAK_COMPARISON", None)
     return out
 
 
@@ -145,11 +140,7 @@ def is_stale(name: str, parameters: Mapping[str, Any]) -> bool:
     if not executed.is_file():
         return True
     run = nbformat.read(executed, as_version=4).metadata.get("fedleak", {})
-    return (
-        run.get("fingerprint") != fingerprint(name, parameters)
-        # a run with other parameters may have replaced the numbers that the scoreboard reads
-        or run.get("comparison") != _digest(paths.executed_comparison(name))
-    )
+    return run.get("fingerprint") != fingerprint(name, parameters)
 
 
 def execute_all(runs: Mapping[str, Mapping[str, Any]], *, jobs: int | None = None, progress: bool = True) -> None:

@@ -33,16 +33,6 @@ def executed_notebook(name: str) -> Path:
     return root() / "_build" / "executed" / "notebooks" / f"{name}.ipynb"
 
 
-def executed_comparison(name: str) -> Path:
-    """Return where a chapter's run leaves its comparison with the paper: for the scoreboard, or beside its own output.
-
-    The variable ``FEDLEAK_COMPARISON`` names the latter, so that a run for another purpose leaves the book alone.
-    """
-    if aside := os.environ.get("FEDLEAK_COMPARISON"):
-        return Path(aside)
-    return root() / "_build" / "executed" / "results" / f"{name}.json"
-
-
 def recorded(paper: str, profile: str = "paper") -> Path:
     """Return the folder with a paper's recorded runs; those of the quick profile are for `fedleak recheck` only."""
     folder = root() / "data" / "results" / paper

@@ -6,12 +6,12 @@ import nbformat
 import pandas as pd
 import pytest
 import torch
+from fedleak.experiments.declared import declared
 
 from fedleak import paths
 from fedleak.attacks import registry
 from fedleak.attacks.labels import learned, posterior
 from fedleak.experiments import RECORDED, seeds_of
-from fedleak.experiments.declared import declared
 
 FOUND = {  # iAcc of four updates in an easy and a hard cell; None: refused
     "prior guess": ([0.5] * 4, [0.5] * 4),

@@ -16,9 +16,8 @@ from fedleak import paths
 from fedleak.attacks import registry
 from fedleak.attacks.contest import entrants
 from fedleak.audit import Setup, audit
-from fedleak.experiments import scoreboard
-from fedleak.experiments.calls import fingerprint
-from fedleak.experiments.declared import declared
+from fedleak.chapters import Results, running, units
+from fedleak.experiments import records, scoreboard
 from fedleak.federated import defences
 
 CHECKOUT = paths.root()
@@ -40,20 +39,27 @@ def newcomers(monkeypatch):
 def checkout(tmp_path, monkeypatch):
     """Put the paper's files where CONTRIBUTING.md says, in a checkout with nothing else."""
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     for folder in ("notebooks", "data"):
         shutil.copytree(EXAMPLES / "paper" / folder, tmp_path / folder)
-    return tmp_path
+    (tmp_path / "fedleak").mkdir()
+    forget()
+    yield tmp_path
+    forget()
+
+
+def forget():
+    """Import the example's modules anew, and hash its code anew."""
+    units.code_of.cache_clear()
+    for name in [name for name in sys.modules if name == "notebooks" or name.startswith("notebooks.")]:
+        del sys.modules[name]
 
 
 def run(**parameters):
-    """Execute a notebook's code, with these parameters, and return its chapter."""
-    chapter = declared("example", **parameters)
-    namespace = {"chapter": chapter, "gradients": chapter.experiments["table1"]}
-    exec("from fedleak.experiments import plots, show", namespace)
-    for cell in nbformat.read(paths.source_notebook("example"), as_version=4).cells:
-        if cell.cell_type == "code" and not set(cell.metadata.get("tags", ())) & {"parameters", "setup", "experiment"}:
-            exec(cell.source, namespace)
-    return chapter
+    """Return the results of the example's experiment, run with these parameters."""
+    results = Results("example", device="cpu", **parameters)
+    results.rows(running.declared("example")["table1"])
+    return results
 
 
 def test_the_text_is_one_screen_and_names_files_that_are_there():
@@ -105,35 +111,36 @@ def test_a_defence_of_no_size_is_refused(newcomers):
 
 
 def test_experiment_claim_and_paper_are_in_the_scoreboard(newcomers, checkout):
-    assert {row["status"] for row in run().compare()} == {"— not attempted"}  # a quick run counts nothing
-    run(profile="paper", record=True)
+    results = run()
+    assert "smallest row" in set(results.now(running.declared("example")["table1"])["rule"])
+    assert {row["status"] for row in results.values} == {"— not attempted"}  # a quick run counts nothing
+    run(profile="paper", record=True).keep_claims()
     assert scoreboard.papers() == ["example"]
     rows = {row["id"]: row for row in scoreboard.rows("example")}
     assert set(rows) == {"ahead", "tab1-4-llg", "tab1-4-randomguess", "tab1-16-llg", "tab1-16-randomguess"}
     assert "— not attempted" not in {row["status"] for row in rows.values()}
     assert rows["ahead"]["status"] == "✓ match"
     assert rows["ahead"]["n"] == 12
-    again = run()
-    assert "smallest row" in set(again.experiments["table1"].table["rule"])
 
 
-def test_an_attack_that_is_registered_changes_no_finished_trial(monkeypatch):
-    name = "fedleak.attacks.registry:all_attacks"
-    assert registry.all_attacks()
-    full = fingerprint(name, {})
-    monkeypatch.setattr(registry, "_ATTACKS", {})
-    assert fingerprint(name, {}) == full
-
-
-def test_a_setting_that_is_added_leaves_what_is_recorded(checkout):
-    before = run(profile="paper", record=True).experiments["table1"].rows
-    path = paths.source_notebook("example")
+def test_a_setting_that_is_added_leaves_what_is_finished(checkout, capsys):
+    run(profile="paper", record=True)
+    before, _ = records.recorded("example", "table1")
+    path = checkout / "notebooks" / "example" / "experiments.py"
     path.write_text(path.read_text().replace("[4, 8, 16]", "[2, 4, 8, 16]"))
-    experiment = run(profile="paper").experiments["table1"]
-    assert set(experiment.rows["batch_size"]) == {2, 4, 8, 16}
-    kept = experiment.rows[experiment.rows["batch_size"] != 2]
-    assert kept["iacc"].tolist() == before["iacc"].tolist()
+    forget()
+    rows = run(profile="paper", others="use").rows(running.declared("example")["table1"])
+    assert set(rows["batch_size"]) == {2, 4, 8, 16}
+    assert rows.loc[rows["batch_size"] != 2, "iacc"].tolist() == pytest.approx(before["iacc"].tolist())
     assert scoreboard.overview()["example"]["total"] == 5
+
+
+def test_the_notebook_runs(checkout):
+    run(profile="paper", record=True).keep_claims()
+    namespace = {}
+    for cell in nbformat.read(paths.source_notebook("example"), as_version=4).cells:
+        if cell.cell_type == "code":
+            exec(cell.source, namespace)
 
 
 def test_the_papers_entries_fit_the_books_lists():

@@ -1,6 +1,5 @@
 """The chapters run through papermill, and find what their attacks must find."""
 
-import json
 import re
 
 import nbformat
@@ -8,8 +7,6 @@ import pytest
 
 from fedleak import notebooks, paths
 from fedleak.chapters import Results, running
-from fedleak.experiments import published, scoreboard, status
-from fedleak.experiments.declared import declared
 
 pytestmark = pytest.mark.slow
 
@@ -24,45 +21,17 @@ def executed():
 
 @pytest.fixture(params=notebooks.available())
 def run(request):
-    comparison = None
-    if request.param in scoreboard.papers() and not running.modular(request.param):
-        comparison = json.loads(paths.executed_comparison(request.param).read_text(encoding="utf-8"))
-    return request.param, nbformat.read(paths.executed_notebook(request.param), as_version=4), comparison
+    return request.param, nbformat.read(paths.executed_notebook(request.param), as_version=4)
 
 
 def cells(name, artefact, trials, folder, monkeypatch):
     """The cells of an experiment with another seed, computed in this process with a cache of its own."""
     monkeypatch.setenv("FEDLEAK_CACHE", str(folder))
-    if running.modular(name):
-        return Results(name, device="cpu", trials=trials, seed=1).now(running.declared(name)[artefact])
-    chapter = declared(name, device="cpu", trials=trials, seed=1)
-    return chapter.experiments[artefact].now
-
-
-def test_every_published_value_has_a_row_with_a_status_and_a_reason_if_it_was_not_attempted(run):
-    name, _, comparison = run
-    if comparison is None:
-        pytest.skip("no paper stands behind this notebook, or its claims are a module's")
-    assert {row["id"] for row in comparison["rows"]} == set(published.load(name).items)
-    for row in comparison["rows"]:
-        assert row["status"] in status.COUNTED
-        assert row["status"][0] != "—" or row["note"], row["id"]
-
-
-def test_claims_that_are_kept_are_those_that_the_notebook_measures(run):
-    """The scoreboard reads them; they come from the recorded rows, whatever profile the notebook runs in."""
-    name, _, comparison = run
-    if comparison is None:
-        pytest.skip("no paper stands behind this notebook, or its claims are a module's")
-    kept = {row["id"]: row for row in scoreboard.rows(name)}
-    for row in comparison["rows"]:
-        assert row["status"] == kept[row["id"]]["status"], row["id"]
-        ours, recorded = (float("nan") if at["ours"] is None else at["ours"] for at in (row, kept[row["id"]]))
-        assert ours == pytest.approx(recorded, rel=1e-6, abs=1e-9, nan_ok=True), row["id"]
+    return Results(name, device="cpu", trials=trials, seed=1).now(running.declared(name)[artefact])
 
 
 def test_every_figure_has_a_caption_an_alternative_text_and_an_image(run):
-    _, executed, _ = run
+    _, executed = run
     figures = [cell for cell in executed.cells if "figure" in cell.metadata.get("mystnb", {})]
     assert figures
     for cell in figures:
@@ -87,7 +56,7 @@ def test_gdbr_finds_the_labels_without_the_last_layer(tmp_path, monkeypatch):
 
 
 def test_the_arenas_advice_is_borne_out_by_its_data(run):
-    name, executed, _ = run
+    name, executed = run
     if name != "arena":
         pytest.skip("the arena's own sentences")
     (advice,) = [cell for cell in executed.cells if cell.get("id") == "advice"]

@@ -9,7 +9,6 @@ import pytest
 from fedleak import paths
 from fedleak.chapters import running
 from fedleak.experiments import published, scoreboard
-from fedleak.experiments.declared import declared
 
 sys.path.insert(0, str(paths.root() / "book" / "_ext"))
 import overview
@@ -61,8 +60,7 @@ def test_every_published_value_belongs_to_one_table_or_figure(paper):
 @pytest.mark.parametrize("paper", sorted(NOTEBOOKS.keys() & ARTEFACTS.keys()))
 def test_records_are_experiments_of_the_chapter(paper):
     """What is recorded, and what the overview names, is declared; and the records say what the declaration says."""
-    modular = running.modular(paper)
-    experiments = running.declared(paper) if modular else declared(paper, device="cpu").experiments
+    experiments = running.declared(paper)
     assert {name for artefact in ARTEFACTS[paper] for name in artefact.get("records", ())} <= experiments.keys()
     for file in paths.recorded(paper).glob("*.csv"):
         facts = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 from fedleak import data, notebooks
-from fedleak.chapters import evidence, running
+from fedleak.chapters import evidence
 from fedleak.data.vision import DOWNLOADS
 from fedleak.experiments import published, scoreboard
 from fedleak.experiments.status import COUNTED
@@ -121,7 +121,7 @@ def write(app: Sphinx) -> None:
         example = folder.parent / f"{name}_example.py"
         if not up_to_date(folder / f"{name}.md", example, *Path(notebooks.__file__).parent.rglob("*.py")):
             fragments[name] = made(example, folder / f"{name}.svg")
-    for chapter in filter(running.modular, notebooks.chapters()):
+    for chapter in notebooks.chapters():
         fragments[f"evidence-{chapter}"] = evidence.page(chapter)
     keep(app, fragments)
 

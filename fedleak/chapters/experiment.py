@@ -1,12 +1,14 @@
 """An experiment as it is declared: its trial, its settings, and what its columns mean. Declaring runs nothing."""
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from fedleak.experiments.sweep import grid, seeds_of
+import numpy as np
+
 from fedleak.intervals import Kind
 
 __all__ = ["Experiment", "Names", "Rows", "Trial", "grid", "seeds_of"]
@@ -16,6 +18,24 @@ Trial = Callable[..., Any]
 """``trial(context, seed, **setting)`` yields the rows of one trial; a vectorised one calls its second parameter
 ``seeds``, takes many at once, and names the ``seed`` in each row."""
 Names = str | Sequence[str]
+
+
+def grid(**axes: Any) -> list[dict[str, Any]]:
+    """Return the settings of a grid: the product of the axes. A list is an axis of values, anything else one value.
+
+    Grids are lists, so that they add up: ``grid(net="lenet", steps=[1, 10]) + grid(net="vgg16", steps=1, trials=3)``.
+    An axis called ``trials`` is no axis of the trial: it is the number of trials of these settings.
+    """
+    values = [value if isinstance(value, list) else [value] for value in axes.values()]
+    return [dict(zip(axes, chosen, strict=True)) for chosen in itertools.product(*values)]
+
+
+def seeds_of(seed: int, trials: int) -> list[int]:
+    """Return the seeds of the trials 0 … trials - 1: the first k are the same however many are asked for.
+
+    They do not depend on the setting, so that settings are compared on the same models and batches.
+    """
+    return [int(s) for s in np.random.SeedSequence(seed).generate_state(max(trials, 1), np.uint64) >> 1][:trials]
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,10 +16,9 @@ from fedleak.chapters.context import Context
 from fedleak.chapters.experiment import Experiment
 from fedleak.chapters.page import Number, figure_of, slug
 from fedleak.experiments import published, records, scoreboard, status
+from fedleak.experiments.records import NOW, RECORDED
 from fedleak.experiments.status import Measured
 from fedleak.files import write_text
-
-NOW, RECORDED = "this run", "recorded"
 
 
 class Results:

@@ -16,9 +16,8 @@ from tqdm import tqdm
 from fedleak import paths
 from fedleak.chapters.context import Context
 from fedleak.chapters.experiment import Experiment, Trial, seeds_of
-from fedleak.chapters.units import OtherCode, Units, code_of
+from fedleak.chapters.units import OtherCode, Units, code_of, writable
 from fedleak.experiments import records
-from fedleak.experiments.cache import writable
 from fedleak.experiments.stamps import merged, stamp
 
 CHUNK = 25
@@ -31,11 +30,6 @@ def module(paper: str, part: str) -> ModuleType:
     if (top := str(paths.root())) not in sys.path:
         sys.path.append(top)
     return importlib.import_module(f"notebooks.{paper}.{part}")
-
-
-def modular(paper: str) -> bool:
-    """Say whether a chapter has its experiments in a module."""
-    return (paths.root() / "notebooks" / paper / "experiments.py").is_file()
 
 
 def declared(paper: str) -> dict[str, Experiment]:

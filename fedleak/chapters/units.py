@@ -16,10 +16,31 @@ from typing import Any
 from tqdm import tqdm
 
 from fedleak import paths
-from fedleak.experiments.cache import key
 
 WITHOUT = ("audit", "chapters", "commands", "coursework", "experiments", "flower")
 """Rooms of the package that have no part in what a trial computes."""
+
+
+def key(*parts: Any) -> str:
+    """Return the name of a file for what these parts describe."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
+
+
+def writable(folder: Path) -> Path:
+    """Make a folder for results.
+
+    Raises
+    ------
+    PermissionError
+        If it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".probe").write_text("")
+        (folder / ".probe").unlink(missing_ok=True)  # another worker may have been here
+    except OSError as error:
+        raise PermissionError(f"cannot write results to {folder}: {error.strerror or error}") from error
+    return folder
 
 
 class OtherCode(RuntimeError):

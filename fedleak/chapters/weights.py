@@ -13,7 +13,7 @@ from torch import nn
 from tqdm import tqdm
 
 from fedleak.chapters.context import Context
-from fedleak.experiments.cache import key, writable
+from fedleak.chapters.units import key, writable
 
 
 def trained_once(

@@ -1,17 +1,10 @@
-"""`fedleak record`, `fedleak recheck`, `fedleak scoreboard` and `fedleak cache`."""
+"""`fedleak record`, `fedleak claims`, `fedleak recheck` and `fedleak scoreboard`."""
 
 import json
 from datetime import date
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-from fedleak import paths
-
-if TYPE_CHECKING:
-    from fedleak.experiments.cache import Units
-
-cache_app = typer.Typer(help="Finished units of experiments: what a killed run does not compute again.")
 
 
 def record(
@@ -26,37 +19,26 @@ def record(
 ) -> None:
     """Run declared experiments, without their chapter's pages, and record each as it is done.
 
-    A run that was killed goes on where it stopped. Then `fedleak run NAME --record` measures the claims anew.
+    A run that was killed goes on where it stopped. The claims are measured anew on what is recorded.
     """
     from fedleak.chapters import Results, running
-    from fedleak.experiments.declared import declared
 
-    if running.modular(name):
-        known = running.declared(name)
-        if unknown := sorted(set(artefact or ()) - set(known)):
-            raise ValueError(f"{name} declares no {', '.join(unknown)}; there are: {', '.join(known)}")
-        others = "use" if same else "refuse"
-        results = Results(name, profile, device, record=True, scheduler=scheduler, others=others)
-        for one in artefact or known:
-            results.rows(known[one])
-            typer.echo(f"recorded {name}/{one} ({profile})")
-        if profile == "paper":
-            claims(name)
-        return
-    chapter = declared(name, profile=profile, device=device, scheduler=scheduler)
-    if unknown := sorted(set(artefact or ()) - set(chapter.experiments)):
-        raise ValueError(f"{name} declares no {', '.join(unknown)}; there are: {', '.join(chapter.experiments)}")
-    for one in artefact or chapter.experiments:
-        chapter.experiments[one].record()
+    known = running.declared(name)
+    if unknown := sorted(set(artefact or ()) - set(known)):
+        raise ValueError(f"{name} declares no {', '.join(unknown)}; there are: {', '.join(known)}")
+    others = "use" if same else "refuse"
+    results = Results(name, profile, device, record=True, scheduler=scheduler, others=others)
+    for one in artefact or known:
+        results.rows(known[one])
         typer.echo(f"recorded {name}/{one} ({profile})")
+    if profile == "paper":
+        claims(name)
 
 
 def claims(name: Annotated[str, typer.Argument(help="The chapter: the name of a folder in notebooks/.")]) -> None:
     """Measure a chapter's claims anew, on the recorded rows: after an edit of its claims, or of a record."""
-    from fedleak.chapters import Results, running
+    from fedleak.chapters import Results
 
-    if not running.modular(name):
-        raise ValueError(f"{name} has no module of claims: `fedleak run {name} --record` measures them")
     Results(name, device="cpu").keep_claims()
     typer.echo(f"measured the claims of {name}")
 
@@ -97,46 +79,3 @@ def scoreboard_command(
     typer.echo(" " * 8 + "  ".join(f"{name.replace('_', ' '):>16s}" for name in names))
     for chapter, counts in found.items():
         typer.echo(f"{chapter:8s}" + "  ".join(f"{counts[name]:16d}" for name in names))
-
-
-@cache_app.command("list")
-def list_units() -> None:
-    """List the experiments that have finished units, with their versions and the time that they took."""
-    from fedleak.experiments.cache import listed
-
-    for chapter, units in listed(paths.units()):
-        seconds = sum(unit["seconds"] for unit in units.units.values())
-        typer.echo(
-            f"{chapter} {units.name} version {units.version}: {len(units.units)} units, {seconds:.0f} s {units.setting}"
-        )
-
-
-_Artefact = Annotated[str | None, typer.Argument(help="The experiment. [default: all of the chapter's]")]
-
-
-def _units(name: str, artefact: str | None) -> "list[Units]":
-    from fedleak.experiments.cache import listed
-
-    found = [units for chapter, units in listed(paths.units()) if chapter == name]
-    return [units for units in found if artefact in (None, units.name)]
-
-
-@cache_app.command()
-def accept(name: str, artefact: _Artefact = None) -> None:
-    """Keep finished units although their code has changed: the change cannot change what comes out."""
-    from fedleak.experiments.declared import declared
-
-    experiments = declared(name, device="cpu").experiments
-    found = [units for units in _units(name, artefact) if units.name in experiments]
-    for units in found:
-        units.accept(experiments[units.name].trial.__globals__)
-    typer.echo(f"accepted the units of {len(found)} settings")
-
-
-@cache_app.command()
-def drop(name: str, artefact: _Artefact = None) -> None:
-    """Forget finished units."""
-    found = _units(name, artefact)
-    for units in found:
-        units.path.unlink()
-    typer.echo(f"dropped the units of {len(found)} settings")

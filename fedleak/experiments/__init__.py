@@ -1,10 +1,5 @@
-"""What a notebook declares: its experiments, their records, the papers' numbers and the statuses between them."""
+"""What is recorded, what the papers print, how the two stand to each other, and how pages show it."""
 
-from fedleak.experiments.chapter import Chapter
-from fedleak.experiments.experiment import NOW, RECORDED, Experiment
-from fedleak.experiments.records import summarise
 from fedleak.experiments.show import show
-from fedleak.experiments.sweep import grid, seeds_of, sweep
-from fedleak.experiments.weights import trained_once
 
-__all__ = ["NOW", "RECORDED", "Chapter", "Experiment", "grid", "seeds_of", "show", "summarise", "sweep", "trained_once"]
+__all__ = ["show"]

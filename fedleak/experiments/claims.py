@@ -9,63 +9,13 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fedleak.experiments import records, status
-from fedleak.experiments.experiment import RECORDED, Experiment
-from fedleak.experiments.published import Paper
+from fedleak.experiments import records
+from fedleak.experiments.records import RECORDED
 from fedleak.experiments.status import Measured
 from fedleak.intervals import LEAST, NUMBER, POINT, Kind, stretch, widened
 
 RESAMPLES = 400
 Statistic = Callable[..., float]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What `fedleak.experiments.chapter.Chapter.claim` was asked to measure; its parameters are said there."""
-
-    id: str
-    statistic: Statistic
-    value: str
-    wide: str | None
-    where: Mapping[str, Any] | Callable[[pd.DataFrame], Any] | None
-    rows: bool
-    kind: Kind
-    reading: str
-    note: str
-
-    def measure(
-        self, used: Sequence[Experiment], tables: Sequence[pd.DataFrame], source: str, paper: Paper | None
-    ) -> Measured:
-        """Measure it on the rows of some experiments; with the paper, also by which settings these differ from it."""
-        try:
-            chosen = [self._chosen(table) for table in tables]
-            if self.rows:
-                (rows,) = hangs = chosen
-                result = of_rows(self.statistic, rows, self.kind)
-            else:
-                pairs = zip(used, chosen, strict=True)
-                cells = [Cells(t, [*e.axes, *e.by], self.value or e.values[0], self.wide) for e, t in pairs]
-                result = estimate(self.statistic, cells, self.kind)
-                hangs = [one.only(t) for one, t in zip(needed(self.statistic, cells), chosen, strict=True)]
-        except (KeyError, IndexError, ValueError) as missing:  # a setting that these rows do not have
-            note = f"not in these rows: {missing}"
-            return Measured(self.id, None, source=source, reading=self.reading, note=note)
-        differ: tuple[status.Difference, ...] = ()
-        if paper is not None and (item := paper.items[self.id]).table:
-            ours, needed_ones = (
-                [row for e, t in zip(used, each, strict=True) if len(t) for row in e.summary(t).to_dict("records")]
-                for each in (chosen, hangs)
-            )
-            differ = status.of_cells(paper.tables[item.table], ours, item.cell, needed_ones)
-        exact = all(e.exact for e in used)
-        return Measured(self.id, *result, exact, source, differ, self.reading, self.note)
-
-    def _chosen(self, rows: pd.DataFrame) -> pd.DataFrame:
-        if callable(self.where):
-            return rows[self.where(rows)]
-        for column, value in (self.where or {}).items():
-            rows = rows[rows[column].isin(value if isinstance(value, list) else [value])]
-        return rows
 
 
 def said(id: str, number: float | None, reading: str, note: str) -> Measured:

@@ -1,14 +1,12 @@
 """The units of a sweep on the workers of a Dask cluster."""
 
 import asyncio
-import copyreg
 import hashlib
 import platform
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from functools import _lru_cache_wrapper, cache, lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
@@ -17,9 +15,9 @@ from uuid import uuid4
 
 from tqdm import tqdm
 
+import fedleak
 from fedleak import paths
 from fedleak.errors import extra
-from fedleak.experiments.calls import PACKAGE
 from fedleak.experiments.stamps import PACKAGES
 
 with extra("cluster"):
@@ -148,24 +146,8 @@ def _run(work: bytes, wanted: Mapping[str, str], call: tuple) -> Any:
 @cache
 def versions() -> dict[str, str]:
     """Return what a worker has to have in common with the process that started the sweep."""
-    sources = [*Path(PACKAGE).rglob("*.py"), *(paths.root() / "notebooks").glob("*/*.py")]
+    sources = [*Path(fedleak.__file__).parent.rglob("*.py"), *(paths.root() / "notebooks").glob("*/*.py")]
     code = b"".join(path.read_bytes() for path in sorted(sources))
     python = ".".join(platform.python_version_tuple()[:2])
     packages = {package: version(package) for package in PACKAGES}
     return {"Python": python, **packages, "code of fedleak": hashlib.sha256(code).hexdigest()[:12]}
-
-
-def _cached(function: Any) -> Any:
-    """Pickle a function with a cache: a notebook's own by value, as cloudpickle does those without one."""
-    module, name = function.__module__, function.__qualname__
-    by_value = module == "__main__" or module in cloudpickle.list_registry_pickle_by_value()
-    if not by_value and vars(sys.modules.get(module, object)).get(name) is function:
-        return name
-    return _cached_again, (function.__wrapped__, function.cache_parameters())
-
-
-def _cached_again(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Callable[..., Any]:
-    return lru_cache(**parameters)(function)
-
-
-copyreg.pickle(_lru_cache_wrapper, _cached)

@@ -17,13 +17,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from fedleak import chapters, paths
-from fedleak.chapters import Context, running
+from fedleak import paths
+from fedleak.chapters import Context, Experiment, running
 from fedleak.errors import DataNotFound
 from fedleak.experiments import records
-from fedleak.experiments.declared import declared
-from fedleak.experiments.experiment import Experiment
-from fedleak.experiments.sweep import sweep
 from fedleak.intervals import Kind
 
 Way = tuple[list[dict[str, Any]], Callable[[dict[str, Any], Path], pd.DataFrame]]
@@ -131,20 +128,14 @@ def spot_check(chosen: Iterable[Record], seed: int, budget: float, say: Callable
 
 
 def _ways(paper: str, profile: str, seed: int, trials: int) -> dict[str, Way]:
-    """Return, by experiment of a chapter, its settings, and what computes one of them, without its cache."""
-    if running.modular(paper):
-        context, own = Context("cpu"), running.declared(paper)
+    """Return, by experiment of a chapter, its settings, and what computes one of them, without its finished units."""
+    context = Context("cpu")
 
-        def run(experiment: chapters.Experiment, setting: dict[str, Any], folder: Path) -> pd.DataFrame:
-            return running.run(paper, experiment, context, [setting], seed=seed, folder=folder)
+    def run(experiment: Experiment, setting: dict[str, Any], folder: Path) -> pd.DataFrame:
+        return running.run(paper, experiment, context, [setting], seed=seed, folder=folder)
 
-        return {name: (e.settings(profile, trials), partial(run, e)) for name, e in own.items()}
-    known = declared(paper, profile=profile, device="cpu", seed=seed, trials=trials).experiments
-
-    def swept(experiment: Experiment, setting: dict[str, Any], folder: Path) -> pd.DataFrame:
-        return sweep(experiment.call, [setting], setting.pop("trials"), seed, folder, name=experiment.artefact)
-
-    return {name: (e.settings(), partial(swept, e)) for name, e in known.items()}
+    declared = running.declared(paper)
+    return {name: (e.settings(profile, trials), partial(run, e)) for name, e in declared.items()}
 
 
 def recompute(

@@ -14,6 +14,9 @@ from fedleak import paths
 from fedleak.files import write_text
 from fedleak.intervals import Kind, interval
 
+NOW, RECORDED = "this run", "recorded"
+"""Where rows can come from."""
+
 
 def units(rows: pd.DataFrame, by: Sequence[str], values: Sequence[str]) -> pd.DataFrame:
     """Reduce rows to one an independent unit: the means over the rows of a trial, such as its ten clients."""

@@ -56,12 +56,6 @@ def _digests(paper: str) -> dict[str, str]:
     return {path.stem: json.loads(path.read_text(encoding="utf-8"))["sha256"][:16] for path in files}
 
 
-def measuring(paper: str) -> str:
-    """Return the command that measures a chapter's claims."""
-    modular = (paths.root() / "notebooks" / paper / "claims.py").is_file()
-    return f"fedleak claims {paper}" if modular else f"fedleak run {paper} --record"
-
-
 def kept(paper: str) -> dict[str, list[Measured]]:
     """Read what was measured for a chapter's claims.
 
@@ -78,7 +72,7 @@ def kept(paper: str) -> dict[str, list[Measured]]:
     if changed := sorted(k for k in now.keys() | document["records"] if now.get(k) != document["records"].get(k)):
         raise ValueError(
             f"the claims of {paper} were measured before {', '.join(changed)} changed: "
-            f"measure them again, `{measuring(paper)}`"
+            f"measure them again, `fedleak claims {paper}`"
         )
     found: dict[str, list[Measured]] = {}
     for fields in document["claims"]:

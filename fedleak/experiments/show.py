@@ -1,7 +1,7 @@
 """Tables as the pages show them."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -92,71 +92,3 @@ def bounded(row: Mapping[str, Any], value: str, digits: str = ".3f") -> str:
     low, high = row.get(f"{value} low"), row.get(f"{value} high")
     known = low is not None and not pd.isna(low)
     return f"{row[value]:{digits}}" + (f" [{low:{digits}}, {high:{digits}}]" if known else "")
-
-
-def comparison(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Show published values beside ours: interval, n, status, and every setting in which ours is another."""
-
-    def ours(row: Mapping[str, Any]) -> str:
-        if row["ours"] is None:
-            return f"{row['status']}<br><small>{row['note']}</small>"
-        known = row["low"] is not None and row["high"] is not None
-        bounds = f" [{row['low']:.3g}, {row['high']:.3g}]" if known else ""
-        count = f", n = {row['n']:,}" if row["n"] else ""
-        said = [*row["differences"], *row["remarks"], row["note"]]
-        return f"{row['ours']:.3g}{bounds}{count}<br>{row['status']}<br><small>{'; '.join(filter(None, said))}</small>"
-
-    lines = []
-    for row in rows:
-        arrow = {"higher": " ↑", "lower": " ↓"}.get(row["direction"], "")
-        lines.append(
-            {
-                "what the paper says": f"<b>{row['item']}</b> {row['claim']} "
-                f"<br><small>{row['where']}; {row['metric']}{arrow}</small>",
-                "published": f"{row['published']}<br><small>± {row['tolerance']:g}: {row['why']}</small>",
-                "ours": ours(row),
-                "this run": "–" if row.get("now") is None or pd.isna(row["now"]) else f"{row['now']:.3g}",
-            }
-        )
-    table = pd.DataFrame(lines)
-    if len(table) and (table["this run"] == "–").all():
-        table = table.drop(columns="this run")
-    show(table, "The paper's claims and values beside ours.", {c: c for c in table})
-
-
-def provenance(facts: Mapping[str, Mapping[str, Any]]) -> None:
-    """Show where recorded tables come from, and the data sets behind them."""
-    if not facts:
-        return
-    keys = (
-        "date",
-        "commit",
-        "joined",
-        "device",
-        "processor",
-        "memory",
-        "threads",
-        "seconds",
-        "seed",
-        "torch",
-        "python",
-    )
-    table = pd.DataFrame([{"artefact": a, **{k: _listed(f.get(k)) for k in keys}} for a, f in facts.items()])
-    table = table.dropna(axis=1, how="all")
-    caption = (
-        "Where the recorded results come from; seconds: of all trials; joined: the commit that holds this one's code."
-    )
-    show(table, caption, formats={"seconds": "{:,.3g}"})
-    sets: dict[tuple, dict[str, Any]] = {}
-    for artefact, one in facts.items():
-        for d in one["datasets"]:
-            entry = sets.setdefault((d["name"], d["digest"]), {**d, "artefacts": []})
-            entry["artefacts"].append(artefact)
-    lines = [{**d, "artefacts": ", ".join(d["artefacts"])} for d in sets.values()]
-    if lines:
-        formats = {"images": "{:,}", "subset": lambda is_one: "yes" if is_one else "no"}
-        show(pd.DataFrame(lines), "The data sets behind them.", "name images subset source artefacts", formats=formats)
-
-
-def _listed(value: Any) -> Any:
-    return ", ".join(map(str, value)) if isinstance(value, list) else value

@@ -1,15 +1,12 @@
 """Sweeps on a Dask cluster: the same rows, whatever dies, and a clear word where that cannot be."""
 
-import json
 import os
-import pickle
 import signal
 import socket
 import sys
 import threading
 import time
 from collections import Counter
-from functools import cache, partial
 
 import cloudpickle
 import dask
@@ -20,17 +17,16 @@ from distributed import Client, LocalCluster
 from typer.testing import CliRunner
 
 from fedleak import notebooks
+from fedleak.chapters import Context, Experiment, Results, grid, running
 from fedleak.cli import app
 from fedleak.errors import DataNotFound
-from fedleak.experiments import Chapter, cluster, grid, sweep
-from fedleak.experiments.calls import elsewhere, fingerprints, traced
-from fedleak.experiments.declared import declared
+from fedleak.experiments import cluster
 from fedleak.intervals import NUMBER
 
 LOG = ""
 PAUSE = 0.0
 DEADLY = -1
-AXIS = {"a": [1, 2, 3, 4, 5, 6, 7, 8]}
+AXIS = [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def started(a):
@@ -38,7 +34,7 @@ def started(a):
         log.write(f"{os.getpid()} {a}\n")
 
 
-def trial(seed, a):
+def trial(ctx, seed, a):
     started(a)
     if a == DEADLY:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -46,8 +42,11 @@ def trial(seed, a):
     return {"value": a * torch.rand(1, generator=torch.Generator().manual_seed(seed)).item()}
 
 
-def rows(out, scheduler=None, function=trial):
-    return sweep(function, AXIS, 1, 7, out, scheduler, progress=False)
+def rows(out, scheduler="", function=trial, axis=AXIS):
+    experiment = Experiment("x", function, quick=grid(a=axis), paper=grid(a=axis), values={"value": NUMBER})
+    settings = experiment.settings("quick")
+    how = {"seed": 7, "scheduler": scheduler, "folder": out, "progress": False}
+    return running.run("llg", experiment, Context("cpu"), settings, **how)
 
 
 def finished(out):
@@ -71,54 +70,6 @@ def log(tmp_path, monkeypatch):
     return lambda: [[int(word) for word in line.split()] for line in (tmp_path / "log").read_text().splitlines()]
 
 
-# --- what is sent ------------------------------------------------------------------------------------------------
-
-
-@cache
-def tower(k):
-    CALLS.append(k)
-    return 0 if k == 0 else 3 + tower(k - 1)
-
-
-CALLS: list[int] = []
-
-
-def towers(n):
-    return [tower(n) for _ in range(2)]
-
-
-def test_cached_functions_that_call_each_other_are_sent_with_one_cache():
-    copy = cloudpickle.loads(cloudpickle.dumps(towers))
-    assert copy(5) == [15, 15]
-    there = copy.__globals__
-    assert there is not globals()
-    assert (there["CALLS"], there["tower"].cache_info().hits) == ([5, 4, 3, 2, 1, 0], 1)
-    assert CALLS == []
-    assert pickle.loads(cloudpickle.dumps(cluster.versions)) is cluster.versions  # a worker has that
-
-
-def test_a_chapter_is_sent_without_what_it_has_loaded_or_declared():
-    chapter = Chapter("llg", "quick", "cpu", 3, 2, "", False)
-    chapter.images("synthetic")
-    chapter.experiment("x", quick=grid(a=1), paper=grid(a=1), values={"value": NUMBER})(trial)
-    sent = pickle.dumps(chapter)
-    assert len(sent) < 500
-    copy = pickle.loads(sent)
-    assert repr(copy) == repr(chapter)
-    assert (copy._images, copy.experiments, list(chapter.experiments)) == ({}, {}, ["x"])
-    copy.images("synthetic")
-
-
-def test_a_worker_knows_the_notebooks_functions_by_the_hashes_that_it_was_given():
-    """It has neither their source nor those that no other of them names."""
-    known = fingerprints(globals())
-    assert {":trial", ":started", ":tower", ":towers"} <= set(known)
-    home = {"__name__": __name__, "towers": towers}
-    tower.cache_clear()
-    _, calls = elsewhere(known, traced, partial(towers, 1), home)
-    assert calls == {name: known[name] for name in (":towers", ":tower")}
-
-
 # --- a scheduler that is not there -------------------------------------------------------------------------------
 
 
@@ -135,12 +86,12 @@ def test_a_scheduler_that_is_not_there_is_an_error_within_seconds(tmp_path, monk
     began = time.monotonic()
     for attempt in (
         lambda: rows(tmp_path, "tcp://127.0.0.1:9"),
-        lambda: Chapter("llg", "quick", "cpu", 0, 0, "", False, "tcp://127.0.0.1:9"),
+        lambda: Results("llg", device="cpu", scheduler="tcp://127.0.0.1:9"),
     ):
         with pytest.raises(ConnectionError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9 .*`dask scheduler`"):
             attempt()
     monkeypatch.setattr(notebooks, "execute", pytest.fail)
-    for command in (["run", "rlu"], ["record", "rlu", "table1"]):
+    for command in (["run", "rlu"], ["record", "llg", "fig3"]):
         done = CliRunner().invoke(app, [*command, "--scheduler", "tcp://127.0.0.1:9"])
         assert done.exit_code == 1
         assert "fedleak: no Dask scheduler answers at tcp://127.0.0.1:9" in done.output
@@ -208,8 +159,8 @@ def test_one_trial_at_a_time_in_a_worker_process(in_threads):
 
 def test_an_error_of_a_trial_comes_back_with_its_worker(in_threads, monkeypatch):
     monkeypatch.delenv("FEDLEAK_DATA", raising=False)
-    chapter = Chapter("rlu", "quick", "cpu", 0, 0, "", False)
-    for call, error in (((lambda: chapter.images("mnist")), DataNotFound), ((lambda: [].pop()), IndexError)):
+    context = Context("cpu")
+    for call, error in (((lambda: context.images("mnist")), DataNotFound), ((lambda: [].pop()), IndexError)):
         with pytest.raises(error) as raised:
             computed(in_threads, call, ())
         assert raised.value.__notes__[0].startswith("on worker inproc://")
@@ -312,7 +263,7 @@ def test_workers_killed_in_the_middle_of_a_trial_change_nothing(tmp_path, log, w
     assert len(killed) == victims
     pd.testing.assert_frame_equal(there, here)
     runs = Counter(a for _, a in log()[first:])
-    assert set(runs) == set(AXIS["a"])
+    assert set(runs) == set(AXIS)
     # what was in flight ran twice, and perhaps what was done and not fetched yet, but nothing else
     assert 1 <= runs.total() - len(runs) <= 2 * victims
 
@@ -321,12 +272,12 @@ def test_workers_killed_in_the_middle_of_a_trial_change_nothing(tmp_path, log, w
 def test_a_trial_that_kills_every_worker_is_named(tmp_path, log, workers, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "DEADLY", 3)
     with pytest.raises(RuntimeError, match=r"\{'a': 3\}.* on 2 different workers, .*tcp://"):
-        sweep(trial, {"a": [3]}, 1, 7, tmp_path / "out", workers.scheduler_address, progress=False)
+        rows(tmp_path / "out", workers.scheduler_address, axis=[3])
 
 
 @pytest.mark.slow
 def test_a_trial_that_the_workers_cannot_import_is_an_error_and_no_endless_wait(tmp_path, workers):
-    (tmp_path / "only_here.py").write_text("def trial(seed, a):\n    return []\n")
+    (tmp_path / "only_here.py").write_text("def trial(ctx, seed, a):\n    return []\n")
     sys.path.insert(0, str(tmp_path))
     try:
         import only_here
@@ -379,40 +330,21 @@ SETTINGS = {
 }
 
 
-def notebook(**parameters):
-    """Rows of two experiments of a notebook, by their names."""
-    chapter = declared("rlu", device="cpu", **parameters)
-    return {name: chapter.experiments[name].run(some, progress=False) for name, some in SETTINGS.items()}
-
-
 @pytest.mark.slow
-def test_a_notebooks_experiment_comes_out_the_same(tmp_path, workers, weights, monkeypatch):
-    """Data by name, cached functions that call each other, trained networks on disk, and the code that was called."""
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_chapters_experiment_comes_out_the_same(tmp_path, workers, name):
+    """Data by name, what trials share, trained networks."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as many as a worker has: sums in the same order
+    experiment = running.declared("rlu")[name]
+
+    def table(scheduler):
+        how = {"scheduler": scheduler, "folder": tmp_path / (scheduler and "there"), "progress": False}
+        return running.run("rlu", experiment, Context("cpu"), SETTINGS[name], **how)
+
     try:
-        monkeypatch.setenv("FEDLEAK_CACHE", str(tmp_path))
-        here = notebook()
-        monkeypatch.setenv("FEDLEAK_CACHE", str(weights))
-        there = notebook(scheduler=workers.scheduler_address)
-        for name in SETTINGS:
-            pd.testing.assert_frame_equal(there[name], here[name])
-        ours, theirs = called(tmp_path), called(weights)
-        assert {name: one for name, one in theirs.items() if ours.get(name, one) != one} == {}
-        assert {":identity", ":noted_round", ":heterogeneous", ":trained", ":train_to"} <= set(ours) & set(theirs)
-        notebook()  # the workers' units are good here: no Changed is raised
-        for file in weights.glob("*/*/*.jsonl"):
-            file.unlink()
-        trained = {file: file.stat().st_mtime_ns for file in weights.glob("*/weights/*.pt")}
-        pd.testing.assert_frame_equal(notebook()["table3"], here["table3"])  # and so are their networks
-        assert {file: file.stat().st_mtime_ns for file in weights.glob("*/weights/*")} == trained
-        assert len(trained) == 2
+        here, there = table(""), table(workers.scheduler_address)
+        pd.testing.assert_frame_equal(there, here)
+        assert there.attrs["used"] == here.attrs["used"] != {}
     finally:
         torch.set_num_threads(threads)
-
-
-def called(folder):
-    """The functions behind all units and networks of a cache, with their hashes."""
-    lines = [line.partition(" ")[2] for file in folder.glob("*/*/*.jsonl") for line in file.read_text().splitlines()]
-    facts = lines + [torch.load(file, weights_only=True)["facts"] for file in folder.glob("*/weights/*.pt")]
-    return {name: one for line in facts for name, one in json.loads(line).get("calls", {}).items()}

@@ -1,0 +1,1 @@
+"""The example: what its lecture is made of."""
