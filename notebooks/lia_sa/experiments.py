@@ -4,6 +4,8 @@ What trials share stands in ``experiments_shared.py``, what clients do and see i
 page has all rows.
 """
 
+import copy
+
 import numpy as np
 import torch
 from fedleak import metrics
@@ -39,6 +41,7 @@ from notebooks.lia_sa.experiments_shared import (
     one_round,
     score,
 )
+from torch import nn
 
 FAR = dict(recipe="literal", clients=5, batch_size=1024)
 NEAR = dict(recipe="vector", clients=3, batch_size=16)
@@ -130,6 +133,29 @@ CONDITIONING = Experiment(
     values=dict(log10=NUMBER, rank=NUMBER),
     rounding="log10",
 )
+
+
+def curves(ctx):
+    """What one constant C tells apart, by network and mode: levels of C, embeddings e(C) [levels, m], and e(1)."""
+    levels, found = [10**power for power in np.linspace(-5, 1, 13)], {}
+    for net, data, mode in (
+        ("vgg11_bn", "photos", "train"),
+        ("vgg11_bn", "photos", "eval"),
+        ("resnet18", "synthetic-100", "train"),
+        ("fcn3", "mnist5k", "train"),
+    ):
+        pool = images(ctx, data)
+        model = ctx.build(net, pool.shape, pool.n_classes, seed=0).train(
+            mode == "train"
+        )
+        models = [copy.deepcopy(model) for _ in (*levels, 1.0)]
+        for fished, level in zip(models, (*levels, 1.0)):
+            layer = fished.get_submodule(lia_sa.fished_layer(fished))
+            nn.init.zeros_(layer.weight)
+            nn.init.constant_(layer.bias, level)
+        e = lia_sa.preset(models, pool.shape).inputs.cpu()
+        found[net, mode] = levels, e[:-1], e[-1]
+    return found
 
 
 RESNETS = [f"resnet{d}" for d in (18, 34, 50, 101, 152)]

@@ -12,7 +12,7 @@ from fedleak.federated import fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import PureNoise, Sparsification
 from fedleak.intervals import MEAN, NUMBER
-from fedleak.models import count_parameters, head, head_pass
+from fedleak.models import build, count_parameters, head, head_pass
 from notebooks.lia_sa.experiments_shared import (
     CONSTANTS,
     LIA,
@@ -311,3 +311,23 @@ NOTICE = Experiment(
     trials=(2, 10),
     values=dict(alarm=MEAN, dead=MEAN, constant=MEAN, target=MEAN),
 )
+
+
+def rivals(pool, seed):
+    """EludingSA and MANDRAKE on four clients: the target and what is found of it, two batches and what is found."""
+    clients, target = 4, 1
+    network = build("cnn", pool.shape, pool.n_classes, seed=1)
+    generator = torch.Generator().manual_seed(seed)
+    index = torch.randint(len(pool), (clients, 6), generator=generator)
+    x, y = pool.x[index], pool.y[index]
+    muted = eluding_sa.clients_models(network, target, clients, layer="4")
+    summed = plain_sum([fedsgd(m, a[:1], b[:1]) for m, a, b in zip(muted, x, y)])
+    eluded = eluding_sa.reconstruct(summed, network, iterations=60)
+    assert (eluded - x[target, :1]).square().mean() < 1e-3
+    bins, users = mandrake.thresholds(pool.x.mean((1, 2, 3)), 256), range(clients)
+    fronted = [
+        mandrake.fronted_model(network, pool.shape, u, clients, bins) for u in users
+    ]
+    summed = plain_sum([fedsgd(m, a, b) for m, a, b in zip(fronted, x, y)])
+    found = [mandrake.reconstruct(summed, fronted[0], client=u) for u in (0, 1)]
+    return x[target, :1], eluded, [a[a.mean((1, 2, 3)).argsort()] for a in x[:2]], found

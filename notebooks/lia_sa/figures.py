@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import torch
 from fedleak.experiments import plots
+from fedleak.federated.aggregation import plain_sum
 from matplotlib.figure import Figure
 from notebooks.lia_sa.claims import exponent
 from notebooks.lia_sa.experiments import LIA, RECIPES
@@ -24,6 +25,23 @@ MODES = {"train": "training mode", "eval": "evaluation mode"}
 TEXT = {"fontsize": "small"}
 
 
+DATA = {
+    "mnist": "MNIST",
+    "celeba-gender": "CelebA",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "imagenet": "ImageNet",
+}
+
+
+def named(cells):
+    """Networks, rules and data sets in words."""
+    words = {"net": NETS, "rule": RULES, "kind": RULES, "data": DATA}
+    return cells.assign(
+        **{k: cells[k].replace(v) for k, v in words.items() if k in cells}
+    )
+
+
 def _panels(rows, columns, size, **options):
     """A figure and its axes."""
     figure = Figure(figsize=size, layout="constrained")
@@ -31,14 +49,18 @@ def _panels(rows, columns, size, **options):
     return figure, list(axes.flat)
 
 
-def masked(sent, own, clear, aggregate):
-    """What the server sees, from entries: one client's update, what it sends, and the sum in the clear and unmasked."""
+def masked(updates, protocol, aggregate, name):
+    """What the server sees: one client's update, what it sends, and the sum of a tensor in the clear and unmasked."""
+    own = torch.cat([t.flatten() for t in updates[0].tensors.values()]).numpy()
+    sent = protocol.masked[1].astype(float)
+    summed = plain_sum(updates), aggregate
+    clear, found = (one.tensors[name].flatten().numpy() for one in summed)
     figure, axes = _panels(1, 3, (9.6, 2.7))
     axes[0].hist(own, bins=60, log=True)
     axes[0].set(title="client 1's update", xlabel="gradient", ylabel="entries")
     axes[1].hist(sent / 2**64, bins=60)
     axes[1].set(title="what client 1 sends", xlabel="integer / $2^{64}$")
-    axes[2].plot(clear[::5], aggregate[::5], ".", markersize=3)
+    axes[2].plot(clear[::5], found[::5], ".", markersize=3)
     axes[2].set(
         title="the sum of five", xlabel="in the clear", ylabel="secure aggregation"
     )
@@ -139,12 +161,12 @@ def fig4(cells):
     return plots.curves(shown, x="depth", y="lnacc", **names)
 
 
-def rivals(images, eluded, batches, found):
+def rivals(image, eluded, batches, found):
     """Images out of a sum: EludingSA's target and its reconstruction; batches and what MANDRAKE finds of them."""
     figure, axes = _panels(2, 13, (9.6, 2.0))
     for ax in axes:
         ax.set_axis_off()
-    pairs = [[images, eluded], *([b, f] for b, f in zip(batches, found, strict=True))]
+    pairs = [[image, eluded], *([b, f] for b, f in zip(batches, found, strict=True))]
     starts, titles = (0, 1, 7), ("EludingSA", "MANDRAKE, client 1", "client 2")
     for (above, below), start, title in zip(pairs, starts, titles, strict=True):
         for row, shown in enumerate((above, below)):
