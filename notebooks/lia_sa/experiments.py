@@ -4,8 +4,6 @@ What trials share stands in ``experiments_shared.py``, what clients do and see i
 page has all rows.
 """
 
-import copy
-
 import numpy as np
 import torch
 from fedleak import metrics
@@ -148,10 +146,11 @@ def curves(ctx):
         model = ctx.build(net, pool.shape, pool.n_classes, seed=0).train(
             mode == "train"
         )
-        models = [copy.deepcopy(model) for _ in (*levels, 1.0)]
+        models = [
+            lia_sa.fishing_model(model, "literal", 0, 1, 0) for _ in (*levels, 1.0)
+        ]
         for fished, level in zip(models, (*levels, 1.0)):
             layer = fished.get_submodule(lia_sa.fished_layer(fished))
-            nn.init.zeros_(layer.weight)
             nn.init.constant_(layer.bias, level)
         e = lia_sa.preset(models, pool.shape).inputs.cpu()
         found[net, mode] = levels, e[:-1], e[-1]
