@@ -163,15 +163,17 @@ def fig4(cells):
 
 def rivals(image, eluded, batches, found):
     """Images out of a sum: EludingSA's target and its reconstruction; batches and what MANDRAKE finds of them."""
-    figure, axes = _panels(2, 13, (9.6, 2.0))
+    figure, axes = _panels(2, 14, (9.6, 2.0))
     for ax in axes:
         ax.set_axis_off()
     pairs = [[image, eluded], *([b, f] for b, f in zip(batches, found, strict=True))]
-    starts, titles = (0, 1, 7), ("EludingSA", "MANDRAKE, client 1", "client 2")
+    error = (image - eluded).square().mean()
+    starts = 0, 2, 8
+    titles = f"EludingSA, error {error:.0e}", "MANDRAKE, client 1", "client 2"
     for (above, below), start, title in zip(pairs, starts, titles, strict=True):
         for row, shown in enumerate((above, below)):
             for k, image in enumerate(shown[:6]):
-                axes[13 * row + start + k].imshow(image[0], cmap="gray_r")
+                axes[14 * row + start + k].imshow(image[0], cmap="gray_r")
         axes[start].set_title(title, loc="left", **TEXT)
     return figure
 
