@@ -13,6 +13,7 @@ NETS = {
     "fcn3": "FCN-3",
     "vgg11_bn": "VGG-11",
     "resnet18": "ResNet-18",
+    "resnet50": "ResNet-50",
     "resnet18-imagenet": "ResNet-18, ImageNet's stem",
 }
 WORDS = {"literal": "0.1, 0.2, …", "log": "log-spaced", "vector": "a random vector"}
@@ -87,7 +88,8 @@ def condition(cells):
     for ax in axes[::3]:
         ax.set_ylabel("condition number")
     bound.set_label("exact below, by the bound")
-    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    handles = axes[-1].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper center", ncols=4)
     return figure
 
 
@@ -128,7 +130,7 @@ def lnacc(table):
         column[f"lnacc{end}"] = table[f"target{end}"].where(own, table[f"all{end}"])
     zeros = own.map({True: "zeros, target", False: "zeros, all"})
     zeros = table.assign(rule=zeros, lnacc=table["floor"]).drop_duplicates(
-        ["source", "net", "rule", "clients", "batch_size"]
+        ["source", "net", "data", "rule", "clients", "batch_size"]
     )
     found = pd.concat([table.assign(**column), zeros], ignore_index=True)
     return found.assign(rule=[RULES.get(rule, rule) for rule in found["rule"]])
@@ -163,17 +165,17 @@ def fig4(cells):
 
 def rivals(image, eluded, batches, found):
     """Images out of a sum: EludingSA's target and its reconstruction; batches and what MANDRAKE finds of them."""
-    figure, axes = _panels(2, 14, (9.6, 2.0))
+    figure, axes = _panels(2, 15, (9.6, 2.0))
     for ax in axes:
         ax.set_axis_off()
     pairs = [[image, eluded], *([b, f] for b, f in zip(batches, found, strict=True))]
     error = (image - eluded).square().mean()
-    starts = 0, 2, 8
+    starts = 0, 3, 9
     titles = f"EludingSA, error {error:.0e}", "MANDRAKE, client 1", "client 2"
     for (above, below), start, title in zip(pairs, starts, titles, strict=True):
         for row, shown in enumerate((above, below)):
             for k, image in enumerate(shown[:6]):
-                axes[14 * row + start + k].imshow(image[0], cmap="gray_r")
+                axes[15 * row + start + k].imshow(image[0], cmap="gray_r")
         axes[start].set_title(title, loc="left", **TEXT)
     return figure
 
@@ -213,3 +215,17 @@ def fig6(cells):
     return plots.curves(
         shown, x="batch_size", y="target", hue="what", panel="panel", **ends
     )
+
+
+def notice(cells):
+    """Alarms, and what the server learns, by what it sends and γ: a table."""
+    told = [
+        f"{alarm:.0%}" + f"; {target:.3f}" * (target == target)
+        for alarm, target in zip(cells["alarm"], cells["target"], strict=True)
+    ]
+    cells = cells.assign(told=told, gamma=[f"γ = {g:g}" for g in cells["gamma"]])
+    keys = dict(index=["kind", "net"], columns="gamma", values="told")
+    table = cells.pivot_table(**keys, aggfunc="first", sort=False).fillna("")
+    table = table[list(dict.fromkeys(cells["gamma"]))].reset_index()
+    names = {"kind": "what is sent", "net": "network"}
+    return named(table).rename(columns=names).rename_axis(columns=None)
