@@ -40,6 +40,7 @@ def test_the_angle_decides_what_is_recovered():
     assert conditions == sorted(conditions)
     assert right[0] == 20
     assert right[-1] < 10
+    assert right.count(20) <= len(right) / 2, "it shows where something changes"
 
 
 def test_an_error_that_all_units_share_costs_less_than_errors_of_single_units():

@@ -24,10 +24,11 @@ def page(chapter: str) -> str:
     experiments, results = running.declared(chapter), Results(chapter, device="cpu")
     facts = {name: found for name in experiments if (found := records.recorded(chapter, name)) is not None}
     parts, notes = list[str](), _notes(chapter)
-    if chapter in scoreboard.papers():
+    compared = {row["anchor"] for row in results.values} if chapter in scoreboard.papers() else set()
+    if compared:
         parts += ["## The paper's values beside ours\n", *_compared(results, notes)]
-    elif notes:
-        parts += ["## Notes\n", *_noted(results, notes)]
+    if rest := {anchor: note for anchor, note in notes.items() if anchor not in compared}:
+        parts += ["## Notes\n", *_noted(results, rest)]
     parts += ["## Where the recorded runs come from\n", _table(_provenance(facts)), "## The experiments\n"]
     for name, experiment in experiments.items():
         parts += _experiment(chapter, experiment, facts.get(name))
@@ -42,7 +43,7 @@ def _notes(chapter: str) -> Mapping[str, Any]:
 
 
 def _noted(results: Results, notes: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the notes of a chapter without a paper, each under its docstring."""
+    """Yield the notes on what the paper has no value for, each under its docstring."""
     for anchor, note in notes.items():
         yield f"### {(inspect.getdoc(note) or anchor).rstrip('.')}\n"
         yield f"[In the lecture](#{anchor}).\n\n{inspect.cleandoc(note(results))}\n"
@@ -64,7 +65,6 @@ def _compared(results: Results, notes: Mapping[str, Any]) -> Iterator[str]:
                 "Paper": f"{row['published']}<br>± {row['tolerance']:g}: {_plain(row['why'])}",
                 "Ours [95 % interval], n": _ours(row),
                 "Status": row["status"],
-                "In the way of a decision": scoreboard.obstacle(row) or "–",
                 "Settings that differ, remarks": _plain("; ".join(filter(None, _said(row)))) or "–",
             }
             for row in found

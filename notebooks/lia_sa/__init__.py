@@ -1,0 +1,1 @@
+"""LIA-SA: the chapter's experiments, figures, claims and notes."""

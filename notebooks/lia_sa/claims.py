@@ -1,0 +1,124 @@
+"""LIA-SA: what the paper says in words, as statistics of rows, by id in ``data/published/lia_sa/claims.toml``."""
+
+import numpy as np
+from fedleak.chapters import Claims
+from fedleak.intervals import DIFFERENCE, MEAN
+from notebooks.lia_sa.experiments import (
+    FIG3,
+    FIG4,
+    FIG5,
+    FIG6,
+    LIA,
+    PAIRS,
+    TABLE2,
+    VGGS,
+)
+from notebooks.lia_sa.experiments_clients import ONE
+
+CLAIMS = Claims()
+claim = CLAIMS.add
+LITERAL, LOG, VECTOR = LIA
+
+
+def mean(t):
+    """The mean of some cells."""
+    return t.mean()
+
+
+# --- Fig. 3 ---
+def drop(t):
+    """What is lost from the smallest to the largest."""
+    return t[t.index.min()] - t[t.index.max()]
+
+
+for _, data in PAIRS:
+    for axis, fixed in (("B", {"clients": 5}), ("U", {"batch_size": 64})):
+        for name, rule, value, how in (
+            ("all", VECTOR, "all", min),
+            ("literal", LITERAL, "target", min),
+            ("llg", "LLG", "all", drop),
+            ("ilrg", "iLRG", "all", drop),
+        ):
+            told = dict(of=FIG3, value=value, kind=DIFFERENCE if how is drop else MEAN)
+            where = {"data": data, "rule": rule, **fixed}
+            claim(f"fig3-{data}-{axis}-{name}", how, where=where, **told)
+
+
+# --- Fig. 4 ---
+for name, rule, value, how, nets in (
+    ("all", VECTOR, "all", min, None),
+    ("literal", LITERAL, "target", min, None),
+    ("llg", "LLG", "all", max, None),
+    ("ilrg-vgg", "iLRG", "all", max, VGGS),
+    ("ilrg-resnet18", "iLRG", "all", max, ["resnet18"]),
+    ("ilrg-resnet152", "iLRG", "all", max, ["resnet152"]),
+):
+    where = {"rule": rule} | ({"net": nets} if nets else {})
+    claim(f"fig4-{name}", how, of=FIG4, value=value, where=where, kind=MEAN)
+
+
+# --- Table II ---
+READINGS = ("all", "head", "head weights", "layers")
+for net, name in (("vgg11_bn", "vgg11"), ("resnet18", "resnet18")):
+    for rule, key in (
+        ("EludingSA", "eludingsa"),
+        ("MANDRAKE", "mandrake"),
+        (LITERAL, "liasa"),
+    ):
+        for reading in READINGS:
+            where = {"net": net, "rule": rule, "reading": reading}
+            told = dict(of=TABLE2, where=where, reading=reading)
+            claim(f"tab2-{key}-{name}-cos", mean, **told)
+
+
+# --- Fig. 5 ---
+def exponent(t, by):
+    """Slope of log seconds against the logarithm of B or U, the other at its smallest, and the cells it is of."""
+    other = "clients" if by == "batch_size" else "batch_size"
+    t = t.reset_index() if t.index.names[0] else t
+    t = t[t["net"] == "vgg11_bn"]
+    line = t[t[other] == t[other].min()].sort_values(by)
+    x, y = line[by].astype(float), line["total_seconds"].astype(float)
+    return line, float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+for id, statistic, where in (
+    ("B", lambda t: exponent(t.rename("total_seconds"), "batch_size")[1], None),
+    ("U", lambda t: exponent(t.rename("total_seconds"), "clients")[1], None),
+    ("small", max, {"net": "vgg11_bn", "batch_size": 64, "clients": 5}),
+    ("large", max, {"net": "fcn3"}),
+):
+    claim(f"fig5-{id}", statistic, of=FIG5, where=where)
+
+
+# --- Fig. 6 ---
+def says(id, recipe, statistic, reading="", wide=None, **where):
+    """A claim about Fig. 6, from LnAcc-target by level and batch size."""
+    where |= {"net": "resnet18", "recipe": recipe}
+    kind = DIFFERENCE if wide else MEAN
+    told = dict(of=FIG6, where=where, wide=wide, reading=reading, kind=kind)
+    claim(f"fig6-{id}", statistic, **told)
+
+
+def smaller_batches(t):
+    """By how much batches of 16 are ahead of those of 64, mean over the levels."""
+    return (t[16] - t[64]).mean()
+
+
+for recipe in ("literal", "vector"):
+    for id, level, size in (
+        ("noise", 1e-3, 16),
+        ("noise", 1e-3, 64),
+        ("strong", 1e-2, 16),
+        ("strong", 1e-2, 64),
+    ):
+        where = dict(defence="noise", level=level, batch_size=size)
+        says(f"{id}-{recipe}-{size}", recipe, mean, **where)
+    for defence in (ONE, "compression"):
+        reading = "one threshold" if defence == ONE else "a threshold for each tensor"
+        told = dict(reading=reading, defence=defence)
+        for end, level in (("", 0.8), ("-20", 0.2), ("-40", 0.4)):
+            where = told | dict(level=level, batch_size=16)
+            says(f"sparse-{recipe}{end}", recipe, mean, **where)
+        where = told | dict(level=[0.2, 0.4, 0.8], batch_size=[16, 64])
+        says(f"batch-{recipe}", recipe, smaller_batches, wide="batch_size", **where)

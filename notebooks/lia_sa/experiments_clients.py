@@ -1,0 +1,332 @@
+"""LIA-SA: the experiments on what clients do, what they could notice, and what the rivals send them."""
+
+import time
+
+import numpy as np
+import torch
+from fedleak import metrics
+from fedleak.attacks.images import eluding_sa, mandrake
+from fedleak.attacks.labels import lia_sa
+from fedleak.chapters import Experiment, grid
+from fedleak.federated import fedsgd
+from fedleak.federated.aggregation import plain_sum
+from fedleak.federated.defences import PureNoise, Sparsification
+from fedleak.intervals import MEAN, NUMBER
+from fedleak.models import build, count_parameters, head, head_pass
+from notebooks.lia_sa.experiments_shared import (
+    CONSTANTS,
+    LIA,
+    RECIPES,
+    batches,
+    fishing,
+    foreseen,
+    head_gradients,
+    honest_head,
+    images,
+    score,
+)
+from torch import nn
+
+
+def sent_by(rule, model, pool, s):
+    """What a malicious server sends a client in place of the model."""
+    if rule.startswith("LIA-SA"):
+        return lia_sa.fishing_model(model, rule.split(", ")[1], 2, 5, s)
+    if rule == "EludingSA":
+        return eluding_sa.muted_model(model)
+    if rule == "MANDRAKE":
+        bins = mandrake.thresholds(pool.x[:500].mean((1, 2, 3)))
+        return mandrake.fronted_model(model, pool.shape, 0, 10, bins)
+    return model
+
+
+def cosine(a, b, names):
+    """Cosine similarity of two updates over some of their tensors, 0 where one vanishes."""
+    flat = [torch.cat([t[n].flatten() for n in names]) for t in (a, b)]
+    return nn.functional.cosine_similarity(*flat, dim=0).item()
+
+
+NETS = ["vgg11_bn", "resnet18"]
+SENT = ["EludingSA", "MANDRAKE", LIA[0], LIA[2]]
+
+
+def similarities(ctx, seed, net, data, rule, batch_size):
+    """Cosine similarities of a client's gradient under attack with the benign one, in several readings."""
+    pool, generator = images(ctx, data), torch.Generator().manual_seed(seed)
+    model = ctx.build(net, pool.shape, pool.n_classes, seed=seed)
+    index = torch.randint(len(pool), (batch_size,), generator=generator)
+    x, y, last = pool.x[index], pool.y[index], head(model)
+    got = fedsgd(sent_by(rule, model, pool, seed), x, y).tensors
+    a = {k.removeprefix("model."): t for k, t in got.items() if k not in mandrake.FRONT}
+    b = fedsgd(model, x, y).tensors
+    for reading, names in (
+        ("all", list(b)),
+        ("head", [last.weight, last.bias]),
+        ("head weights", [last.weight]),
+    ):
+        yield {"reading": reading, "cosine": cosine(a, b, names), "images": len(pool)}
+    layers = float(np.mean([cosine(a, b, [n]) for n in b]))
+    yield {"reading": "layers", "cosine": layers, "images": len(pool)}
+
+
+TABLE2 = Experiment(
+    "table2",
+    similarities,
+    quick=grid(net=NETS, data="synthetic-100", rule=SENT, batch_size=16),
+    paper=grid(net=NETS, data="cifar100", rule=SENT, batch_size=64),
+    trials=(1, 30),
+    by="reading",
+    values=dict(cosine=NUMBER),
+    facts="images",
+    tables="similarity",
+)
+
+EVERY = grid(net=NETS, rule=["EludingSA", "MANDRAKE", "LIA-SA"], classes=[10, 100])
+
+
+def footprint(ctx, seed, net, rule, classes):
+    """Modified parameters, and their share [%] of the model as it is sent: counted, not quoted."""
+    model = ctx.build(net, (3, 32, 32), classes, seed=seed)
+    if rule == "MANDRAKE":
+        bins = torch.linspace(0.1, 0.9, 256)
+        sent = mandrake.fronted_model(model, (3, 32, 32), 0, 10, bins)
+        front = [p for name, p in sent.named_parameters() if name in mandrake.FRONT]
+        changed = sum(p.numel() for p in front)
+        size = count_parameters(model) + changed
+    else:
+        sent = sent_by(rule + ", vector" * (rule == "LIA-SA"), model, None, seed)
+        pairs = zip(model.parameters(), sent.parameters())
+        changed = int(sum((a != b).sum() for a, b in pairs))
+        size = count_parameters(model)
+    yield {"nomp": changed, "ratio": 100 * changed / size}
+
+
+FOOTPRINT = Experiment(
+    "footprint",
+    footprint,
+    quick=EVERY,
+    paper=EVERY,
+    values=dict(nomp=NUMBER, ratio=NUMBER),
+    exact=True,
+    tables="table2",
+)
+
+
+def timings(net, data, batch_sizes, numbers):
+    """By batch size with the fewest clients, and by clients at the smallest batch."""
+    return grid(net=net, data=data, clients=numbers[0], batch_size=batch_sizes) + grid(
+        net=net, data=data, clients=numbers[1:], batch_size=batch_sizes[0]
+    )
+
+
+SECONDS = ("total_seconds", "client_seconds", "server_seconds")
+
+
+def timed_round(ctx, seed, net, data, clients, batch_size):
+    """A whole round of the attack with honest clients, in seconds by part."""
+    pool = images(ctx, data)
+    model = ctx.build(net, pool.shape, pool.n_classes, seed=seed)
+    start = time.perf_counter()
+    models = fishing(model, "vector", clients, seed)
+    setup = time.perf_counter() - start
+    index, truth = batches(ctx, data, clients, batch_size, seed)
+    last, shared, start = head(model), [], time.perf_counter()
+    for fished, i in zip(models, index):
+        sent = fedsgd(fished, pool.x[i], pool.y[i])
+        shared.append(
+            sent.replace({k: sent.tensors[k] for k in (last.weight, last.bias)})
+        )
+    honest, start = time.perf_counter() - start, time.perf_counter()
+    found = lia_sa.recover(plain_sum(shared), models, batch_size, pool.shape)
+    exact = metrics.label_number_accuracy(found, truth).mean().item()
+    server = setup + time.perf_counter() - start
+    seconds = dict(zip(SECONDS, (honest + server, honest, server)))
+    yield {**seconds, "exact": exact, "hardware": ctx.device}
+
+
+FIG5 = Experiment(
+    "fig5",
+    timed_round,
+    quick=timings("vgg11_bn", "photos", [16, 64, 256], [2, 4, 8])
+    + grid(net="fcn3", data="mnist5k", clients=20, batch_size=512),
+    paper=timings("vgg11_bn", "cifar10", [64, 128, 256, 512], [5, 10, 20, 40])
+    + grid(net="fcn3", data="mnist", clients=100, batch_size=5120),
+    trials=(1, 3),
+    values=dict.fromkeys(SECONDS, NUMBER) | dict(exact=MEAN),
+    times=SECONDS,
+    facts="hardware",
+)
+
+
+def honest_heads(ctx, net, data, recipe, batch_size, s):
+    """What honest clients share of their heads, and the size below which a share of ALL their entries lies."""
+
+    def make():
+        pool = images(ctx, data)
+        model = ctx.build(net, pool.shape, pool.n_classes, seed=s)
+        last, shared, thresholds = head(model), [], []
+        index, _ = batches(ctx, data, 5, batch_size, s)
+        for fished, i in zip(fishing(model, recipe, 5, s), index):
+            tensors = fedsgd(fished, pool.x[i], pool.y[i]).tensors
+            flat = torch.cat([t.abs().flatten() for t in tensors.values()])
+            sizes = flat.sort().values
+            shared.append({"weight": tensors[last.weight], "bias": tensors[last.bias]})
+            last_of = {v: max(1, round(v * len(sizes))) - 1 for v in (0.2, 0.4, 0.8)}
+            thresholds.append({v: sizes[i].item() for v, i in last_of.items()})
+        return shared, thresholds
+
+    return ctx.once(("heads", net, data, recipe, batch_size, s), make)
+
+
+def pruned_together(ctx, net, data, recipe, level, batch_size, s):
+    """The sum of the clients' heads, each pruned with ONE threshold for all of its parameters."""
+    total = {"weight": 0, "bias": 0}
+    for own, sizes in zip(*honest_heads(ctx, net, data, recipe, batch_size, s)):
+        for k, t in own.items():
+            total[k] = total[k] + t * (t.abs() > sizes.get(level, -1.0))
+    return total
+
+
+LEVELS = {"noise": [0.0, 1e-4, 1e-3, 1e-2], "compression": [0.0, 0.2, 0.4, 0.8]}
+ONE = "compression, one threshold"
+
+
+def defences(recipes, data, batch_sizes):
+    """Both defences, every level."""
+    same = dict(data=data, recipe=recipes, batch_size=batch_sizes)
+    same["net"] = ["resnet18", "vgg11_bn"]
+    found = (grid(defence=d, level=levels, **same) for d, levels in LEVELS.items())
+    return [setting for settings in found for setting in settings]
+
+
+def together(data, batch_size, levels, **more):
+    """One threshold for all parameters."""
+    return grid(
+        net="resnet18",
+        data=data,
+        recipe=["literal", "vector"],
+        defence=ONE,
+        level=levels,
+        batch_size=batch_size,
+        **more,
+    )
+
+
+def defended(ctx, seed, net, data, recipe, defence, level, batch_size):
+    """The attack when each client defends its head's gradients."""
+    server, client = foreseen(ctx, net, data, recipe, 5, seed)
+    _, truth = batches(ctx, data, 5, batch_size, seed)
+    if defence == ONE:
+        sent = pruned_together(ctx, net, data, recipe, level, batch_size, seed)
+    else:
+        each = head_gradients(client, truth, batch_size)
+        if level:
+            noise, prune = PureNoise, Sparsification
+            of = noise(level, seed) if defence == "noise" else prune(level, 5)
+            each = of(each, torch.arange(5))
+        sent = {k: t.sum(0) for k, t in each.items()}
+    size = len(images(ctx, data))
+    yield {
+        **score(server, sent, truth, batch_size),
+        "images": size,
+        "held": size // 5,
+        "gradients": "backward passes" if defence == ONE else "closed form",
+        "constants": CONSTANTS[recipe],
+    }
+
+
+FIG6 = Experiment(
+    "fig6",
+    defended,
+    quick=defences(["literal", "vector"], "photos", [16, 64])
+    + together("photos", 16, 0.8, trials=1),
+    paper=defences(RECIPES, "cifar10", [16, 64, 256, 1024])
+    + together("cifar10", 16, 0.8, trials=10)
+    + together("cifar10", 16, [0.0, 0.2, 0.4], trials=3)
+    + together("cifar10", 64, LEVELS["compression"], trials=3),
+    trials=(2, 20),
+    values=dict(target=MEAN, all=MEAN, b_err=NUMBER, floor=NUMBER),
+    facts=("images", "held", "gradients", "constants"),
+    rounding="b_err",
+    fixed=dict(clients=5),
+)
+
+
+def suspicious(model, x, update):
+    """A parameter whose gradient is exactly zero, or a head that sees the same for all images."""
+    dead = any(not tensor.any() for tensor in update.tensors.values())
+    inputs = head_pass(model, x).inputs
+    return dead, bool((inputs - inputs[:1]).abs().max() <= 1e-6 * inputs.abs().max())
+
+
+def traps(model, recipe, gamma, shape, s):
+    """Five fishing models whose layer lets through gamma times what it normalised, and the server's preset."""
+    models = fishing(model, recipe, 5, s)
+    preset = lia_sa.foresee(models, shape)
+    for m in models:
+        nn.init.constant_(m.get_submodule(lia_sa.fished_layer(m)).weight, gamma)
+    return models, preset
+
+
+KINDS = ["honest", "honest, trained", "EludingSA", "MANDRAKE"]
+GAMMAS = [0.0, 1e-4, 1e-3, 1e-2]
+
+
+def looked_at(nets, data, gammas):
+    """Every kind of model, LIA-SA's with every gamma."""
+    same = dict(net=nets, data=data, batch_size=8)
+    return grid(kind=KINDS, gamma=0.0, **same) + grid(
+        kind=[LIA[0], LIA[2]], gamma=gammas, **same
+    )
+
+
+def alarms(ctx, seed, net, data, kind, gamma, batch_size):
+    """Alarms of a client, by what the server sends, and what the server gets for it."""
+    pool, target = images(ctx, data), np.nan
+    model = ctx.build(net, pool.shape, pool.n_classes, seed=seed)
+    index, truth = batches(ctx, data, 5, batch_size, seed)
+    x, y = pool.x[index[0]], pool.y[index[0]]
+    if kind == "honest, trained":
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+        for _ in range(10):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimiser.step()
+    if kind in LIA:
+        sent, server = traps(model, kind.split(", ")[1], gamma, pool.shape, seed)
+        gradient, model = honest_head(sent, pool, index), sent[0]
+        target = score(server, gradient, truth, batch_size)["target"]
+    else:
+        model = sent_by(kind, model, pool, seed)
+    dead, constant = suspicious(model, x, fedsgd(model, x, y))
+    found = dict(dead=dead, constant=constant, target=target)
+    yield {"alarm": float(dead or constant), **found}
+
+
+NOTICE = Experiment(
+    "notice",
+    alarms,
+    quick=looked_at("resnet18", "photos", GAMMAS[:2]),
+    paper=looked_at(["vgg11_bn", "resnet18"], "cifar10", GAMMAS),
+    trials=(2, 10),
+    values=dict(alarm=MEAN, dead=MEAN, constant=MEAN, target=MEAN),
+)
+
+
+def rivals(pool, seed):
+    """EludingSA and MANDRAKE on four clients: the target and what is found of it, two batches and what is found."""
+    clients, target = 4, 1
+    network = build("cnn", pool.shape, pool.n_classes, seed=2)
+    generator = torch.Generator().manual_seed(seed)
+    index = torch.randint(len(pool), (clients, 6), generator=generator)
+    x, y = pool.x[index], pool.y[index]
+    muted = eluding_sa.clients_models(network, target, clients, layer="4")
+    summed = plain_sum([fedsgd(m, a[:1], b[:1]) for m, a, b in zip(muted, x, y)])
+    eluded = eluding_sa.reconstruct(summed, network, iterations=60, seed=1)
+    bins, users = mandrake.thresholds(pool.x.mean((1, 2, 3)), 256), range(clients)
+    fronted = [
+        mandrake.fronted_model(network, pool.shape, u, clients, bins) for u in users
+    ]
+    summed = plain_sum([fedsgd(m, a, b) for m, a, b in zip(fronted, x, y)])
+    found = [mandrake.reconstruct(summed, fronted[0], client=u) for u in (0, 1)]
+    return x[target, :1], eluded, [a[a.mean((1, 2, 3)).argsort()] for a in x[:2]], found

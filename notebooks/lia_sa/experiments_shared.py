@@ -1,0 +1,154 @@
+"""LIA-SA: what the chapter's trials share: models, presets, honest clients, one round, its score."""
+
+import numpy as np
+import torch
+from fedleak import metrics
+from fedleak.attacks.labels import ilrg, lia_sa, llg
+from fedleak.chapters import grid
+from fedleak.federated import Update, fedsgd
+from fedleak.federated.aggregation import plain_sum
+from fedleak.intervals import MEAN, NUMBER
+from fedleak.models import HeadPass, head, head_pass
+from torch import nn
+
+RECIPES = ["literal", "log", "vector"]
+LIA = [f"LIA-SA, {recipe}" for recipe in RECIPES]
+BASELINES = {"LLG": llg, "iLRG": ilrg}
+CONSTANTS = {"literal": "0.1 u", "log": "log-spaced", "vector": "a vector each"}
+PAIRS = [("vgg11_bn", "cifar10"), ("resnet18", "cifar100")]
+QUICK = [("vgg11_bn", "photos"), ("resnet18", "synthetic-100")]
+
+
+def fishing(model, recipe, clients, s):
+    """What the server sends to every client."""
+    return [lia_sa.fishing_model(model, recipe, u, clients, s) for u in range(clients)]
+
+
+def images(ctx, data):
+    """A data set by name; `synthetic-n` has n classes of patterns."""
+    name, _, classes = data.partition("-")
+    if name == "synthetic":
+        return ctx.images(name, shape=(3, 32, 32), n_classes=int(classes))
+    if name == "celeba":
+        return ctx.images(data, size=128, limit=1000)
+    return ctx.images(data, "all" if data == "imagenet" else "train")
+
+
+def presets(ctx, net, data, recipe, clients, s):
+    """What the server foresees, and what the clients compute in single precision: two head passes."""
+
+    def make():
+        pool = images(ctx, data)
+        model = ctx.build(net, pool.shape, pool.n_classes, seed=s)
+        models = fishing(model, recipe, clients, s)
+        own = lia_sa.preset(models, pool.shape, torch.float32, seed=1)
+        return lia_sa.foresee(models, pool.shape), own
+
+    return ctx.once(("presets", net, data, recipe, clients, s), make)
+
+
+def enough(recipe, clients):
+    """Clients to preset: log spacing hangs on their number, of the others some are cut from more."""
+    least = min(k for k in (5, 10, 20, 100) if k >= clients)
+    return clients if recipe == "log" else least
+
+
+def foreseen(ctx, net, data, recipe, clients, s):
+    """`presets` of the first clients."""
+    both = presets(ctx, net, data, recipe, enough(recipe, clients), s)
+    return [HeadPass(p.inputs[:clients], p.probabilities[:clients]) for p in both]
+
+
+def head_gradients(client, truth, batch_size):
+    """Every client's gradients of the head by Eqs. 8 and 13: weights [U, n, m] and bias [U, n]."""
+    bias = client.probabilities - truth / batch_size
+    return {"weight": bias[:, :, None] * client.inputs[:, None, :], "bias": bias}
+
+
+def head_sum(client, truth, batch_size):
+    """Their sum, [n, m] and [n], without the tensor of all clients."""
+    bias = client.probabilities - truth / batch_size
+    return {"weight": bias.T @ client.inputs, "bias": bias.sum(0)}
+
+
+def batches(ctx, data, clients, batch_size, s):
+    """Random samples of a data set, [U, B], and the label counts, [U, n]."""
+    pool, generator = images(ctx, data), torch.Generator().manual_seed(s)
+    index = torch.randint(len(pool), (clients, batch_size), generator=generator)
+    return index, metrics.counts(pool.y[index], pool.n_classes)
+
+
+def score(server, gradient, truth, batch_size):
+    """Solve Eqs. 16 and 17: LnAcc, B times the largest error of a bias gradient, LnAcc-target of zeros."""
+    weight, bias = gradient["weight"].double(), gradient["bias"].double()
+    solved = lia_sa.disaggregate(server.inputs, weight, bias)
+    exact = lia_sa.counts(server.probabilities, solved, batch_size)
+    found = exact.round().clamp(min=0).long()
+    return {
+        "target": metrics.label_number_accuracy(found, truth).mean().item(),
+        "all": metrics.label_number_accuracy(found.sum(0), truth.sum(0)).item(),
+        "b_err": (exact - truth).abs().max().item(),
+        "floor": (truth == 0).double().mean().item(),
+    }
+
+
+def honest_head(sent, pool, index):
+    """Honest clients' head gradients by backward passes, summed."""
+    total = plain_sum([fedsgd(m, pool.x[i], pool.y[i]) for m, i in zip(sent, index)])
+    last = head(sent[0])
+    return {k: total.gradient(getattr(last, k)) for k in ("weight", "bias")}
+
+
+def on(pairs, **axes):
+    """Settings on pairs of a network and a data set."""
+    return [s for net, data in pairs for s in grid(net=net, data=data, **axes)]
+
+
+def honest_mean(ctx, net, data, clients, batch_size, s, scale=1):
+    """The head, the mean of honest clients' gradients of it by Eqs. 9-11, and their counts, [n]; scale: of the logits."""
+
+    def make():
+        pool = images(ctx, data)
+        model = ctx.build(net, pool.shape, pool.n_classes, seed=s).eval()
+        index, truth = batches(ctx, data, clients, batch_size, s)
+        drawn, often = index.unique(return_counts=True)
+        seen = head_pass(model, pool.x[drawn], 64)
+        share = often[:, None].to(seen.inputs.device).double() / index.numel()
+        hot = nn.functional.one_hot(pool.y[drawn], pool.n_classes)
+        p = seen.probabilities.double()
+        p = p if scale == 1 else (scale * p.log()).softmax(1)
+        bias = share * (p - hot)
+        gradient = {"weight": bias.T @ seen.inputs.double(), "bias": bias.sum(0)}
+        mean = Update(gradient, "gradient", index.numel())
+        return head(model).layer, mean, truth.sum(0)
+
+    return ctx.once(("mean", net, data, clients, batch_size, s, scale), make)
+
+
+def one_round(ctx, seed, net, data, rule, clients, batch_size):
+    """LnAcc of a rule in a round of fresh clients, and what it worked with."""
+    pool = images(ctx, data)
+    nothing = {"target": np.nan, "b_err": np.nan, "log10": np.nan}
+    facts = dict(images=len(pool), held=len(pool) // clients, side=pool.shape[-1])
+    if rule in BASELINES:
+        layer, mean, truth = honest_mean(ctx, net, data, clients, batch_size, seed)
+        found = BASELINES[rule].recover(mean, layer)
+        accuracy = metrics.label_number_accuracy(found, truth).item()
+        floor = (truth == 0).double().mean().item()
+        yield {**nothing, **facts, "all": accuracy, "floor": floor, "constants": None}
+        return
+    recipe = rule.removeprefix("LIA-SA, ")
+    server, client = foreseen(ctx, net, data, recipe, clients, seed)
+    condition = min(lia_sa.conditioning_of(server.inputs).condition, 1e20)
+    _, truth = batches(ctx, data, clients, batch_size, seed)
+    found = score(server, head_sum(client, truth, batch_size), truth, batch_size)
+    facts["constants"] = CONSTANTS[recipe]
+    yield {**found, **facts, "log10": np.log10(condition)}
+
+
+RULED = dict(
+    values=dict(all=MEAN, target=MEAN, b_err=NUMBER, log10=NUMBER, floor=NUMBER),
+    facts=("images", "held", "side", "constants"),
+    fixed=dict(gradients="closed form"),
+    rounding=("b_err", "log10"),
+)

@@ -1,0 +1,231 @@
+"""LIA-SA: rows to figures. A figure takes cells, one row a cell, unless its docstring says something else."""
+
+import numpy as np
+import pandas as pd
+import torch
+from fedleak.experiments import plots
+from fedleak.federated.aggregation import plain_sum
+from matplotlib.figure import Figure
+from notebooks.lia_sa.claims import exponent
+from notebooks.lia_sa.experiments import LIA, RECIPES
+
+NETS = {
+    "fcn3": "FCN-3",
+    "vgg11_bn": "VGG-11",
+    "resnet18": "ResNet-18",
+    "resnet50": "ResNet-50",
+    "resnet18-imagenet": "ResNet-18, ImageNet's stem",
+}
+WORDS = {"literal": "0.1, 0.2, …", "log": "log-spaced", "vector": "a random vector"}
+RULES = {
+    **{rule: f"LIA-SA, {WORDS[recipe]}" for rule, recipe in zip(LIA, RECIPES)},
+    "zeros, target": "all zeros, by client",
+    "zeros, all": "all zeros, summed",
+}
+MODES = {"train": "training mode", "eval": "evaluation mode"}
+TEXT = {"fontsize": "small"}
+
+
+DATA = {
+    "mnist": "MNIST",
+    "celeba-gender": "CelebA",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "imagenet": "ImageNet",
+}
+
+
+def named(cells):
+    """Networks, rules and data sets in words."""
+    words = {"net": NETS, "rule": RULES, "kind": RULES, "data": DATA}
+    return cells.assign(
+        **{k: cells[k].replace(v) for k, v in words.items() if k in cells}
+    )
+
+
+def _panels(rows, columns, size, **options):
+    """A figure and its axes."""
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **options)
+    return figure, list(axes.flat)
+
+
+def masked(updates, protocol, aggregate, name):
+    """What the server sees: one client's update, what it sends, and the sum of a tensor in the clear and unmasked."""
+    own = torch.cat([t.flatten() for t in updates[0].tensors.values()]).numpy()
+    sent = protocol.masked[1].astype(float)
+    summed = plain_sum(updates), aggregate
+    clear, found = (one.tensors[name].flatten().numpy() for one in summed)
+    figure, axes = _panels(1, 3, (9.6, 2.7))
+    axes[0].hist(own, bins=60, log=True)
+    axes[0].set(title="client 1's update", xlabel="gradient", ylabel="entries")
+    axes[1].hist(sent / 2**64, bins=60)
+    axes[1].set(title="what client 1 sends", xlabel="integer / $2^{64}$")
+    axes[2].plot(clear[::5], found[::5], ".", markersize=3)
+    axes[2].set(
+        title="the sum of five", xlabel="in the clear", ylabel="secure aggregation"
+    )
+    return figure
+
+
+def condition(cells):
+    """Condition number by number of clients: a line a recipe, a panel a network and mode."""
+    figure, axes = _panels(2, 3, (9.6, 5.0), sharey=True)
+    style = plots.style_of(RECIPES)
+    groups = cells.groupby(["net", "mode"], sort=False)
+    for ax, ((net, mode), panel) in zip(axes, groups, strict=True):
+        for recipe, line in panel.sort_values("clients").groupby("recipe", sort=False):
+            colour, marker = style[recipe]
+            look = dict(color=colour, marker=marker, label=WORDS[recipe])
+            ax.loglog(line["clients"], 10 ** line["log10"], **look)
+        bound = ax.axhline(0.5 / (64 * 6e-8), color="black", linestyle="--", lw=0.9)
+        ax.set(title=f"{NETS[net]}, {MODES[mode]}", ylim=(1, 1e21))
+        ticks = sorted(panel["clients"].unique())
+        ax.set_xticks(ticks, [str(t) for t in ticks])
+        ax.minorticks_off()
+    for ax in axes[3:]:
+        ax.set_xlabel("clients U")
+    for ax in axes[::3]:
+        ax.set_ylabel("condition number")
+    bound.set_label("exact below, by the bound")
+    handles = axes[-1].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper center", ncols=4)
+    return figure
+
+
+def curve(lines):
+    """Length and angle of e(C), from ``{(net, mode): (levels, embeddings, that at C = 1)}``."""
+    figure, (left, right) = _panels(1, 2, (9.0, 3.2))
+    for (net, mode), (levels, e, one) in lines.items():
+        angle = torch.cosine_similarity(e, one[None]).clamp(-1, 1).arccos()
+        look = dict(marker=".", label=f"{NETS[net]}, {MODES[mode]}")
+        left.loglog(levels, (e.norm(dim=1) / one.norm()).numpy(), **look)
+        right.semilogx(levels, np.degrees(angle.numpy()), **look)
+    left.set(xlabel="C", ylabel="‖e(C)‖ / ‖e(1)‖")
+    right.set(xlabel="C", ylabel="angle to e(1) [degrees]")
+    figure.legend(
+        *left.get_legend_handles_labels(), loc="outside upper center", ncols=4, **TEXT
+    )
+    return figure
+
+
+def secagg(cells):
+    """Share of right counts through Flower's SecAgg+ by the spread of a count, with the theory."""
+    figure, (ax,) = _panels(1, 1, (6.5, 3.6))
+    for (recipe, clients), line in cells.groupby(["recipe", "clients"]):
+        label = f"{WORDS[recipe]}, U = {clients}"
+        ax.semilogx(line["spread"], line["right"], "o", label=label)
+    spread = torch.logspace(-2.5, 2, 200)
+    theory = torch.erf(0.5 / 2**0.5 / spread)
+    ax.semilogx(spread, theory, color="black", label="theory")
+    ax.set(xlabel="σ, spread of a count", ylabel="counts that are right")
+    figure.legend(loc="outside upper center", ncols=3, **TEXT)
+    return figure
+
+
+def lnacc(table):
+    """LnAcc-target of LIA-SA and -all of the others as one column, and an answer of zeros to either as two rules."""
+    own, column = table["rule"].str.startswith("LIA-SA"), {}
+    for end in ("", " low", " high"):
+        column[f"lnacc{end}"] = table[f"target{end}"].where(own, table[f"all{end}"])
+    zeros = own.map({True: "zeros, target", False: "zeros, all"})
+    zeros = table.assign(rule=zeros, lnacc=table["floor"]).drop_duplicates(
+        ["source", "net", "data", "rule", "clients", "batch_size"]
+    )
+    found = pd.concat([table.assign(**column), zeros], ignore_index=True)
+    return found.assign(rule=[RULES.get(rule, rule) for rule in found["rule"]])
+
+
+def fig3(cells):
+    """LnAcc by batch size and by number of clients, on two networks."""
+    shown, pieces = lnacc(cells), []
+    for net in ("vgg11_bn", "resnet18"):
+        part = shown[shown["net"] == net]
+        for column, words, fixed in (
+            ("batch_size", "by batch size B", part["clients"] == 5),
+            ("clients", "by clients U", part["batch_size"] == 64),
+        ):
+            line = part[fixed]
+            panel = f"{NETS[net]}, {words}"
+            pieces.append(line.assign(x=line[column], panel=panel))
+    axes = dict(x="x", y="lnacc", hue="rule", panel="panel", ylabel="LnAcc")
+    return plots.curves(pd.concat(pieces), xlabel="B, or U", **axes)
+
+
+def fig4(cells):
+    """LnAcc by depth, of VGG and ResNet."""
+    places = {"vgg": "VGG, CIFAR-10", "resnet": "ResNet, CIFAR-100"}
+    shown = lnacc(cells).assign(
+        depth=lambda t: t["net"].str.extract(r"(\d+)", expand=False).astype(int),
+        panel=lambda t: t["net"].str.extract(r"([a-z]+)", expand=False).map(places),
+    )
+    names = dict(hue="rule", panel="panel", xlabel="layers", ylabel="LnAcc")
+    return plots.curves(shown, x="depth", y="lnacc", **names)
+
+
+def rivals(image, eluded, batches, found):
+    """Images out of a sum: EludingSA's target and its reconstruction; batches and what MANDRAKE finds of them."""
+    figure, axes = _panels(2, 15, (9.6, 2.0))
+    for ax in axes:
+        ax.set_axis_off()
+    pairs = [[image, eluded], *([b, f] for b, f in zip(batches, found, strict=True))]
+    error = (image - eluded).square().mean()
+    starts = 0, 3, 9
+    titles = f"EludingSA, error {error:.0e}", "MANDRAKE, client 1", "client 2"
+    for (above, below), start, title in zip(pairs, starts, titles, strict=True):
+        for row, shown in enumerate((above, below)):
+            for k, image in enumerate(shown[:6]):
+                axes[15 * row + start + k].imshow(image[0], cmap="gray_r")
+        axes[start].set_title(title, loc="left", **TEXT)
+    return figure
+
+
+def fig5(cells):
+    """Seconds of a round by batch size and by clients, with the fitted exponents."""
+    figure, axes = _panels(1, 2, (8.2, 3.2), sharey=True)
+    names = {"batch_size": "batch size B (U = 5)", "clients": "clients U (B = 64)"}
+    for ax, (by, words) in zip(axes, names.items(), strict=True):
+        line, slope = exponent(cells, by)
+        ax.loglog(line[by], line["total_seconds"], marker="o", label="the whole round")
+        ax.loglog(
+            line[by], line["server_seconds"], marker="s", ls="--", label="the server"
+        )
+        ax.set_xticks(list(line[by]), [str(v) for v in line[by]])
+        ax.minorticks_off()
+        ax.set(xlabel=words, title=f"exponent {slope:.2f}")
+    axes[0].set_ylabel("seconds")
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2
+    )
+    return figure
+
+
+def fig6(cells):
+    """LnAcc-target by batch size under noise and compression, a threshold a tensor."""
+    two = cells["recipe"].isin(["literal", "vector"])
+    kept = (cells["net"] == "resnet18") | (cells["defence"] == "noise")
+    shown = cells[two & kept & cells["defence"].isin(["noise", "compression"])]
+    symbol = {"noise": "σ", "compression": "θ"}
+    names = zip(shown["net"], shown["defence"], shown["recipe"], strict=True)
+    shown = shown.assign(
+        panel=[f"{NETS[net]}, {kind}\n{WORDS[recipe]}" for net, kind, recipe in names],
+        what=[f"{symbol[d]} = {v:g}" for d, v in zip(shown["defence"], shown["level"])],
+    )
+    ends = dict(xlabel="batch size B", ylabel="LnAcc-target", columns=3)
+    return plots.curves(
+        shown, x="batch_size", y="target", hue="what", panel="panel", **ends
+    )
+
+
+def notice(cells):
+    """Alarms, and what the server learns, by what it sends and γ: a table."""
+    told = [
+        f"{alarm:.0%}" + f"; {target:.3f}" * (target == target)
+        for alarm, target in zip(cells["alarm"], cells["target"], strict=True)
+    ]
+    cells = cells.assign(told=told, gamma=[f"γ = {g:g}" for g in cells["gamma"]])
+    keys = dict(index=["kind", "net"], columns="gamma", values="told")
+    table = cells.pivot_table(**keys, aggfunc="first", sort=False).fillna("")
+    table = table[list(dict.fromkeys(cells["gamma"]))].reset_index()
+    names = {"kind": "what is sent", "net": "network"}
+    return named(table).rename(columns=names).rename_axis(columns=None)
