@@ -22,6 +22,7 @@ from fedleak.data import draw
 from fedleak.federated import fedavg, fedsgd
 from fedleak.intervals import MEAN, NUMBER, rate
 from notebooks.agic.experiments_shared import (
+    BENT,
     CIFAR10,
     CURVE,
     DESCENTS,
@@ -33,13 +34,13 @@ from notebooks.agic.experiments_shared import (
     QUALITY,
     SCORES,
     batches,
+    inferred,
     inverted,
     network,
     on_the_way,
     pool,
     quality,
     scheduled,
-    inferred,
 )
 
 RATES = dict(
@@ -136,15 +137,15 @@ TABLE4 = Experiment(
 )
 
 BOTH = dict(batch_size=1, method=METHODS[1:], schedule=[*DESCENTS])
-BENT = WIDE | dict(batch_size=1, schedule="no sign, falling rate")
+FALLS = WIDE | dict(batch_size=1, schedule=BENT)
 SCHEDULES = Experiment(
     "schedules",
     one_gradient,
     quick=grid(**PHOTOS, **BOTH, iterations=100),
     paper=grid(**CIFAR10 | dict(side=16), **BOTH, iterations=800)
     + grid(**CIFAR10 | dict(net="resnet20-1"), **BOTH, iterations=800)
-    + grid(**BENT, method="AGIC", iterations=5000, trials=8)
-    + grid(**BENT, method="InvG", iterations=3000, trials=4),
+    + grid(**FALLS, method="AGIC", iterations=5000, trials=8)
+    + grid(**FALLS, method="InvG", iterations=3000, trials=4),
     trials=(2, 5),
     fixed=GIVEN,
     **PATH,

@@ -55,8 +55,9 @@ def network(ctx, net, data, side, trained):
 
 
 FALLING, LEVEL = "sign, falling rate", "no sign, steady rate"
-DESCENTS = {FALLING: {}, "no sign, falling rate": dict(signed=False)}
-DESCENTS |= {"sign, steady rate": dict(decay=()), LEVEL: dict(signed=False, decay=())}
+BENT, SIGNED = "no sign, falling rate", "sign, steady rate"
+DESCENTS = {FALLING: {}, BENT: dict(signed=False)}
+DESCENTS |= {SIGNED: dict(decay=()), LEVEL: dict(signed=False, decay=())}
 # iterations to score at
 CURVE = (20, 40, 60, 100, 150, *range(200, 801, 100), *range(1000, 2000, 250))
 CURVE += tuple(range(2000, 10000, 1000))

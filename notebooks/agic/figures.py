@@ -8,17 +8,16 @@ from matplotlib.ticker import NullFormatter
 from fedleak import metrics
 from fedleak.experiments import plots
 from notebooks.agic.experiments import LEVEL, PLAIN, STATES
-from notebooks.agic.experiments_shared import unhexed
+from notebooks.agic.experiments_shared import BENT, FALLING, unhexed
 
 DECIBELS = dict(y="psnr", ylabel="PSNR [dB]", ylim=None, log2=False)
-SIGNED, BENT = "sign, falling rate", "no sign, falling rate"
 RUNS = {  # panels of the curves: network, side, batch size, schedule
     ("resnet20-4", 32, 1, LEVEL): "(a) 32 × 32, one image,\nsteady rate",
     ("resnet20-4", 32, 1, BENT): "(b) 32 × 32, one image,\nfalling rate",
     ("resnet20-4", 32, 4, LEVEL): "(c) 32 × 32, four images,\nsteady rate",
-    ("resnet20-4", 16, 1, SIGNED): "(d) 16 × 16, one image,\nsign, falling rate",
+    ("resnet20-4", 16, 1, FALLING): "(d) 16 × 16, one image,\nsign, falling rate",
     ("resnet20-1", 12, 1, LEVEL): "(e) narrow network, 12 × 12,\nsteady rate",
-    ("resnet20-1", 12, 1, SIGNED): "(f) narrow network, 12 × 12,\nsign, falling rate",
+    ("resnet20-1", 12, 1, FALLING): "(f) narrow network, 12 × 12,\nsign, falling rate",
 }
 
 
