@@ -111,7 +111,7 @@ def table4(run):
     {four["AGIC"]:.1f ci} (17.2), which gains {half:.1f} dB in its second half. InvG is {run["tab4-invg"]:.1f ci} dB ahead of DLG-Adam on
     single images.
 
-    **A rate that falls at 32 × 32.** The rate falls to a tenth after 3/8, 5/8 and 7/8 of the iterations. AGIC's run of 5,000 ends
+    **A rate that falls at 32 × 32.** The rate falls to a tenth after 3/8, 5/8 and 7/8 of the iterations, so that a longer run is another curve. AGIC's run of 5,000 ends
     {at_5000:.1f ci} dB above the 5,000th iteration at the steady rate; 29.3 to 33.3 dB would count as the paper's 31.3. InvG over 3,000
     iterations gains {invg:.1f ci} dB on {invg.n} of the images, and AGIC's lead on these is {run.mean(fall["AGIC"] - fall["InvG"]):.1f ci}.
     The steady rate and InvG's schedule were tried beforehand on two images of CIFAR-10's training part, which are not scored; that decided
