@@ -22,6 +22,9 @@ STYLE = {
     "LLG+": (_COLOURS[2], "D"),
     "DLG": (_COLOURS[3], "^"),
     "random guess": (_COLOURS[7], "x"),
+    "DLG-Adam": (_COLOURS[0], "o"),
+    "InvG": (_COLOURS[1], "s"),
+    "AGIC": (_COLOURS[2], "D"),
 }
 """Colour and marker of an attack, the same in every figure."""
 

@@ -1,0 +1,1 @@
+"""AGIC's experiments, claims, figures and notes; the lecture is ``notebooks/agic.ipynb``."""

@@ -1,0 +1,154 @@
+"""AGIC: what the paper says in words, as statistics of rows, by the id in ``data/published/agic/claims.toml``."""
+
+from fedleak.chapters import Claims
+from fedleak.experiments import published
+from fedleak.intervals import difference
+from notebooks.agic.experiments import (
+    ERROR,
+    FIG8,
+    FIG8_TIME,
+    FIG9,
+    PLAIN,
+    RULES,
+    STATES,
+    TABLE1,
+    TABLE2,
+    TABLE3,
+    TABLE4,
+    TABLE5,
+    TABLE6,
+)
+
+CLAIMS = Claims()
+claim = CLAIMS.add
+FINAL = {"final": True}
+
+
+def orders(item, statistic, of, where=None):
+    """Claim an order by PSNR and SSIM, and by LPIPS, of which less is better."""
+    claim(item, statistic, of=of, where=where)
+    claim(f"{item}-ssim", statistic, of=of, where=where, value="ssim")
+    less = lambda t, f=statistic: f(-t)  # noqa: E731
+    claim(f"{item}-lpips", less, of=of, where=where, value="lpips")
+
+
+# --- Eq. 4 ---
+for item, lr in (("small", 1e-4), ("large", 1e-2)):
+    claim(
+        f"eq4-{item}",
+        lambda t: min(10 ** t.iloc[0], 1e6),  # at 1e-2 some are infinite
+        of=ERROR,
+        where={"precision": "float32", "steps": 4, "lr": lr},
+    )
+
+
+# --- Table IV and Figs. 6 and 7 ---
+def ended(t):
+    """The end of every attack's run, some of which are longer."""
+    return t.groupby("method").mean()
+
+
+def ahead(t):
+    """AGIC minus the better baseline."""
+    t = ended(t)
+    return t["AGIC"] - max(t["DLG-Adam"], t["InvG"])
+
+
+for images in (1, 4):
+    where = FINAL | {"batch_size": images}
+    orders(f"tab4-cifar10-{images}-order", ahead, TABLE4, where)
+alone = dict(of=TABLE4, where=FINAL | {"batch_size": 1})
+claim("tab4-gain", lambda t: ended(t)["AGIC"] / ended(t)["InvG"], **alone)
+claim("tab4-invg", lambda t: ended(t)["InvG"] - ended(t)["DLG-Adam"], **alone)
+claim("fig6-identical", lambda t: ended(t)["AGIC"], **alone)
+claim("fig7-imagenet", None, note="ImageNet on ResNet-50 takes a GPU")
+
+# --- Table I ---
+for item, statistic in {
+    "increase": lambda t: t[2.0].min() - t.loc["none", 1.0],
+    "decrease": lambda t: t[0.5].max() - t.loc["none", 1.0],
+    "linear": lambda t: t.loc["linear", 2.0] - t[2.0].drop("linear").max(),
+}.items():
+    claim(f"tab1-cifar10-{item}", statistic, of=TABLE1, wide="beta")
+
+# --- Tables II and III ---
+orders("tab2-cifar10-order", ahead, TABLE2, FINAL)
+claim(
+    "tab2-cifar10-onebatch-order",
+    lambda t: ended(t)["one batch"] - ended(t)["InvG"],
+    of=TABLE2,
+    where=FINAL,
+)
+orders("tab3-joint", lambda t: t["both"] - t["first"], TABLE3, {"method": "AGIC"})
+orders("tab3-order", ahead, TABLE3, {"epochs": "first"})
+
+# --- Fig. 8 ---
+fig8, timed = (dict(of=one, wide="method") for one in (FIG8, FIG8_TIME))
+claim("fig8-quality", lambda t: (t["AGIC"] - t["InvG"]).min(), **fig8)
+for name in ("AGIC", "InvG"):
+    claim(
+        f"fig8-steps-{name.lower()}",
+        lambda t: t.loc[t.index.max()] - t.loc[1],
+        of=FIG8,
+        where={"method": name},
+    )
+
+
+def slower(t):
+    """How many times as long as one batch the simulation of the most steps takes."""
+    last = t.index.max()
+    return t.loc[last, "InvG"] / t.loc[last, "AGIC"]
+
+
+claim("fig8-speed", slower, **timed)
+claim("fig8-constant", lambda t: t["AGIC"].max() / t["AGIC"].min(), **timed)
+claim("fig8-faster", lambda t: (t["InvG"] / t["AGIC"]).min(), **timed)
+claim("fig8-simulation", lambda t: (t["InvG"] / t["InvG"].shift()).min(), **timed)
+
+
+# --- Table V ---
+def gain(level, more, less):
+    """By how much a column's one value is ahead of its other, in every cell."""
+    return lambda t: t.unstack(level)[more] - t.unstack(level)[less]
+
+
+matched = min(setting["matched"] for setting in TABLE5.paper)
+ends = dict(of=TABLE5, where=FINAL, kind=difference(matched))
+labelled, pooled = gain("labels", *RULES[::-1]), gain("pooling", "pool", "no pool")
+claim("tab5-labels", lambda t: labelled(t).min(), **ends)
+claim("tab5-pool", lambda t: pooled(t).xs(RULES[0], level=1).min(), **ends)
+for item, images in (("labels", 4), ("exception", 1)):
+    claim(f"tab5-pool-{item}", lambda t, b=images: pooled(t)[b, "labels"], **ends)
+claim("tab5-batch", lambda t: t[4, "labels", "pool"] - t[1, "labels", "pool"], **ends)
+
+# --- Table VI ---
+orders("tab6-joint", lambda t: t["both"] - t.drop("both").max(), TABLE6)
+
+
+# --- Figs. 9 and 10 ---
+def by_training(statistic):
+    """A statistic of the PSNR by ratio: on the trained network less on the untrained."""
+
+    def on(t, state):
+        return statistic(t.xs(state, level="state").droplevel("trained"))
+
+    return lambda t: on(t, "trained") - on(t, PLAIN)
+
+
+plain, late = (dict(of=FIG9, where=FINAL | {"state": s}) for s in (PLAIN, "trained"))
+both = dict(of=FIG9, where=FINAL | {"state": [PLAIN, "trained"]})
+relu = dict(of=FIG9, wide="state", where=FINAL | {"state": STATES[:2]})
+claim("fig9-untrained", lambda t: t[50.0] - t[1.0], **plain)
+claim("fig9-trained", lambda t: t[2.0] - t[1.0], **late)
+claim("fig9-weaker", by_training(lambda r: (r.drop(1.0) - r[1.0]).max()), **both)
+claim("fig9-best", by_training(lambda r: r[2.0] - r[50.0]), **both)
+claim("fig9-relu", lambda t: (t[PLAIN] / t[STATES[1]] - 1).min(), **relu)
+claim("fig9-relu-most", lambda t: (t[PLAIN] / t[STATES[1]] - 1).max(), **relu)
+claim("fig10-beta", lambda t: t[20.0] - t[1.0], **plain)
+
+# --- what was not tried ---
+claim("tab7-attributes", None, note="the table's marks were not checked")
+NOT_RUN = {"cifar100": "CIFAR-10 alone was run", "imagenet": "ResNet-50 takes a GPU"}
+for item in published.load("agic").items.values():
+    if not item.column and (data := item.cell.get("data")) in NOT_RUN:
+        claim(item.id, None, note=NOT_RUN[data])

@@ -1,0 +1,182 @@
+"""AGIC: what the trials share: images, networks, local batches, an attack on many updates at once, scores."""
+
+import dataclasses
+
+import numpy as np
+import torch
+from torch import nn
+from torchvision.transforms.functional import center_crop, resize
+
+from fedleak import metrics
+from fedleak.attacks.images import agic, dlg, invg
+from fedleak.data import draw
+from fedleak.federated import fedavg
+from fedleak.intervals import NUMBER
+from fedleak.models import head
+
+NETWORK = 0  # seed of the one network that all trials of a table share
+SCORES = dict.fromkeys(("psnr", "ssim", "lpips"), NUMBER)
+EVAL = dict(batch_norm="evaluation mode")  # the paper prints none
+# how images are made beside those of a size: by which factor they are loaded larger, and what is done then
+MADE = {"cropped": (2, center_crop), "smooth": (0.5, resize)}
+
+
+def pool(ctx, data, side):
+    """A data set at a size: CIFAR's test images, or what stands in for them; "cifar10, cropped" as `MADE`."""
+    data, _, how = data.partition(", ")
+    factor, made = MADE.get(how, (1, None))
+    size = int(factor * side)
+    if data == "synthetic":
+        images = ctx.images(data, shape=(3, size, size), n_classes=100, count=400)
+    else:
+        split = "train" if data == "photos" else "test"
+        images = ctx.images(data, split, size=size)
+    return (
+        dataclasses.replace(images, x=made(images.x, [side, side])) if how else images
+    )
+
+
+def network(ctx, net, data, side, trained):
+    """The chapter's one network in evaluation mode, untrained or after some steps of Adam in batches of 64."""
+
+    def made():
+        images = pool(ctx, data, side)
+        model = ctx.build(net, images.shape, images.n_classes, seed=NETWORK)
+        generator = torch.Generator().manual_seed(NETWORK)
+        optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+        for _ in range(trained):
+            i = torch.randint(len(images), (64,), generator=generator)
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(images.x[i]), images.y[i]).backward()
+            optimiser.step()
+        return model.eval()
+
+    return ctx.once(("network", net, data, side, trained), made)
+
+
+FALLING, LEVEL = "sign, falling rate", "no sign, steady rate"
+BENT, SIGNED = "no sign, falling rate", "sign, steady rate"
+DESCENTS = {FALLING: {}, BENT: dict(signed=False)}
+DESCENTS |= {SIGNED: dict(decay=()), LEVEL: dict(signed=False, decay=())}
+# iterations to score at
+CURVE = (20, 40, 60, 100, 150, *range(200, 801, 100), *range(1000, 2000, 250))
+CURVE += tuple(range(2000, 10000, 1000))
+
+
+def scheduled(descent, schedule):
+    """An attack's descent under one of the schedules: Adam by the gradient or its sign, the rate falling or not."""
+    return dataclasses.replace(descent, **DESCENTS[schedule])
+
+
+def batches(ctx, seeds, data, side, steps, batch_size):
+    """For every seed local batches without a repeated label: x [N, steps, B, C, H, W], y [N, steps, B]."""
+    images, index = pool(ctx, data, side), []
+    held = images.class_counts.cpu() > 0
+    for s in seeds:
+        generator = torch.Generator().manual_seed(s)
+        labels = torch.randperm(images.n_classes, generator=generator)
+        labels = labels[held[labels]].repeat(2)[: steps * batch_size]
+        index.append(draw(images, labels, generator))
+    index = torch.stack(index).view(len(seeds), steps, batch_size)
+    return images.x[index], images.y[index]
+
+
+def inferred(updates, model, truth):
+    """Labels by GI's rule, and the share that is right; where there are more samples than classes, the true ones."""
+    if updates[0].samples > head(model).layer.out_features:
+        return truth.flatten(1), 1.0
+    labels = torch.stack([invg.inferred(u, model) for u in updates])
+    shares = [
+        torch.isin(a, b.flatten()).double().mean().item() for a, b in zip(labels, truth)
+    ]
+    return labels, float(np.mean(shares))
+
+
+def scored(found, truth):
+    """Mean PSNR, SSIM and LPIPS of a batch, paired with its originals."""
+    found = metrics.paired(found, truth)
+    perceived = metrics.lpips(found, truth)
+    return {
+        "psnr": metrics.psnr(found, truth).mean().item(),
+        "ssim": metrics.ssim(found, truth).mean().item(),
+        "lpips": np.nan if perceived is None else perceived.mean().item(),
+    }
+
+
+def hexed(image):
+    """An image as text, a byte a value, for the table."""
+    return bytes((image.clamp(0, 1) * 255).round().byte().flatten().tolist()).hex()
+
+
+def unhexed(text):
+    """The square image of three channels in a table's text, [3, H, W]."""
+    values = torch.tensor(list(bytes.fromhex(text)))
+    side = round((len(values) / 3) ** 0.5)
+    return values.view(3, side, side) / 255
+
+
+def inverted(
+    ctx,
+    seeds,
+    data,
+    net,
+    side,
+    method,
+    batch_size=1,
+    steps=1,
+    iterations=1,
+    schedule=LEVEL,
+    snapshots=(),
+    trained=0,
+    **weighting,
+):
+    """All seeds' updates in one optimisation: originals [N, samples, ...], {iteration: images}, share of right labels.
+
+    Images are of the end, and of those `snapshots` that come before it.
+    """
+    model = network(ctx, net, data, side, trained)
+    x, y = batches(ctx, seeds, data, side, steps, batch_size)
+    share = {"lr": 1e-4, "share": "delta"} if steps > 1 else {"lr": 1.0}
+    updates = [fedavg(model, a, b, **share) for a, b in zip(x, y)]
+    more = {"iterations": iterations, "seed": list(seeds)}
+    more["snapshots"] = tuple(t for t in snapshots if t < iterations)
+    labels, right = y.flatten(1), 1.0
+    if method == "DLG-Adam":
+        done = dlg.adam(updates, model, labels, simulate=True, **more)
+    elif method == "InvG":
+        more["descent"] = scheduled(invg.INVG, schedule)
+        done = invg.invert_many(updates, model, labels, **more)
+    else:
+        if steps > 1:
+            labels, right = inferred(updates, model, y)
+        if method == "one batch":
+            weighting = dict(beta=1.0, relu=False)
+        more["descent"] = scheduled(agic.AGIC, schedule)
+        more["weights"] = agic.layer_weights(**weighting)
+        done = agic.invert_many([updates], [model], [labels], **more)
+    return x.flatten(1, 2), {**done.snapshots, iterations: done.images}, right
+
+
+def quality(ctx, seeds, truth, found, data, side):
+    """A row a seed: the scores of its batch, and how many images it was drawn from."""
+    images = len(pool(ctx, data, side))
+    for s, images_found, images_true in zip(seeds, found, truth):
+        yield {"seed": s, **scored(images_found, images_true), "images": images}
+
+
+def on_the_way(ctx, seeds, truth, shown, data, side, pictures=True):
+    """`quality` at every snapshot, and at the end the first image beside its original."""
+    for t, found in shown.items():
+        at = {"iteration": t, "final": t == max(shown)}
+        for row, a, b in zip(
+            quality(ctx, seeds, truth, found, data, side), found, truth
+        ):
+            if at["final"] and pictures:
+                at |= {"found": hexed(a[0]), "original": hexed(b[0])}
+            yield {**row, **at}
+
+
+QUALITY = dict(values=SCORES, facts="images")
+GIVEN = dict(total_variation=1e-4, trained=0) | EVAL
+PHOTOS = dict(data="photos", net="resnet20-1", side=12)
+CIFAR10 = dict(data="cifar10", net="resnet20-4", side=12)

@@ -1,0 +1,134 @@
+"""AGIC: rows to figures. A figure takes cells, one row a cell, or trial rows where it says so."""
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+
+from fedleak import metrics
+from fedleak.experiments import plots
+from notebooks.agic.experiments import LEVEL, PLAIN, STATES
+from notebooks.agic.experiments_shared import BENT, FALLING, unhexed
+
+DECIBELS = dict(y="psnr", ylabel="PSNR [dB]", ylim=None, log2=False)
+RUNS = {  # panels of the curves: network, side, batch size, schedule
+    ("resnet20-4", 32, 1, LEVEL): "(a) 32 × 32, one image,\nsteady rate",
+    ("resnet20-4", 32, 1, BENT): "(b) 32 × 32, one image,\nfalling rate",
+    ("resnet20-4", 32, 4, LEVEL): "(c) 32 × 32, four images,\nsteady rate",
+    ("resnet20-4", 16, 1, FALLING): "(d) 16 × 16, one image,\nsign, falling rate",
+    ("resnet20-1", 12, 1, LEVEL): "(e) narrow network, 12 × 12,\nsteady rate",
+    ("resnet20-1", 12, 1, FALLING): "(f) narrow network, 12 × 12,\nsign, falling rate",
+}
+
+
+def logarithmic(figure):
+    """A figure of curves with its iterations on a logarithmic axis."""
+    for axes in figure.axes:
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    return figure
+
+
+def error(cells):
+    """The error of Eq. 4 against the learning rate, in single and in double precision."""
+    figure = Figure(figsize=(8.5, 3.3), layout="constrained")
+    panels = {
+        "float32": "single precision, as clients send",
+        "float64": "double precision",
+    }
+    grid = figure.subplots(1, 2, sharey=True)
+    for axes, (precision, title) in zip(grid, panels.items(), strict=True):
+        part = cells[cells["precision"] == precision]
+        for (steps, line), marker in zip(part.groupby("steps"), "osD", strict=True):
+            mean, low, high = (
+                10 ** line[f"log_error{end}"] for end in ("", " low", " high")
+            )
+            axes.loglog(line["lr"], mean, marker=marker, label=f"{steps} steps")
+            axes.fill_between(line["lr"], low, high, alpha=0.2)
+        axes.axhline(0.1, color="grey", linestyle="--", linewidth=0.9)
+        axes.set(xlabel="local learning rate μ", title=title)
+    grid[0].set_ylim(1e-4, 30)  # of four steps at the largest rate some diverge
+    grid[0].set_ylabel("relative error, geometric mean")
+    figure.legend(
+        *grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=3
+    )
+    return figure
+
+
+def gallery(rows, column, titles):
+    """Pictures from trial rows: the truth above what was found, a line for every value of a column, with its PSNR."""
+    trials = sorted(rows["trial"].unique())
+    size = dict(figsize=(1.5 + 1.08 * len(trials), 1.3 * (1 + len(titles))))
+    figure = Figure(**size, layout="constrained")
+    grid = figure.subplots(1 + len(titles), len(trials), squeeze=False)
+    cells = rows.set_index([column, "trial"])
+    for line, (value, title) in zip(grid, {None: "truth", **titles}.items()):
+        for axes, trial in zip(line, trials):
+            cell = cells.loc[next(iter(titles)) if value is None else value, trial]
+            picture = unhexed(cell["original" if value is None else "found"])
+            axes.imshow(picture.permute(1, 2, 0).numpy(), interpolation="nearest")
+            if value is not None:
+                axes.set_title(f"{cell['psnr']:.1f} dB", fontsize="small", pad=3)
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+        name = dict(rotation=0, ha="right", va="center")
+        line[0].set_ylabel(title, **name)
+    return figure
+
+
+def grey(rows):
+    """PSNR of flat images, each in its original's own mean grey, from trial rows with pictures."""
+    pictures = rows.drop_duplicates("trial")["original"]
+    x = torch.stack([unhexed(picture) for picture in pictures])
+    return metrics.psnr(x.mean((1, 2, 3), keepdim=True).expand_as(x), x).mean()
+
+
+def iterations(cells):
+    """PSNR against iterations, a panel of `RUNS` each."""
+    keys = zip(*(cells[k] for k in ("net", "side", "batch_size", "schedule")))
+    drawn = cells.assign(panel=[RUNS.get(key) for key in keys]).dropna(subset="panel")
+    drawn = drawn.sort_values("panel", kind="stable")
+    names = dict(hue="method", panel="panel", columns=3)
+    return logarithmic(
+        plots.curves(drawn, x="iteration", xlabel="iterations", **names, **DECIBELS)
+    )
+
+
+def fedavg(cells):
+    """The same on updates of four local steps."""
+    named = cells.replace({"method": {"one batch": "one batch, equal weights"}})
+    panels = named.assign(panel="four steps of one image, 32 × 32")
+    names = dict(hue="method", panel="panel")
+    return logarithmic(
+        plots.curves(panels, x="iteration", xlabel="iterations", **names, **DECIBELS)
+    )
+
+
+def time(cells):
+    """Fig. 8b: seconds an iteration against local steps."""
+    return plots.curves(
+        cells.assign(panel="eight images of 32 × 32"),
+        x="steps",
+        y="seconds",
+        hue="method",
+        panel="panel",
+        ylim=None,
+        xlabel="local steps of the same images",
+        ylabel="seconds an iteration",
+    )
+
+
+def weights(cells):
+    """Fig. 9: PSNR against the ratio of the weights, a line a state of the network."""
+    names = ["untrained", "no ReLU modifier", "batch norm at 1", "trained"]
+    states = dict(zip([*STATES, "trained"], names, strict=True))
+    drawn = cells[cells["final"]].replace({"state": states})
+    names = dict(x="beta", hue="state", panel="panel", xlabel="ratio of the weights β")
+    look = DECIBELS | dict(log2=True)
+    return plots.curves(drawn.assign(panel="one image, 32 × 32"), **names, **look)
+
+
+def ratios(rows):
+    """Fig. 10: the untrained network's pictures from trial rows, by ratio of the weights."""
+    rows = rows[rows["final"] & (rows["state"] == PLAIN)]
+    return gallery(rows, "beta", {b: f"β = {b:g}" for b in np.unique(rows["beta"])})

@@ -1,0 +1,286 @@
+"""AGIC: what the evidence page says of a figure beside its values; every measured number comes from the rows."""
+
+import inspect
+
+import numpy as np
+import pandas as pd
+from torchmetrics.functional.image import structural_similarity_index_measure as ssim
+
+from notebooks.agic import experiments as e
+from notebooks.agic.experiments_shared import BENT, FALLING, SIGNED, unhexed
+
+STEADY = e.LEVEL
+
+
+def one(run, method, iteration, size=1):
+    """PSNR by trial from one gradient at 32 x 32 pixels and the steady rate."""
+    where = dict(batch_size=size, method=method, iteration=iteration)
+    return run.each(e.TABLE4, **where)
+
+
+def scheduled(run, method, schedule, net="resnet20-4", side=16, iteration=800):
+    """PSNR by trial under a schedule."""
+    where = dict(net=net, side=side, iteration=iteration)
+    return run.each(e.SCHEDULES, method=method, schedule=schedule, **where)
+
+
+def listed(values, form="{:.2f}"):
+    """Numbers in words: a, b and c."""
+    *first, last = map(form.format, values)
+    return ", ".join(first) + f" and {last}"
+
+
+def error(run):
+    """Eq. 4: the bend, Tanh, runs that diverge, zeros."""
+    logs = run.best(e.ERROR).set_index(["precision", "steps", "lr"])["log_error"]
+    grows = [
+        10 ** (logs["float64", t, 1e-6] - logs["float64", t, 1e-7]) for t in (2, 4, 8)
+    ]
+    eight = run.each(e.ERROR, "log_error", precision="float64", steps=8, lr=1e-2)
+    each = run.best_rows(e.SMOOTH).pivot(
+        index=["activation", "steps", "trial"], columns="lr", values="error"
+    )
+    bent = (each[1e-7] / each[1e-8])["relu"].gt(10.5).groupby("steps").sum()
+    finite = eight[np.isfinite(eight)]
+    return f"""
+    From 1e-7 to 1e-6 the geometric mean of the error in double precision grows by factors of {listed(grows, "{:.0f}")} for 2, 4 and 8 steps,
+    where the bound has 10. With Tanh it is straight from 1e-8 to 1e-4. With ReLU it bends: already below 1e-7 in {bent[4]} of
+    {len(each.loc["relu", 4])} batches of four steps, and in {bent[8]} of eight. That was tried on a network a quarter as wide with 12 × 12
+    pixels, whose error is smaller. In the number of steps the error grows more slowly than the bound.
+
+    At 1e-2 some clients diverge. With eight steps the error is {10 ** finite.mean():.0%} over the {len(finite)} of {len(eight)} batches that
+    stay finite, in double precision too; with four steps one batch overflows single precision, so that this point is not drawn.
+
+    The exact zeros behind the ReLU modifier are in the gradients of the convolutions under FedSGD. In the difference of weights that a
+    FedAvg client sends in single precision a small step also rounds to zero, so that the modifier counts rounding too.
+    """
+
+
+def by_window(row):
+    """SSIM of a picture by its window: a Gaussian of 11 pixels, and even ones up to nearly the whole image."""
+    pair = [unhexed(row[name])[None] for name in ("found", "original")]
+    whole = (pair[0].shape[-1] - 1) // 2 * 2 - 1
+    windows = {"Gaussian, 11": {}}
+    for name, size in {"even, 7": 7, f"even, {whole}": whole}.items():
+        windows[name] = dict(gaussian_kernel=False, kernel_size=size)
+    found = {k: ssim(*pair, data_range=1.0, **how).item() for k, how in windows.items()}
+    return pd.Series({"attack": row["method"], **found})
+
+
+def windows(run):
+    """The table of these SSIMs as Markdown, beside the paper's."""
+    ends = run.best_rows(e.TABLE4).query("final and batch_size == 1")
+    table = ends.apply(by_window, axis=1).groupby("attack").mean()
+    printed = pd.DataFrame(run.published.tables["table4"].rows)
+    printed = printed.query("data == 'cifar10' and batch_size == 1")
+    table["paper"] = printed.set_index("method")["ssim"].astype(float)
+    lines = [["attack", *table], ["---"] * (1 + len(table.columns))]
+    lines += [[name, *map("{:.2f}".format, row)] for name, row in table.iterrows()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def table4(run):
+    """Table IV: second halves, schedules, batches of four, SSIM, and how many images."""
+    more = {
+        m: run.mean(one(run, m, 2000) - one(run, m, 1000)) for m in ("InvG", "DLG-Adam")
+    }
+    agic = run.mean(one(run, "AGIC", 2000) - one(run, "AGIC", 1000))
+    four = {m: run.mean(one(run, m, 1000, 4)) for m in e.METHODS}
+    half = run.mean(one(run, "AGIC", 1000, 4) - one(run, "AGIC", 500, 4))
+    wide = {s: scheduled(run, "AGIC", s) for s in e.DESCENTS}
+    thin = {s: scheduled(run, "AGIC", s, "resnet20-1", 12) for s in e.DESCENTS}
+    lead = {s: run.mean(wide[s] - scheduled(run, "InvG", s)) for s in e.DESCENTS}
+    fall = {
+        m: scheduled(run, m, BENT, side=32, iteration=t)
+        for m, t in (("AGIC", 5000), ("InvG", 3000))
+    }
+    at_5000 = run.mean(fall["AGIC"] - one(run, "AGIC", 5000))
+    invg = run.mean(fall["InvG"] - one(run, "InvG", 2000))
+    large = one(run, "AGIC", 800).iloc[:5]
+    smooth = run.each(e.SIZES, data="cifar10, smooth", iteration=800)
+    leads = "; ".join(f"{s}: {x:.1f ci}" for s, x in lead.items())
+    start = run.best(e.EARLY).set_index(["beta", "iteration"])["psnr"]
+    early = "; ".join(
+        f"{t} iterations: falling {start[0.02, t]:.1f}, equal {start[1.0, t]:.1f}, rising {start[50.0, t]:.1f}"
+        for t in (20, 40, 100, 150)
+    )
+    told = f"""
+    **How long the runs are.** The second half of InvG's 2,000 iterations moves it by {more["InvG"]:.1f ci} dB, of DLG-Adam's by
+    {more["DLG-Adam"]:.1f ci}; AGIC gains {agic:.1f ci} from the 1,000th to the 2,000th. Where the shorter runs would end after 10,000 is open.
+    With four images at once InvG's {four["InvG"]:.1f ci} dB hold the paper's 14.4, DLG-Adam has {four["DLG-Adam"]:.1f ci} (14.0) and AGIC
+    {four["AGIC"]:.1f ci} (17.2), which gains {half:.1f} dB in its second half. InvG is {run["tab4-invg"]:.1f ci} dB ahead of DLG-Adam on
+    single images.
+
+    **A rate that falls at 32 × 32.** The rate falls to a tenth after 3/8, 5/8 and 7/8 of the iterations, so that a longer run is another curve. AGIC's run of 5,000 ends
+    {at_5000:.1f ci} dB above the 5,000th iteration at the steady rate; 29.3 to 33.3 dB would count as the paper's 31.3. InvG over 3,000
+    iterations gains {invg:.1f ci} dB on {invg.n} of the images, and AGIC's lead on these is {run.mean(fall["AGIC"] - fall["InvG"]):.1f ci}.
+    The steady rate and InvG's schedule were tried beforehand on two images of CIFAR-10's training part, which are not scored; that decided
+    that both are shown. The falling rate without sign was added when AGIC had been seen to stay below the paper's value, and was taken from
+    one image to four to eight while its interval was looked at, so that this interval may hold less often than 95 %.
+
+    **Sign and fall at 16 × 16**, after 800 iterations: AGIC's lead over InvG by schedule is {leads} dB. The sign alone costs AGIC
+    {run.mean(wide[STEADY] - wide[SIGNED]):.1f ci} dB; to the sign the fall adds {run.mean(wide[FALLING] - wide[SIGNED]):.1f ci}; the fall
+    alone adds {run.mean(wide[BENT] - wide[STEADY]):.1f ci}, with one image at {wide[BENT].max():.0f} dB and one at {wide[BENT].min():.0f}. On the
+    narrow network with 12 × 12 pixels the fall alone costs {run.mean(thin[STEADY] - thin[BENT]):.1f ci} dB, sign and fall together
+    {run.mean(thin[STEADY] - thin[FALLING]):.1f ci}. Whether the width, the size of the images or the number of iterations makes AGIC last there
+    was not separated.
+
+    **Smoothness.** Whether large images gain by being smooth, five do not decide: {run.mean(smooth - large):.1f ci} dB. The slider's patch is
+    another picture, from photographs, at 16 × 16.
+
+    **The start** (PSNR in dB by the weights, means of three images): {early}.
+
+    **SSIM is far below the paper's at the same PSNR.** It compares windows, and which were taken is not printed. Of the same pictures, by
+    window (with even ones of nearly the whole image ours come close):
+    """
+    return f"{inspect.cleandoc(told)}\n\n{windows(run)}"
+
+
+def fig6(run):
+    """Fig. 6: the best picture."""
+    last = one(run, "AGIC", 10000)
+    return f"""
+    The largest PSNR among AGIC's {len(last)} images is {last.max():.1f} dB, the smallest {last.min():.1f}.
+    """
+
+
+def fig7(run):
+    """Fig. 7 and the columns of ImageNet."""
+    return """
+    ResNet-50 with 224 × 224 pixels was not tried: an iteration takes seconds on a processor, and 10,000 are needed.
+    """
+
+
+def fig8(run):
+    """Fig. 8: what is timed."""
+    return f"""
+    Eight images in 1, 2, 4 or 8 local steps on the paper's network, both attacks with the same layers. Ten iterations are timed with their
+    set-up, where the paper times 10,000; the client's own steps are a few hundredths of one batch's time. One batch's slowest number of steps
+    takes {run["fig8-constant"]:.2f ci} times its fastest. The quality (Fig. 8a) is of four images of 12 × 12 on the narrow network, after 300
+    iterations.
+    """
+
+
+def fig9(run):
+    """Fig. 9: what is clear at single ratios."""
+    cells = run.best(e.FIG9).set_index(["state", "beta", "iteration"])["psnr"]
+    cells = cells.unstack()
+    moved = cells[400] - cells[200]
+
+    def gaps(state):
+        """The untrained network's lead over a variant, by ratio."""
+        found = {}
+        for b in (1.0, 2.0, 20.0, 50.0):
+            ends = [
+                run.each(e.FIG9, state=s, beta=b, final=True)
+                for s in ("untrained", state)
+            ]
+            found[b] = run.mean(ends[0] - ends[1])
+        return "; ".join(f"β = {b:g}: {gap:.1f ci}" for b, gap in found.items())
+
+    relu, norms, trained = map(gaps, [*e.VARIANTS, "trained"])
+    return f"""
+    Four images after 400 of the paper's 10,000 iterations; from the 200th to the last all runs rise by {moved.min():.1f} to {moved.max():.1f} dB.
+    In dB, by ratio: the ReLU modifier is worth {relu} (that one of four is just clear of zero is no finding); batch norm's parameters with
+    their convolution's weight in place of 1 {norms}; the untrained network in place of the trained one {trained}.
+    """
+
+
+def table1(run):
+    """Table I: the rules."""
+    psnr = run.best(e.TABLE1).set_index(["shape", "beta"])["psnr"]
+    rules = ", ".join(f"{s} to {b:g} {value:.1f}" for (s, b), value in psnr.items())
+    return f"""
+    12 × 12 pixels, four at once, after 300 iterations, two batches: PSNR by function and value at the last layer: {rules}.
+    """
+
+
+def table2(run):
+    """Table II: second halves, equal weights, LPIPS."""
+
+    def at(method, iteration):
+        return run.each(e.TABLE2, method=method, iteration=iteration)
+
+    level = {m: run.mean(at(m, 500)) for m in ("DLG-Adam", "InvG", "one batch")}
+    told = ", ".join(f"{m} {value:.1f}" for m, value in level.items())
+    more = {m: run.mean(at(m, 2000) - at(m, 1000)) for m in ("AGIC", "one batch")}
+    lpips = run.best(e.TABLE2).query("final").set_index("method")["lpips"]
+    return f"""
+    After 500 iterations PSNR is {told} dB; AGIC less InvG after 1,000 is {run.mean(at("AGIC", 1000) - at("InvG", 1000)):.1f ci}. In its second half
+    AGIC gains {more["AGIC"]:.1f} dB, one batch with equal weights {more["one batch"]:.1f}. By LPIPS, at the end of each run, the best is
+    {lpips.idxmin()} ({lpips.min():.3f}) and the worst {lpips.idxmax()} ({lpips.max():.3f}). Of AGIC's inferred labels
+    {run.cell(e.TABLE2, "labels_right", method="AGIC", iteration=2000):.0%} are right; the simulations are given theirs, step by step.
+    """
+
+
+def table3(run):
+    """Table III: what matching assumes."""
+    return """
+    Joined updates need one label an image, in the same places: the true ones are given here. The network of the second epoch has had 20 steps of
+    Adam in batches of 64, in place of an epoch of training by all clients.
+    """
+
+
+def table5(run):
+    """Table V: how long the rough reconstruction takes, and larger updates."""
+
+    def plain(size):
+        where = dict(batch_size=size, labels="no labels", pooling="no pool")
+        return listed(
+            run.cell(e.TABLE5, iteration=t, **where) for t in (25, 50, 100, 150)
+        )
+
+    ends = run.best(e.TABLE5).query("final and batch_size == 4")["rate"]
+    return f"""
+    24 images of twelve classes in three runs, after 150 of the paper's 2,000 iterations, so that labels alone decide less than everything.
+    The length of the rough reconstruction matters: without labels and pooling the shares after 25, 50, 100 and 150 iterations are
+    {plain(1)} for one image an update, and {plain(4)} for four. With four images {ends.min():.2f} to {ends.max():.2f} are found by the four rules, where
+    the paper has 0.51 to 0.71.
+    """
+
+
+def table6(run):
+    """Table VI: an earlier record."""
+    second = run.cell(e.TABLE6, epochs="second")
+    return f"""
+    Five runs of five images; a wrong match counts as it falls, and there was none. The second epoch alone gives {second:.1f} dB. The paper has 21.5
+    with both against 20.4 and 19.1. An earlier record with 12 × 12 pixels had 36.8 against 31.7 in its one run, so that the order may turn where
+    reconstructions are good; that is open.
+    """
+
+
+def table7(run):
+    """Table VII as printed."""
+    return """
+    | Method | Main loss | Other terms | Optimiser | Labels inferred | Extra knowledge | Trained network | Several epochs | FedAvg |
+    |---|---|---|---|---|---|---|---|---|
+    | DLG | L2 | – | L-BFGS | no use | – | ✗ | ✗ | ✗ |
+    | iDLG | L2 | – | L-BFGS | one | – | ✗ | ✗ | ✗ |
+    | InvG | cosine | total variation | Adam | one | – | ✔ | ✗ | ✔ |
+    | CPL | L2 | label-based | L-BFGS | one | – | ✗ | ✗ | ✗ |
+    | R-GAP | recursive | – | – | one | – | ✗ | ✗ | ✗ |
+    | GradInversion | L2 | total variation, L2 of the input, batch norm, group consistency | Adam | several | batch norm's statistics, a pretrained alignment model | ✔ | ✗ | ✗ |
+    | Geng et al. | L2 | clipping, scaling | L-BFGS | several | – | ✗ | ✗ | full batch only |
+    | GIAS | cosine | total variation | Adam | one | a pretrained generative model | ✗ | ✗ | ✗ |
+    | AGIC | cosine | total variation | Adam | several | – | ✔ | ✔ | ✔ |
+
+    Loss, optimiser and labels of DLG, InvG and AGIC could be scored, but our code was written after them and would agree with itself. The last
+    three columns say what an attack was tried on; with a measure of success nine marks of these three could be scored. The chapter tries four:
+    AGIC on a trained network (Fig. 9), AGIC and InvG on FedAvg (Table II), AGIC on two epochs (Table VI).
+    """
+
+
+NOTES = {
+    "fig-agic-error": error,
+    "tab-agic-4": table4,
+    "fig-agic-6": fig6,
+    "fig-agic-7": fig7,
+    "fig-agic-8": fig8,
+    "fig-agic-9": fig9,
+    "tab-agic-1": table1,
+    "tab-agic-2": table2,
+    "tab-agic-3": table3,
+    "tab-agic-5": table5,
+    "tab-agic-6": table6,
+    "tab-agic-7": table7,
+}
