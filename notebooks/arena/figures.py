@@ -38,7 +38,9 @@ def board(ax, table, rows, columns, title, prior, only=None):
     middle = {"ha": "center", "va": "center", "fontsize": 9}
     for cell in cells.to_dict("records"):
         place = names[columns].index(cell[columns]), names[rows].index(cell[rows])
-        lead = f"{'' if cell['clear'] else '≈ '}{round(cell['lead'], 2) + 0.0:+.2f}".replace("-", "−")
+        lead = f"{'' if cell['clear'] else '≈ '}{round(cell['lead'], 2) + 0.0:+.2f}".replace(
+            "-", "−"
+        )
         attack = SHORT.get(cell["attack"], cell["attack"])
         colour = "white" if cell["iacc"] > 0.6 else "black"
         ax.text(*place, f"{attack} {cell['iacc']:.2f}\n{lead}", color=colour, **middle)
