@@ -368,8 +368,11 @@ def measured(run, id):
         return "not in these rows", None
 
 
+PAGE = "../book/evidence/arena.md"
+
+
 def verdict(run, *ids, about):
-    """One line: which of some expectations hold, and which do not."""
+    """One line: which of some expectations held, and where the evidence for a section stands."""
     found = {id: measured(run, id)[1] for id in ids}
     words = {True: "held", False: "did not hold", None: "not decided by these rows"}
     parts = [
@@ -377,7 +380,8 @@ def verdict(run, *ids, about):
         for how, word in words.items()
         if (hit := [i for i in ids if found[i] is how])
     ]
-    return f"*Expected before the run; {'; '.join(parts)} ([evidence](../book/evidence/arena.md#{about})).*"
+    links = f"[the expectations]({PAGE}#every-expectation-and-what-came-of-it), [evidence]({PAGE}#{about})"
+    return f"*Expected before the run; {'; '.join(parts)} ({links}).*"
 
 
 def table(run, *ids):

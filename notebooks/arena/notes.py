@@ -9,7 +9,7 @@ from fedleak.intervals import NUMBER, interval
 from notebooks.arena import experiments as e
 from notebooks.arena.expectations import EXPECTED, MIXED, SMOOTHED
 from notebooks.arena.expectations import table as outcome
-from notebooks.arena.experiments_updates import FLOORS
+from notebooks.arena.experiments_updates import FLOORS, KNOWS
 from notebooks.arena.figures import TITLES, labelled
 from notebooks.arena.ranking import CELL, REAL, WHOLE, adapting, answered, best_of
 from notebooks.arena.ranking import by_network, deep, every, floor_of, leads, means
