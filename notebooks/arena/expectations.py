@@ -359,7 +359,8 @@ def much_noise(run):
 def measured(run, id):
     """An expectation's numbers and whether it holds; None where these rows do not decide it."""
     try:
-        return EXPECTED[id].measure(run)
+        value, holds = EXPECTED[id].measure(run)
+        return value, bool(holds)
     except (
         KeyError,
         IndexError,

@@ -299,14 +299,19 @@ def noisy(run):
         yield row | {"noise": row["lr"] * loud / row["participants"] ** 0.5}
 
 
-def newcomers(run, experiment):
-    """The attacks of this run that the record lacks, by state, in the cells that they answered: iAcc, best other, prior guess."""
-    recorded = run.recorded_rows(experiment)
-    if recorded is None:
-        return pd.DataFrame()
-    rows, known = rows_of(run, experiment, now=True), set(recorded["attack"])
-    if not (new := set(rows["attack"]) - known):
-        return pd.DataFrame()
+def added(run):
+    """Attacks that are declared and in no recorded contest, if all of them are recorded; nothing runs for it."""
+    recorded = [run.recorded_rows(x) for x in e.CONTESTS]
+    if any(rows is None for rows in recorded):
+        return set()
+    declared = {s["attack"] for x in e.CONTESTS for s in x.settings(run.profile)}
+    return declared - {attack for rows in recorded for attack in rows["attack"]}
+
+
+def newcomers(run, experiment, new):
+    """New attacks in this run, by state, in the cells that they answered: iAcc, the best of the others, the prior guess."""
+    rows = rows_of(run, experiment, now=True)
+    known = set(rows["attack"]) - new
     cell = [c for c in experiment.axes if c not in ("attack", "trials")]
     full = answered(rows, cell)
     others = winners(full, cell, known)[[*cell, "iacc"]].rename(
