@@ -1,17 +1,17 @@
 """The arena: who refuses updates is not ranked by the others, and who adapts is told of the defence alone."""
 
+import importlib
 from dataclasses import replace
 
-import nbformat
 import pandas as pd
 import pytest
 import torch
-from fedleak.experiments.declared import declared
 
-from fedleak import paths
 from fedleak.attacks import registry
 from fedleak.attacks.labels import learned, posterior
-from fedleak.experiments import RECORDED, seeds_of
+from fedleak.chapters import Context, Results, running
+from fedleak.chapters.experiment import seeds_of
+from fedleak.experiments import records
 
 FOUND = {  # iAcc of four updates in an easy and a hard cell; None: refused
     "prior guess": ([0.5] * 4, [0.5] * 4),
@@ -21,21 +21,29 @@ FOUND = {  # iAcc of four updates in an easy and a hard cell; None: refused
 }
 
 
-@pytest.fixture(scope="module")
-def arena():
-    """What the page's cells know once its winners are defined, without running an experiment."""
-    known = dict(declared("arena", device="cpu").experiments["models"].trial.__globals__)
-    cells = {cell.id: cell.source for cell in nbformat.read(paths.source_notebook("arena"), as_version=4).cells}
-    exec(cells["answered"], known)
-    exec(cells["winners-of"], known)
-    return known
+@pytest.fixture
+def ranking():
+    return running.module("arena", "ranking")
+
+
+@pytest.fixture
+def anew():
+    """Import the arena's experiments anew, from the attacks that are registered then; and once more after the test."""
+
+    def imported():
+        for part in ("experiments_updates", "experiments"):
+            importlib.reload(running.module("arena", part))
+        return running.declared("arena")
+
+    yield imported
+    imported()
 
 
 @pytest.fixture
 def table():
     return pd.DataFrame(
         [
-            {"row": "LeNet", "column": column, "state": "untrained", "trial": trial, "attack": attack, "iacc": iacc}
+            {"row": "LeNet", "column": column, "network": trial, "trial": trial, "attack": attack, "iacc": iacc}
             for attack, both in FOUND.items()
             for column, each in zip(("easy", "hard"), both, strict=True)
             for trial, iacc in enumerate(each or [])
@@ -43,47 +51,70 @@ def table():
     )
 
 
-def test_an_attack_that_refused_an_update_wins_no_cell(arena, table):
-    won = arena["winners"](table, ["row", "column"]).set_index("column")
+def test_an_attack_that_refused_an_update_wins_no_cell(ranking, table):
+    won = ranking.winners(table, ["row", "column"]).set_index("column")
     assert won["attack"].to_dict() == {"easy": "absent", "hard": "picky"}
-    won = arena["winners"](table, ["row", "column"], ["steady", "picky"]).set_index("column")
+    won = ranking.winners(table, ["row", "column"], ["steady", "picky"]).set_index("column")
     assert won["attack"].to_dict() == {"easy": "steady", "hard": "picky"}
     assert won["iacc"].to_dict() == {"easy": 0.75, "hard": 1.0}
 
 
-def test_a_mean_is_shown_only_for_who_answered_every_update(arena, table):
-    mean = arena["means"](table, "row", "column").set_index("attack")
+def test_a_mean_is_shown_only_for_who_answered_every_update(ranking, table):
+    mean = ranking.means(table, "row", "column").set_index("attack")
     assert list(mean.index[:2]) == ["steady", "prior guess"]
     assert mean.loc["steady", ["LeNet", "mean"]].tolist() == pytest.approx([0.675, 0.675])
     assert mean.loc[["picky", "absent"], ["LeNet", "mean"]].isna().all(axis=None)
     assert mean["cells"].to_dict() == {"steady": 2, "prior guess": 2, "picky": 1, "absent": 1}
 
 
-def test_intervals_are_over_the_networks(arena):
-    cell = pd.DataFrame({"trial": range(20), "data": "MNIST", "source": RECORDED})
+def test_intervals_are_over_the_networks(ranking):
+    cell = pd.DataFrame({"trial": range(20), "data": "MNIST"})
     copies = [s % 3 for s in seeds_of(0, 20)]
-    assert arena["by_network"](copies, cell.assign(state="trained")).tolist() == [0, 1, 2]
-    assert arena["by_network"](copies, cell.assign(state="untrained")).tolist() == copies
+    trained, fresh = (cell.assign(state=state) for state in ("trained", "untrained"))
+    for rows in (trained, trained.assign(seed=seeds_of(0, 20))):  # recorded, and of a run
+        cell = rows.assign(network=ranking.networks(rows))
+        assert ranking.by_network(copies, cell).tolist() == [0, 1, 2]
+    assert ranking.networks(fresh).tolist() == list(range(20))
 
 
-def test_an_attack_that_is_added_is_computed_alone(monkeypatch):
-    def units():
-        experiments = declared("arena", device="cpu").experiments.values()
-        return [(e.artefact, e.version, p, s) for e in experiments for p in ("quick", "paper") for s in e.settings(p)]
+def test_an_attack_that_is_added_is_computed_alone(monkeypatch, anew):
+    def units(experiments):
+        return [
+            (e.name, e.version, p, s) for e in experiments.values() for p in ("quick", "paper") for s in e.settings(p)
+        ]
 
-    before = units()
+    before = units(running.declared("arena"))
     monkeypatch.setitem(registry._ATTACKS, "mine", replace(registry.get("LLG"), name="mine"))
-    after = units()
+    after = units(anew())
+    monkeypatch.undo()
     assert [unit for unit in after if unit[-1].get("attack") != "mine"] == before
-    assert len({artefact for artefact, *_, setting in after if setting.get("attack") == "mine"}) == 12
+    assert len({name for name, *_, setting in after if setting.get("attack") == "mine"}) == 12
+
+
+def test_every_sentence_of_the_advice_moves_with_the_records(monkeypatch):
+    advice = running.module("arena", "advice").advice
+    before, recorded = list(advice(Results("arena", device="cpu"))), records.recorded
+
+    def other(paper, name, profile="paper"):
+        rows, facts = recorded(paper, name, profile)
+        return rows.assign(iacc=0.1 + 0.7 * rows["iacc"]) if "iacc" in rows else rows, facts
+
+    monkeypatch.setattr(records, "recorded", other)
+    after = list(advice(Results("arena", device="cpu")))
+    assert all(holds for _, holds in before)
+    assert not all(holds for _, holds in after)
+    still = [text for (text, _), (now, _) in zip(before, after, strict=True) if text == now]
+    assert [text[:20] for text in still] == [
+        "**Do not send update",
+        "**Test your set-up w",
+    ]  # they count updates, and attacks
 
 
 @pytest.mark.parametrize(
     ("state", "defence", "told"), [("trained", "noise", 1), ("trained", "none", 0), ("untrained", "noise", 0)]
 )
-def test_one_attacker_of_a_trained_network_simulates_the_clients_defence(state, defence, told, monkeypatch, tmp_path):
-    monkeypatch.setenv("FEDLEAK_CACHE", str(tmp_path))
-    experiment = declared("arena", device="cpu").experiments["defences"]
+def test_one_attacker_of_a_trained_network_simulates_the_clients_defence(state, defence, told, monkeypatch):
+    experiment = running.declared("arena")["defences"]
     monkeypatch.setitem(experiment.trial.__globals__, "LEARNING", {"MNIST, 5,000": 2})
     monkeypatch.setattr(posterior, "CALIBRATION", 64)
     train, defences = learned.train, []
@@ -95,8 +126,9 @@ def test_one_attacker_of_a_trained_network_simulates_the_clients_defence(state, 
     monkeypatch.setattr(learned, "train", watched)
     setting = {"net": "lenet", "data": "MNIST, 5,000", "state": state, "defence": defence}
     setting["strength"] = 0.25 if defence == "noise" else 0.0
-    assert len(list(experiment.call(5, attack="learned, adaptive", **setting))) == told
-    assert len(list(experiment.call(5, attack="learned", **setting))) == (state == "trained")
+    context = Context("cpu")
+    assert len(list(experiment.call(context, 5, attack="learned, adaptive", **setting))) == told
+    assert len(list(experiment.call(context, 5, attack="learned", **setting))) == (state == "trained")
     assert len([d for d in defences if d is not None]) == told
     for make in filter(None, defences):
         noisy = make(2, 1)({"w": torch.zeros(2, 5000)}, torch.arange(2))["w"]

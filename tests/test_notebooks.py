@@ -64,4 +64,4 @@ def test_the_arenas_advice_is_borne_out_by_its_data(run):
     holding, written = map(int, re.search(r"(\d+) of (\d+) sentences hold", said).groups())
     assert holding == written >= 8
     (text,) = [output.data["text/markdown"] for output in advice.outputs if "data" in output]
-    assert all("{numref}" in line or "{ref}" in line for line in text.splitlines()), "every sentence names its data"
+    assert all("([data](#" in line for line in text.splitlines()), "every sentence names its data"

@@ -18,8 +18,10 @@ from sphinx.application import Sphinx
 from torch import Tensor
 
 from fedleak import data
+from fedleak.attacks.contest import contest
 from fedleak.attacks.labels import lia_sa, llg
 from fedleak.attacks.labels.counts import whole_counts
+from fedleak.chapters import Context
 from fedleak.data import compose, draw
 from fedleak.experiments import records
 from fedleak.federated import Scheme, Update, fedsgd
@@ -272,12 +274,36 @@ def iterations() -> Slider:
     return Slider("Iteration", 4, message, frames)
 
 
+def answers() -> Slider:
+    """Return the arena's: what one attack after the other reads in the same update of a trained network."""
+    from notebooks.arena import experiments_updates as u
+
+    context, size = Context("cpu"), 32
+    setting = {"net": "lenet", "data": "MNIST, 5,000", "state": "trained", "batch_size": size}
+    sent, truth = u.sent(context, 2, **u.USUAL | setting, labelling=None)
+    chosen = ["random guess", "prior guess", "LLG*", "ZLG+", "iLRG", "LLG+", "LLG", "RLU", "Decaf", "RLU, whole head"]
+    found = {one.attack.name: one.found for one in contest(**sent, attacks=[u.ALL[name] for name in chosen])}
+    order = sorted(found, key=lambda name: int(torch.minimum(found[name], truth).sum()))
+    frames = []
+    for name in order:
+        counts, right = found[name], int(torch.minimum(found[name], truth).sum())
+        title = text(WIDTH / 2, 16, f"{name}: {right} of {size} labels")
+        drawing = "".join([title, rule(FLOOR), *pairs(counts, truth, 40, WIDTH - 60, float(truth.max()))])
+        frames.append(Frame(name, drawing, f"{name} is right about {right} of {size} labels"))
+    message = (
+        "Left of each pair, grey, what is in the batch; right what the attack names, green where the count is right."
+        " (A trained LeNet on digits; the numbers are true count / named.)"
+    )
+    return Slider("Attack", order.index("prior guess"), message, frames)
+
+
 SLIDERS: dict[str, Callable[[], Slider]] = {
     "llg": row_sums,
     "rlu": weights,
     "lia_sa": angles,
     "gdbr": units,
     "agic": iterations,
+    "arena": answers,
 }
 
 
@@ -300,6 +326,7 @@ def write(app: Sphinx) -> None:
     """Write the fragments whose sources have changed."""
     folder = Path(app.srcdir) / "book" / "_generated"
     sources = [Path(__file__), *Path(data.__file__).parents[1].rglob("*.py")]
+    sources += (Path(app.srcdir) / "notebooks" / "arena").glob("experiments*.py")
     old = [name for name in SLIDERS if not up_to_date(folder / f"slider-{name}.md", *sources)]
     keep(app, {f"slider-{name}": fragment(SLIDERS[name]()) for name in old})
 

@@ -220,8 +220,9 @@ class Results:
         return f"*Of the paper's {values} here {told}{smaller}: [evidence]({where}).*"
 
     def keep_claims(self) -> None:
-        """Measure the claims anew and write them beside the records."""
-        scoreboard.keep(self.paper, self._measure())
+        """Measure the claims anew and write them beside the records, where there are any."""
+        if self.claims:
+            scoreboard.keep(self.paper, self._measure())
 
 
 ONE = {

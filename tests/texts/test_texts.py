@@ -3,7 +3,6 @@
 import re
 
 import pytest
-import said_arena  # noqa: F401
 import said_gdbr  # noqa: F401
 import said_learned  # noqa: F401
 import said_rlu  # noqa: F401

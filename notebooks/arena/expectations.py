@@ -1,0 +1,398 @@
+"""The arena: what was expected, written down before the rows that decide it were there, and what came of it."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fedleak.chapters.results import NOW
+from notebooks.arena import experiments as e
+from notebooks.arena.ranking import (
+    REAL,
+    WITHOUT_AUX,
+    adapting,
+    best_of,
+    deep,
+    every,
+    floor_of,
+    leads,
+    met_once,
+    noisy,
+    patient,
+    rows_of,
+    trade,
+    winners,
+)
+
+
+class Expectation(NamedTuple):
+    """What was written before the run, and the numbers that decide it with whether it holds."""
+
+    text: str
+    measure: Callable[..., tuple[str, bool]]
+
+
+EXPECTED = {}
+
+
+def expect(id, text):
+    """Keep an expectation; the function below it measures it."""
+
+    def keep(measure):
+        EXPECTED[id] = Expectation(text, measure)
+        return measure
+
+    return keep
+
+
+def at_most(value, bound, room=0.0):
+    """A value, and whether it is at most so much."""
+    return f"{value:.2f}", bool(value <= bound + room)
+
+
+def at_least(value, bound, room=0.0):
+    """A value, and whether it is at least so much."""
+    return f"{value:.2f}", bool(value >= bound - room)
+
+
+# --- one update: the bound and its tolerance are the last two numbers ---
+@expect(
+    "E1",
+    "On every untrained network and for every batch size, the best attack with auxiliary data finds nearly all labels of unbalanced FedSGD batches (worst cell, iAcc): at least 0.95, tolerance 0.05.",
+)
+def untrained(run):
+    table = every(run).query("state == 'untrained'")
+    return at_least(winners(table, ["net", "batch_size"])["iacc"].min(), 0.95, 0.05)
+
+
+@expect(
+    "E2",
+    "Training protects against attackers without auxiliary data rather than against those with: on LeNet, B = 32, the best of the former loses more than the best of the latter (difference of the two losses): at least 0.10, tolerance 0.05.",
+)
+def training(run):
+    table = rows_of(run, e.MODELS)
+    sizes = set(table["batch_size"])
+    table = table[table["batch_size"] == (32 if 32 in sizes else min(sizes))]
+    lost = []
+    for only in (WITHOUT_AUX, None):
+        best = best_of(table, ["state"], only)
+        lost.append(best["untrained"] - best["trained"])
+    return at_least(lost[0] - lost[1], 0.10, 0.05)
+
+
+@expect(
+    "E3",
+    "Local training is no defence: five FedAvg steps in place of one cost the best attack little (loss in iAcc, mean over untrained and trained LeNet): at most 0.05, tolerance 0.05.",
+)
+def local(run):
+    five = best_of(rows_of(run, e.BY_SCHEME), ["scheme", "state"])["FedAvg"]
+    one = best_of(rows_of(run, e.DEFENCES), ["defence", "state", "strength"])["none"]
+    return at_most(one.mean() - five.mean(), 0.05, 0.05)
+
+
+def first(run):
+    """The balance on untrained networks."""
+    return trade(run).query("state == 'untrained'")
+
+
+@expect(
+    "E4",
+    "Noise is cheap: the weakest noise that brings the best attack on an untrained model to within 0.1 of the prior guess costs the trained model few points (loss in test accuracy): at most 0.05, tolerance 0.03.",
+)
+def cheap(run):
+    noise = first(run).query("defence == 'noise'").sort_values("strength")
+    return at_most(
+        noise[noise["iacc"] <= noise["floor"] + 0.1]["cost"].iloc[0], 0.05, 0.03
+    )
+
+
+@expect(
+    "E5",
+    "Secure aggregation hides a client from a passive server: with five clients its best guess about each is only so much better than the prior guess (difference in iAcc): at most 0.15, tolerance 0.05.",
+)
+def hidden(run):
+    prior = floor_of(rows_of(run, e.AGGREGATION), ["state"])["untrained"]
+    return at_most(
+        first(run).query("who == 'passive'")["iacc"].iloc[0] - prior, 0.15, 0.05
+    )
+
+
+# --- the learned attacker ---
+@expect(
+    "L1",
+    "Without a defence, at B = 8, 32, 128 and 512 on trained LeNets, it is ahead of the best other attack in at least two, and never behind it by more than 0.03.",
+)
+def on_lenet(run):
+    each = [row["lead"] for row in leads(run)]
+    return told(each), sum(one > 0 for one in each) >= 2 and min(each) >= -0.03
+
+
+def told(values):
+    """Signed numbers in a row."""
+    return ", ".join(f"{value:+.2f}" for value in values)
+
+
+@expect(
+    "L2",
+    "Behind noise of σ = 0.1, it finds at least 0.05 more if it is told of the noise than if it is not.",
+)
+def of_noise(run):
+    (row,) = (
+        r for r in adapting(run) if (r["defence"], r["strength"]) == ("noise", 0.1)
+    )
+    return at_least(row["gain"], 0.05)
+
+
+@expect(
+    "L3",
+    "Told of the defence, it is at no strength more than 0.03 behind the best attack that is not told.",
+)
+def of_defences(run):
+    worst = min(row["lead"] for row in adapting(run))
+    return f"{worst:+.2f} at worst", worst >= -0.03
+
+
+def ahead(run, which):
+    """In how many of the eight deep cells one is ahead of the best published attack by at least 0.05."""
+    count = sum(row[which] >= 0.05 for row in deep(run))
+    return f"{count} of 8", count >= 5
+
+
+@expect(
+    "L4",
+    "On trained deep networks, not told, it is ahead of the best published attack by at least 0.05 in at least five of the eight cells.",
+)
+def untold_deep(run):
+    return ahead(run, "lead")
+
+
+@expect("L5", "Told of the training loss, the same.")
+def told_deep(run):
+    return ahead(run, "lead told")
+
+
+@expect(
+    "L6",
+    "Not told, it is in none of the eight cells behind the whole head by more than 0.01.",
+)
+def whole_head(run):
+    worst = min(row["learned"] - row["whole"] for row in deep(run))
+    return f"{worst:+.3f} at worst", worst >= -0.01
+
+
+def gain(run, net):
+    """What being told changes on a network, mean of the sizes."""
+    each = [row["told"] - row["learned"] for row in deep(run) if row["net"] == net]
+    return sum(each) / len(each)
+
+
+@expect(
+    "L7",
+    "Told, it finds at least 0.05 more on ResNet-18 than not told, mean of the four sizes.",
+)
+def gains(run):
+    return at_least(gain(run, "resnet18"), 0.05)
+
+
+@expect("L8", "Told, it loses at most 0.05 on VGG-11 by it, mean of the four sizes.")
+def loses(run):
+    return at_most(-gain(run, "vgg11_bn"), 0.05)
+
+
+def fresh(run):
+    """The ten networks that nobody has met; a quick run's one decides nothing."""
+    if run.profile == "quick" and (run.best(e.ANEW)["source"] == NOW).all():
+        raise ValueError("not recorded")
+    return list(met_once(run))
+
+
+@expect(
+    "A1",
+    "On ten fresh LeNets the learned attacker is ahead of the rival (the interval over the networks is above 0) at no size.",
+)
+def never_ahead(run):
+    count = sum(row["lead low"] > 0 for row in fresh(run))
+    return f"{count} of 4 sizes", count == 0
+
+
+@expect("A2", "At every size the rival is ahead of the prior guess.")
+def over_the_guess(run):
+    count = sum(row["over low"] > 0 for row in fresh(run))
+    return f"{count} of 4 sizes", count == 4
+
+
+@expect("A3", "L1 fails here too.")
+def fails_again(run):
+    each = [row["lead"] for row in fresh(run)]
+    return told(each), not (sum(one > 0 for one in each) >= 2 and min(each) >= -0.03)
+
+
+# --- labels that are not one-hot ---
+SMOOTHED, MIXED = "smoothed by 0.1", "mixup, α = 1"
+
+
+def soft(run):
+    """The best attack that is not told of the smoothing, by state, labelling and batch size."""
+    table = rows_of(run, e.SOFTENED)
+    return best_of(table, ["state", "labelling", "batch_size"], REAL)
+
+
+def lost(best, labelling):
+    """What the best attack loses, at most over the batch sizes."""
+    return (best["one-hot"] - best[labelling]).max()
+
+
+@expect(
+    "S1",
+    "Untrained, the best attack loses at most 0.05 to smoothing, and at most 0.05 to mixup (at both batch sizes).",
+)
+def soft_untrained(run):
+    best = soft(run)["untrained"]
+    return at_most(max(lost(best, SMOOTHED), lost(best, MIXED)), 0.05)
+
+
+@expect(
+    "S2",
+    "Trained, smoothing takes the best attack to within 0.10 of the prior guess, or below it (at both batch sizes).",
+)
+def soft_trained(run):
+    prior = floor_of(rows_of(run, e.SOFTENED), ["state", "labelling", "batch_size"])
+    over = (soft(run) - prior)["trained"][SMOOTHED].max()
+    return f"{over:+.2f} at most", over <= 0.10
+
+
+@expect(
+    "S3", "Trained, the best attack loses at most 0.05 to mixup (at both batch sizes)."
+)
+def mixed(run):
+    return at_most(lost(soft(run)["trained"], MIXED), 0.05)
+
+
+@expect(
+    "S4",
+    "Trained, RLU and its extension find at least 0.95 of smoothed labels if they are told of the smoothing (at both batch sizes).",
+)
+def told_of_smoothing(run):
+    table = rows_of(run, e.SOFTENED).query(
+        "state == 'trained' and labelling == @SMOOTHED"
+    )
+    table = table[table["attack"].isin(e.TOLD)]
+    least = table.groupby(["attack", "batch_size"])["iacc"].mean().min()
+    return at_least(least, 0.95)
+
+
+# --- networks in training mode ---
+def costs(run, state, net):
+    """What the client's training mode costs the best attack, with the better of the attacker's modes."""
+    table = rows_of(run, e.IN_MODES).query("state == @state and net == @net")
+    found = best_of(table, ["client", "attacker"], REAL)
+    return found["evaluation"].max() - found["training"].max()
+
+
+DROPOUT, NORM = "lenet with dropout", "lenet with batch norm"
+
+
+@expect(
+    "M1",
+    "Untrained, dropout costs the best attack at most 0.05, and so does batch norm with the better of the attacker's two modes.",
+)
+def modes_untrained(run):
+    return at_most(max(costs(run, "untrained", net) for net in (DROPOUT, NORM)), 0.05)
+
+
+@expect("M2", "Trained, dropout costs it at most 0.05.")
+def dropout(run):
+    return at_most(costs(run, "trained", DROPOUT), 0.05)
+
+
+@expect(
+    "M3",
+    "Trained, batch norm in training mode costs it at most 0.10, with the better of the attacker's two modes.",
+)
+def batch_norm(run):
+    return at_most(costs(run, "trained", NORM), 0.10)
+
+
+# --- a server that waits ---
+@expect(
+    "W1",
+    "Untrained, after 40 rounds the best attack finds at least 0.90 of every client's labels.",
+)
+def waits_untrained(run):
+    return at_least(patient(run)["untrained", 40], 0.90)
+
+
+@expect(
+    "W2", "Trained, after 160 rounds it is ahead of the prior guess by at least 0.20."
+)
+def waits_trained(run):
+    table = rows_of(run, e.WAITING)
+    prior = floor_of(table, ["state", "rounds"])["trained", 160]
+    return at_least(patient(run)["trained", 160] - prior, 0.20)
+
+
+@expect("W3", "Trained, 160 rounds give at least 0.05 more than 40.")
+def waits_longer(run):
+    best = patient(run)["trained"]
+    return at_least(best[160] - best[40], 0.05)
+
+
+# --- noise ---
+def cost_of(run, low, high):
+    """What noise costs where a round adds so much of it."""
+    return [row["cost"] for row in noisy(run) if low < row["noise"] < high]
+
+
+@expect(
+    "N1",
+    "At 0.009 a round the noise costs at most 0.05 in the mean, with ten participants and with 90.",
+)
+def little_noise(run):
+    few, many = cost_of(run, 0.009, 0.01)
+    return at_most(max(few, many), 0.05)
+
+
+@expect("N2", "At 0.028 a round it costs at least 0.3.")
+def much_noise(run):
+    (cost,) = cost_of(run, 0.028, 0.029)
+    return at_least(cost, 0.3)
+
+
+def measured(run, id):
+    """An expectation's numbers and whether it holds; None where these rows do not decide it."""
+    try:
+        value, holds = EXPECTED[id].measure(run)
+        return value, bool(holds)
+    except (
+        KeyError,
+        IndexError,
+        ValueError,
+    ):  # a setting that a quick run does not have
+        return "not in these rows", None
+
+
+PAGE = "../book/evidence/arena.md"
+
+
+def verdict(run, *ids, about):
+    """One line: which of some expectations held, and where the evidence for a section stands."""
+    found = {id: measured(run, id)[1] for id in ids}
+    words = {True: "held", False: "did not hold", None: "not decided by these rows"}
+    parts = [
+        f"{word}: {', '.join(hit)}"
+        for how, word in words.items()
+        if (hit := [i for i in ids if found[i] is how])
+    ]
+    links = f"[the expectations]({PAGE}#every-expectation-and-what-came-of-it), [evidence]({PAGE}#{about})"
+    return f"*Expected before the run; {'; '.join(parts)} ({links}).*"
+
+
+def table(run, *ids):
+    """Expectations as rows: id, what was written, what was measured, and whether it holds."""
+    marks = {True: "✓", False: "✗", None: "–"}
+    for id in ids:
+        value, holds = measured(run, id)
+        yield {
+            "": id,
+            "expected": EXPECTED[id].text,
+            "measured": value,
+            "held": marks[holds],
+        }

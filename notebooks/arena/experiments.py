@@ -1,0 +1,442 @@
+"""The arena: the experiments. A trial is a function of its context, its seed and its setting.
+
+What trials share, networks, updates and attackers, is in ``experiments_updates.py``.
+"""
+
+import copy
+from itertools import starmap
+
+import numpy as np
+import pandas as pd
+import torch
+
+from fedleak import metrics
+from fedleak.attacks import registry
+from fedleak.attacks.contest import contest
+from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.rounds import disaggregate
+from fedleak.chapters import Experiment, grid
+from fedleak.data import compose, draw
+from fedleak.federated import Update, fedsgd
+from fedleak.federated.aggregation import plain_sum
+from fedleak.federated.defences import protections
+from fedleak.federated.training import Federation, accuracy
+from fedleak.intervals import rate
+from notebooks.arena.experiments_updates import (
+    ADAPTIVE,
+    ALL,
+    AT_ONCE,
+    FISHERS,
+    KNOWS,
+    LEARNED,
+    LEARNING,
+    PASSIVE,
+    SCHEMES,
+    SCORES,
+    SHARES,
+    SOFT,
+    STATES,
+    TOLD,
+    USUAL,
+    contested,
+    defence_of,
+    held_by,
+    images,
+    made,
+    one_update,
+    prepared,
+    row_of,
+    scores,
+)
+
+LENET = {"net": "lenet", "data": "MNIST", "state": STATES}
+SMALL = {**LENET, "data": "MNIST, 5,000"}
+IACC = dict(iacc=rate("batch_size"))
+ACCURACY = dict(accuracy=rate(1000))
+
+
+# --- networks, training and batch size ---
+SIZES = [8, 32, 128, 512]
+MODELS = contested(
+    "models",
+    quick=grid(**SMALL, batch_size=[8, 128]),
+    paper=grid(**LENET, batch_size=SIZES),
+    trials=(3, 20),
+)
+
+
+def of_deep(name, narrow, net, state, updates):
+    """A contest on a deep network; in a quick run on a narrow one and photographs."""
+    small, cifar = {"data": "photographs"}, {"data": "CIFAR-10"}
+    return contested(
+        name,
+        quick=grid(net=narrow, state=state, **small, batch_size=8),
+        paper=grid(net=net, state=state, **cifar, batch_size=SIZES),
+        trials=(2, updates),
+        also=[KNOWS] if state == "trained" else [],
+    )
+
+
+VGG = of_deep("vgg", "vgg16-quarter", "vgg11_bn", "untrained", 10)
+RESNET = of_deep("resnet", "resnet20-1", "resnet18", "untrained", 10)
+VGG_TRAINED = of_deep("vgg_trained", "vgg16-quarter", "vgg11_bn", "trained", 20)
+RESNET_TRAINED = of_deep("resnet_trained", "resnet20-1", "resnet18", "trained", 20)
+
+
+def trained(ctx, seed, network, data, number):
+    """Test accuracy of a trained network; its number is its seed."""
+    model = prepared(ctx, network, data, "trained", number)
+    return {"accuracy": accuracy(model, images(ctx, data, "tested"))}
+
+
+TRAINED = Experiment(
+    "trained",
+    trained,
+    quick=grid(network="lenet", data="MNIST, 5,000", number=[0, 1]),
+    paper=grid(network="lenet", data="MNIST", number=[0, 1, 2])
+    + grid(network=["vgg11_bn", "resnet18"], data="CIFAR-10", number=[0, 1, 2]),
+    values=ACCURACY,
+    exact=True,
+)
+
+
+# --- ten networks that nobody has met ---
+RIVALS = {8: "Decaf", 32: "RLU, whole head", 128: "RLU, whole head", 512: "Decaf"}
+
+
+def updates_of(ctx, seed, data, batch_size, updates):
+    """A LeNet trained from this seed, and updates of it with their counts."""
+    model, pool = made(ctx, "lenet", data, "trained", seed), images(ctx, data)
+    generator = torch.Generator().manual_seed(seed)
+    labels = compose("unbalanced", batch_size, pool.n_classes, updates, generator)
+    index = draw(pool, labels, generator)
+    sent = [fedsgd(model, pool.x[i], pool.y[i]) for i in index]
+    return model, list(zip(sent, metrics.counts(labels, pool.n_classes), strict=True))
+
+
+def anew(ctx, seed, attack, data, batch_size, updates):
+    """One attack on a LeNet that nobody has met: the mean over its updates."""
+    what = seed, data, batch_size, updates
+    model, sent = ctx.once(("anew", *what), lambda: updates_of(ctx, *what), most=10)
+    who, found = registry.WITH_AUXILIARY, []
+    for number, (update, truth) in enumerate(sent):
+        aux, iterations = images(ctx, data, "aux"), LEARNING[data]
+        held = held_by(aux, seed + number, iterations=iterations)
+        (one,) = contest(update, model, who, held, attacks=[ALL[attack]])
+        found.append(scores(one.found, truth)["iacc"])
+    return {"iacc": np.mean(found)}
+
+
+ANEW = Experiment(
+    "anew",
+    anew,
+    quick=grid(
+        data="MNIST, 5,000",
+        batch_size=8,
+        updates=3,
+        attack=["learned", RIVALS[8], "prior guess"],
+    ),
+    paper=[
+        {"data": "MNIST", "batch_size": size, "updates": 10, "attack": attack}
+        for size, rival in RIVALS.items()
+        for attack in ("learned", rival, "prior guess")
+    ],
+    trials=(1, 10),
+    values=IACC,
+    fixed={"net": "lenet", "composition": "unbalanced"},
+)
+
+
+# --- compositions, schemes, labels ---
+COMPOSITIONS = ["permuted", "balanced", "subclassed", "unbalanced", "single"]
+COMPOSED = contested(
+    "compositions",
+    quick=grid(**SMALL, composition=["balanced", "single"]),
+    paper=grid(**LENET, composition=COMPOSITIONS),
+    trials=(3, 20),
+)
+BY_SCHEME = contested(
+    "schemes",
+    quick=grid(**SMALL, scheme=["FedAvg", "Scaffold"]),
+    paper=grid(**LENET, scheme=["FedSGD", *SCHEMES]),
+    trials=(2, 10),
+)
+SOFTENED = contested(
+    "softened",
+    quick=grid(labelling=[*SOFT], **SMALL, batch_size=8),
+    paper=grid(labelling=[*SOFT], **LENET, batch_size=[8, 32]),
+    trials=(2, 20),
+    also=TOLD,
+)
+
+
+# --- networks in training mode ---
+MODES = [  # the network, the client's mode, the mode of the attacker's own passes
+    ("lenet with dropout", "evaluation", "evaluation"),
+    ("lenet with dropout", "training", "evaluation"),
+    ("lenet with batch norm", "evaluation", "evaluation"),
+    ("lenet with batch norm", "training", "evaluation"),
+    ("lenet with batch norm", "training", "training"),
+]
+MODES = [dict(zip(("net", "client", "attacker"), m, strict=True)) for m in MODES]
+
+
+def sent_in_modes(ctx, seed, net, client, attacker, data, state, size, composition):
+    """One update of a network in the client's mode, the network in the attacker's, and the counts."""
+    pool, generator = images(ctx, data), torch.Generator().manual_seed(seed)
+    model = prepared(ctx, net, data, state, seed)
+    labels = compose(composition, size, pool.n_classes, 1, generator)[0]
+    index = draw(pool, labels[None], generator)[0]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # of the dropout
+        update = fedsgd(model.train(client == "training"), pool.x[index], pool.y[index])
+    model.train(attacker == "training")
+    return update, model, metrics.counts(labels, pool.n_classes)
+
+
+def modes(
+    ctx, seed, attack, net, client, attacker, data, state, batch_size, composition
+):
+    """One attack on one update of a network in the client's mode; it passes its images in its own."""
+    if ALL[attack] in LEARNED and state != "trained":
+        return
+    what = seed, net, client, attacker, data, state, batch_size, composition
+    key = ("modes", *what)
+    made = ctx.once(key, lambda: sent_in_modes(ctx, *what), most=AT_ONCE)
+    update, model, truth = made
+    aux, who = images(ctx, data, "aux"), registry.WITH_AUXILIARY
+    held = held_by(aux, seed, iterations=LEARNING[data])
+    for attempt in contest(update, model, who, held, attacks=[ALL[attack]]):
+        yield row_of(attempt, truth)
+
+
+IN_MODES = contested(
+    "modes",
+    quick=grid(**MODES[-1], data="MNIST, 5,000", state="untrained"),
+    paper=[s for m in MODES for s in grid(**m, data="MNIST", state=STATES)],
+    trials=(2, 20),
+    trial=modes,
+    fixed={k: USUAL[k] for k in ("batch_size", "composition", "scheme")},
+)
+
+
+# --- defences, and what they cost ---
+FEW = {"noise": [0.1], "clipping and noise": [0.01], "sparsification": [0.9]}
+
+
+def defended(few, only=lambda kind: True, **setting):
+    """Settings of the registered defences that `only` keeps, at their strengths, or at few of them."""
+    strengths = {n: [*k.strengths] for n, k in protections().items() if only(k)}
+    strengths |= {name: FEW[name] for name in strengths if few and name in FEW}
+    pairs = [grid(defence=n, strength=s, **setting) for n, s in strengths.items()]
+    return sum(pairs, grid(defence="none", strength=0.0, **setting))
+
+
+def costly(kind):
+    """Whether a defence changes what the server learns from."""
+    return kind.changes_training
+
+
+DEFENCES = contested(
+    "defences",
+    quick=defended(True, **SMALL) + grid(defence="no last bias", strength=0.0, **SMALL),
+    paper=defended(False, **LENET)
+    + grid(defence="no last bias", strength=0.0, **LENET),
+    trials=(2, 20),
+    also=[ADAPTIVE],
+)
+
+
+def learnt(ctx, seed, data, defence, strength, users, participants, rounds, lr):
+    """Test accuracy of LeNet after federated training under a defence."""
+    pool = images(ctx, data)
+    model = ctx.build("lenet", pool.shape, pool.n_classes, seed=seed)
+    of = {"samples": 80, "composition": "unbalanced", "seed": seed}
+    federation = Federation.of(model, pool, users=users, **of)
+    protection = defence_of(defence, strength, model, seed, clients=users)
+    for _ in range(rounds):
+        federation.round(participants, 1, 8, lr=lr, defence=protection)
+    return {"accuracy": accuracy(model, images(ctx, data, "tested"))}
+
+
+def utility(ctx, seed, data, defence, strength, users, participants, rounds, lr):
+    """Test accuracy of LeNet after federated training under a defence."""
+    how = data, defence, strength, users, participants, rounds, lr
+    return learnt(ctx, seed, *how)
+
+
+UTILITY = Experiment(
+    "utility",
+    utility,
+    quick=defended(
+        True, costly, data="MNIST, 5,000", users=40, participants=10, rounds=200
+    ),
+    paper=defended(False, costly, data="MNIST", users=100, participants=10, rounds=300),
+    trials=(1, 10),
+    values=ACCURACY,
+    fixed={"lr": 0.1},
+)
+
+
+def spread(ctx, seed, data, participants, lr, rounds, strength, users):
+    """Test accuracy after training under one noise, by how many share a round and how far it goes."""
+    defence = "noise" if strength else "none"
+    return learnt(ctx, seed, data, defence, strength, users, participants, rounds, lr)
+
+
+SPREAD = Experiment(
+    "spread",
+    spread,
+    quick=grid(
+        data="MNIST, 5,000", participants=10, lr=0.1, rounds=20, strength=[0.0, 0.3]
+    ),
+    paper=grid(
+        data="MNIST", participants=10, lr=[0.3, 0.1], rounds=150, strength=[0.0, 0.3]
+    )
+    + grid(
+        data="MNIST", participants=90, lr=0.3, rounds=150, strength=[0.0, 0.3], trials=3
+    ),
+    trials=(1, 10),
+    values=ACCURACY,
+    fixed=dict(users=100),
+)
+
+
+# --- sums of clients, once and round after round ---
+COHORT = 5
+
+
+def cohort_of(ctx, seed, net, data, state, batch_size, composition):
+    """The model, the counts of five clients, and the sum of their gradients under the models that they are sent."""
+    pool, generator = images(ctx, data), torch.Generator().manual_seed(seed)
+    model = prepared(ctx, net, data, state, seed)
+    labels = compose(composition, batch_size, pool.n_classes, COHORT, generator)
+    index = draw(pool, labels, generator)
+
+    def total(models):
+        pairs = zip(models, index, strict=True)
+        return plain_sum([fedsgd(m, pool.x[i], pool.y[i]) for m, i in pairs])
+
+    truth = metrics.counts(labels, pool.n_classes)
+    return model, truth, total([model] * COHORT), total
+
+
+def aggregation(ctx, seed, attack, net, data, state, batch_size, composition):
+    """One attack on a sum of five updates; scores are means over the clients."""
+    one = ALL[attack]
+    if one in LEARNED and state != "trained":
+        return
+    assert one.blind or one.lacking(PASSIVE)
+    what = seed, net, data, state, batch_size, composition
+    cohort = ctx.once(("sum", *what), lambda: cohort_of(ctx, *what), most=AT_ONCE)
+    model, truth, seen, total = cohort
+    if one in FISHERS:
+        sends = one.sends(model, COHORT, seed)
+        who, fished = registry.MALICIOUS_AGGREGATOR, {attack: (total(sends), sends)}
+        held = {"batch_size": batch_size, "input_shape": images(ctx, data).shape}
+        found = contest(seen, model, who, held, attacks=[one], fished=fished)
+    else:
+        mean = {name: t / COHORT for name, t in seen.tensors.items()}
+        as_one = Update(mean, "gradient", seen.samples)
+        aux, who = images(ctx, data, "aux"), registry.WITH_AUXILIARY
+        held = held_by(aux, seed, iterations=LEARNING[data])
+        found = contest(as_one, model, who, held, attacks=[one])
+    for attempt in found:
+        counts = attempt.found
+        if counts is not None and one not in FISHERS:  # a fifth of the cohort's
+            counts = whole_counts(counts / COHORT, batch_size).expand(COHORT, -1)
+        yield mean_row(attempt, counts, truth)
+
+
+def mean_row(attempt, counts, truth):
+    """One attack's row: the mean of its scores over the clients."""
+    if counts is None:
+        return row_of(attempt, truth)
+    pairs = zip(counts, truth, strict=True)
+    each = pd.DataFrame([row_of(attempt._replace(found=f), t) for f, t in pairs])
+    return {**each.iloc[0], **each[[*SCORES]].mean()}
+
+
+AGGREGATION = contested(
+    "aggregation",
+    quick=grid(**SMALL, batch_size=32, composition="unbalanced"),
+    paper=grid(**LENET, batch_size=32, composition="unbalanced"),
+    trials=(2, 20),
+    trial=aggregation,
+    fixed={"clients": COHORT},
+)
+PATIENT = ["prior guess", "LLG", "LLG+", "RLU", "RLU, whole head"]
+
+
+def waiting(ctx, seed, net, data, state, most, users, participants, batch_size, lr):
+    """Sums of some of the clients, round after round: what each attack's totals say of every client."""
+    pool, generator = images(ctx, data), torch.Generator().manual_seed(seed)
+    model = copy.deepcopy(prepared(ctx, net, data, state, seed))
+    labels = compose("unbalanced", batch_size, pool.n_classes, users, generator)
+    truth = metrics.counts(labels, pool.n_classes)
+    met = torch.rand(most, users, generator=generator).argsort(1) < participants
+    held, who = held_by(images(ctx, data, "aux"), seed), registry.WITH_AUXILIARY
+    inside = [registry.get(name) for name in PATIENT]
+    totals = {attack.name: [] for attack in inside}
+    for there in met:
+        drawn = draw(pool, labels[there], generator)
+        seen = plain_sum([fedsgd(model, pool.x[i], pool.y[i]) for i in drawn])
+        mean = {name: t / participants for name, t in seen.tensors.items()}
+        cohort = Update(mean, "gradient", seen.samples)
+        for attempt in contest(cohort, model, who, held, attacks=inside):
+            totals[attempt.attack.name].append(attempt.found)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter -= lr * mean[name]
+    for rounds in range(2 * users, most + 1, 2 * users):
+        for name, found in totals.items():
+            each = torch.stack(found[:rounds])
+            counts = disaggregate(each, met[:rounds], batch_size)
+            pairs = zip(counts, truth, strict=True)
+            iacc = [one.item() for one in starmap(metrics.braun_blanquet, pairs)]
+            yield {"rounds": rounds, "attack": name, "iacc": np.mean(iacc)}
+
+
+WAITING = Experiment(
+    "waiting",
+    waiting,
+    quick=grid(data="MNIST, 5,000", state=STATES, users=10, most=20),
+    paper=grid(data="MNIST", state=STATES, users=20, most=160),
+    trials=(1, 10),
+    by=("rounds", "attack"),
+    values=IACC,
+    fixed={"net": "lenet", "participants": COHORT, "batch_size": 32, "lr": 0.05},
+)
+
+
+# --- what knowledge is worth ---
+_USUALLY, _MANY = USUAL["adversary"], USUAL["aux_images"]
+RUNGS = {
+    "nothing": (registry.NOBODY.name, _MANY, "none"),
+    "class shares": (SHARES.name, _MANY, "none"),
+    "gradients": (registry.EAVESDROPPER.name, _MANY, "none"),
+    "+ model": (registry.WHITE_BOX.name, _MANY, "none"),
+    "+ 2 images a class": (_USUALLY, 20, "none"),
+    "+ many images a class": (_USUALLY, _MANY, "none"),
+    "last layer withheld": (_USUALLY, _MANY, "last layer encrypted"),
+}
+
+
+def ladder(ctx, seed, rung, **setting):
+    """One attack on one update, with what a rung of the ladder has."""
+    who, many, defence = RUNGS[rung]
+    setting |= {"adversary": who, "aux_images": many, "defence": defence}
+    yield from one_update(ctx, seed, **setting)
+
+
+LADDER = contested(
+    "ladder",
+    quick=grid(rung=list(RUNGS), **SMALL),
+    paper=grid(rung=list(RUNGS), **LENET),
+    trials=(2, 20),
+    trial=ladder,
+    fixed={k: USUAL[k] for k in ("batch_size", "composition", "scheme", "strength")},
+)
+DEEP = [VGG, RESNET, VGG_TRAINED, RESNET_TRAINED]
+CONTESTS = [MODELS, *DEEP, COMPOSED, BY_SCHEME, SOFTENED, IN_MODES, DEFENCES]
+CONTESTS += [AGGREGATION, LADDER]

@@ -1,0 +1,345 @@
+"""The arena: networks, updates and attackers, and the one trial that most experiments share."""
+
+import copy
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import nn
+
+from fedleak import metrics
+from fedleak.attacks import registry
+from fedleak.attacks.contest import contest, entrants, view
+from fedleak.attacks.labels import gdbr, learned
+from fedleak.attacks.registry import Adversary, Need
+from fedleak.chapters import Experiment
+from fedleak.data import compose, draw
+from fedleak.federated import Scheme, Server, Softening, fedsgd
+from fedleak.federated.defences import protect, protections
+from fedleak.intervals import MEAN, NUMBER, rate
+from fedleak.models import head, head_pass, remember_passes, set_norms
+
+STATES = ["untrained", "trained"]
+SETS = {
+    # what the clients hold; images of the other split, for the attacker (evenly spread over the classes) and to test on;
+    # steps of 64 samples of a training, trained copies, and whether images pass them once for all attacks
+    "MNIST": {
+        "name": "mnist",
+        "aux": 500,
+        "tested": 5000,
+        "steps": 600,
+        "copies": 3,
+        "once": False,
+    },
+    "CIFAR-10": {
+        "name": "cifar10",
+        "aux": 1000,
+        "tested": 1000,
+        "steps": 600,
+        "copies": 3,
+        "once": True,
+    },
+    "MNIST, 5,000": {
+        "name": "mnist5k",
+        "aux": 200,
+        "tested": None,
+        "steps": 150,
+        "copies": 2,
+        "once": False,
+    },
+    "photographs": {
+        "name": "photos",
+        "aux": 70,
+        "tested": None,
+        "steps": 150,
+        "copies": 1,
+        "once": True,
+    },
+}
+RATE = 0.02  # of that training
+AT_ONCE = 20  # updates that are kept for the next attack: those of one setting
+
+
+# --- networks ---
+def images(ctx, data, use="clients"):
+    """The images of the clients, of the attacker ("aux"), or to test on ("tested")."""
+    known = SETS[data]
+    if use == "clients":
+        return ctx.images(known["name"])
+    return ctx.images(known["name"], "test", limit=known[use])
+
+
+def fit(model, pool, steps, generator_seed):
+    """Train in place: SGD with momentum on all clients' images."""
+    generator = torch.Generator().manual_seed(generator_seed)
+    optimiser = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
+    for index in torch.randint(len(pool), (steps, 64), generator=generator):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(pool.x[index]), pool.y[index]).backward()
+        optimiser.step()
+
+
+def with_layers(model, kind):
+    """A LeNet with batch norm after its convolutions, or with dropout of a half before its last layer."""
+    layers = []
+    for layer in model:
+        if kind == "dropout" and layer is model[-1]:
+            layers.append(nn.Dropout(0.5))
+        layers.append(layer)
+        if kind == "batch norm" and isinstance(layer, nn.Conv2d):
+            device = layer.weight.device
+            layers.append(nn.BatchNorm2d(layer.out_channels, device=device))
+    changed = nn.Sequential(*layers)
+    changed.input_shape = model.input_shape
+    return changed
+
+
+def made(ctx, net, data, state, s, bias=True):
+    """A network in evaluation mode, trained or not."""
+    pool, known = images(ctx, data), SETS[data]
+    net, _, kind = net.partition(" with ")
+    model = ctx.build(net, pool.shape, pool.n_classes, seed=s)
+    model = with_layers(model, kind) if kind else model
+    if not bias:
+        head(model).layer.bias = None
+    if state == "trained":
+        fit(model, pool, known["steps"], s)
+    model = set_norms(model, pool.x[:200])
+    if known["once"]:
+        remember_passes(model)
+    return model
+
+
+def prepared(ctx, net, data, state, s, bias=True):
+    """A network in evaluation mode: a fresh one for every trial, or one of a few trained ones."""
+    if state == "untrained":
+        return made(ctx, net, data, state, s, bias)
+    what = net, data, state, s % SETS[data]["copies"], bias
+    model = ctx.once(("network", *what), lambda: made(ctx, *what))
+    return model if SETS[data]["once"] else copy.deepcopy(model)
+
+
+# --- attackers ---
+whitened = partial(gdbr.recover, projection="whitened")
+whitened = replace(registry.get("GDBR"), name="GDBR, whitened", run=whitened)
+ENTRANTS = [*entrants(), whitened]
+LEARNED = [a for a in entrants(trained=True) if a.cost == "once"]
+ALL = {attack.name: attack for attack in [*ENTRANTS, *LEARNED]}
+FLOORS = [attack.name for attack in ENTRANTS if attack.blind]
+LEARNING = {"MNIST": 300, "CIFAR-10": 1000, "MNIST, 5,000": 30, "photographs": 30}
+"""Iterations in which the learned attacker is trained."""
+KNOWS, ADAPTIVE = "learned, training loss", "learned, adaptive"
+TOLD = {f"{one}, told": registry.get(one) for one in ("RLU", "RLU, whole head")}
+FISHERS = [attack for attack in ENTRANTS if attack.sends]
+_counted = frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA})
+PASSIVE = Adversary("passive aggregator", registry.WITH_AUXILIARY.has, "aggregate")
+SHARES = Adversary("class shares alone", _counted)
+ADVERSARIES = {a.name: a for a in (*registry.ADVERSARIES, SHARES, PASSIVE)}
+SCORES = {"iacc": rate("batch_size"), "cacc": rate(10), "exact": MEAN, "all": MEAN}
+
+
+def scores(found, truth):
+    """iAcc, ClsAcc, the share of exact counts, and whether all are exact."""
+    return {
+        "iacc": metrics.braun_blanquet(found, truth).item(),
+        "cacc": metrics.class_accuracy(found, truth).item(),
+        "exact": metrics.label_number_accuracy(found, truth).item(),
+        "all": float((found == truth).all()),
+    }
+
+
+def row_of(attempt, truth):
+    """What one attack found, its processor seconds, and why it found nothing."""
+    none = dict.fromkeys(SCORES)
+    scored = none if attempt.found is None else scores(attempt.found, truth)
+    return {**scored, "seconds": attempt.seconds, "reason": attempt.reason}
+
+
+def held_by(aux, s, **more):
+    """What the attackers hold; with s itself as its seed a guess would draw the batch's own labels again."""
+    return {"aux": aux, "seed": s ^ 0x5EED, **more}
+
+
+def trained_knowing(ctx, net, data, batch_size, number, defence, strength):
+    """The learned attacker who knows the clients' defence, or if there is none their training loss."""
+    model, pool = prepared(ctx, net, data, "trained", number), images(ctx, data)
+    how = {"iterations": LEARNING[data]}
+    if defence == "none":
+        some = slice(None, None, 8)  # of all clients' images
+        log = head_pass(model, pool.x[some]).probabilities.clamp(min=1e-12).log()
+        how["train_loss"] = nn.functional.nll_loss(log, pool.y[some]).item()
+    else:
+        how["defence"] = lambda clients, s: defence_of(
+            defence, strength, model, s, clients
+        )
+    return learned.train(model, images(ctx, data, "aux"), batch_size, **how)
+
+
+def knowing(ctx, name, *setting):
+    """The learned attacker told more: the training loss, or a defence's kind and strength (not the noise drawn)."""
+
+    def run(update, model, **_):
+        key = ("told", *setting)
+        told = ctx.once(key, lambda: trained_knowing(ctx, *setting), most=8)
+        return told(update, model).counts
+
+    return replace(registry.get("learned"), name=name, run=run)
+
+
+# --- updates ---
+LOCAL = {"lr": 0.01, "steps": 5}
+SCHEMES = {
+    "FedAvg": Scheme("fedavg", **LOCAL),
+    "FedAvg, 20 steps": Scheme("fedavg", 0.01, 20),
+    "SGDm": Scheme("sgdm", momentum=0.9, **LOCAL),
+    "NAG": Scheme("nag", momentum=0.9, **LOCAL),
+    "Scaffold": Scheme("scaffold", **LOCAL),
+    "FedProx": Scheme("fedprox", regularisation=1.0, **LOCAL),
+    "FedDyn": Scheme("feddyn", regularisation=1.0, **LOCAL),
+    "FedDC": Scheme("feddc", regularisation=1.0, **LOCAL),
+}
+CLIENTS = 3  # of a round with local steps; the first is attacked, in the second round
+SOFT = {
+    "one-hot": lambda s: Softening(),
+    "smoothed by 0.1": lambda s: Softening(smoothing=0.1),
+    "mixup, α = 1": lambda s: Softening(mixup=1.0, seed=s),
+}
+USUAL = {
+    "batch_size": 32,
+    "composition": "unbalanced",
+    "scheme": "FedSGD",
+    "defence": "none",
+    "strength": 0.0,
+    "adversary": registry.WITH_AUXILIARY.name,
+    "aux_images": 10_000,  # at most
+}
+
+
+def second_round(model, scheme, x, y):
+    """Two rounds of a scheme; of the second: the model before it, and the client's update as it is and as plain SGD's.
+
+    The server knows scheme and history: it takes the history off and divides by the mean weight of a step, after which the
+    update reads like that of plain SGD. Attacks that know the schemes themselves get the update as it is, and the history.
+    """
+    server = Server(copy.deepcopy(model), scheme, CLIENTS)
+    server.round(list(x[:, : scheme.steps]), list(y[:, : scheme.steps]))
+    before = copy.deepcopy(server.model)
+    update = server.round(list(x[:, scheme.steps :]), list(y[:, scheme.steps :]))[0]
+    history = {name: server.history(0, name) for name in update.tensors}
+    weight = float(scheme.weights().mean())
+    plain = {n: (t - history[n]) / weight for n, t in update.tensors.items()}
+    return before, update, update.replace(plain), history[head(model).bias]
+
+
+def defence_of(defence, strength, model, s, clients=1):
+    """A defence on the updates of some clients, or None."""
+    if defence in ("none", "no last bias"):
+        return None
+    return protections()[defence].make(strength, model, clients, s)
+
+
+def sent(
+    ctx,
+    seed,
+    net,
+    data,
+    state,
+    batch_size,
+    composition,
+    scheme,
+    defence,
+    strength,
+    adversary,
+    aux_images,
+    labelling,
+):
+    """One update with what `contest` takes, who attacks it among them, and its true counts."""
+    soft = SOFT[labelling](seed) if labelling else Softening()
+    pool, aux = images(ctx, data), images(ctx, data, "aux")
+    generator = torch.Generator().manual_seed(seed)
+    model = prepared(ctx, net, data, state, seed, bias=defence != "no last bias")
+    if aux_images < len(aux):
+        aux = aux.split_in_two(seed % 1000, aux_images / len(aux))[0]
+    held = held_by(aux, seed, iterations=LEARNING[data])
+    plain, who = None, ADVERSARIES[adversary]
+    if scheme == "FedSGD":
+        labels = compose(composition, batch_size, pool.n_classes, 1, generator)
+        index = draw(pool, labels, generator)
+        update = fedsgd(model, pool.x[index[0]], pool.y[index[0]], soft)
+        truth = labels[0]
+    else:
+        known = SCHEMES[scheme]
+        size = (CLIENTS, generator, 2 * known.steps)
+        labels = compose(composition, batch_size, pool.n_classes, *size)
+        index = draw(pool, labels, generator)
+        rounds = second_round(model, known, pool.x[index], pool.y[index])
+        model, update, plain, history = rounds
+        held |= {"scheme": known, "history": history}
+        truth = labels[0, known.steps :].flatten()
+    if (protection := defence_of(defence, strength, model, seed)) is not None:
+        assert plain is None, "defences are measured under FedSGD"
+        update = protect(update, protection)
+        who = view(who, update, model)  # who lacks what the defence does not send
+    truth = metrics.counts(truth, pool.n_classes)
+    return {
+        "update": update,
+        "model": model,
+        "adversary": who,
+        "held": held,
+        "plain": plain,
+    }, truth
+
+
+# --- the trial ---
+def entrant(
+    ctx,
+    name,
+    seed,
+    net,
+    data,
+    state,
+    batch_size,
+    scheme,
+    defence,
+    strength,
+    labelling,
+    **_,
+):
+    """The attack of this name; None in a setting where it does not take part."""
+    trained = state == "trained" and scheme == "FedSGD"
+    if name in (KNOWS, ADAPTIVE):
+        defended = defence not in ("none", "no last bias")
+        told = net, data, batch_size, seed % SETS[data]["copies"], defence, strength
+        there = trained and defended == (name == ADAPTIVE)
+        return knowing(ctx, name, *told) if there else None
+    if name in TOLD:
+        smoothing = SOFT[labelling](seed).smoothing
+        run = partial(TOLD[name].run, smoothing=smoothing)
+        return replace(TOLD[name], name=name, run=run) if smoothing else None
+    return ALL[name] if trained or ALL[name] not in LEARNED else None
+
+
+def one_update(ctx, seed, attack, labelling=None, **setting):
+    """One attack on one update: a row, or none if the adversary cannot run it."""
+    setting = {**USUAL, "labelling": labelling, **setting}
+    if one := entrant(ctx, attack, seed, **setting):
+        key = ("update", seed, *sorted(setting.items()))
+        shown, truth = ctx.once(key, lambda: sent(ctx, seed, **setting), most=AT_ONCE)
+        for attempt in contest(**shown, attacks=[one]):
+            yield row_of(attempt, truth)
+
+
+def contested(name, quick, paper, trials, also=(), trial=one_update, **more):
+    """Declare a contest: its settings, each for every attack by itself, and `USUAL` for what they do not say.
+
+    So an attack that is added is a new value of an axis, and the finished trials of the others stay.
+    """
+    axes = set().union(*quick, *paper)
+    fixed = {name: value for name, value in USUAL.items() if name not in axes}
+    how = {"facts": "reason", "times": "seconds", "fixed": fixed, **more}
+    both = {
+        profile: [{**s, "attack": a} for s in settings for a in (*ALL, *also)]
+        for profile, settings in (("quick", quick), ("paper", paper))
+    }
+    values = {**SCORES, "seconds": NUMBER}
+    return Experiment(name, trial, **both, trials=trials, values=values, **how)

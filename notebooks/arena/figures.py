@@ -1,0 +1,215 @@
+"""The arena: rows to figures. Text is at least 8 points, names are words, legends stand above the panels."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from notebooks.arena import experiments as e
+from notebooks.arena.experiments_updates import FLOORS, KNOWS, STATES, TOLD
+from notebooks.arena.ranking import answered, every, floor_of, rows_of, rungs
+from notebooks.arena.ranking import WITHOUT_AUX, trade, waited, winners
+
+TITLES = {"lenet": "LeNet", "vgg11_bn": "VGG-11", "resnet18": "ResNet-18"}
+TITLES |= {"vgg16-quarter": "narrow VGG-16", "resnet20-1": "narrow ResNet-20"}
+SHORT = {"RLU, whole head": "RLU-wh", "GDBR, whitened": "GDBR-w"}
+SHORT |= {"random guess": "random", "prior guess": "prior", KNOWS: "told"}
+GREY = "dimgrey"
+
+
+def one_update(found, floors):
+    """iAcc of every attack on one update, from a mapping of names; the dashed line is the prior guess."""
+    names = sorted(found, key=lambda name: found[name])
+    figure = Figure(figsize=(6.8, 0.8 + 0.235 * len(names)), layout="constrained")
+    ax = figure.subplots()
+    colours = [GREY if name in floors else "C0" for name in names]
+    ax.barh(names, [found[name] for name in names], color=colours, height=0.7)
+    ax.axvline(found["prior guess"], color=GREY, linestyle="--", linewidth=1)
+    ax.set(xlim=(0, 1), xlabel="iAcc: labels found")
+    ax.grid(axis="y", visible=False)
+    return figure
+
+
+def board(ax, table, rows, columns, title, prior, only=None):
+    """A heat map of winners: name, iAcc, lead over the next; at its edge the prior guess, by `rows` or `columns`."""
+    cells = winners(table, [rows, columns], only)
+    names = {c: list(dict.fromkeys(cells[c])) for c in (rows, columns)}
+    values = cells.pivot(index=rows, columns=columns, values="iacc")
+    values = values.loc[names[rows], names[columns]]
+    ax.imshow(values, vmin=0, vmax=1, cmap="Blues", aspect="auto")
+    middle = {"ha": "center", "va": "center", "fontsize": 9}
+    for cell in cells.to_dict("records"):
+        place = names[columns].index(cell[columns]), names[rows].index(cell[rows])
+        lead = f"{'' if cell['clear'] else '≈ '}{round(cell['lead'], 2) + 0.0:+.2f}".replace(
+            "-", "−"
+        )
+        attack = SHORT.get(cell["attack"], cell["attack"])
+        colour = "white" if cell["iacc"] > 0.6 else "black"
+        ax.text(*place, f"{attack} {cell['iacc']:.2f}\n{lead}", color=colour, **middle)
+    below = prior == columns
+    for place, floor in enumerate(floor_of(table, prior).loc[names[prior]]):
+        at = (place, len(names[rows])) if below else (len(names[columns]), place)
+        ax.text(*at, f"{floor:.2f}", **middle)
+    names[rows if below else columns].append("prior guess")
+    wide, high = len(names[columns]), len(names[rows])
+    ax.set_xticks(range(wide), names[columns])
+    ax.set_yticks(range(high), [str(n).replace(", ", ",\n") for n in names[rows]])
+    ax.set_xticks(np.arange(wide - 1) + 0.5, minor=True)
+    ax.set_yticks(np.arange(high - 1) + 0.5, minor=True)
+    ax.set(xlim=(-0.5, wide - 0.5), ylim=(high - 0.5, -0.5), title=title)
+    ax.grid(False)
+    ax.grid(which="minor", color="white", linewidth=2)
+    ax.tick_params(which="minor", length=0)
+
+
+def labelled(table):
+    """Rows of several networks, with what the boards print."""
+    row = table["net"].map(TITLES) + ", " + table["state"]
+    return table.assign(row=row, column="B = " + table["batch_size"].astype(str))
+
+
+def models(run):
+    """Who wins where, by network and batch size: on the left attacks without auxiliary data, on the right all."""
+    table = labelled(every(run))
+    figure = Figure(figsize=(9.6, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    board(left, table, "row", "column", "without auxiliary data", "column", WITHOUT_AUX)
+    board(right, table, "row", "column", "with auxiliary data", "column")
+    right.set_yticklabels([])
+    return figure
+
+
+def conditions(run):
+    """Who wins by composition of the batch, on the left, and by training scheme."""
+    parts = {"composition": e.COMPOSED, "scheme": e.BY_SCHEME}
+    figure = Figure(figsize=(9.4, 5), layout="constrained")
+    for ax, (axis, experiment) in zip(
+        figure.subplots(1, 2), parts.items(), strict=True
+    ):
+        board(ax, rows_of(run, experiment), axis, "state", f"by {axis}", axis)
+    return figure
+
+
+def softened(run):
+    """iAcc of single attacks on the trained network by how the client labels, at the larger batch size."""
+    table = rows_of(run, e.SOFTENED)
+    where = ["labelling", "state", "batch_size"]
+    size = table["batch_size"].max()
+    table = answered(table, where).query("state == 'trained' and batch_size == @size")
+    mean = table.groupby(["attack", "labelling"])["iacc"].mean().unstack()
+    names = ["LLG", "RLU", "RLU, whole head", "learned", *TOLD]
+    figure = Figure(figsize=(7, 3.4), layout="constrained")
+    ax = figure.subplots()
+    for (labelling, values), marker in zip(
+        mean.loc[names, [*e.SOFT]].items(), "osD", strict=True
+    ):
+        ax.plot(values, names, marker, label=labelling, markersize=7)
+    ax.axvline(
+        mean.loc["prior guess", "one-hot"],
+        color=GREY,
+        linestyle="--",
+        label="prior guess",
+    )
+    ax.set(xlim=(0, 1), xlabel=f"iAcc, B = {size}")
+    ax.invert_yaxis()
+    figure.legend(
+        *ax.get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=4,
+        frameon=False,
+    )
+    return figure
+
+
+def balance(run):
+    """What each defence leaves to the best attack, untrained and trained, and what it costs the model."""
+    table = trade(run)
+    strength = table["strength"].map(lambda s: f", {s:g}" if s else "")
+    names = (
+        table["defence"]
+        + strength
+        + table["who"].map(lambda who: who and f", {who} server")
+    )
+    table = table.assign(name=names)
+    order = list(dict.fromkeys(names))
+    figure = Figure(figsize=(9.6, 0.9 + 0.34 * len(order)), layout="constrained")
+    axes = figure.subplots(1, 3, sharey=True)
+    for ax, state in zip(axes, STATES):
+        part = table[table["state"] == state]
+        error = np.nan_to_num(_sides(part, "iacc"))
+        ax.errorbar(
+            part["iacc"], part["name"].map(order.index), xerr=error, fmt="D", color="C0"
+        )
+        ax.axvline(part["floor"].iloc[0], color=GREY, linestyle="--")
+        ax.set(title=f"{state}: iAcc of the best attack", xlim=(0, 1.03))
+    part = table.drop_duplicates("name")
+    error = np.nan_to_num(_sides(part, "cost"))
+    axes[2].errorbar(
+        part["cost"], part["name"].map(order.index), xerr=error, fmt="s", color="C3"
+    )
+    axes[2].set(title="test accuracy lost in training", xlim=(-0.2, 1))
+    axes[0].set_yticks(range(len(order)), order)
+    axes[0].set_ylim(len(order) - 0.5, -0.5)
+    return figure
+
+
+def _sides(part, value):
+    """How far an interval goes to both sides, [2, rows]."""
+    ends = [part[value] - part[f"{value} low"], part[f"{value} high"] - part[value]]
+    return np.clip(ends, 0, None)
+
+
+def waiting(run):
+    """What the sums of many rounds say of every client, by attack."""
+    mean = waited(run)
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax, state in zip(axes, STATES, strict=True):
+        for (attack, line), marker in zip(
+            mean[state].groupby("attack", sort=False), "osD^v"
+        ):
+            floor = (
+                dict(color=GREY, linestyle="--", marker="")
+                if attack in FLOORS
+                else {"marker": marker}
+            )
+            line = line.droplevel("attack")
+            ax.plot(line.index, line, label=attack, **floor)
+        ax.set(title=f"{state} model", xlabel="rounds", ylim=(0, 1.03))
+    axes[0].set_ylabel("iAcc over the clients")
+    figure.legend(
+        *axes[0].get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=5,
+        frameon=False,
+    )
+    return figure
+
+
+NAMES = [*e.RUNGS, "only the sum, passive", "only the sum, malicious"]
+
+
+def ladder(run):
+    """The ladder of knowledge: every attack that an adversary can run, grey, and the best one by name."""
+    shown = rungs(run)
+    top = winners(shown, ["state", "rung"])
+    figure = Figure(figsize=(9.2, 4.6), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax, state in zip(axes, STATES, strict=True):
+        part = answered(shown[shown["state"] == state], ["rung"])
+        each = part.groupby(["rung", "attack"], sort=False)["iacc"].mean().reset_index()
+        ax.scatter(
+            each["iacc"], each["rung"].map(NAMES.index), color="grey", alpha=0.45, s=22
+        )
+        first = top[top["state"] == state]
+        x, y = first["iacc"], first["rung"].map(NAMES.index)
+        ax.errorbar(
+            x, y, xerr=np.nan_to_num(_sides(first, "iacc")), fmt="D", color="C0"
+        )
+        for attack, iacc, place in zip(first["attack"], x, y, strict=True):
+            left = {"ha": "right", "xytext": (-2, 8)}
+            side = left if iacc > 0.5 else {"ha": "left", "xytext": (2, 8)}
+            side |= {"textcoords": "offset points", "fontsize": 9}
+            ax.annotate(f"{attack} {iacc:.2f}", (iacc, place), **side)
+        limits = {"xlim": (-0.03, 1.08), "ylim": (len(NAMES) - 0.5, -0.8)}
+        ax.set(title=f"{state} model", xlabel="iAcc", **limits)
+        ax.set_yticks(range(len(NAMES)), NAMES)
+    return figure

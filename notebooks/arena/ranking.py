@@ -1,0 +1,335 @@
+"""The arena: who is best in a cell, by how much, and over how many networks; rows to tables."""
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+
+from fedleak.attacks import registry
+from fedleak.attacks.contest import held_out
+from fedleak.chapters.results import NOW
+from fedleak.chapters.experiment import seeds_of
+from fedleak.experiments.records import summarise
+from fedleak.federated.defences import protections
+from fedleak.intervals import NUMBER, interval, rate
+from notebooks.arena import experiments as e
+from notebooks.arena.experiments_updates import ALL, ENTRANTS, FISHERS, FLOORS, KNOWS
+from notebooks.arena.experiments_updates import SETS, USUAL
+
+WHOLE = "RLU, whole head"
+OURS = ["learned", KNOWS, WHOLE, "GDBR, whitened", *FLOORS]
+"""Attacks that no paper has published."""
+REAL = [name for name, attack in ALL.items() if not attack.blind]
+WITHOUT_AUX = [
+    attack.name
+    for attack in ENTRANTS
+    if not attack.lacking(registry.WHITE_BOX) and "aux" not in attack.takes
+]
+MALICIOUS = {attack.name for attack in FISHERS}
+CELL = ["net", "state", "batch_size"]
+
+
+def networks(rows):
+    """The network of each row: an untrained one is its trial's own, the trained ones are a few, picked by the seed."""
+    seeds = rows.get("seed")
+    if seeds is None:  # recorded, from the seed 0
+        seeds = np.array(seeds_of(0, rows["trial"].max() + 1))[rows["trial"]]
+    copies = rows["data"].map(lambda data: SETS[data]["copies"])
+    return np.where(rows["state"] == "untrained", rows["trial"], seeds % copies)
+
+
+@cache
+def rows_of(run, *experiments, now=False):
+    """Trial rows with their networks: the recorded ones where there are any, or those of this run."""
+    tables = [
+        run.rows(x).assign(source=NOW) if now else run.best_rows(x) for x in experiments
+    ]
+    return pd.concat([t.assign(network=networks(t)) for t in tables], ignore_index=True)
+
+
+def answered(table, by):
+    """The rows of those attacks that answered every update of a cell: who refuses some of them is not ranked there."""
+    given = table["iacc"].notna().groupby([table[c] for c in (*by, "attack")])
+    return table[given.transform("all")]
+
+
+def means(table, rows, columns):
+    """Mean iAcc by attack and row, and over the rows, of who answered every update there; and the cells answered."""
+    full = answered(table, [rows, columns]).groupby(["attack", rows, columns])
+    each = full["iacc"].mean().groupby(["attack", rows]).agg(["mean", "size"])
+    asked = table.groupby(rows)[columns].nunique()
+    kept = each["mean"][each["size"] == asked.reindex(each.index, level=rows)]
+    wide = kept.unstack(rows).reindex(table["attack"].unique())
+    wide = wide.reindex(columns=table[rows].unique())
+    wide["mean"] = wide.mean(axis=1, skipna=False)
+    wide["cells"] = each["size"].groupby("attack").sum()
+    wide["cells"] = wide["cells"].fillna(0).astype(int)
+    wide = wide.sort_values(["mean", "cells"], ascending=False)
+    return wide.rename_axis(index="attack", columns=None).reset_index()
+
+
+def by_network(values, cell):
+    """Means of a cell's values, one an update, over the updates of each network: these are independent."""
+    of = cell.groupby("trial")["network"].first().to_numpy()
+    return pd.Series(np.asarray(values)).groupby(of).mean().to_numpy()
+
+
+def ends(values, cell, kind=NUMBER):
+    """The 95 % interval, over the networks, of values that there is one of an update."""
+    return interval(by_network(values, cell), kind)
+
+
+def winners(table, by, only=None):
+    """The best attack of every cell, its interval, its lead over the next, and whether the lead's interval is above 0.
+
+    It is named by all updates; of equal ones that which needs least. Its iAcc and its lead over the second are
+    `held_out`: of attacks picked on other updates than they are scored on. All attacks of a cell read the same updates,
+    so the lead is paired; an attack that refused one of them is out. Intervals are over the networks.
+    """
+    rows, need = [], {attack.name: len(attack.needs) for attack in ALL.values()}
+    for keys, cell in table.groupby(by, sort=False):
+        wide = answered(cell, by).pivot(index="trial", columns="attack", values="iacc")
+        names = [name for name in wide if only is None or name in only]
+        wide = wide[sorted(names, key=lambda name: need.get(name, 9))]
+        scored, ahead = held_out(wide.to_numpy(dtype=float))
+        mean = wide.mean().round(9).sort_values(ascending=False, kind="stable")
+        first, *others = mean.index
+        row = dict(zip(by, keys, strict=True))
+        row |= {"attack": first, "iacc": scored.mean(), "each": scored, "cell": cell}
+        labels = cell.get("batch_size", pd.Series(USUAL["batch_size"])).min()
+        row["iacc low"], row["iacc high"] = ends(scored, cell, rate(labels))
+        row |= {"second": (others or [first])[0], "lead": ahead.mean()}
+        row["clear"] = ends(ahead, cell)[0] > 0
+        rows.append({**row, "n": len(wide), "networks": cell["network"].nunique()})
+    return pd.DataFrame(rows)
+
+
+def best_of(table, by, only=None):
+    """The iAcc of the best attack of every cell, with `by` as its index."""
+    return winners(table, by, only).set_index(by)["iacc"]
+
+
+def floor_of(table, by, name="prior guess"):
+    """Mean iAcc of a floor in every cell."""
+    return table[table["attack"] == name].groupby(by, sort=False)["iacc"].mean()
+
+
+def wide_of(table, by):
+    """By cell, a column an attack and a row an update, of the attacks that answered all of them; and the cell's rows."""
+    for keys, cell in answered(table, by).groupby(by, sort=False):
+        keys = keys if len(by) > 1 else keys[0]
+        yield keys, cell.pivot(index="trial", columns="attack", values="iacc"), cell
+
+
+def every(run):
+    """The boards of all networks."""
+    return rows_of(run, e.MODELS, *e.DEEP).sort_values("batch_size", kind="stable")
+
+
+def leads(run):
+    """The learned attacker on trained LeNets, by batch size: its lead over the best other attack, with its interval."""
+    table = rows_of(run, e.MODELS).query("state == 'trained'")
+    for size, wide, cell in wide_of(table, ["batch_size"]):
+        other = wide.drop(columns=["learned", *FLOORS]).mean().round(9).idxmax()
+        gap = wide["learned"] - wide[other]
+        low, high = ends(gap, cell)
+        yield {
+            "batch_size": size,
+            "other": other,
+            "lead": gap.mean(),
+            "low": low,
+            "high": high,
+        }
+
+
+def deep(run):
+    """Trained deep networks, by network and batch size: our attackers, and the best published one with its name."""
+    table = rows_of(run, e.VGG_TRAINED, e.RESNET_TRAINED)
+    for (net, size), wide, cell in wide_of(table, ["net", "batch_size"]):
+        mean = wide.mean()
+        rival = mean.drop(OURS, errors="ignore").idxmax()
+        row = {"net": net, "batch_size": size, "which": rival, "published": mean[rival]}
+        row |= {"learned": mean["learned"], "told": mean[KNOWS], "whole": mean[WHOLE]}
+        for name, ours in (("lead", "learned"), ("lead told", KNOWS)):
+            gap = wide[ours] - wide[rival]
+            row[name], (row[f"{name} low"], row[f"{name} high"]) = (
+                gap.mean(),
+                ends(gap, cell),
+            )
+        yield row
+
+
+def met_once(run):
+    """Ten fresh networks, by batch size: the learned attacker's lead over the rival, and the rival's over the guess."""
+    rows = run.best_rows(e.ANEW)
+    wide = rows.pivot(index=["batch_size", "trial"], columns="attack", values="iacc")
+    for size, each in wide.groupby("batch_size"):
+        rival = e.RIVALS[size]
+        row = {
+            "B": size,
+            "rival": rival,
+            "learned": each["learned"].mean(),
+            "the rival": each[rival].mean(),
+        }
+        row |= {"prior guess": each["prior guess"].mean(), "n": len(each)}
+        for name, gap in (
+            ("lead", each["learned"] - each[rival]),
+            ("over", each[rival] - each["prior guess"]),
+        ):
+            row[name], (row[f"{name} low"], row[f"{name} high"]) = (
+                gap.mean(),
+                interval(gap, NUMBER),
+            )
+        yield row
+
+
+def adapting(run):
+    """Behind each defence that the learned attacker was told of: told, untold, and told against the best other."""
+    table = rows_of(run, e.DEFENCES).query(
+        "state == 'trained' and defence not in ('none', 'no last bias')"
+    )
+    for (defence, strength), wide, cell in wide_of(table, ["defence", "strength"]):
+        if e.ADAPTIVE not in wide:
+            continue
+        told, others = wide[e.ADAPTIVE], wide.drop(columns=[*FLOORS, e.ADAPTIVE])
+        other = others.mean().round(9).idxmax()
+        row = {
+            "defence": defence,
+            "strength": strength,
+            "told": told.mean(),
+            "other": other,
+        }
+        row |= {"untold": wide["learned"].mean(), "prior": wide["prior guess"].mean()}
+        for name, gap in (
+            ("gain", told - wide["learned"]),
+            ("lead", told - wide[other]),
+        ):
+            row[name], (row[f"{name} low"], row[f"{name} high"]) = (
+                gap.mean(),
+                ends(gap, cell),
+            )
+        yield row
+
+
+KEYS = ["defence", "strength"]
+FREE = [name for name, kind in protections().items() if not e.costly(kind)]
+
+
+def balance(attack, sums, learnt):
+    """By state, defence and strength: the best attack, the model's accuracy, and both against no defence."""
+    reading = {*attack["attack"], *sums["attack"]} - {*FLOORS}
+    won = [winners(attack, ["state", *KEYS], reading).assign(who="")]
+    for who, only in (("passive", reading - MALICIOUS), ("malicious", MALICIOUS)):
+        one = {"defence": "secure aggregation", "strength": 0.0, "who": who}
+        won.append(winners(sums, ["state"], only).assign(**one))
+    bare = learnt[learnt["defence"] == "none"]
+    same = [bare.assign(defence=name) for name in (*FREE, "secure aggregation")]
+    learnt = pd.concat([learnt, *same], ignore_index=True)
+    # the same initial weights and users, so that a cost is one of pairs
+    lost = learnt["trial"].map(bare.set_index("trial")["accuracy"]) - learnt["accuracy"]
+    kinds = {"accuracy": rate(1000), "cost": NUMBER}
+    learnt = summarise(learnt.assign(cost=lost), KEYS, kinds)
+    learnt.loc[learnt["cost"] == 0, ["cost low", "cost high"]] = np.nan
+    learnt = learnt.rename(columns={"n": "trainings"})
+    found = pd.concat(won).merge(learnt, on=KEYS, how="left")
+    plain = found[found["defence"] == "none"].set_index("state")["each"]
+    gaps = found["state"].map(plain) - found["each"]
+    found["taken"] = [gap.mean() for gap in gaps]
+    found[["taken low", "taken high"]] = [
+        ends(*one) for one in zip(gaps, found["cell"])
+    ]
+    floor = floor_of(attack[attack["defence"] == "none"], "state")
+    return found.assign(floor=found["state"].map(floor))
+
+
+@cache
+def trade(run):
+    """The balance on the recorded rows; new defences on this run's own, against this run without a defence."""
+    parts = e.DEFENCES, e.AGGREGATION
+    found = balance(*(rows_of(run, x) for x in parts), run.best_rows(e.UTILITY))
+    if run.recorded_rows(e.DEFENCES) is None:
+        return found
+    names = {s["defence"] for s in e.DEFENCES.settings(run.profile)} - set(
+        found["defence"]
+    )
+    if not names:
+        return found
+    now = balance(*(rows_of(run, x, now=True) for x in parts), run.rows(e.UTILITY))
+    now = now[now["defence"].isin(names)]
+    return pd.concat([found, now.assign(defence=now["defence"] + " (this run)")])
+
+
+def rungs(run):
+    """The ladder's rows with those of the two servers behind secure aggregation."""
+    sums = rows_of(run, e.AGGREGATION)
+    who = np.where(sums["attack"].isin(MALICIOUS), "malicious", "passive")
+    sums = sums.assign(rung=[f"only the sum, {one}" for one in who])
+    return pd.concat([rows_of(run, e.LADDER), sums], ignore_index=True)
+
+
+def waited(run):
+    """iAcc over the clients by state, rounds and attack."""
+    return rows_of(run, e.WAITING).groupby(["state", "rounds", "attack"])["iacc"].mean()
+
+
+def patient(run):
+    """The best attack's iAcc by state and rounds, on runs that it was not picked on."""
+    return best_of(
+        rows_of(run, e.WAITING),
+        ["state", "rounds"],
+        [name for name in e.PATIENT if name in REAL],
+    )
+
+
+def noisy(run):
+    """Accuracy without noise and with it, from the same starts, and what the noise costs; one row a way to train."""
+    way = ["data", "participants", "lr", "rounds"]
+    wide = run.best_rows(e.SPREAD).pivot_table(
+        index=[*way, "trial"], columns="strength", values="accuracy", sort=False
+    )
+    quiet, loud = sorted(wide)
+    for keys, each in wide.groupby(way, sort=False):
+        cost = each[quiet] - each[loud]
+        low, high = interval(cost, NUMBER)
+        row = dict(zip(way, keys, strict=True)) | {
+            "plain": each[quiet],
+            "loud": each[loud],
+        }
+        row |= {"cost": cost.mean(), "low": low, "high": high, "n": len(each)}
+        yield row | {"noise": row["lr"] * loud / row["participants"] ** 0.5}
+
+
+def added(run):
+    """Attacks that are declared and in no recorded contest, if all of them are recorded; nothing runs for it."""
+    recorded = [run.recorded_rows(x) for x in e.CONTESTS]
+    if any(rows is None for rows in recorded):
+        return set()
+    declared = {s["attack"] for x in e.CONTESTS for s in x.settings(run.profile)}
+    return declared - {attack for rows in recorded for attack in rows["attack"]}
+
+
+def newcomers(run, experiment, new):
+    """New attacks in this run, by state, in the cells that they answered: iAcc, the best of the others, the prior guess."""
+    rows = rows_of(run, experiment, now=True)
+    known = set(rows["attack"]) - new
+    cell = [c for c in experiment.axes if c not in ("attack", "trials")]
+    full = answered(rows, cell)
+    others = winners(full, cell, known)[[*cell, "iacc"]].rename(
+        columns={"iacc": "best"}
+    )
+    prior = floor_of(full, cell).rename("prior").reset_index()
+    found = (
+        full[full["attack"].isin(new)]
+        .groupby([*cell, "attack"], sort=False)["iacc"]
+        .agg(["mean", "size"])
+    )
+    found = found.reset_index().merge(others, how="left").merge(prior, how="left")
+    values = {"iacc": ("mean", "mean"), "n": ("size", "sum"), "cells": ("mean", "size")}
+    values |= {"best": ("best", "mean"), "prior": ("prior", "mean")}
+    found = found.groupby(["state", "attack"], sort=False).agg(**values).reset_index()
+    asked = rows[cell].drop_duplicates()["state"].value_counts()
+    cells = [
+        f"{c} of {asked[s]}"
+        for c, s in zip(found["cells"], found["state"], strict=True)
+    ]
+    return found.assign(experiment=experiment.name, cells=cells)
