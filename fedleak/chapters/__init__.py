@@ -11,8 +11,21 @@ from fedleak.chapters.context import Context
 from fedleak.chapters.experiment import Experiment, Rows, grid
 from fedleak.chapters.page import Number, say, source
 from fedleak.chapters.results import Results
+from fedleak.chapters.weights import trained_once
 
-__all__ = ["Claim", "Claims", "Context", "Experiment", "Number", "Results", "Rows", "grid", "say", "source"]
+__all__ = [
+    "Claim",
+    "Claims",
+    "Context",
+    "Experiment",
+    "Number",
+    "Results",
+    "Rows",
+    "grid",
+    "say",
+    "source",
+    "trained_once",
+]
 
 if str(paths.root()) not in sys.path:
     sys.path.append(str(paths.root()))

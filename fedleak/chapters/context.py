@@ -1,6 +1,7 @@
 """What a trial gets from outside: where it computes, the data sets, freshly initialised networks."""
 
-from collections.abc import Callable, Hashable
+import contextlib
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -67,12 +68,23 @@ class Context:
         What it used counts for every unit that asks for it.
         """
         if key not in self._kept:
-            outer, self.used = self.used, {"data": {}, "device": {}}
-            try:
-                self._kept[key] = make(), self.used
-            finally:
-                self.used = outer
+            with self.using() as used:
+                self._kept[key] = make(), used
         made, used = self._kept[key]
+        self.use(used)
+        return made
+
+    @contextlib.contextmanager
+    def using(self) -> Iterator[dict[str, dict[str, Any]]]:
+        """Collect what is used inside; it also counts for the unit around."""
+        outer, self.used = self.used, {"data": {}, "device": {}}
+        try:
+            yield self.used
+        finally:
+            inner, self.used = self.used, outer
+            self.use(inner)
+
+    def use(self, used: Mapping[str, Mapping[str, Any]]) -> None:
+        """Count as used what was used before, of which this keeps or loads what came out."""
         for kind, found in used.items():
             self.used[kind].update(found)
-        return made
