@@ -28,7 +28,7 @@ def page(chapter: str) -> str:
         parts += ["## The paper's values beside ours\n", *_compared(results, notes)]
     elif notes:
         parts += ["## Notes\n", *_noted(results, notes)]
-    parts += ["## Where the recorded runs come from\n", _table(_provenance(facts)), "## The experiments\n"]
+    parts += ["## Where the recorded runs come from\n", table(_provenance(facts)), "## The experiments\n"]
     for name, experiment in experiments.items():
         parts += _experiment(chapter, experiment, facts.get(name))
     return "\n".join(parts)
@@ -57,7 +57,7 @@ def _compared(results: Results, notes: Mapping[str, Any]) -> Iterator[str]:
         yield f"[In the lecture](#{anchor}).\n"
         if anchor in notes:
             yield inspect.cleandoc(notes[anchor](results)) + "\n"
-        yield _table(
+        yield table(
             {
                 "What the paper says": f"**{row['item']}** {_plain(row['claim'])} ({row['where']}; "
                 f"*{_plain(row['metric'])}*{ARROWS.get(row['direction'], '')})",
@@ -105,7 +105,8 @@ def _experiment(chapter: str, experiment: Experiment, found: tuple[pd.DataFrame,
     yield f":pyobject: {experiment.trial.__name__}\n```\n:::\n"
 
 
-def _table(lines: Iterable[Mapping[str, Any]]) -> str:
+def table(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as a table of the page, as wide as it may be; for notes as well."""
     frame = pd.DataFrame(lines)
     rows = [frame.columns, ["---"] * frame.shape[1], *frame.astype(str).itertuples(index=False)]
     cells = (f"| {' | '.join(' '.join(str(c).split()).replace('|', chr(92) + '|') for c in row)} |" for row in rows)

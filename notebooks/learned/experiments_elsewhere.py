@@ -111,7 +111,7 @@ def begun(ctx, data, state, scheme, lr, steps, batch_size, iterations):
 def local(ctx, seed, data, state, scheme, lr, steps, batch_size, iterations):
     """One client's second round: what every attack finds in its update."""
     what = data, state, scheme, lr, steps, batch_size, iterations
-    server, attacker = ctx.once(("begun", *what), lambda: begun(ctx, *what))
+    server, attacker = ctx.once(("begun", *what), lambda: begun(ctx, *what), most=1)
     model, pool, aux = server.model, images(ctx, data), images(ctx, data, "aux")
     generator = torch.Generator().manual_seed(seed)
     shape = ("unbalanced", batch_size, pool.n_classes, 3, generator, steps)
@@ -176,7 +176,7 @@ def informed(ctx, net, data, batch_size, iterations, steps):
 def of_halves(ctx, seed, net, data, batch_size, iterations, steps=None):
     """One update of each half of the clients' images: those that the network was trained on, and the others."""
     what = net, data, batch_size, iterations, steps
-    made = ctx.once(("informed", *what), lambda: informed(ctx, *what))
+    made = ctx.once(("informed", *what), lambda: informed(ctx, *what), most=1)
     attackers, pools, loss = made
     model, aux = network(ctx, net, data, HALF, steps=steps), images(ctx, data, "aux")
     generator = torch.Generator().manual_seed(seed)

@@ -94,7 +94,7 @@ def network(ctx, net, data, state, copy=0, steps=None):
         remember_passes(set_norms(model, pool.x[:200]))
         return model
 
-    return ctx.once(("network", net, data, state, copy, steps), make)
+    return ctx.once(("network", net, data, state, copy, steps), make, most=1)
 
 
 def whole_gradient(model, pool, index):

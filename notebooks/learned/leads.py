@@ -36,6 +36,11 @@ def number(values):
     return Number(values.mean(), *interval(values.to_numpy(), NUMBER), len(values))
 
 
+def points(share):
+    """A difference in percentage points."""
+    return Number(100 * share)
+
+
 def lead(run, experiment, one, other, **where):
     """By how much one attack is ahead of another on the same updates, paired by trial; "best published" is picked on them."""
     each = trials(run, experiment, **where)
