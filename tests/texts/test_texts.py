@@ -5,7 +5,6 @@ import re
 import pytest
 import said_agic  # noqa: F401
 import said_arena  # noqa: F401
-import said_learned  # noqa: F401
 import said_lia_sa  # noqa: F401
 import said_rlu  # noqa: F401
 from saying import SAID, text
