@@ -286,10 +286,8 @@ def fits() -> Slider:
         place = 135 + 190 * min(max(formula, -0.3), 2.3)
         parts.append(f'<path class="line line-3" d="M{place:.0f} {FLOOR}v-140"/>')
         parts.append(text(place, FLOOR + 34, f"the formula: {number(formula)}"))
-        told = ", ".join(f"{near.count(c)} have {c}" for c in range(3) if near.count(c))
-        words = (
-            f"of {len(near)} batches that fit {told} of class a; the best answer is {answer}, a formula's {formula:.1f}"
-        )
+        told = ", ".join(f"{near.count(c)} with {c}" for c in range(3) if near.count(c))
+        words = f"{len(near)} batches fit, {told} of class a; the best answer is {answer}, a formula's {formula:.1f}"
         frames.append(Frame(f"{seen:+.2f}".replace("-", "−"), "".join(parts), words.replace("-", "−")))
     message = (
         "Bars: how many of the batches that fit the entry, give or take 0.15, have so many images of class a; green is"

@@ -97,7 +97,7 @@ def network(ctx, net, data, state, copy=0, steps=None):
     return ctx.once(("network", net, data, state, copy, steps), make, most=1)
 
 
-def whole_gradient(model, pool, index):
+def one_step(model, pool, index):
     """The update of one client in one step."""
     return fedsgd(model, pool.x[index], pool.y[index])
 
@@ -113,14 +113,7 @@ def from_features(model, pool, index):
 
 
 def client(
-    ctx,
-    model,
-    data,
-    composition,
-    batch_size,
-    generator,
-    send=whole_gradient,
-    use="clients",
+    ctx, model, data, composition, batch_size, generator, send=one_step, use="clients"
 ):
     """One client's update, and its counts."""
     pool = images(ctx, data, use)
@@ -166,18 +159,10 @@ NOTHING = {"coverage": np.nan, "width": np.nan}
 
 
 def contested(
-    ctx,
-    model,
-    data,
-    attacker,
-    batch_size,
-    updates,
-    generator,
-    send=whole_gradient,
-    others=rivals,
+    ctx, model, data, attacker, size, updates, generator, send=one_step, others=rivals
 ):
     """Every attack that answers all of the same updates, by composition: the mean of its scores."""
-    aux, shape = images(ctx, data, "aux"), (batch_size, generator, send)
+    aux, shape = images(ctx, data, "aux"), (size, generator, send)
     for composition in ("unbalanced", "balanced"):
         rows = []
         for number in range(updates):
