@@ -208,7 +208,7 @@ def angles() -> Slider:
     message = (
         "Left, one class: the server has preset the two directions (thin) and receives the sum (dot). How far to go"
         " along each (blue, green) are the clients' gradients. The sum comes rounded, as secure aggregation sends it,"
-        " here to 9 bits: the closer the directions, the more that moves the two lengths, by up to the condition number."
+        " here to 9 bits: the closer the directions, the more that moves the two lengths, at most by the condition."
         " Right: grey the true counts, green and orange the recovered ones. (64 labels of ten classes each, one draw.)"
     )
     return Slider("Angle between the embeddings", 1, message, frames)
@@ -297,6 +297,38 @@ def answers() -> Slider:
     return Slider("Attack", order.index("prior guess"), message, frames)
 
 
+def fits() -> Slider:
+    """Learned attacker: which batches of two fit what the server sees, and what a formula makes of it."""
+    wrong = {"a": (0.1, 0.6), "b": (0.2, 0.9)}  # what the model gives to the other class
+    four = [(label, p) for label, each in wrong.items() for p in each]
+    batches = [(one[0] + other[0], (one, other)) for one in four for other in four]
+    entries = [(names.count("a"), sum(-p if y == "a" else p for y, p in each) / 2) for names, each in batches]
+    mean_a, mean_b, frames = -sum(wrong["a"]) / 2, sum(wrong["b"]) / 2, []
+    for seen in (-0.5, -0.4, -0.25, -0.15, -0.05, 0.05, 0.2, 0.35, 0.6):
+        near = [count for count, each in entries if abs(each - seen) < 0.15 + 1e-9]
+        shares = [near.count(count) / len(near) for count in range(3)]
+        formula = (2 * mean_b - 2 * seen) / (mean_b - mean_a)
+        errors = [sum(abs(answer - count) * share for count, share in enumerate(shares)) for answer in range(3)]
+        answer = errors.index(min(errors))
+        parts = [rule(FLOOR)]
+        for count, share in enumerate(shares):
+            x = 90 + 190 * count
+            parts.append(bar(x, FLOOR, 120 * share, 90, "hit" if count == answer else "truth"))
+            parts.append(text(x + 45, FLOOR - 120 * share - 6, f"{round(share * len(near))} of {len(near)}"))
+            parts.append(text(x + 45, FLOOR + 17, f"{count} of class a"))
+        place = 135 + 190 * min(max(formula, -0.3), 2.3)
+        parts.append(f'<path class="line line-3" d="M{place:.0f} {FLOOR}v-140"/>')
+        parts.append(text(place, FLOOR + 34, f"the formula: {number(formula)}"))
+        told = ", ".join(f"{near.count(c)} with {c}" for c in range(3) if near.count(c))
+        words = f"{len(near)} batches fit, {told} of class a; the best answer is {answer}, a formula's {formula:.1f}"
+        frames.append(Frame(f"{seen:+.2f}".replace("-", "−"), "".join(parts), words.replace("-", "−")))
+    message = (
+        "Bars: how many of the batches that fit the entry, give or take 0.15, have so many images of class a; green is"
+        " the answer with the fewest wrong labels on average. The line is what one linear equation gives."
+    )
+    return Slider("Entry that the server sees", 2, message, frames)
+
+
 SLIDERS: dict[str, Callable[[], Slider]] = {
     "llg": row_sums,
     "rlu": weights,
@@ -304,6 +336,7 @@ SLIDERS: dict[str, Callable[[], Slider]] = {
     "gdbr": units,
     "agic": iterations,
     "arena": answers,
+    "learned": fits,
 }
 
 

@@ -215,6 +215,8 @@ def test_a_chapter_without_a_paper_has_notes_and_no_claims(tiny):
     assert "### How far it goes\n\n[In the lecture](#fig-far).\n\nUp to 0.\n" in text
     assert Results("tiny", device="cpu")._measure() == {}
     assert "literalinclude} /notebooks/tiny/experiments.py" in text
+
+
 def test_the_evidence_page_leaves_columns_of_pictures_out(recorded, monkeypatch):
     assert "<th>rule</th>" in evidence.page("tiny")
     monkeypatch.setattr(evidence, "LONGEST", 3)

@@ -1,0 +1,212 @@
+"""The learned attacker: what was expected, each written down before its run, and what was measured.
+
+L: the main judgement. D, S, M: new networks, local steps, images that the network was trained on. B: what more of
+something gains.
+"""
+
+import pandas as pd
+
+from notebooks.learned import experiments as e
+from notebooks.learned.experiments_elsewhere import KNOWS
+from notebooks.learned.experiments_networks import WHOLE
+from notebooks.learned.leads import (
+    EVEN,
+    OWN,
+    PUBLISHED,
+    coverage,
+    gain,
+    halved,
+    judged,
+    lead,
+    leads,
+    met,
+    remedy,
+)
+
+
+def over_rlu(run, **where):
+    """The lead over RLU after local steps of a trained network."""
+    return lead(run, e.LOCAL, "learned", "RLU", state="trained", **where)
+
+
+def apart(run, experiment, **where):
+    """The coverage for members less that for others, mean of batches of 128 and 512."""
+    held = halved(run, experiment, "coverage", **where)["learned"]
+    return (held["members"] - held["others"])[[128, 512]].mean()
+
+
+def untrained(run):
+    """The leads over the best published attack on networks that have not been trained."""
+    found = met(run, e.FRESH, ["net", "batch_size", "composition"])
+    return found["learned"] - found[PUBLISHED]
+
+
+def told(run, other):
+    """By how much the attacker that is told the composition is ahead, the lesser of two sizes."""
+    return min(lead(run, e.PRIOR, "told", other, batch_size=b) for b in (32, 128))
+
+
+def simulated(run):
+    """Coverage of batches as simulated."""
+    return coverage(run, e.JUDGED, ["data", "batch_size"], composition="simulated")
+
+
+LATER = dict(steps=600)
+EXPECTED = {  # by name: what, at least or at most, the bound, and the number that rows give
+    "L1": (
+        "Unbalanced batches: cells, of 8, in which it is ahead of the best published attack by 5 points",
+        "at least",
+        6,
+        lambda run: (leads(run, PUBLISHED, "unbalanced") >= 0.05).sum(),
+    ),
+    "L2": (
+        "The least of its leads over the whole head, both compositions",
+        "at least",
+        -0.01,
+        lambda run: (judged(run)["learned"] - judged(run)[WHOLE]).min(),
+    ),
+    "L3": (
+        "Balanced batches of 8 and 32: the least of its leads over the even guess",
+        "at least",
+        0.0,
+        lambda run: leads(run, EVEN, "balanced").loc[:, [8, 32]].min(),
+    ),
+    "L4": (
+        "The largest distance of the 90 % intervals' coverage from 0.90, batches as simulated, of the clients' images",
+        "at most",
+        0.05,
+        lambda run: (simulated(run) - 0.9).abs().max(),
+    ),
+    "D4": (
+        "Untrained networks: the least of its leads over the best published attack",
+        "at least",
+        -0.01,
+        lambda run: untrained(run).min(),
+    ),
+    "S1": (
+        "Five local steps of plain SGD, trained, rate 0.01: its lead over RLU",
+        "at least",
+        0.05,
+        lambda run: over_rlu(run, scheme="fedavg", lr=0.01),
+    ),
+    "S2": (
+        "The same at the rate 0.1, where the layers below move",
+        "at most",
+        0.0,
+        lambda run: over_rlu(run, scheme="fedavg", lr=0.1),
+    ),
+    "S3": (
+        "Momentum and Scaffold at the rate 0.01: the lesser lead over RLU",
+        "at least",
+        0.0,
+        lambda run: min(over_rlu(run, scheme=s) for s in ("sgdm", "scaffold")),
+    ),
+    "M1": (
+        "LeNet trained on half (CIFAR-10): the least coverage, others' images",
+        "at least",
+        0.85,
+        lambda run: halved(run, e.MEMBERS, "coverage")["learned"]["others"].min(),
+    ),
+    "M2": (
+        "The coverage for members less that for others, mean of batches of 128 and 512",
+        "at most",
+        -0.1,
+        lambda run: apart(run, e.MEMBERS),
+    ),
+    "M3": (
+        "Others: the least of the leads over the whole head",
+        "at least",
+        -0.01,
+        lambda run: (halved(run, e.MEMBERS)["learned"] - halved(run, e.MEMBERS)[WHOLE])[
+            "others"
+        ].min(),
+    ),
+    "M4": (
+        "Told the training loss: the least coverage for members",
+        "at least",
+        0.85,
+        lambda run: halved(run, e.MEMBERS, "coverage")[KNOWS]["members"].min(),
+    ),
+    "M5": (
+        "Told the training loss: the mean gain in iAcc on members",
+        "at least",
+        0.02,
+        lambda run: remedy(run, e.MEMBERS, "members").mean(),
+    ),
+    "M6": (
+        "Told the training loss: the mean gain in iAcc on others",
+        "at least",
+        -0.03,
+        lambda run: remedy(run, e.MEMBERS, "others").mean(),
+    ),
+    "M7": (
+        "ResNet-18 trained on half, 600 steps: the least coverage, others' images",
+        "at least",
+        0.85,
+        lambda run: halved(run, e.MEMBERS_RESNET, "coverage", **LATER)["learned"][
+            "others"
+        ].min(),
+    ),
+    "M8": (
+        "The same: the coverage for members less that for others, mean of batches of 128 and 512",
+        "at most",
+        -0.1,
+        lambda run: apart(run, e.MEMBERS_RESNET, **LATER),
+    ),
+    "M9": (
+        "ResNet-18 trained on half for 600 steps: the mean gain on members of knowing the training loss",
+        "at least",
+        0.05,
+        lambda run: remedy(run, e.MEMBERS_RESNET, "members", **LATER).mean(),
+    ),
+    "M10": (
+        "The same for 300 steps, which fit members less well",
+        "at most",
+        0.05,
+        lambda run: remedy(run, e.MEMBERS_RESNET, "members", steps=300).mean(),
+    ),
+    "B1": (
+        "1,200 iterations in place of 300: the larger gain, batches of 8 and of 32",
+        "at most",
+        0.05,
+        lambda run: max(gain(run, dict(iterations=1200), b) for b in (8, 32)),
+    ),
+    "B2": (
+        "10,000 images in place of 200: the lesser gain",
+        "at least",
+        0.10,
+        lambda run: min(gain(run, {}, b, images=200) for b in (8, 32)),
+    ),
+    "B3": (
+        "The clients' own images in place of 10,000 others: the larger gain",
+        "at most",
+        0.05,
+        lambda run: max(gain(run, OWN, b) for b in (8, 32)),
+    ),
+    "B4": (
+        "Told the composition (CIFAR-10): the lesser lead over the whole head, batches of 32 and of 128",
+        "at least",
+        0.02,
+        lambda run: told(run, WHOLE),
+    ),
+    "B5": (
+        "Told the composition: the lesser gain",
+        "at least",
+        0.02,
+        lambda run: told(run, "learned"),
+    ),
+}
+
+
+def outcomes(run, letters="LDSMB"):
+    """The expectations of some letters beside what was measured."""
+    rows = []
+    for name, (what, side, bound, statistic) in EXPECTED.items():
+        if name[0] in letters:
+            measured = float(statistic(run))
+            held = measured >= bound if side == "at least" else measured <= bound
+            shown = {"measured": measured, "held": "✓ yes" if held else "✗ no"}
+            rows.append(
+                {"": name, "expectation": what, "side": side, "bound": bound} | shown
+            )
+    return pd.DataFrame(rows)

@@ -1,0 +1,305 @@
+"""The learned attacker: the experiments. A trial is a function of its context, its seed and its setting.
+
+One network a trial: an attacker is trained for it, and meets the updates of simulated clients that hold other images.
+"""
+
+import numpy as np
+import pandas as pd
+import torch
+
+from fedleak import metrics
+from fedleak.attacks import registry
+from fedleak.attacks.labels import learned
+from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.reader import WEIGHINGS, Reader
+from fedleak.chapters import Experiment, grid
+from fedleak.data import compose
+from fedleak.federated.defences import protect, protections
+from notebooks.learned.experiments_elsewhere import (  # noqa: F401, declared here too
+    DEEP,
+    FRESH,
+    LOCAL,
+    MEMBERS,
+    MEMBERS_RESNET,
+)
+from notebooks.learned.experiments_networks import (
+    COVERAGE,
+    IACC,
+    NOTHING,
+    SCORES,
+    WHOLE,
+    as_simulated,
+    client,
+    contested,
+    from_features,
+    images,
+    read,
+    rivals,
+    scored,
+    trained,
+)
+
+FIRST, ANEW = 3, {"MNIST": [8, 32], "CIFAR-10": []}  # networks; where ten follow
+
+
+def judged(ctx, seed, data, batch_size, iterations, updates):
+    """One network: an attacker trained for it, and every attack on the same updates."""
+    model, aux = trained(ctx, data, seed ^ 4), images(ctx, data, "aux")
+    generator = torch.Generator().manual_seed(seed ^ 0x1EA)
+    attacker = learned.train(model, aux, batch_size, iterations=iterations, seed=seed)
+    yield from contested(ctx, model, data, attacker, batch_size, updates, generator)
+    pool = attacker.reader.pool(model, images(ctx, data))
+    yield as_simulated(attacker, pool.draw(2000, batch_size, generator))
+
+
+JUDGED = Experiment(
+    "judged",
+    judged,
+    quick=grid(data="MNIST, 5,000", batch_size=[8, 32], iterations=120, updates=5),
+    paper=[
+        {**s, "trials": FIRST + 10 if s["batch_size"] in ANEW[s["data"]] else FIRST}
+        for s in grid(
+            batch_size=[8, 32, 128, 512],
+            data=["MNIST", "CIFAR-10"],
+            iterations=1000,
+            updates=7,
+        )
+    ],
+    trials=1,
+    by=["composition", "attack"],
+    values=SCORES,
+)
+
+
+def weighed(ctx, seed, data, batch_size, updates):
+    """One LeNet: the whole head by how it is weighted, by its equations and images, and as the attack."""
+    model, aux = trained(ctx, data, seed ^ 8), images(ctx, data, "aux")
+    some = aux.split_in_two(seed, 0.8)[0]
+    generator = torch.Generator().manual_seed(seed ^ 0x2D)
+    forms = {name: Reader(model, some) for name in ("training", "all equations")}
+    forms |= {name: Reader(model, aux) for name in ("all images", "reading")}
+    forms["all equations"].sharpen(model, some)
+    forms["reading"].sharpen(model, aux)
+    found, shape = {}, ("unbalanced", batch_size, generator, from_features)
+    for _ in range(updates):
+        update, truth = client(ctx, model, data, *shape)
+        answers = {WHOLE: registry.get(WHOLE).run(update, model, aux)}
+        for name, reader in {"equal counts": forms["training"], **forms}.items():
+            pulls = reader.read(update, model).pulls.double()
+            times = 0 if name == "equal counts" else WEIGHINGS
+            shares = reader.whole_head(pulls, times)[0]
+            answers[name] = whole_counts(batch_size * shares, batch_size)
+        for name, one in answers.items():
+            iacc = metrics.braun_blanquet(one.cpu(), truth).item()
+            found.setdefault(name, []).append(iacc)
+    yield from ({"attack": name, "iacc": np.mean(each)} for name, each in found.items())
+
+
+WEIGHED = Experiment(
+    "weighed",
+    weighed,
+    quick=grid(data="MNIST, 5,000", batch_size=8, updates=5),
+    paper=grid(data="CIFAR-10", batch_size=[8, 32, 128, 512], updates=20),
+    trials=(1, 3),
+    by="attack",
+    values=IACC,
+)
+
+
+def known(iterations, fewer, most, own, **setting):
+    """Settings: the attacker trains for longer, has more images, or is the oracle."""
+    has = {"knows": "other images", **setting}
+    return (
+        grid(aux_images=most, iterations=iterations, **has)
+        + grid(aux_images=fewer, iterations=iterations[-2], **has)
+        + grid(
+            aux_images=own,
+            iterations=iterations[-2],
+            **{**has, "knows": "clients' images"},
+        )
+    )
+
+
+def bounds(ctx, seed, data, knows, aux_images, iterations, batch_size, updates):
+    """One network: what is found by how much the attacker knows, and by a guess."""
+    model = trained(ctx, data, seed)
+    aux = images(ctx, data, "aux" if knows == "other images" else "clients")
+    if aux_images < len(aux):
+        aux = aux.split_in_two(seed % 1000, aux_images / len(aux))[0]
+    attacker = learned.train(model, aux, batch_size, iterations=iterations, seed=seed)
+    generator = torch.Generator().manual_seed(seed ^ 0xB0)
+    even = whole_counts(torch.full((10,), batch_size / 10), batch_size)
+    for composition in ("unbalanced", "balanced"):
+        found = {"learned": [], "even guess": []}
+        for _ in range(updates):
+            update, truth = client(ctx, model, data, composition, batch_size, generator)
+            found["learned"].append(read(attacker, update, model, truth)["iacc"])
+            found["even guess"].append(metrics.instance_accuracy(even, truth).item())
+        for attack, each in found.items():
+            where = {"composition": composition, "attack": attack}
+            yield {**where, "iacc": np.mean(each)}
+
+
+BOUNDS = Experiment(
+    "bounds",
+    bounds,
+    quick=known(
+        [20, 80], [100], 800, 4000, data="MNIST, 5,000", batch_size=8, updates=5
+    ),
+    paper=known(
+        [75, 300, 1200],
+        [200, 1000],
+        10_000,
+        60_000,
+        data="MNIST",
+        batch_size=[8, 32],
+        updates=20,
+    ),
+    trials=(1, 3),
+    by=["composition", "attack"],
+    values=IACC,
+)
+
+
+def prior(ctx, seed, data, batch_size, iterations, updates):
+    """An attacker that knows nothing of the batches, one that knows their composition, and the whole head."""
+    model, aux = trained(ctx, data, seed ^ 16), images(ctx, data, "aux")
+
+    def unbalanced(batches, batch_size, n_classes, generator):
+        return compose("unbalanced", batch_size, n_classes, batches, generator)
+
+    how = {"iterations": iterations, "seed": seed}
+    attackers = {
+        "learned": learned.train(model, aux, batch_size, **how),
+        "told": learned.train(model, aux, batch_size, **how, prior=unbalanced),
+    }
+    generator, rows = torch.Generator().manual_seed(seed ^ 0xB5), []
+    for _ in range(updates):
+        shape = ("unbalanced", batch_size, generator, from_features)
+        update, truth = client(ctx, model, data, *shape)
+        found = registry.get(WHOLE).run(update, model, aux)
+        rows.append({**NOTHING, **scored(WHOLE, found, truth)})
+        for name, attacker in attackers.items():
+            rows.append({"attack": name, **read(attacker, update, model, truth)})
+    mean = pd.DataFrame(rows).drop(columns="width").groupby("attack", sort=False).mean()
+    yield from mean.reset_index().to_dict("records")
+
+
+PRIOR = Experiment(
+    "prior",
+    prior,
+    quick=grid(data="MNIST, 5,000", batch_size=8, iterations=40, updates=5),
+    paper=grid(data="CIFAR-10", batch_size=[32, 128], iterations=1000, updates=20),
+    trials=(1, 3),
+    by="attack",
+    values=IACC | COVERAGE,
+)
+
+
+NOISE = {"none": None, "noise": [0.001, 0.01, 0.1], "sparsification": [0.9]}
+
+
+def limits(ctx, seed, data, aux_images, batch_size, iterations, updates):
+    """Fewer auxiliary images, and defences of which the attacker knows nothing."""
+    model, aux = trained(ctx, data, seed), images(ctx, data, "aux")
+    aux = aux.split_in_two(seed % 1000, aux_images / len(aux))[0]
+    generator = torch.Generator().manual_seed(seed ^ 0x11)
+    how = {"iterations": iterations, "seed": seed}
+    attacker = learned.train(model, aux, batch_size, **how)
+    each = [
+        client(ctx, model, data, "unbalanced", batch_size, generator)
+        for _ in range(updates)
+    ]
+    for defence, strengths in NOISE.items():
+        for strength in strengths or [0.0]:
+            rows = []
+            for number, (update, truth) in enumerate(each):
+                if strengths:
+                    made = protections()[defence].make(strength, model, 1, number)
+                    update = protect(update, made)
+                rows.append(read(attacker, update, model, truth))
+            mean = pd.DataFrame(rows)[["iacc", "coverage"]].mean()
+            yield {"defence": defence, "strength": strength, **mean}
+
+
+LIMITS = Experiment(
+    "limits",
+    limits,
+    quick=grid(
+        data="MNIST, 5,000",
+        aux_images=[100, 800],
+        batch_size=8,
+        iterations=60,
+        updates=5,
+    ),
+    paper=grid(
+        data="MNIST",
+        aux_images=[200, 1000, 5000],
+        batch_size=32,
+        iterations=1000,
+        updates=7,
+    ),
+    trials=(1, 3),
+    by=["defence", "strength"],
+    values=IACC | COVERAGE,
+)
+
+
+DEFENDED = [
+    ("noise", 0.01),
+    ("noise", 0.1),
+    ("clipping and noise", 0.03),
+    ("sparsification", 0.9),
+    ("sparsification", 0.99),
+]
+
+
+def adaptive(ctx, seed, data, defence, strength, batch_size, iterations, updates):
+    """Every attack on protected updates, and the learned one with and without the defence in its simulation."""
+    model, aux = trained(ctx, data, seed), images(ctx, data, "aux")
+
+    def made(clients, number):
+        return protections()[defence].make(strength, model, clients, number)
+
+    how = {"iterations": iterations, "seed": seed}
+    learners = {"adaptive": made, "learned": None}
+    for name, known in learners.items():
+        learners[name] = learned.train(model, aux, batch_size, **how, defence=known)
+    generator, rows = torch.Generator().manual_seed(seed ^ 0xADA), []
+    for number in range(updates):
+        update, truth = client(ctx, model, data, "unbalanced", batch_size, generator)
+        update = protect(update, made(1, number))
+        for name, attacker in learners.items():
+            rows.append({"attack": name, **read(attacker, update, model, truth)})
+        rows.extend(rivals(update, model, aux, truth, number))
+    rows = pd.DataFrame(rows).drop(columns="width")
+    mean = rows.groupby("attack", sort=False).mean()
+    yield from mean.reset_index().to_dict("records")
+
+
+ADAPTIVE = Experiment(
+    "adaptive",
+    adaptive,
+    quick=grid(
+        data="MNIST, 5,000",
+        defence="noise",
+        strength=0.1,
+        batch_size=8,
+        iterations=60,
+        updates=5,
+    ),
+    paper=[
+        dict(
+            data="MNIST",
+            defence=d,
+            strength=s,
+            batch_size=32,
+            iterations=600,
+            updates=20,
+        )
+        for d, s in DEFENDED
+    ],
+    trials=(1, 3),
+    by="attack",
+    values=IACC | COVERAGE,
+)

@@ -1,0 +1,181 @@
+"""What the learned attacker's experiments share: networks, the clients' updates, and how an attack is scored."""
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+from fedleak import metrics, paths
+from fedleak.attacks import registry
+from fedleak.attacks.contest import contest, entrants
+from fedleak.attacks.labels.counts import whole_counts
+from fedleak.chapters import trained_once
+from fedleak.data import compose, draw
+from fedleak.federated import Update, fedsgd
+from fedleak.intervals import NUMBER, rate
+from fedleak.models import head, head_pass, remember_passes, set_norms
+
+IACC = dict(iacc=rate("batch_size"))
+COVERAGE = dict(coverage=rate(10))  # of the counts of ten classes
+SCORES = IACC | COVERAGE | dict(width=NUMBER)
+
+SETS = {  # what clients hold; the attacker's images, of the other split; training steps
+    "MNIST": {"name": "mnist", "aux": None, "steps": 600},
+    "CIFAR-10": {"name": "cifar10", "aux": None, "steps": 1500},
+    "MNIST, 5,000": {"name": "mnist5k", "aux": None, "steps": 150},
+    "photographs": {"name": "photos", "aux": None, "steps": 40},
+}
+FORMS = [a for a in entrants() if not a.sends and a.name not in ("iDLG", "GI")]
+WHOLE = "RLU, whole head"
+HALVES = ("members", "others")
+OURS = ["learned", WHOLE, "prior guess", "random guess"]
+
+
+def halves(ctx, data):
+    """The clients' images in two halves: a network is trained on the first, the members."""
+
+    def split():
+        return dict(zip(HALVES, images(ctx, data).split_in_two(0)))
+
+    return ctx.once(("halves", data), split)
+
+
+def images(ctx, data, use="clients"):
+    """The images of the clients, of one half of them, or of the attacker ("aux")."""
+    known = SETS[data]
+    if use == "clients":
+        return ctx.images(known["name"])
+    if use != "aux":
+        return halves(ctx, data)[use]
+    return ctx.images(known["name"], "test", limit=known["aux"])
+
+
+def fit(ctx, model, data, generator_seed, steps, use="clients"):
+    """Train in place: SGD with momentum on the clients' images, or on the members."""
+    pool = images(ctx, data, use)
+    generator = torch.Generator().manual_seed(generator_seed)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    for index in torch.randint(len(pool), (steps, 64), generator=generator):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(pool.x[index]), pool.y[index]).backward()
+        optimiser.step()
+
+
+def kept(ctx, model, **how):
+    """The model, trained by `fit` or with the weights that the same training has left."""
+    return trained_once(ctx, fit, model, paths.units() / "learned" / "weights", **how)
+
+
+def trained(ctx, data, s):
+    """A LeNet trained from the seed s, on which auxiliary images are run once."""
+    pool = images(ctx, data)
+    model = ctx.build("lenet", pool.shape, pool.n_classes, seed=s)
+    how = {"data": data, "generator_seed": s, "steps": SETS[data]["steps"]}
+    model = kept(ctx, model, **how).eval()
+    remember_passes(model)
+    return model
+
+
+UNTRAINED, TRAINED, HALF = "untrained", "trained", "trained on half"
+
+
+def network(ctx, net, data, state, copy=0, steps=None):
+    """One of the arena's networks: batch norm's statistics are set on 200 images and frozen."""
+    part = {"use": "members"} if state == HALF else {}
+    usual = SETS[data]["steps"]
+    steps = steps or (usual if net == "lenet" else min(600, usual))
+
+    def make():
+        pool = images(ctx, data, **part)
+        model = ctx.build(net, pool.shape, pool.n_classes, seed=copy)
+        if state != UNTRAINED:
+            how = {"data": data, "generator_seed": copy, "steps": steps, **part}
+            kept(ctx, model, **how)
+        remember_passes(set_norms(model, pool.x[:200]))
+        return model
+
+    return ctx.once(("network", net, data, state, copy, steps), make, most=1)
+
+
+def one_step(model, pool, index):
+    """The update of one client in one step."""
+    return fedsgd(model, pool.x[index], pool.y[index])
+
+
+def from_features(model, pool, index):
+    """The head's part of that update, from one pass over all images of the pool."""
+    seen, last = head_pass(model, pool.x), head(model)
+    truth = nn.functional.one_hot(pool.y[index], pool.n_classes)
+    errors = seen.probabilities[index] - truth
+    weight = errors.mT @ seen.inputs[index] / len(index)
+    tensors = {last.weight: weight, last.bias: errors.mean(0)}
+    return Update(tensors, "gradient", len(index))
+
+
+def client(
+    ctx, model, data, composition, batch_size, generator, send=one_step, use="clients"
+):
+    """One client's update, and its counts."""
+    pool = images(ctx, data, use)
+    labels = compose(composition, batch_size, pool.n_classes, 1, generator)
+    index = draw(pool, labels, generator)[0]
+    truth = metrics.counts(labels[0], pool.n_classes)
+    return send(model, pool, index), truth
+
+
+def sure(low, high, truth):
+    """How often the intervals hold the counts, and how wide they are, in samples."""
+    held = ((low.cpu() <= truth) & (truth <= high.cpu())).double()
+    return {"coverage": held.mean().item(), "width": (high - low).mean().item()}
+
+
+def read(attacker, update, model, truth):
+    """Score the learned attacker on one update, with its intervals."""
+    found = attacker(update, model)
+    iacc = metrics.braun_blanquet(found.counts.cpu(), truth).item()
+    return {"iacc": iacc, **sure(found.low, found.high, truth)}
+
+
+def scored(name, found, truth):
+    """A row of an attack: the share of labels that it found."""
+    return {"attack": name, "iacc": metrics.braun_blanquet(found.cpu(), truth).item()}
+
+
+def rivals(update, model, aux, truth, number, plain=None, **more):
+    """Score every other attack on the same update, as far as it goes."""
+    who, held = registry.WITH_AUXILIARY, {"aux": aux, "seed": number, **more}
+    for one in contest(update, model, who, held, attacks=FORMS, plain=plain):
+        if one.found is not None:
+            yield scored(one.attack.name, one.found, truth)
+
+
+def even_guess(update, model, aux, truth, number=0):
+    """Score the samples spread evenly over the classes."""
+    even = torch.full(truth.shape, update.samples / len(truth))
+    yield scored("even guess", whole_counts(even, update.samples), truth)
+
+
+NOTHING = {"coverage": np.nan, "width": np.nan}
+
+
+def contested(
+    ctx, model, data, attacker, size, updates, generator, send=one_step, others=rivals
+):
+    """Every attack that answers all of the same updates, by composition: the mean of its scores."""
+    aux, shape = images(ctx, data, "aux"), (size, generator, send)
+    for composition in ("unbalanced", "balanced"):
+        rows = []
+        for number in range(updates):
+            update, truth = client(ctx, model, data, composition, *shape)
+            rows.append({"attack": "learned", **read(attacker, update, model, truth)})
+            rows.extend(others(update, model, aux, truth, number))
+        each = pd.DataFrame(rows).groupby("attack", sort=False)
+        for row in each.mean()[each.size() == updates].reset_index().to_dict("records"):
+            yield {**NOTHING, "composition": composition, **row}
+
+
+def as_simulated(attacker, drawn):
+    """How sure the attacker is of batches drawn as it simulates them."""
+    seen, truth = drawn
+    held = sure(*attacker.intervals(seen), truth.cpu())
+    return {"attack": "learned", "composition": "simulated", "iacc": np.nan, **held}

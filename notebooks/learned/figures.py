@@ -1,0 +1,178 @@
+"""The learned attacker: rows to figures and small tables. Each takes the chapter's results."""
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from fedleak.experiments import plots
+from notebooks.learned import experiments as e
+from notebooks.learned.experiments_elsewhere import KNOWS
+from notebooks.learned.experiments_networks import WHOLE
+from notebooks.learned.leads import (
+    EVEN,
+    OWN,
+    PUBLISHED,
+    REAL,
+    behind_defences,
+    halved,
+    judged,
+    lead,
+    met_once,
+)
+from notebooks.llg.experiments import having
+
+NAMES = {"learned": "learned", PUBLISHED: PUBLISHED}
+NAMES |= {WHOLE: "whole head", EVEN: "even guess"}
+
+
+def sized(axes, sizes, label="batch size B"):
+    """A logarithmic axis with a tick for every size."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axes.minorticks_off()
+    axes.set_xlabel(label)
+
+
+def above(figure, axes, columns=4):
+    """The legend of one panel, above all of them."""
+    lines = axes.get_legend_handles_labels()
+    look = dict(loc="outside upper center", frameon=False, fontsize="small")
+    figure.legend(*lines, ncols=columns, **look)
+    return figure
+
+
+def main(run):
+    """What is found by batch size: the learned attacker, the best published one, the whole head, the even guess."""
+    found = judged(run).reset_index()
+    sets = list(dict.fromkeys(found["data"]))
+    figure = Figure(figsize=(7.6, 2.6 * len(sets) + 0.4), layout="constrained")
+    grid = figure.subplots(len(sets), 2, sharey=True, squeeze=False)
+    style = plots.style_of(list(NAMES))
+    for (name, composition), part in found.groupby(["data", "composition"], sort=False):
+        axes = grid[sets.index(name), REAL.index(composition)]
+        for line, label in NAMES.items():
+            colour, marker = style[line]
+            axes.plot(
+                part["batch_size"], part[line], color=colour, marker=marker, label=label
+            )
+        sized(axes, sorted(set(part["batch_size"])))
+        axes.set(title=f"{name}, {composition}", ylim=(0.3, 1.03))
+        if composition == REAL[0]:
+            axes.set_ylabel("iAcc")
+    return above(figure, grid[0, 0])
+
+
+def anew(run):
+    """Ten networks that no form of the attacker has met: leads with their intervals, and who was predicted ahead."""
+    return pd.DataFrame(met_once(run)).replace(NAMES)
+
+
+def sureness(run):
+    """How much the 90 % intervals hold of the counts, by data set, batch size and composition."""
+    cells = run.best(e.JUDGED)
+    cells = cells[cells["attack"] == "learned"]
+    kinds = ["simulated", *REAL]
+    figure = Figure(figsize=(7.6, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for kind, (colour, marker) in plots.style_of(kinds).items():
+        part = cells[cells["composition"] == kind].sort_values(["data", "batch_size"])
+        x = np.arange(len(part)) + 0.15 * (kinds.index(kind) - 1)
+        ends = abs(part[["coverage low", "coverage high"]].T - part["coverage"])
+        look = dict(color=colour, marker=marker, ls="", label=kind)
+        axes.errorbar(x, part["coverage"], ends, **look)
+    axes.axhspan(0.85, 0.95, color="0.9", zorder=0)
+    places = part["data"] + "\nB = " + part["batch_size"].astype(str)
+    axes.set_xticks(range(len(part)), places, fontsize=8)
+    axes.set(ylabel="share of counts inside", ylim=(0.5, 1.02))
+    return above(figure, axes)
+
+
+def more(run):
+    """What longer training, more images and the clients' own images give, on unbalanced batches."""
+    cells = run.best(e.BOUNDS)
+    cells = cells[cells["composition"] == "unbalanced"]
+    ours = cells[having(attack="learned", knows="other images")(cells)]
+    most, usual = ours["aux_images"].max(), sorted(set(ours["iterations"]))[-2]
+    figure = Figure(figsize=(7.6, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    sizes = sorted(set(ours["batch_size"]))
+    for size, (colour, marker) in plots.style_of(sizes).items():
+        own = ours[ours["batch_size"] == size]
+        look = {"color": colour, "marker": marker, "label": f"B = {size}"}
+        longer = own[own["aux_images"] == most].sort_values("iterations")
+        left.plot("iterations", "iacc", data=longer, **look)
+        fewer = own[own["iterations"] == usual].sort_values("aux_images")
+        right.plot("aux_images", "iacc", data=fewer, **look)
+        same = cells[cells["batch_size"] == size]
+        oracle = same[having(attack="learned", knows=OWN["knows"])(same)]["iacc"].item()
+        floor = same[same["attack"] == "even guess"]["iacc"].mean()
+        for axes in (left, right):
+            axes.axhline(
+                oracle, color=colour, ls="--", lw=1, label=f"oracle, B = {size}"
+            )
+            axes.axhline(
+                floor, color=colour, ls=":", lw=1, label=f"even guess, B = {size}"
+            )
+    sized(left, sorted(set(ours["iterations"])), "iterations, 10,000 images")
+    sized(right, sorted(set(ours["aux_images"])), "auxiliary images, 300 iterations")
+    left.set_ylabel("iAcc")
+    return above(figure, left, 3)
+
+
+def of_members(run):
+    """Coverage and iAcc for images that the network was trained on and for others, with and without its training loss."""
+    held, found = (halved(run, e.MEMBERS, value) for value in ("coverage", "iacc"))
+    figure = Figure(figsize=(7.6, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    style = plots.style_of(["learned", KNOWS])
+    dashes = {"members": "-", "others": "--"}
+    for half, name in product(dashes, style):
+        colour, marker = style[name]
+        look = {"color": colour, "marker": marker, "ls": dashes[half]}
+        for axes, table in ((left, held), (right, found)):
+            line = table.loc[half][name]
+            axes.plot(line.index, line, **look, label=f"{half}, {name}")
+            sized(axes, list(line.index))
+    left.axhspan(0.85, 0.95, color="0.9", zorder=0)
+    left.set(ylabel="share of counts inside", title="(a) 90 % intervals")
+    right.set(ylabel="iAcc", title="(b) labels found")
+    return above(figure, left, 2)
+
+
+def local(run):
+    """After five local steps on LeNets (MNIST): what is found, and the paired lead over RLU."""
+    rows = []
+    for (state, scheme, lr), part in run.best(e.LOCAL).groupby(
+        ["state", "scheme", "lr"], sort=False
+    ):
+        iacc = part.set_index("attack")["iacc"]
+        where = dict(state=state, scheme=scheme, lr=lr)
+        over = lead(run, e.LOCAL, "learned", "RLU", **where)
+        rows.append(
+            {
+                "network": state,
+                "scheme": SCHEMES[scheme],
+                "rate": lr,
+                "learned": iacc["learned"],
+                "RLU": iacc["RLU"],
+                "whole head": iacc.get(WHOLE),
+                "even guess": iacc[EVEN],
+                "lead over RLU": over,
+                "lead over RLU low": over.low,
+                "lead over RLU high": over.high,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+SCHEMES = {"fedavg": "plain SGD", "sgdm": "momentum", "scaffold": "Scaffold"}
+
+
+def defended(run):
+    """iAcc of unbalanced batches behind a defence that the attacker knows, or does not know."""
+    found = behind_defences(run)
+    names = NAMES | {"adaptive": "knows it", "learned": "does not"}
+    order = ["adaptive", "learned", WHOLE, EVEN, PUBLISHED]
+    return found[order].rename(columns=names).reset_index()

@@ -1,0 +1,160 @@
+"""The learned attacker: rows to the numbers that the lecture and the evidence speak of."""
+
+from fedleak.chapters import Number
+from fedleak.intervals import NUMBER, interval
+from notebooks.learned import experiments as e
+from notebooks.learned.experiments_elsewhere import KNOWS
+from notebooks.learned.experiments_networks import HALVES, OURS, WHOLE
+from notebooks.llg.experiments import having
+
+EVEN, PUBLISHED = "prior guess", "best published"
+REAL = ["unbalanced", "balanced"]  # compositions of clients' batches
+SIZES = [8, 32, 128, 512]
+
+
+def trials(run, experiment, by=(), value="iacc", **where):
+    """A value by cell and trial, a column for each attack."""
+    rows = run.best_rows(experiment)
+    rows = rows[having(**where)(rows)]
+    return rows.pivot_table(
+        index=[*by, "trial"], columns="attack", values=value, sort=False
+    )
+
+
+def met(run, experiment, by, **where):
+    """iAcc by cell of the attacks that answered every network's updates; of the published ones the best, and which."""
+    each = trials(run, experiment, by, **where)
+    mean = each.groupby(list(by), sort=False).agg(lambda v: v.mean(skipna=False))
+    rivals = mean.drop(columns=OURS, errors="ignore")
+    return mean.assign(
+        **{PUBLISHED: rivals.max(axis=1), "which": rivals.idxmax(axis=1)}
+    )
+
+
+def number(values):
+    """A mean over trials with its 95 % interval."""
+    return Number(values.mean(), *interval(values.to_numpy(), NUMBER), len(values))
+
+
+def points(share):
+    """A difference in percentage points."""
+    return Number(100 * share)
+
+
+def lead(run, experiment, one, other, **where):
+    """By how much one attack is ahead of another on the same updates, paired by trial; "best published" is picked on them."""
+    each = trials(run, experiment, **where)
+    if other == PUBLISHED:
+        rivals = each.drop(columns=OURS, errors="ignore")
+        other = rivals.mean(skipna=False).idxmax()
+    return number((each[one] - each[other]).dropna())
+
+
+def best(run, experiment, by_name=False, **where):
+    """What the best published attack of a cell finds, or its name."""
+    rivals = trials(run, experiment, **where).drop(columns=OURS, errors="ignore")
+    mean = rivals.mean(skipna=False)
+    return mean.idxmax() if by_name else number(rivals[mean.idxmax()])
+
+
+def judged(run):
+    """The main table: by data set, batch size and composition."""
+    return met(run, e.JUDGED, ["data", "batch_size", "composition"], composition=REAL)
+
+
+def leads(run, other, composition):
+    """The learned attacker's leads in the main table, by data set and batch size."""
+    part = judged(run).xs(composition, level="composition")
+    return part["learned"] - part[other]
+
+
+def coverage(run, experiment, by, **where):
+    """How much the learned attacker's 90 % intervals hold of the counts, by cell."""
+    cells = run.best(experiment)
+    cells = cells[having(**{"attack": "learned", **where})(cells)]
+    return cells.set_index(list(by))["coverage"].sort_index()
+
+
+def halved(run, experiment, value="iacc", **where):
+    """By half of the clients' images and batch size: iAcc of real batches, or coverage of batches as simulated."""
+    composition = "unbalanced" if value == "iacc" else "simulated"
+    by = ["half", "batch_size"]
+    each = trials(run, experiment, by, value, composition=composition, **where)
+    return each.groupby(by, sort=False).mean()
+
+
+def losses(run, experiment, **where):
+    """The network's mean loss on the images that it was trained on, and on the others."""
+    cells = run.best(experiment)
+    loss = cells[having(**where)(cells)].groupby("half")["loss"].mean()
+    return [loss[half] for half in HALVES]
+
+
+def met_once(run):
+    """Leads over the ten networks of MNIST that no form of the attacker had met: who was predicted ahead, who is."""
+    rows = run.best_rows(e.JUDGED)
+    rows = rows[(rows["data"] == "MNIST") & (rows["trial"] >= e.FIRST)]
+    keys = ["composition", "batch_size", "trial"]
+    wide = rows.pivot(index=keys, columns="attack", values="iacc")
+    for name, kind, size, first, second, predicted in QUESTIONS:
+        gap = number(wide.loc[kind, size][first] - wide.loc[kind, size][second])
+        ahead = "first" if gap.low > 0 else "second" if gap.high < 0 else "open"
+        yield {
+            "": name,
+            "batches": kind,
+            "B": size,
+            "first": first,
+            "second": second,
+            "lead": float(gap),
+            "lead low": gap.low,
+            "lead high": gap.high,
+            "predicted": predicted,
+            "ahead": ahead,
+        }
+
+
+RIVALS = {
+    8: "LLG",
+    32: "LLG+",
+}  # the published attacks that were best on the first three
+QUESTIONS = [  # which prediction, composition, B, one attacker, another, who is ahead
+    ("F1", "unbalanced", 8, "learned", RIVALS[8], "first"),
+    ("F2", "unbalanced", 8, RIVALS[8], EVEN, "first"),
+    ("F3", "unbalanced", 32, "learned", RIVALS[32], "open"),
+    ("F4", "unbalanced", 8, "learned", EVEN, "first"),
+    ("F4", "unbalanced", 32, "learned", EVEN, "first"),
+    ("F5", "unbalanced", 8, "learned", WHOLE, "first"),
+    ("F5", "unbalanced", 32, "learned", WHOLE, "open"),
+    ("F6", "balanced", 8, "learned", EVEN, "first"),
+    ("F6", "balanced", 32, "learned", EVEN, "second"),
+]
+
+
+def bounds(run, size, knows="other images", images=10_000, iterations=300):
+    """iAcc by trial of one attacker of unbalanced batches on MNIST: what it knows, and how long it is trained."""
+    where = dict(batch_size=size, knows=knows, composition="unbalanced")
+    each = trials(run, e.BOUNDS, aux_images=images, iterations=iterations, **where)
+    return each["learned"]
+
+
+def gain(run, more, size, **less):
+    """What an attacker gains by more iterations, images or the clients' own; paired, over the three networks."""
+    return number(bounds(run, size, **more) - bounds(run, size, **less))
+
+
+OWN = dict(knows="clients' images", images=60_000)
+
+
+def behind_defences(run):
+    """iAcc of unbalanced batches by defence and strength; of the published attacks the best."""
+    found = met(run, e.ADAPTIVE, ["defence", "strength"])
+    rivals = found.drop(
+        columns=[*OURS, "adaptive", PUBLISHED, "which"], errors="ignore"
+    )
+    return found.assign(**{PUBLISHED: rivals.max(axis=1)})
+
+
+def remedy(run, experiment, half, **where):
+    """What the attacker finds more of a half's labels by knowing the training loss, by batch size."""
+    found = halved(run, experiment, **where)
+    return (found[KNOWS] - found["learned"])[half]

@@ -1,0 +1,388 @@
+"""The learned attacker: what the evidence page says beside the records; every measured number comes from the rows."""
+
+import inspect
+
+import pandas as pd
+
+from fedleak.chapters import Number
+from fedleak.chapters.evidence import table
+from fedleak.experiments import records
+from notebooks.learned import experiments as e
+from notebooks.learned.expected import outcomes, untrained
+from notebooks.learned.experiments_elsewhere import KNOWS
+from notebooks.learned.experiments_networks import HALVES, OURS, WHOLE
+from notebooks.learned.figures import SCHEMES
+from notebooks.learned.leads import (
+    EVEN,
+    OWN,
+    PUBLISHED,
+    REAL,
+    SIZES,
+    behind_defences,
+    best,
+    bounds,
+    coverage,
+    gain,
+    halved,
+    judged,
+    lead,
+    losses,
+    number,
+    remedy,
+    trials,
+)
+
+
+def listed(values, form=".2f"):
+    """Numbers in a row: "0.10, 0.20 and 0.30"."""
+    each = [f"{value:{form}}".replace("-", "−") for value in values]
+    return f"{', '.join(each[:-1])} and {each[-1]}"
+
+
+def ends(values, form=".2f"):
+    """The least and the largest of some numbers."""
+    return f"{Number(values.min()):{form}} to {Number(values.max()):{form}}"
+
+
+def before(rows, text, after=""):
+    """Sentences, a table, and more sentences."""
+    return "\n\n".join([inspect.cleandoc(text), table(rows), inspect.cleandoc(after)])
+
+
+def main(run):
+    """The judgement"""
+    found = judged(run)
+    names = {WHOLE: "whole head", EVEN: "even guess", "batch_size": "B"}
+    numbers = found[["learned", PUBLISHED, WHOLE, EVEN]].map("{:.3f}".format)
+    rows = numbers.assign(which=found["which"]).reset_index().rename(columns=names)
+    mnist, cifar = (found.loc[name] for name in ("MNIST", "CIFAR-10"))
+    over = [
+        f"of {size}: {listed(found.xs((size, 'unbalanced'), level=(1, 2)).pipe(lambda t: t['learned'] - t[PUBLISHED]), '+.2f')} over the best published "
+        f"attack, {listed(found.xs((size, 'unbalanced'), level=(1, 2)).pipe(lambda t: t['learned'] - t[WHOLE]), '+.2f')} over the whole head"
+        for size in SIZES[1:]
+    ]
+    even = [
+        found.xs((size, "balanced"), level=(1, 2)).pipe(
+            lambda t: t["learned"] - t[EVEN]
+        )
+        for size in SIZES
+    ]
+    where = dict(data="MNIST", batch_size=32, composition="unbalanced")
+    each = trials(run, e.JUDGED, **where)
+    rival = best(run, e.JUDGED, by_name=True, **where)
+    worst = (each["learned"] - each[rival]).min()
+    gap = lead(
+        run,
+        e.JUDGED,
+        "learned",
+        WHOLE,
+        data="CIFAR-10",
+        batch_size=8,
+        composition="unbalanced",
+    )
+    text = f"""
+    Leads in unbalanced batches, on MNIST and on CIFAR-10, {"; ".join(over)}. In balanced batches of 8, 32, 128 and 512 the leads over the
+    even guess are {listed([v["MNIST"] for v in even], "+.2f")} on MNIST and {listed([v["CIFAR-10"] for v in even], "+.2f")} on CIFAR-10.
+    These are means: one network of MNIST is {-100 * worst:.0f} points behind {rival} at 32, and the lead over the whole head on CIFAR-10 in
+    batches of 8 is {gap:.2f ci}. The {cifar.loc[(8, "unbalanced"), "SPEAR"]:.2f} of batches of 8 on CIFAR-10 are SPEAR's, which reads the
+    layers below the head. On MNIST in batches of 8 the whole head finds {mnist.loc[(8, "unbalanced"), WHOLE]:.2f}.
+
+    Tuning and judgement are apart. Features and the mixture of batches were chosen on one LeNet on MNIST (seed 0) with client batches of
+    the seed 99. How the whole head enters was chosen on three LeNets on CIFAR-10 (seeds 501 to 503) and a VGG-11 of another seed than the
+    arena's. The judgement has other networks (seeds drawn from the chapter's) and other batches. After the tuning L1 was expected to fail
+    with about 4 cells, those of MNIST; L2 by little, behind by up to 0.02 at 32 on CIFAR-10; L3 as an earlier form had been behind by 0.01
+    at 32 on MNIST; L4 by little, too wide for large batches.
+    """
+    return before(rows.to_dict("records"), text)
+
+
+def anew(run):
+    """Ten networks more"""
+
+    def new(one, other, size, composition="unbalanced"):
+        where = dict(data="MNIST", batch_size=size, composition=composition)
+        return lead(run, e.JUDGED, one, other, trial=range(3, 13), **where)
+
+    return f"""
+    Predicted before any of the ten was trained: in unbalanced batches of 8 it is ahead of LLG (F1) and LLG of the even guess (F2); at 32
+    whether it is ahead of LLG+ stays open (F3); it is ahead of the even guess at both sizes (F4), of the whole head at 8, and open at 32
+    (F5); in balanced batches it is ahead of the even guess at 8 and behind it at 32 (F6). The lead over LLG is {new("learned", "LLG", 8):.2f ci},
+    that of LLG over the even guess {new("LLG", EVEN, 8):.2f ci}, its own over that guess {new("learned", EVEN, 8):.2f ci}. At 32 the lead over LLG+
+    is {new("learned", "LLG+", 32):.2f ci}; but on these ten Decaf is the best published attack, and over it the lead is
+    {new("learned", "Decaf", 32):.2f ci}. In balanced batches of 8 the lead over the even guess is {new("learned", EVEN, 8, "balanced"):.2f ci},
+    in those of 32 {new("learned", EVEN, 32, "balanced"):.2f ci}. All ten are attacked with the same 10,000 images.
+    """
+
+
+def forms(run):
+    """The formulas among the inputs"""
+    cells = run.best(e.WEIGHED)
+    found = cells.pivot_table(index="batch_size", columns="attack", values="iacc")
+    first, last = found["training"], found["reading"]
+    behind = found[WHOLE] - last
+    return f"""
+    The whole head is solved for shares $\\mathbf s$ with the noise $\\mathbf S(\\mathbf s)=\\sum_j s_j\\mathbf S_j$ of the classes' own
+    covariances: with equal counts first, and then twice with those found. That has to be done 256 times in each of a thousand iterations,
+    so it is done along a few directions of the gradient only, four a class, in which $\\mathbf S(\\mathbf s)$ is a small matrix. The
+    network's answer begins with that of the whole head, and what it learns is a correction.
+
+    A fifth of the attacker's images is kept apart for the intervals, and neither the network nor the formulas see them. Once the training is
+    done the whole head and RLU are made anew with all images, the whole head with all equations too: an update is read by better formulas
+    than those that the network was trained with. (Not where the client defends itself or takes several steps: the noise is then not that
+    of the images alone.)
+
+    Nothing is trained for `weighed`: the whole head is asked alone, in these forms, about the same unbalanced updates of three LeNets that
+    nothing was tuned on (CIFAR-10, twenty updates a cell). With the weights of equal counts it finds {listed(found["equal counts"])} of the
+    labels of batches of 8, 32, 128 and 512; weighted as in training {listed(first)}, in the mean {(first - found["equal counts"]).mean():.3f}
+    more; as in reading {listed(last)}, in the mean {(last - first).mean():.3f} more, which is {behind.min():.3f} to {behind.max():.3f} behind
+    the attack of the registry. More images alone change it by {listed(found["all images"] - first, "+.3f")}, more equations alone by
+    {listed(found["all equations"] - first, "+.3f")}.
+
+    **Two earlier forms of the attack were judged before this one**, on other networks. The first weighted the whole head for equal counts;
+    on CIFAR-10 it was behind the whole head by 3 to 5 points in unbalanced batches of 32, 128 and 512. The second weighted it by each batch's
+    counts, and read with the four equations a class and the four fifths of the images that it was trained with; there it was behind by
+    1 to 3. (Of these two no rows are kept.)
+    """
+
+
+def sure(run):
+    """How sure it is"""
+    held = {
+        kind: coverage(run, e.JUDGED, ["data", "batch_size"], composition=kind)
+        for kind in ("simulated", *REAL)
+    }
+    deep = coverage(run, e.DEEP, ["net", "batch_size"], composition=REAL)
+    real = pd.concat([held[kind] for kind in REAL])
+    return f"""
+    The 90 % intervals hold {ends(held["simulated"])} of the counts of batches as simulated, and {ends(real)} in the cells of the two
+    compositions. L4 fails on one side: on CIFAR-10 they hold up to {held["simulated"]["CIFAR-10"].max():.2f}, too many. Why was not tested:
+    they are calibrated on about 200 images, and before the formulas are made anew with all of them; both may play a part. In single cells
+    of one composition the coverage is down to {100 * (0.9 - real.min()):.0f} points below 0.90, on the deep networks to
+    {100 * (0.9 - deep.min()):.0f}. All this is of trained networks, after one local step, without a defence.
+    """
+
+
+def more(run):
+    """How much could be found"""
+    sizes = (8, 32)
+
+    def two(form=".2f", **what):
+        return " and ".join(f"{bounds(run, b, **what).mean():{form}}" for b in sizes)
+
+    def gained(more, **less):
+        gains = [gain(run, more, b, **less) for b in sizes]
+        return " and ".join(f"{one:+.3f ci}" for one in gains)
+
+    cells = run.best(e.BOUNDS).query(
+        "attack == 'even guess' and composition == 'unbalanced'"
+    )
+    even = cells.groupby("batch_size")["iacc"].mean()
+    return f"""
+    Of the labels of unbalanced batches of 8 and of 32 the even guess finds {even[8]:.2f} and {even[32]:.2f}. The attacker with 10,000 images
+    finds {two()} after 300 iterations, and {two(iterations=1200)} after 1,200; with 200 images {two(images=200)}, with 1,000
+    {two(images=1000)} after 300. The oracle, with the clients' own 60,000 images, of which a fifth calibrates its intervals as always, finds
+    {two(**OWN)}. Paired gains over the three networks: the oracle's over 10,000 other images {gained(OWN)}; four times the training
+    {gained(dict(iterations=1200))}; 10,000 images in place of 200 {gained({}, images=200)}. Whether the clients' own images would be worth
+    more to one that is trained for longer is open. One architecture, MNIST, twenty updates a network.
+    """
+
+
+def prior(run):
+    """What the prior costs"""
+    sizes = (32, 128)
+
+    def two(attack):
+        cells = [run.cell(e.PRIOR, batch_size=b, attack=attack) for b in sizes]
+        return " and ".join(f"{cell:.3f}" for cell in cells)
+
+    each = [trials(run, e.PRIOR, batch_size=b) for b in sizes]
+    ahead = sum(
+        int((t["told"] > t[["learned", WHOLE]].max(axis=1)).sum()) for t in each
+    )
+    return f"""
+    Told the composition, the attacker finds {two("told")} of the labels of unbalanced batches of 32 and 128 (CIFAR-10); not told,
+    {two("learned")}; the whole head finds {two(WHOLE)}. The one that is told is ahead of both others in {ahead} of
+    {sum(map(len, each))} pairs of a network and a size. Three networks and twenty updates each.
+    """
+
+
+def deep(run):
+    """Deep networks, and new ones"""
+    told = []
+    for net, name in {"vgg11_bn": "VGG-11", "resnet18": "ResNet-18"}.items():
+        where = dict(net=net, composition="balanced")
+        over = [
+            lead(run, e.DEEP, "learned", "even guess", batch_size=b, **where)
+            for b in SIZES
+        ]
+        held = coverage(run, e.DEEP, ["batch_size"], net=net, composition="simulated")
+        told.append(
+            f"On {name} its leads over the even guess in balanced batches are {listed(over, '+.2f')}, and of batches as simulated its "
+            f"intervals hold {listed(held)} of the counts"
+        )
+    least = untrained(run).groupby("net").min()
+    return f"""
+    {". ".join(told)} (batches of 8, 32, 128 and 512). One trained network of each, twenty updates a cell, from the head's gradient alone:
+    what lies below the head does not change in one step, so that all images pass the network once.
+
+    Untrained: a LeNet and a VGG-11 with batch norm, whose statistics are set on 200 images and frozen; three networks of each, five updates
+    a cell. The least lead over the best published attack is {Number(least["lenet"]):+.3f} on LeNet and {Number(least["vgg11_bn"]):+.3f} on VGG-11, over B = 8, 32
+    and 128 and both compositions.
+    """
+
+
+def local(run):
+    """Several local steps"""
+    rows, lines = run.best_rows(e.LOCAL), []
+    for state, scheme, lr in list(
+        dict.fromkeys(zip(rows["state"], rows["scheme"], rows["lr"], strict=True))
+    ):
+        where = dict(state=state, scheme=scheme, lr=lr)
+        over = lead(run, e.LOCAL, "learned", PUBLISHED, **where)
+        cell = run.cell(e.LOCAL, "coverage", attack="learned", **where)
+        lines.append(
+            {
+                "network": state,
+                "scheme": SCHEMES[scheme],
+                "rate": lr,
+                "best published": best(run, e.LOCAL, by_name=True, **where),
+                "its iAcc": f"{best(run, e.LOCAL, **where):.3f}",
+                "lead": f"{over:+.2f ci}",
+                "intervals hold": f"{cell:.2f ci}",
+            }
+        )
+    fast = rows[(rows["attack"] == "learned") & (rows["lr"] == 0.1)]
+    together = number(fast.groupby("trial")["coverage"].mean())
+    text = f"""
+    The clients are real ones, with all their layers. They train in the second round of a scheme; the server takes off the scheme's history
+    $h$, and reads the rest as plain SGD at the rate $\\eta\\bar\\rho$, with $\\bar\\rho$ the mean weight of a step. Under Scaffold the whole head
+    refuses. S2 fails: at the rate 0.1 the attacker was to be behind RLU, as on the network that was tuned on, and on the mean it is ahead.
+    What the movement of the lower layers costs was not measured. At the rate 0.1 its intervals hold {together:.2f ci} of the counts on the mean of
+    both networks: they are calibrated on simulated rounds, in which the lower layers stand still. One LeNet a state, MNIST, unbalanced
+    batches of 32, 300 iterations, eight updates a cell.
+    """
+    return before(lines, text)
+
+
+def members(run):
+    """Images that the network was trained on"""
+    parts = []
+    for name, experiment, where in (
+        ("LeNet", e.MEMBERS, {}),
+        ("ResNet-18, 300 steps", e.MEMBERS_RESNET, dict(steps=300)),
+        ("ResNet-18, 600 steps", e.MEMBERS_RESNET, dict(steps=600)),
+    ):
+        held = halved(run, experiment, "coverage", **where)
+        found = halved(run, experiment, **where)
+        own, others = losses(run, experiment, **where)
+        parts.append(
+            f"**{name}**, mean loss {own:.2f} on members and {others:.2f} on others."
+        )
+        for half in HALVES:
+            mine = found.loc[half]
+            parts.append(
+                f"Of the {half}' labels it finds {listed(mine['learned'])}, told the training loss {listed(mine[KNOWS])}, the whole head "
+                f"{listed(mine[WHOLE])}, the even guess {listed(mine['even guess'])}; the intervals hold {listed(held['learned'][half])} of "
+                f"their counts, told {listed(held[KNOWS][half])}."
+            )
+        gains = remedy(run, experiment, "members", **where)
+        parts.append(
+            f"The mean gain on members by being told is {Number(gains.mean()):+.2f}.\n\n   "
+        )
+    return f"""
+    All four numbers are of batches of 8, 32, 128 and 512: iAcc of twenty unbalanced updates, coverage of batches as simulated.
+
+    {" ".join(parts)}
+    The range of the remedy's shifts was chosen on two LeNets with other seeds and of longer training, 4,000 and 2,200 steps (mean losses
+    0.2 on members, 5.9 and 3.9 on others): there the intervals held 0.94 of the counts of others in batches of 128, and 0.41 and 0.36 of
+    those of members; with the remedy 0.79 and 0.90. (No rows of these are kept.) On the LeNet above it does not mend it: a gain in batches
+    of 8 alone, so that `train_loss` is off unless it is asked for. On the ResNet-18 it needs the closer fit of 600 steps. On three ResNet-18
+    that were trained on all of the images it is worth little too ({{ref}}`the arena <arena-deep-learned>`). The published attacks were not run here.
+    """
+
+
+def defences(run):
+    """Behind defences"""
+    found = behind_defences(run)
+    over = found["adaptive"] - found[PUBLISHED]
+    held = {
+        who: coverage(run, e.ADAPTIVE, ["defence", "strength"], attack=who)
+        for who in ("adaptive", "learned")
+    }
+    images = [
+        run.cell(e.LIMITS, aux_images=n, defence="none") for n in (200, 1000, 5000)
+    ]
+    hundredth = [
+        lead(
+            run, e.ADAPTIVE, "adaptive", "learned", defence="sparsification", strength=s
+        )
+        for s in (0.9, 0.99)
+    ]
+    return f"""
+    The attacker that knows a defence is ahead of the best published attack by {ends(over, "+.2f")}. Where only the largest tenth
+    of the entries is sent, knowing it changes what is found by {hundredth[0]:+.2f ci}, with the largest hundredth by {hundredth[1]:+.2f ci}. One
+    difference between the two is that the told attacker keeps the formulas that it was trained with; whether that is why was not tested.
+    Its 90 % intervals hold {ends(held["adaptive"])} of these counts, those of the other {ends(held["learned"])}. One architecture, MNIST, batches
+    of 32, three networks, twenty updates each, 600 iterations.
+
+    **Fewer auxiliary images** (`limits`): with 200, 1,000 and 5,000 it finds {listed(images)} of the labels of unbalanced batches of 32.
+    """
+
+
+def deep_cells():
+    """The arena's trained deep networks: the learned attacker, the best published one, the whole head, by net and size."""
+    found = [records.recorded("arena", n) for n in ("vgg_trained", "resnet_trained")]
+    rows = pd.concat([rows for rows, _ in filter(None, found)])
+    by = ["net", "batch_size"]
+    wide = rows.pivot_table(
+        index=[*by, "trial"], columns="attack", values="iacc", sort=False
+    )
+    mean = wide.groupby(by, sort=False).agg(lambda v: v.mean(skipna=False))
+    ours = [*OURS, "learned, training loss", "GDBR, whitened"]
+    return mean.assign(best=mean.drop(columns=ours, errors="ignore").max(axis=1))
+
+
+def later(run):
+    """Every expectation and its outcome"""
+    found = outcomes(run)
+    found["bound"] = [
+        f"{side} {bound:g}"
+        for side, bound in zip(found["side"], found["bound"], strict=True)
+    ]
+    found["measured"] = found["measured"].map("{:.3g}".format)
+    mnist = judged(run).loc["MNIST"].xs("unbalanced", level="composition")
+    small = int((mnist["learned"] - mnist[PUBLISHED] >= 0.05).sum())
+    arena, lenet = deep_cells(), judged(run).loc["MNIST"]
+    assert (lenet["learned"] - lenet[WHOLE]).min() > -0.01
+    large = int((arena["learned"] - arena["best"] >= 0.05).sum())
+    behind = 100 * (arena[WHOLE] - arena["learned"]).groupby("net").max()
+    text = """
+    Each was written down before the first runs, which were, but for L, M9 and M10, of an earlier form of the attacker; S3 without Scaffold
+    then. D4 is a target that was set before the attack was built; nothing was tuned on its networks. (D1 to D3 were of trained deep networks;
+    the arena's {ref}`L4 to L8 <arena-deep-learned>` took their place.) S1 and S2 follow from ten updates of another network, the one that was
+    tuned on, where the lead over RLU was +0.06 at the rate 0.01 and −0.06 at 0.1. M1 to M8 were added after the other results were known, M7 and
+    M8 after the LeNet's too, and each before its own run. M9 and M10 ask whether the remedy needs a network that fits members much better than
+    others: an earlier form gained 0.13 with one of 600 steps, and little on the arena's, which fit less.
+    """
+    more = f"""
+    **The first targets** were of the twelve trained cells of the arena: LeNet (MNIST), VGG-11 and ResNet-18, four batch sizes each. *Ahead of the
+    best published attack by 5 points in 9 of 12 unbalanced cells*: {small + large}, {small} of LeNet's 4 and {large} of the 8 deep ones. *Never
+    behind the whole head by more than a point*: on LeNet it holds, on VGG-11 and ResNet-18 it is behind by up to {behind["vgg11_bn"]:.0f} and
+    {behind["resnet18"]:.0f} points.
+    """
+    return before(found.drop(columns="side").to_dict("records"), text, more)
+
+
+NOTES = {
+    "learned-forms": forms,
+    "fig-learned-judged": main,
+    "learned-anew": anew,
+    "fig-learned-coverage": sure,
+    "fig-learned-bounds": more,
+    "learned-prior": prior,
+    "learned-defences": defences,
+    "learned-local": local,
+    "learned-deep": deep,
+    "fig-learned-members": members,
+    "learned-later": later,
+}
