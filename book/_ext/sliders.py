@@ -208,7 +208,7 @@ def angles() -> Slider:
     message = (
         "Left, one class: the server has preset the two directions (thin) and receives the sum (dot). How far to go"
         " along each (blue, green) are the clients' gradients. The sum comes rounded, as secure aggregation sends it,"
-        " here to 9 bits: the closer the directions, the more that moves the two lengths, at most by the condition."
+        " here to 9 bits: the closer the directions, the more that moves the two lengths."
         " Right: grey the true counts, green and orange the recovered ones. (64 labels of ten classes each, one draw.)"
     )
     return Slider("Angle between the embeddings", 1, message, frames)

@@ -206,6 +206,10 @@ def fig6(cells):
     kept = (cells["net"] == "resnet18") | (cells["defence"] == "noise")
     shown = cells[two & kept & cells["defence"].isin(["noise", "compression"])]
     symbol = {"noise": "σ", "compression": "θ"}
+    order = ["recipe", "defence", "net"]
+    shown = shown.sort_values(
+        order, key=lambda c: c.ne("noise") if c.name == "defence" else c
+    )
     names = zip(shown["net"], shown["defence"], shown["recipe"], strict=True)
     shown = shown.assign(
         panel=[f"{NETS[net]}, {kind}\n{WORDS[recipe]}" for net, kind, recipe in names],
