@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import torch
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy import stats
@@ -9,59 +10,10 @@ from scipy import stats
 from fedleak import metrics
 from fedleak.data.partitions import dirichlet
 from fedleak.experiments import plots
-from notebooks.rlu.claims import FIVE, PASSES, PRINTED
 from notebooks.rlu.experiments import CLIENTS
 from notebooks.rlu.experiments_base import counted
 from notebooks.rlu.experiments_images import WAYS
-
-RULES = ["RLU", "iLRG", "ZLG+", "LLG+"]
-DATA = {
-    "mnist": "MNIST",
-    "mnist5k": "MNIST",
-    "svhn": "SVHN",
-    "cifar10": "CIFAR-10",
-    "photos": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "tiny-imagenet": "Tiny-ImageNet",
-}
-NET = {"lenet": "LeNet-5", "vgg16": "VGG-16", "resnet50-imagenet": "ResNet-50"}
-ACTIVATION = {
-    "relu": "ReLU",
-    "tanh": "Tanh",
-    "elu": "ELU",
-    "selu": "SELU",
-    "silu": "SiLU",
-}
-SCHEME = {
-    "fedavg": "FedAvg",
-    "sgdm": "SGDm",
-    "nag": "NAG",
-    "scaffold": "Scaffold",
-    "fedprox": "FedProx",
-    "feddyn": "FedDyn",
-    "feddc": "FedDC",
-}
-SETTING = {
-    "single": "CIFAR-10, one step",
-    "cifar10": "CIFAR-10",
-    "svhn": "SVHN",
-    "tanh": "MNIST, Tanh",
-    "alpha": "MNIST, α = 0.1",
-    "late": "MNIST, accuracy 0.95",
-    "untrained": "MNIST, untrained",
-    "developed on: .60, m = 1": "developed on: 0.60, one step",
-    "developed on: .60, m = 10": "developed on: 0.60",
-    "developed on: .86, m = 1": "developed on: 0.86, one step",
-    "developed on: .86, m = 10": "developed on: 0.86",
-}
-NAMED = {"data": DATA, "net": NET, "activation": ACTIVATION, "name": SCHEME}
-
-
-def named(cells):
-    """The cells with names in words, for data sets, networks, activations and algorithms."""
-    return cells.assign(
-        **{c: cells[c].map(names) for c, names in NAMED.items() if c in cells}
-    )
+from notebooks.rlu.tables import RULES, SETTING, named
 
 
 def by_rule(cells):
@@ -225,44 +177,16 @@ def forms(cells):
     return figure
 
 
-TICK = {True: "✔", False: "✗"}
-COLUMNS = {
-    "batch": "batch of 8",
-    "repeats": "repeated labels",
-    "activation": "Tanh",
-    "steps": "ten steps",
-    "trained": "trained network",
-}
-
-
-def table5(cells):
-    """Table 5: a mark and the iAcc of each rule in each column, with the paper's mark."""
-    wide = cells.pivot(index="rule", columns="column", values="iacc")
-    table = pd.DataFrame({"rule": list(PRINTED)})
-    for i, column in enumerate(FIVE):
-        mine, theirs = (
-            wide[column],
-            [TICK[marks[i] == "1"] for marks in PRINTED.values()],
-        )
-        table[COLUMNS[column]] = [
-            f"{TICK[mine[rule] >= PASSES]} {mine[rule]:.2f} (paper {mark})"
-            for rule, mark in zip(PRINTED, theirs)
-        ]
-    return table
-
-
 def fig3(x, ways):
-    """Fig. 3: an image of a batch, and what inversion makes of it in each way; of one call of `inverted`."""
-    figure = Figure(figsize=(7.4, 2.3), layout="constrained")
-    pictures = [x[0], *(ways[way][0][0] for way in WAYS)]
-    for axes, way, picture in zip(figure.subplots(1, 4), ("original", *WAYS), pictures):
-        axes.imshow(
-            picture.cpu().permute(1, 2, 0).clamp(0, 1).numpy(), interpolation="nearest"
-        )
+    """Fig. 3: an image of a batch, what inversion makes of it in each way, and grey; of one call of `inverted`."""
+    figure = Figure(figsize=(8.4, 2.2), layout="constrained")
+    pictures = {"original": x[0], **{way: ways[way][0][0] for way in WAYS}}
+    pictures["plain grey"] = torch.full_like(x[0], 0.5)
+    for axes, (name, picture) in zip(figure.subplots(1, 5), pictures.items()):
+        axes.imshow(picture.cpu().permute(1, 2, 0).clamp(0, 1).numpy(), vmin=0, vmax=1)
         score = metrics.psnr(picture[None], x[:1]).item()
-        axes.set_title(
-            way if way == "original" else f"{way}\n{score:.1f} dB", fontsize="small"
-        )
+        title = name if name == "original" else f"{name}\n{score:.1f} dB"
+        axes.set_title(title, fontsize="small")
         axes.set_axis_off()
     return figure
 

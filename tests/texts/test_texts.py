@@ -7,7 +7,6 @@ import said_agic  # noqa: F401
 import said_arena  # noqa: F401
 import said_learned  # noqa: F401
 import said_lia_sa  # noqa: F401
-import said_rlu  # noqa: F401
 from saying import SAID, text
 
 from fedleak import paths
