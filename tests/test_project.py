@@ -296,7 +296,7 @@ def test_what_does_not_matter_names_its_evidence(paper):
             assert recorded or f"({evidence})" in notebook or f":label: {evidence}" in notebook, (table.name, evidence)
 
 
-TO_MOVE = {"rlu": 1000, "gdbr": 1000}
+TO_MOVE = {"gdbr": 1000}
 """Lines of code of the chapters whose experiments still stand in their cells; in a module's chapter it is 300."""
 
 

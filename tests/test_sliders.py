@@ -50,6 +50,14 @@ def test_an_error_that_all_units_share_costs_less_than_errors_of_single_units():
     assert single[0] > single[-1]
 
 
+def test_the_bars_end_at_the_marks():
+    said = [
+        float(found[1]) for f in sliders.system().frames if (found := re.search(r"off the marks by ([\d.]+)", f.words))
+    ]
+    assert said[0] > 1
+    assert said[-1] == min(said) < 0.25
+
+
 def test_every_attack_keeps_its_place():
     drawn = [
         re.findall(r">(original|DLG-Adam|InvG|AGIC)</text>", frame.drawing) for frame in sliders.iterations().frames
@@ -62,7 +70,7 @@ def test_the_arrow_keys_move_a_slider(tmp_path):
         pages.chromium()
     except FileNotFoundError as error:
         pytest.skip(str(error))
-    html = sliders.fragment(sliders.weights()).removeprefix("```{raw} html").removesuffix("```\n")
+    html = sliders.fragment(sliders.system()).removeprefix("```{raw} html").removesuffix("```\n")
     script = (paths.root() / "book" / "_static" / "sliders.js").read_text(encoding="utf-8")
     file = tmp_path / "page.html"
     file.write_text(f"<!doctype html><title>x</title>{html}<script>{script}</script>", encoding="utf-8")
@@ -73,6 +81,6 @@ def test_the_arrow_keys_move_a_slider(tmp_path):
         (shown,) = page.locator(".frame:visible").all()
         after = shown.get_attribute("data-at")
         said = page.locator("input").get_attribute("aria-valuetext")
-    places = [frame.at for frame in sliders.weights().frames]
+    places = [frame.at for frame in sliders.system().frames]
     assert places.index(after) == places.index(before) + 1
-    assert said.startswith(f"{after}: weight of the first")
+    assert said.startswith(f"{after}: a sample of class")

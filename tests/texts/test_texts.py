@@ -4,7 +4,6 @@ import re
 
 import pytest
 import said_gdbr  # noqa: F401
-import said_rlu  # noqa: F401
 from saying import SAID, text
 
 from fedleak import paths

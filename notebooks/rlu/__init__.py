@@ -1,0 +1,1 @@
+"""RLU's experiments, claims, figures and notes; the lecture is ``notebooks/rlu.ipynb``."""

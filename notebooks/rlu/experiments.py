@@ -1,0 +1,359 @@
+"""RLU: the experiments. A trial is a function of its context, its seed and its setting.
+
+Those on the forms of RLU, and on images and logits, stand in modules of their own; what all share in ``experiments_base``.
+"""
+
+import torch
+from torch import nn
+
+from fedleak.attacks.labels import ilrg, rlu
+from fedleak.chapters import Experiment, grid
+from fedleak.data.partitions import dirichlet, local_batches
+from fedleak.federated import Scheme, Server, fedavg
+from fedleak.intervals import NUMBER, rate
+from fedleak.models import head, head_pass, remember_passes
+from notebooks.rlu.experiments_base import (
+    ACCURACY,
+    ALPHAS,
+    AUX,
+    CLIENTS,
+    IACC,
+    LR,
+    ROUND,
+    RULED,
+    SCORES,
+    SEEN,
+    attack_rows,
+    counted,
+    facts,
+    local_updates,
+    rules,
+    scored,
+    server_data,
+    sets,
+    trained,
+)
+from notebooks.rlu.experiments_forms import COST, TABLE5, VARIANTS
+from notebooks.rlu.experiments_images import FIG3, NORMAL, PARTITIONS
+
+__all__ = ["COST", "FIG3", "NORMAL", "PARTITIONS", "TABLE5", "VARIANTS"]
+
+EXTRA = {
+    "sgdm": dict(momentum=0.9),
+    "nag": dict(momentum=0.9),
+    "fedprox": dict(regularisation=5.0),
+    "feddyn": dict(regularisation=1.0),
+    "feddc": dict(regularisation=1.0),
+}
+NAMES = ["fedavg", "sgdm", "nag", "scaffold", "fedprox", "feddyn", "feddc"]
+
+
+def noted_round(server, x, y):
+    """Run a round; the clients' updates, and each step's bias gradient from the logits, [client, step, n]."""
+    logits = []
+    handle = server.model.register_forward_hook(lambda *a: logits.append(a[2].detach()))
+    updates = server.round(x, y)
+    handle.remove()
+    p = torch.stack(logits).unflatten(0, y.shape[:2]).softmax(-1)
+    return updates, (p - nn.functional.one_hot(y, p.shape[-1])).mean(2)
+
+
+def identity(ctx, seed, name, data):
+    """Largest error of Eq. 16 over three rounds of three clients, five steps each."""
+    images, generator = ctx.images(data), torch.Generator().manual_seed(seed)
+    worst, h = 0.0, torch.zeros(1)
+    model = ctx.build("lenet", images.shape, 10, seed=seed).double()
+    server = Server(model, Scheme(name, LR, 5, **EXTRA.get(name, {})), 3)
+    bias = head(model).bias
+    for _ in range(3):
+        index = torch.randint(len(images), (3, 5, 16), generator=generator)
+        x, y = images.x[index].double(), images.y[index]
+        updates, gradients = noted_round(server, x, y)
+        for k, update in enumerate(updates):
+            h = server.history(k, bias)
+            by_eq_16 = h - LR * server.scheme.weights().to(gradients) @ gradients[k]
+            worst = max(worst, (update.tensors[bias] - by_eq_16).abs().max().item())
+    share = float(h.abs().max() / update.tensors[bias].abs().max())
+    yield {"error": worst, "share_of_h": share}
+
+
+TABLE1 = Experiment(
+    "table1",
+    identity,
+    quick=grid(name=NAMES, data="mnist5k"),
+    paper=grid(name=NAMES, data="mnist"),
+    trials=(2, 10),
+    values=dict(error=NUMBER, share_of_h=NUMBER),
+    rounding="error",
+)
+
+
+LENET = dict(
+    net="lenet",
+    activation=["relu", "tanh"],
+    batch_size=32,
+    alpha=0.5,
+    steps=[1, 10],
+    clients=10,
+)
+CIFAR10 = dict(net="vgg16", data="cifar10", activation=["relu", "elu"], batch_size=64)
+ALONE = dict(batch_size=256, alpha=0.1, clients=1)
+CIFAR100 = ALONE | dict(net="vgg16", data="cifar100", activation=["relu", "selu"])
+TINY = dict(net="resnet50-imagenet", data="tiny-imagenet", activation=["relu", "silu"])
+
+
+def untrained(
+    ctx, seed, net, data, activation, batch_size, alpha, steps, clients, share=None
+):
+    """One fresh network and its clients: what every rule finds."""
+    images = ctx.images(data)
+    like = dict(seed=seed, activation=activation)
+    model = ctx.build(net, images.shape, images.n_classes, **like)
+    remember_passes(model)
+    round_of = (data, alpha, steps, batch_size, clients, seed)
+    yield from attack_rows(ctx, model, *round_of, share)
+
+
+RESNET50 = Experiment(
+    "resnet50",
+    untrained,
+    quick=grid(
+        **LENET
+        | dict(net="resnet20-1", data="photos", activation="relu", clients=1, steps=1)
+    ),
+    paper=grid(**ALONE, **TINY, steps=1),
+    trials=(1, 3),
+    fixed=dict(lr=LR, stage=0),
+    tables="table2",
+    **RULED,
+)
+
+TABLE2_CIFAR10 = Experiment(
+    "table2_cifar10",
+    untrained,
+    quick=grid(**LENET | dict(data="photos", activation="relu", clients=1, steps=1)),
+    paper=grid(**CIFAR10, alpha=0.5, steps=1, clients=CLIENTS),
+    trials=(1, 10),
+    fixed=dict(lr=LR, stage=0, share=0.87),  # leaves the server 100 of every class
+    tables="table2",
+    **RULED,
+)
+
+TABLE2 = Experiment(
+    "table2",
+    untrained,
+    quick=grid(**LENET | dict(data="mnist5k"))
+    + grid(**LENET | dict(data="photos", activation="elu")),
+    paper=grid(**LENET | dict(data=["mnist", "svhn"]))
+    + grid(**CIFAR10, alpha=0.5, steps=[1, 10], clients=2)
+    + grid(**CIFAR100, steps=1)
+    + grid(**CIFAR100, steps=10, trials=3),
+    trials=(1, 10),
+    fixed=dict(lr=LR, stage=0),
+    **RULED,
+)
+
+
+def learning_rates(ctx, seed, data, lr):
+    """iLRG, Algorithms 1 and 2 on an untrained network after ten steps at a learning rate."""
+    (pool, test), generator = sets(ctx, data), torch.Generator().manual_seed(seed)
+    model = ctx.build("lenet", pool.shape, pool.n_classes, seed=seed)
+    server, parts = server_data(test, AUX, seed), dirichlet(pool.y, CLIENTS, 0.5, seed)
+    for held in parts:
+        index = local_batches(held, 10, 32, generator)
+        update = fedavg(model, pool.x[index], pool.y[index], lr, share="delta")
+        found = {
+            "iLRG": ilrg.recover(update, model),
+            "Algorithm 1": rlu.recover(update, model, server, trajectory="midpoint"),
+            "Algorithm 2": rlu.recover(update, model, server),
+        }
+        for rule, n in found.items():
+            iacc = scored(n, counted(pool.y[index], pool.n_classes))["iacc"]
+            yield {"rule": rule, "iacc": iacc, **facts(pool, parts, server)}
+
+
+RATES = Experiment(
+    "rates",
+    learning_rates,
+    quick=grid(data="mnist5k", lr=[0.01, 0.3]),
+    paper=grid(data="mnist", lr=[0.01, 0.03, 0.1, 0.3, 0.5], trials=10),
+    by="rule",
+    values=IACC,
+    facts=("images", "held", "aux"),
+    fixed=dict(net="lenet", batch_size=32, steps=10, alpha=0.5, stage=0) | ROUND,
+)
+
+
+TARGETS = {
+    "mnist": [0.0, 0.3, 0.6, 0.86, 0.95],
+    "svhn": [0.0, 0.3, 0.5, 0.7],
+    "cifar10": [0.0, 0.2, 0.3, 0.4, 0.5],
+}
+
+
+def along_training(ctx, seed, data, stage):
+    """Every rule on every client of one network at one stage."""
+    model, train, held_out = trained(ctx, data, "relu", stage, seed)
+    for row in attack_rows(ctx, model, data, 0.5, 10, 32, CLIENTS, seed):
+        yield {"train": train, "held_out": held_out, **row}
+
+
+FIG1 = Experiment(
+    "fig1",
+    along_training,
+    quick=grid(data="mnist5k", stage=[0.0, 0.3, 0.6, 0.86]),
+    paper=[s for d, stages in TARGETS.items() for s in grid(data=d, stage=stages)],
+    trials=(1, 3),
+    fixed=dict(net="lenet", batch_size=32, steps=10, alpha=0.5, training="central")
+    | ROUND,
+    **RULED | dict(values=SCORES | dict(train=ACCURACY, held_out=ACCURACY)),
+)
+
+
+HOW = ["average", "gaussian"]  # of the coefficients; RLU takes the second
+
+
+def own_images(ctx, seed, data, stage, steps, confidence):
+    """RLU with the server's images and the client's; the share of samples with an error below 0.01."""
+    (pool, test), model = sets(ctx, data), trained(ctx, data, "relu", stage, seed)[0]
+    server = server_data(test, AUX, seed)
+    generator = torch.Generator().manual_seed(seed)
+    for held in dirichlet(pool.y, CLIENTS, 0.5, seed):
+        index = local_batches(held, steps, 32, generator)
+        update = fedavg(model, pool.x[index], pool.y[index], LR, share="delta")
+        own, y = index.flatten().to(pool.y.device), pool.y[index].flatten()
+        right = head_pass(model, pool.x[own]).probabilities.gather(1, y[:, None])
+        others = [pool.of_class(c)[:20] for c in range(10) if not (y == c).any()]
+        known = {"server's": server, "own": pool.take(torch.cat([own, *others]))}
+        how = dict(trajectory="midpoint", confidence=confidence)
+        for name, images in known.items():
+            found = rlu.recover(update, model, images, **how)
+            quiet = (right > 0.99).double().mean().item()
+            yield {"known": name, "quiet": quiet, **scored(found, counted(y))}
+
+
+OWN_IMAGES = Experiment(
+    "own_images",
+    own_images,
+    quick=grid(data="mnist5k", stage=0.86, steps=[1, 10], confidence=HOW),
+    paper=grid(
+        data="mnist", stage=[0.0, 0.6, 0.86, 0.95], steps=[1, 10], confidence=HOW
+    ),
+    trials=(1, 3),
+    by="known",
+    values=SCORES | dict(quiet=rate(*SEEN)),
+    fixed=dict(net="lenet", batch_size=32, alpha=0.5) | ROUND,
+)
+
+
+TENS = dict(activation="relu", batch_size=64, steps=10, clients=CLIENTS)
+TABLE3_VGG16 = Experiment(
+    "table3_vgg16",
+    untrained,
+    quick=grid(net="lenet", data="photos", alpha=[0.1, 5.0], **TENS),
+    paper=grid(net="vgg16", data="cifar10", alpha=ALPHAS, **TENS),
+    trials=(1, 3),
+    fixed=dict(lr=LR, stage=0),
+    tables="table3",
+    **RULED,
+)
+
+
+def heterogeneous(ctx, seed, data, stage, alpha):
+    """Every rule on every client of a partition."""
+    model, train, _ = trained(ctx, data, "relu", stage, seed)
+    for row in attack_rows(ctx, model, data, alpha, 10, 64, CLIENTS, seed):
+        yield {"train": train, **row}
+
+
+TABLE3 = Experiment(
+    "table3",
+    heterogeneous,
+    quick=grid(data="photos", stage=0.6, alpha=[0.1, 5.0]),
+    paper=grid(data="cifar10", stage=[0.0, 0.4], alpha=ALPHAS),
+    trials=(1, 3),
+    fixed=dict(net="lenet", batch_size=64, steps=10) | ROUND,
+    **RULED | dict(values=SCORES | dict(train=ACCURACY)),
+)
+
+
+def few_auxiliary(ctx, seed, data, stage, size):
+    """RLU alone, by the number of auxiliary images a class."""
+    (pool, test), (model, train, _) = (
+        sets(ctx, data),
+        trained(ctx, data, "relu", stage, seed),
+    )
+    server, parts = server_data(test, size, seed), dirichlet(pool.y, CLIENTS, 0.5, seed)
+    real = facts(pool, parts, server_data(test, 100, seed))
+    real["most_aux"] = real.pop("aux")
+    for update, truth in local_updates(model, pool, 0.5, 10, 32, CLIENTS, seed):
+        found = rlu.recover(update, model, server, trajectory="midpoint")
+        yield {"train": train, "iacc": scored(found, truth)["iacc"], **real}
+
+
+FIG2 = Experiment(
+    "fig2",
+    few_auxiliary,
+    quick=grid(data="mnist5k", stage=[0.0, 0.6], size=[5, 10, 50, 100]),
+    paper=grid(data="mnist", stage=[0.0, 0.6], size=[5, 10, 50, 100])
+    + grid(data="svhn", stage=[0.0, 0.5], size=[5, 10, 50, 100])
+    + grid(data="cifar10", stage=[0.0, 0.4], size=[5, 10, 50, 100]),
+    trials=(1, 3),
+    values=IACC | dict(train=ACCURACY),
+    facts=("images", "held", "most_aux"),
+    fixed=dict(net="lenet", batch_size=32, steps=10, alpha=0.5) | ROUND,
+)
+
+
+def scheme(*given):
+    """A scheme with its parameters."""
+    return dict(zip(("name", "level", "momentum", "regularisation"), given))
+
+
+MILD = [scheme("fedprox", "mild", 0.0, 0.1), scheme("sgdm", "mild", 0.1, 0.0)]
+STRONG = [scheme("fedprox", "strong", 0.0, 5.0), scheme("sgdm", "strong", 0.9, 0.0)]
+DRIFT = [scheme("scaffold", "", 0.0, 0.0), scheme("feddc", "", 0.0, 1.0)]
+OTHER = [
+    scheme("fedavg", "", 0.0, 0.0),
+    scheme("nag", "", 0.9, 0.0),
+    scheme("feddyn", "", 0.0, 1.0),
+]
+
+
+def run_on(schemes, rounds, data):
+    """Some schemes as settings."""
+    return [dict(s, data=d, rounds=rounds) for d in data for s in schemes]
+
+
+def schemes(ctx, seed, data, name, level, momentum, regularisation, rounds):
+    """Every rule, and RLU that takes the scheme for FedAvg, in the last of some rounds."""
+    (pool, test), generator = sets(ctx, data), torch.Generator().manual_seed(seed)
+    model = ctx.build("lenet", pool.shape, pool.n_classes, seed=seed)
+    server = Server(model, Scheme(name, LR, 10, momentum, regularisation), CLIENTS)
+    parts, aux = dirichlet(pool.y, CLIENTS, 0.5, seed), server_data(test, AUX, seed)
+    for _ in range(rounds):
+        index = [local_batches(held, 10, 32, generator) for held in parts]
+        sent = {k: v.clone() for k, v in model.state_dict().items()}
+        updates = server.round([pool.x[i] for i in index], [pool.y[i] for i in index])
+    model.load_state_dict(sent)  # the model that the last round's updates started from
+    for k, (update, i) in enumerate(zip(updates, index)):
+        history = server.history(k, head(model).bias)
+        found = rules(update, model, aux, server.scheme, history)
+        found["RLU, ρ = 1"] = rlu.recover(update, model, aux, trajectory="midpoint")
+        for rule, n in found.items():
+            iacc = scored(n, counted(pool.y[i], pool.n_classes))["iacc"]
+            algorithm = "1" if rule.startswith("RLU") else ""
+            real = facts(pool, parts, aux)
+            yield {"rule": rule, "algorithm": algorithm, "iacc": iacc, **real}
+
+
+TABLE4 = Experiment(
+    "table4",
+    schemes,
+    quick=run_on(STRONG, 1, ["mnist5k"]) + run_on(DRIFT, 3, ["mnist5k"]),
+    paper=run_on(MILD + STRONG, 1, ["mnist", "svhn", "cifar10"])
+    + run_on(STRONG + DRIFT + OTHER, 3, ["mnist"]),
+    trials=(1, 3),
+    fixed=dict(net="lenet", batch_size=32, steps=10, alpha=0.5, stage=0) | ROUND,
+    **RULED | dict(values=IACC),
+)

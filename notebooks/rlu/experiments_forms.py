@@ -1,0 +1,214 @@
+"""RLU: its forms beside each other, what each rule can do, and the cost."""
+
+import time
+
+import torch
+from torch import nn
+
+from fedleak.attacks.labels import (
+    confidence,
+    counts,
+    gi,
+    idlg,
+    ilrg,
+    llg,
+    rlg,
+    rlu,
+    whole_head,
+    zlg,
+)
+from fedleak.chapters import Experiment, grid
+from fedleak.federated import Scheme, fedavg
+from fedleak.intervals import NUMBER, difference, rate
+from fedleak.models import head, head_pass
+from notebooks.rlu.experiments_base import (
+    ACCURACY,
+    AUX,
+    CLIENTS,
+    IACC,
+    LR,
+    SEEN,
+    counted,
+    local_updates,
+    one_step,
+    scored,
+    server_data,
+    sets,
+    trained,
+)
+
+
+def released(update, model, server):
+    """The released code's rule, without its learning-rate slip."""
+    ends = [model] if update.steps == 1 else [model, update.model(model)]
+    means = []
+    for m in ends:
+        logits = confidence.logits_of(head_pass(m, server.x), m)
+        means.append(confidence.by_class(logits, server.y, server.n_classes).mean(0))
+    p = torch.stack(means).softmax(1).mean(0)
+    positive = (p - update.gradient(head(model).bias).double()).clamp(min=0)
+    real = update.samples * positive / positive.sum()
+    return counts.whole_counts(real, update.samples)
+
+
+def search_as_printed(update, model, server):
+    """Algorithm 2 with the mean of ratios of Eq. 14."""
+    observed = rlu.observe(update, model, None, None)
+    ends = (model, update.model(model))
+    before, after = (confidence.logits_of(head_pass(m, server.x), m) for m in ends)
+    by_class = confidence.erroneous_confidence
+    epsilons = [by_class(z, server.y, "gaussian") for z in (before, after)]
+    system = sum(map(confidence.coefficients, epsilons)) / 2
+    start = counts.solve(system, observed.target, update.samples)
+    known = (before, after, server.y, observed, "gaussian")
+    found = rlu.search(start, *known, ratios=True)
+    return counts.whole_counts(found, update.samples)
+
+
+COLUMNS = ("setting", "data", "activation", "stage", "alpha", "steps")
+SETTINGS = [  # the first four are those that the extension was developed on
+    dict(zip(COLUMNS, values))
+    for values in (
+        ("developed on: .60, m = 1", "mnist", "relu", 0.6, 0.5, 1),
+        ("developed on: .60, m = 10", "mnist", "relu", 0.6, 0.5, 10),
+        ("developed on: .86, m = 1", "mnist", "relu", 0.86, 0.5, 1),
+        ("developed on: .86, m = 10", "mnist", "relu", 0.86, 0.5, 10),
+        ("single", "cifar10", "relu", 0.4, 0.5, 1),
+        ("cifar10", "cifar10", "relu", 0.4, 0.5, 10),
+        ("svhn", "svhn", "relu", 0.5, 0.5, 10),
+        ("tanh", "mnist", "tanh", 0.6, 0.5, 10),
+        ("alpha", "mnist", "relu", 0.6, 0.1, 10),
+        ("late", "mnist", "relu", 0.95, 0.5, 10),
+        ("untrained", "mnist", "relu", 0.0, 0.5, 10),
+    )
+]
+FEW = ("developed on: .60, m = 1", "tanh", "untrained")
+
+
+def variants(ctx, seed, setting, data, activation, stage, alpha, steps, clients):
+    """Every form of RLU on the same updates; gain: beside Algorithm 1 on the same update."""
+    pool, test = sets(ctx, data)
+    model, train, held_out = trained(ctx, data, activation, stage, seed)
+    server = server_data(test, AUX, seed)
+    half = dict(trajectory="midpoint")
+    for update, truth in local_updates(model, pool, alpha, steps, 32, clients, seed):
+        seen = (update, model, server)
+        found = {"RLU": rlu.recover(*seen, **half)}
+        found["averaged"] = rlu.recover(*seen, **half, confidence="average")
+        if steps > 1:
+            found["Alg. 2"] = rlu.recover(*seen)
+            found["Alg. 2, Eq. 14 as printed"] = search_as_printed(*seen)
+        found["released code"] = released(update, model, server)
+        found["whole head"] = whole_head.recover(update, model, server, seed=seed)
+        iacc = {form: scored(n, truth)["iacc"] for form, n in found.items()}
+        for form, value in iacc.items():
+            row = {"form": form, "iacc": value, "gain": value - iacc["RLU"]}
+            yield row | {"train": train, "held_out": held_out}
+
+
+VARIANTS = Experiment(
+    "variants",
+    variants,
+    quick=[
+        s | dict(data="mnist5k", clients=5) for s in SETTINGS if s["setting"] in FEW
+    ],
+    paper=[s | dict(clients=CLIENTS) for s in SETTINGS],
+    trials=(1, 5),
+    by="form",
+    values=IACC
+    | dict(gain=difference(*SEEN, form="RLU"), train=ACCURACY, held_out=ACCURACY),
+    fixed=dict(net="lenet", batch_size=32, lr=LR, aux=AUX),
+)
+
+
+RUN = {
+    "iDLG": lambda u, m, a: idlg.recover(u, m),
+    "GI": lambda u, m, a: gi.recover(u, m),
+    "RLG": lambda u, m, a: rlg.recover(u, m),
+    "LLG+": lambda u, m, a: llg.recover(one_step(u), m, a),
+    "ZLG+": lambda u, m, a: zlg.recover(u, m, a),
+    "iLRG": lambda u, m, a: ilrg.recover(u, m),
+    "RLU": lambda u, m, a: rlu.recover(u, m, a, trajectory="midpoint"),
+}
+
+
+def drawn_labels(size, steps, generator):
+    """Labels [steps, size]: eight different ones, one, or a mix of six classes, the same in every step."""
+    if size == 8:
+        return torch.rand(steps, 10, generator=generator).argsort(1)[:, :8]
+    most = 10 if size == 1 else 6
+    return torch.randint(most, (size,), generator=generator).expand(steps, size)
+
+
+def images_of(pool, labels, generator):
+    """The index of a random image for each label."""
+    flat = [pool.of_class(int(c)) for c in labels.flatten()]
+    chosen = [own[torch.randint(len(own), (1,), generator=generator)] for own in flat]
+    return torch.cat(chosen).view(labels.shape)
+
+
+def capabilities(ctx, seed, rule, data):
+    """iAcc of one rule in the five settings, ten updates each."""
+    (pool, test), own = sets(ctx, data), {"iDLG": 1, "GI": 8, "RLG": 8}.get(rule, 32)
+    generator, aux = torch.Generator().manual_seed(seed), server_data(test, AUX, seed)
+    build = dict(net="lenet", shape=pool.shape, n_classes=10, seed=seed)
+    fresh, tanh = (ctx.build(**build, activation=a) for a in ("relu", "tanh"))
+    late = trained(ctx, data, "relu", 0.86, seed)[0]
+    for column, model, size, steps in (
+        ("batch", fresh, 8, 1),
+        ("repeats", fresh, 32, 1),
+        ("activation", tanh, own, 1),
+        ("steps", fresh, own, 10),
+        ("trained", late, own, 1),
+    ):
+        for _ in range(10):
+            labels = drawn_labels(size, steps, generator)
+            index = images_of(pool, labels, generator)
+            update = fedavg(model, pool.x[index], pool.y[index], LR, share="delta")
+            truth = counted(pool.y[index])
+            try:
+                iacc = scored(RUN[rule](update, model, aux), truth)["iacc"]
+            except ValueError:  # not made for such an update
+                iacc = 0.0
+            yield {"column": column, "iacc": iacc}
+
+
+TABLE5 = Experiment(
+    "table5",
+    capabilities,
+    quick=grid(rule=list(RUN), data="mnist5k"),
+    paper=grid(rule=list(RUN), data="mnist"),
+    trials=(1, 10),
+    by="column",
+    values=dict(iacc=rate(10)),
+)
+
+
+def cost(ctx, seed, n_classes, steps):
+    """Seconds of the search and its two solutions, given the logits of ten auxiliary images a class."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n_classes).repeat(10)
+    before = torch.randn(len(labels), n_classes, generator=generator).double()
+    before += 2 * nn.functional.one_hot(labels, n_classes)
+    truth = 256 * steps * torch.rand(n_classes, generator=generator).double().softmax(0)
+    A = confidence.coefficients(confidence.erroneous_confidence(before, labels))
+    weight = torch.randn(n_classes, 64, generator=generator).double() / 100
+    observed = rlu.Observed(
+        LR / 256 * A @ truth, weight, Scheme("fedavg", LR, steps), 256
+    )
+    began = time.process_time()
+    start = counts.solve(A, observed.target, int(truth.sum().round()))
+    found = rlu.search(start, before, before + 0.1, labels, observed, "gaussian")
+    counts.whole_counts(found, 256 * steps)
+    yield {"seconds": time.process_time() - began}
+
+
+COST = Experiment(
+    "cost",
+    cost,
+    quick=grid(n_classes=[10, 100], steps=10),
+    paper=grid(n_classes=[10, 100], steps=10),
+    trials=(3, 5),
+    values=dict(seconds=NUMBER),
+    times="seconds",
+)

@@ -1,0 +1,190 @@
+"""RLU: images reconstructed with its labels, its assumption on logits, the clients' partitions."""
+
+import dataclasses
+
+import numpy as np
+import torch
+from scipy import stats
+
+from fedleak import metrics
+from fedleak.attacks.images import invg
+from fedleak.attacks.images.engine import invert
+from fedleak.attacks.images.objective import View
+from fedleak.attacks.labels import confidence, rlu
+from fedleak.chapters import Experiment, grid
+from fedleak.data.partitions import dirichlet
+from fedleak.federated import fedsgd
+from fedleak.intervals import NUMBER, rate
+from fedleak.models import head_pass
+from notebooks.rlu.experiments_base import (
+    ACCURACY,
+    ALPHAS,
+    CLIENTS,
+    accuracy,
+    counted,
+    scored,
+    server_data,
+    sets,
+    trained,
+)
+
+WAYS = ("true labels", "RLU's labels", "optimised labels")
+JOINT = dataclasses.replace(invg.INVG, name="InvG with optimised labels", labels=True)
+
+
+def middle(images, size):
+    """The same images, cut to their central size x size pixels."""
+    top, left = ((side - size) // 2 for side in images.shape[1:])
+    x = images.x[:, :, top : top + size, left : left + size]
+    return dataclasses.replace(images, x=x)
+
+
+def inverted(ctx, seed, **batch):
+    """What `in_every_way` returns, computed once."""
+    key = ("inverted", seed, *sorted(batch.items()))
+    return ctx.once(key, lambda: in_every_way(ctx, seed, **batch))
+
+
+def in_every_way(ctx, seed, net, data, side, batch_size, iterations):
+    """One gradient inverted in every way: the images, and {way: (reconstruction paired with them, label counts, distance)}."""
+    images, test = (middle(part, side) for part in sets(ctx, data))
+    generator = torch.Generator().manual_seed(seed)
+    index = torch.randperm(len(images), generator=generator)[:batch_size]
+    x, y = images.x[index], images.y[index]
+    model = ctx.build(net, images.shape, images.n_classes, seed=seed).eval()
+    update, server, runs = fedsgd(model, x, y), server_data(test, 20, seed), {}
+    named = {
+        WAYS[0]: counted(y, images.n_classes),
+        WAYS[1]: rlu.recover(update, model, server, trajectory="midpoint"),
+    }
+    often = dict(iterations=iterations, seed=seed)
+    for way, found in named.items():
+        same = [w for w in runs if torch.equal(named[w], found)]  # an equal run
+        known = torch.arange(len(found)).repeat_interleave(found.cpu())[None]
+        if same:
+            runs[way] = runs[same[0]]
+        else:
+            runs[way] = invg.invert_many([update], model, known.to(y), **often)
+    runs[WAYS[2]] = invert([View([update], model)], JOINT, **often)
+    named[WAYS[2]] = counted(runs[WAYS[2]].label_logits[0].argmax(1), images.n_classes)
+    paired = {way: metrics.paired(run.images[0], x) for way, run in runs.items()}
+    return x, {way: (paired[way], named[way], runs[way].values.item()) for way in WAYS}
+
+
+MEASURED = dict.fromkeys(["psnr", "psnr gain", "lpips", "lpips gain"], NUMBER)
+MEASURED |= dict(iacc=rate("batch_size"), distance=NUMBER)
+
+
+def label_knowledge(ctx, seed, **batch):
+    """PSNR, LPIPS and labels of each way; gain: beside optimised labels on the same batch."""
+    x, ways = inverted(ctx, seed, **batch)
+    truth, score = ways[WAYS[0]][1], {}
+    for way, (found, named, distance) in ways.items():
+        perceived = metrics.lpips(found, x)
+        score[way] = {
+            "psnr": metrics.psnr(found, x).mean().item(),
+            "lpips": np.nan if perceived is None else perceived.mean().item(),
+            "iacc": scored(named, truth)["iacc"],
+            "distance": distance,
+        }
+    for way, row in score.items():
+        gain = {f"{k} gain": row[k] - score[WAYS[2]][k] for k in ("psnr", "lpips")}
+        yield {"way": way, **row, **gain}
+
+
+FIG3 = Experiment(
+    "fig3",
+    label_knowledge,
+    quick=grid(net="resnet20-4", data="photos", side=8, batch_size=2, iterations=40),
+    paper=[
+        dict(net=net, data="cifar10", side=12, batch_size=2, iterations=160)
+        for net in ("resnet32", "resnet32-4")
+    ],
+    trials=(1, 4),
+    by="way",
+    values=MEASURED,
+    fixed=dict(aux=20),
+)
+
+
+def class_logits(ctx, net, data, stage, s):
+    """The logits of up to 100 images of every class on one network, a group a class, and the network's accuracy."""
+    images = sets(ctx, data)[0]
+    sample = server_data(images, 100, s)
+    if net == "lenet":
+        model, train, _ = trained(ctx, data, "relu", stage, s)
+    else:
+        model = ctx.build(net, images.shape, images.n_classes, seed=s)
+        train = accuracy(model, sample)
+    z = confidence.logits_of(head_pass(model, sample.x), model).cpu().numpy()
+    return [z[sample.y.cpu().numpy() == c] for c in range(images.n_classes)], train
+
+
+def normality(ctx, seed, net, data, stage):
+    """Passes of Shapiro and Wilk's test, distance from the fitted normal, and the means' signs."""
+    groups, train = class_logits(ctx, net, data, stage, seed)
+    pairs = [g[:, j] for g in groups for j in range(len(groups))]
+    passed = np.mean([stats.shapiro(v).pvalue > 0.05 for v in pairs])
+    scaled = [(v - v.mean()) / v.std(ddof=1) for v in pairs]
+    each = [stats.kstest(v, "norm", method="asymp") for v in scaled]
+    distance = np.mean([one.statistic for one in each])
+    means = np.array([g.mean(0) for g in groups])
+    signs = np.where(np.eye(len(means), dtype=bool), means > 0, means < 0).mean()
+    largest = float(np.abs(means).max())
+    yield {
+        "passed": passed,
+        "train": train,
+        "distance": distance,
+        "largest_mean": largest,
+        "signs": signs,
+        "each": len(groups[0]),
+        "images": len(sets(ctx, data)[0]),
+    }
+
+
+NORMAL = Experiment(
+    "normal",
+    normality,
+    quick=grid(net="lenet", data="mnist5k", stage=[0.0, 0.86]),
+    paper=grid(net="lenet", data="mnist", stage=[0.0, 0.86])
+    + grid(net="lenet", data="svhn", stage=0.0, trials=10)
+    + grid(net="lenet", data="svhn", stage=0.7)
+    + grid(net="lenet", data="cifar10", stage=[0.0, 0.5])
+    + grid(net="vgg16", data="cifar10", stage=0.0, trials=10)
+    + grid(net="vgg16", data="cifar100", stage=0.0)
+    + grid(net="resnet50-imagenet", data="tiny-imagenet", stage=0.0),
+    trials=(1, 3),
+    values=dict(
+        passed=rate(100),
+        train=ACCURACY,
+        distance=NUMBER,
+        largest_mean=NUMBER,
+        signs=rate(100),
+        each=NUMBER,
+    ),
+    facts="images",
+    fixed=dict(activation="relu"),
+    tables="fig4",
+)
+
+
+def main_classes(ctx, seed, data, alpha):
+    """Classes that hold 90 % of a client's images, mean over the clients."""
+    labels, most = ctx.images(data).y, []
+    for part in dirichlet(labels, CLIENTS, alpha, seed):
+        held = labels[part].bincount().double().sort(descending=True).values
+        most.append(int((held.cumsum(0) < 0.9 * held.sum() - 1e-9).sum()) + 1)
+    yield {"classes": np.mean(most), "images": len(labels)}
+
+
+PARTITIONS = Experiment(
+    "partitions",
+    main_classes,
+    quick=grid(data="photos", alpha=ALPHAS),
+    paper=grid(data="cifar10", alpha=ALPHAS),
+    trials=20,
+    values=dict(classes=NUMBER),
+    facts="images",
+    fixed=dict(clients=CLIENTS),
+    tables="fig10",
+)

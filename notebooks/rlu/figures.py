@@ -1,0 +1,230 @@
+"""RLU: rows to figures and small tables. A figure takes cells, one row a cell, unless it says otherwise."""
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from scipy import stats
+
+from fedleak import metrics
+from fedleak.data.partitions import dirichlet
+from fedleak.experiments import plots
+from notebooks.rlu.experiments import CLIENTS
+from notebooks.rlu.experiments_base import counted
+from notebooks.rlu.experiments_images import WAYS
+from notebooks.rlu.tables import RULES, SETTING, named
+
+
+def by_rule(cells):
+    """The cells in the order of the rules, which decides their colours."""
+    return cells.sort_values(
+        "rule", key=lambda rules: rules.map(RULES.index), kind="stable"
+    )
+
+
+def dots(cells, hue, names, xlabel, value="iacc", panel=None):
+    """A row a setting (column ``row``), a point with its 95 % interval a name of `hue`; a panel a value of `panel`."""
+    parts = {"": cells} if panel is None else dict(list(cells.groupby(panel)))
+    longest = max(part["row"].nunique() for part in parts.values())
+    size = (9.6 if panel else 6.6, 0.17 * len(names) * longest / 2 + 1.6)
+    figure = Figure(figsize=size, layout="constrained")
+    style = plots.style_of(names)
+    for axes, (title, part) in zip(
+        figure.subplots(1, len(parts), squeeze=False)[0], parts.items()
+    ):
+        rows = list(dict.fromkeys(part["row"]))
+        for k, name in enumerate(names):
+            line = part[part[hue] == name].set_index("row").reindex(rows)
+            at = np.arange(len(rows)) + 0.6 * ((k + 0.5) / len(names) - 0.5)
+            colour, marker = style[name]
+            bars = [
+                line[value] - line[f"{value} low"],
+                line[f"{value} high"] - line[value],
+            ]
+            look = dict(fmt=marker, color=colour, capsize=2, markersize=4.5)
+            axes.errorbar(
+                line[value], at, xerr=np.nan_to_num(np.clip(bars, 0, None)), **look
+            )
+        axes.set_yticks(range(len(rows)), rows, fontsize="small")
+        axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel=xlabel, title=title)
+    handles = [
+        Line2D([], [], color=c, marker=m, linestyle="", label=n)
+        for n, (c, m) in style.items()
+    ]
+    figure.legend(
+        handles=handles,
+        loc="outside upper center",
+        ncols=6,
+        frameon=False,
+        fontsize="small",
+    )
+    return figure
+
+
+def table2(*cells):
+    """Table 2: every rule's iAcc on fresh networks, after one local step and after ten; from several experiments."""
+    table = named(pd.concat(cells, ignore_index=True)).sort_values(
+        ["steps", "net", "data"], kind="stable"
+    )
+    once = table.duplicated(["steps", "net", "data", "activation", "rule"], keep="last")
+    table = table[~once]
+    rows = [
+        f"{net}, {data}, {a}"
+        for net, data, a in zip(table["net"], table["data"], table["activation"])
+    ]
+    steps = table["steps"].map({1: "one local step", 10: "ten local steps"})
+    return dots(
+        table.assign(row=rows, panel=steps), "rule", RULES, "iAcc", panel="panel"
+    )
+
+
+def fig1(cells):
+    """Fig. 1: every rule's iAcc by the training accuracy of the network that the clients start from."""
+    labels = dict(xlabel="training accuracy", ylabel="iAcc")
+    shown = by_rule(named(cells))
+    order = shown["data"].map(["MNIST", "SVHN", "CIFAR-10"].index)
+    shown = shown.iloc[order.argsort(kind="stable")]
+    return plots.curves(
+        shown,
+        x="train",
+        y="iacc",
+        hue="rule",
+        panel="data",
+        log2=False,
+        columns=3,
+        **labels,
+    )
+
+
+def own_images(cells):
+    """RLU with the server's images and with the client's own, by accuracy; a panel a number of steps."""
+    known = {"server's": "server's", "own": "client's own"}
+    how = {"gaussian": "Gaussian (RLU)", "average": "averaged"}
+    lines = cells["known"].map(known) + ", " + cells["confidence"].map(how)
+    panels = cells["steps"].map({1: "one local step", 10: "ten local steps"})
+    labels = dict(xlabel="accuracy that was trained to", ylabel="iAcc of RLU")
+    shown = cells.assign(line=lines, panel=panels)
+    return plots.curves(
+        shown, x="stage", y="iacc", hue="line", panel="panel", log2=False, **labels
+    )
+
+
+def table3(fresh, trained):
+    """Table 3: every rule's iAcc by α; a panel a network."""
+    titles = [
+        f"LeNet-5, {'trained to 0.4' if stage else 'untrained'}"
+        for stage in trained["stage"]
+    ]
+    both = pd.concat(
+        [fresh.assign(panel="VGG-16, untrained"), trained.assign(panel=titles)],
+        ignore_index=True,
+    )
+    labels = dict(xlabel="α", ylabel="iAcc")
+    order = both["panel"].map(list(dict.fromkeys(both["panel"])).index)
+    both = by_rule(both.assign(order=order)).sort_values("order", kind="stable")
+    return plots.curves(
+        both, x="alpha", y="iacc", hue="rule", panel="panel", columns=3, **labels
+    )
+
+
+def fig2(cells):
+    """Fig. 2: RLU by the number of auxiliary images a class."""
+    state = cells["stage"].map(
+        lambda stage: (
+            "trained to 0.4 (CIFAR-10), 0.5 (SVHN), 0.6 (MNIST)"
+            if stage
+            else "untrained"
+        )
+    )
+    labels = dict(xlabel="auxiliary images a class", ylabel="iAcc of RLU")
+    return plots.curves(
+        named(cells).assign(state=state),
+        x="size",
+        y="iacc",
+        hue="state",
+        panel="data",
+        columns=3,
+        **labels,
+    )
+
+
+def table4(cells):
+    """Table 4 and the other algorithms: the strong settings of one round, and all seven in the third."""
+    shown = named(cells[(cells["rounds"] == 3) | (cells["level"] == "strong")])
+    rows = [
+        f"{data}, {name}" if rounds == 1 else name
+        for data, name, rounds in zip(shown["data"], shown["name"], shown["rounds"])
+    ]
+    panels = shown["rounds"].map(
+        {1: "first round, strong settings (Table 4)", 3: "third round, MNIST (beyond)"}
+    )
+    shown = shown.assign(row=rows, panel=panels)
+    return dots(shown, "rule", [*RULES, "RLU, ρ = 1"], "iAcc", panel="panel")
+
+
+def forms(cells):
+    """Forms of RLU: the paired gain over Algorithm 1, by setting."""
+    shown = cells.assign(row=cells["setting"].map(SETTING))
+    figure = dots(
+        shown,
+        "form",
+        ["averaged", "Alg. 2", "released code", "whole head"],
+        "iAcc minus that of Algorithm 1 (paired)",
+        "gain",
+    )
+    figure.axes[0].axvline(0, color="grey", linewidth=1)
+    return figure
+
+
+def fig3(x, ways):
+    """Fig. 3: an image of a batch, what inversion makes of it in each way, and grey; of one call of `inverted`."""
+    figure = Figure(figsize=(8.4, 2.2), layout="constrained")
+    pictures = {"original": x[0], **{way: ways[way][0][0] for way in WAYS}}
+    pictures["plain grey"] = torch.full_like(x[0], 0.5)
+    for axes, (name, picture) in zip(figure.subplots(1, 5), pictures.items()):
+        axes.imshow(picture.cpu().permute(1, 2, 0).clamp(0, 1).numpy(), vmin=0, vmax=1)
+        score = metrics.psnr(picture[None], x[:1]).item()
+        title = name if name == "original" else f"{name}\n{score:.1f} dB"
+        axes.set_title(title, fontsize="small")
+        axes.set_axis_off()
+    return figure
+
+
+def fig4(networks, digit=8):
+    """Figs. 4–9: a class's own logit with the fitted normal; of calls of `class_logits`."""
+    figure = Figure(figsize=(7.4, 2.7), layout="constrained")
+    for axes, (groups, train) in zip(figure.subplots(1, len(networks)), networks):
+        v = groups[digit][:, digit]
+        at = np.linspace(v.min(), v.max(), 100)
+        axes.hist(v, bins=16, density=True, alpha=0.6)
+        axes.plot(
+            at,
+            stats.norm.pdf(at, v.mean(), v.std(ddof=1)),
+            color="black",
+            linewidth=1.2,
+        )
+        axes.set_title(
+            f"accuracy {train:.2f}, p = {stats.shapiro(v).pvalue:.2g}", fontsize="small"
+        )
+        axes.set(
+            xlabel=f"logit {digit} of images of the digit {digit}", ylabel="density"
+        )
+    return figure
+
+
+def fig10(images, seed):
+    """Figs. 10 and 11: images of each class that each of ten clients holds, for three α."""
+    figure = Figure(figsize=(9.0, 2.9), layout="constrained")
+    panels = figure.subplots(1, 3, sharey=True)
+    for axes, alpha in zip(panels, (0.1, 0.5, 5.0)):
+        parts = dirichlet(images.y, CLIENTS, alpha, seed)
+        held = np.array(
+            [counted(images.y[i], images.n_classes).cpu().numpy() for i in parts]
+        )
+        drawn = axes.imshow(held.T, cmap="Blues", aspect="auto")
+        axes.set(title=f"α = {alpha:g}", xlabel="client")
+        axes.grid(False)
+    panels[0].set_ylabel("class")
+    figure.colorbar(drawn, ax=panels, label="images")
+    return figure

@@ -1,0 +1,116 @@
+"""RLU: cells as small tables, and how networks, data sets and algorithms are called."""
+
+import pandas as pd
+
+from notebooks.rlu.claims import FIVE, PASSES, PRINTED
+
+RULES = ["RLU", "iLRG", "ZLG+", "LLG+"]
+DATA = {
+    "mnist": "MNIST",
+    "mnist5k": "MNIST",
+    "svhn": "SVHN",
+    "cifar10": "CIFAR-10",
+    "photos": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "tiny-imagenet": "Tiny-ImageNet",
+}
+NET = {"lenet": "LeNet-5", "vgg16": "VGG-16", "resnet50-imagenet": "ResNet-50"}
+ACTIVATION = {
+    "relu": "ReLU",
+    "tanh": "Tanh",
+    "elu": "ELU",
+    "selu": "SELU",
+    "silu": "SiLU",
+}
+SCHEME = {
+    "fedavg": "FedAvg",
+    "sgdm": "SGDm",
+    "nag": "NAG",
+    "scaffold": "Scaffold",
+    "fedprox": "FedProx",
+    "feddyn": "FedDyn",
+    "feddc": "FedDC",
+}
+SETTING = {
+    "single": "CIFAR-10, one step",
+    "cifar10": "CIFAR-10",
+    "svhn": "SVHN",
+    "tanh": "MNIST, Tanh",
+    "alpha": "MNIST, α = 0.1",
+    "late": "MNIST, accuracy 0.95",
+    "untrained": "MNIST, untrained",
+    "developed on: .60, m = 1": "developed on: 0.60, one step",
+    "developed on: .60, m = 10": "developed on: 0.60",
+    "developed on: .86, m = 1": "developed on: 0.86, one step",
+    "developed on: .86, m = 10": "developed on: 0.86",
+}
+NAMED = {"data": DATA, "net": NET, "activation": ACTIVATION, "name": SCHEME}
+
+
+KEYS = [
+    "setting",
+    "rounds",
+    "name",
+    "level",
+    "steps",
+    "activation",
+    "data",
+    "stage",
+    "rule",
+]
+
+
+def wide(cells, columns="rule", value="iacc", **where):
+    """Cells as a table: a column a rule, or another name; a line a setting, named by what differs among them."""
+    for name, wanted in where.items():
+        cells = cells[cells[name] == wanted]
+    keys = [c for c in KEYS if c in cells and c != columns]
+    index = [c for c in keys if cells[c].nunique(dropna=False) > 1] or ["data"]
+    return cells.pivot(index=index, columns=columns, values=value)
+
+
+def ahead(cells):
+    """Say whether RLU's mean is at least that of each rival in every cell."""
+    table = wide(cells)
+    return (table["RLU"] >= table[RULES[1:]].max(axis=1)).all()
+
+
+def fall(rows, **where):
+    """What each rule loses from α = 5 to 0.05."""
+    for name, wanted in where.items():
+        rows = rows[rows[name] == wanted]
+    table = rows.pivot(index="rule", columns="alpha", values="iacc").astype(float)
+    return table[5.0] - table[0.05]
+
+
+def named(cells):
+    """The cells with names in words, for data sets, networks, activations and algorithms."""
+    return cells.assign(
+        **{c: cells[c].map(names) for c, names in NAMED.items() if c in cells}
+    )
+
+
+TICK = {True: "✔", False: "✗"}
+COLUMNS = {
+    "batch": "batch of 8",
+    "repeats": "repeated labels",
+    "activation": "Tanh",
+    "steps": "ten steps",
+    "trained": "trained network",
+}
+
+
+def table5(cells):
+    """Table 5: a mark and the iAcc of each rule in each column, with the paper's mark."""
+    wide = cells.pivot(index="rule", columns="column", values="iacc")
+    table = pd.DataFrame({"rule": list(PRINTED)})
+    for i, column in enumerate(FIVE):
+        mine, theirs = (
+            wide[column],
+            [TICK[marks[i] == "1"] for marks in PRINTED.values()],
+        )
+        table[COLUMNS[column]] = [
+            f"{TICK[mine[rule] >= PASSES]} {mine[rule]:.2f} (paper {mark})"
+            for rule, mark in zip(PRINTED, theirs)
+        ]
+    return table
