@@ -23,9 +23,11 @@ def page(chapter: str) -> str:
     """Return the page as Markdown: values and notes by figure, then each recorded run with its rows and its trial."""
     experiments, results = running.declared(chapter), Results(chapter, device="cpu")
     facts = {name: found for name in experiments if (found := records.recorded(chapter, name)) is not None}
-    parts: list[str] = []
+    parts, notes = list[str](), _notes(chapter)
     if chapter in scoreboard.papers():
-        parts += ["## The paper's values beside ours\n", *_compared(results, _notes(chapter))]
+        parts += ["## The paper's values beside ours\n", *_compared(results, notes)]
+    elif notes:
+        parts += ["## Notes\n", *_noted(results, notes)]
     parts += ["## Where the recorded runs come from\n", _table(_provenance(facts)), "## The experiments\n"]
     for name, experiment in experiments.items():
         parts += _experiment(chapter, experiment, facts.get(name))
@@ -33,10 +35,17 @@ def page(chapter: str) -> str:
 
 
 def _notes(chapter: str) -> Mapping[str, Any]:
-    """Return what the chapter says of a figure: by its anchor, a function of its results that returns Markdown."""
+    """Return what the chapter says of a figure or section: by its anchor, a function of its results, for Markdown."""
     if not (paths.root() / "notebooks" / chapter / "notes.py").is_file():
         return {}
     return running.module(chapter, "notes").NOTES
+
+
+def _noted(results: Results, notes: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the notes of a chapter without a paper, each under its docstring."""
+    for anchor, note in notes.items():
+        yield f"### {(inspect.getdoc(note) or anchor).rstrip('.')}\n"
+        yield f"[In the lecture](#{anchor}).\n\n{inspect.cleandoc(note(results))}\n"
 
 
 def _compared(results: Results, notes: Mapping[str, Any]) -> Iterator[str]:
@@ -92,7 +101,8 @@ def _experiment(chapter: str, experiment: Experiment, found: tuple[pd.DataFrame,
         yield f"\n:::{{dropdown}} The {len(cells):,} cells: means, 95 % intervals, n\n```{{raw}} html"
         yield cells.to_html(index=False, border=0, classes="dataframe", float_format="%.4g", na_rep="–")
         yield "```\n:::\n"
-    yield f":::{{dropdown}} The trial\n```{{literalinclude}} /notebooks/{chapter}/experiments.py\n:language: python"
+    file = experiment.trial.__module__.replace(".", "/")
+    yield f":::{{dropdown}} The trial\n```{{literalinclude}} /{file}.py\n:language: python"
     yield f":pyobject: {experiment.trial.__name__}\n```\n:::\n"
 
 

@@ -147,7 +147,9 @@ class Results:
 
     @cached_property
     def claims(self) -> Claims:
-        """What the chapter measures of the paper's claims."""
+        """What the chapter measures of the paper's claims; none where no paper stands behind it."""
+        if not (paths.root() / "notebooks" / self.paper / "claims.py").is_file():
+            return Claims()
         return running.module(self.paper, "claims").CLAIMS
 
     @cached_property
@@ -164,7 +166,7 @@ class Results:
             known = all(table is not None for table in rows)
             nothing = Measured(claim.id, None, source="—", reading=claim.reading, note="not recorded")
             found.setdefault(claim.id, []).append(claim.measure(rows, RECORDED, self.published) if known else nothing)
-        if unknown := sorted(set(found) - set(self.published.items)):
+        if found and (unknown := sorted(set(found) - set(self.published.items))):
             raise ValueError(f"claims without an entry in {self.paper}/claims.toml: {', '.join(unknown)}")
         return found
 

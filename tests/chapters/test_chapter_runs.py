@@ -173,6 +173,19 @@ def test_the_evidence_page_has_every_value_record_and_trial(recorded):
     assert "22 rows, `data/results/tiny/table1.csv`" in text
 
 
+def test_a_chapter_without_a_paper_has_notes_and_no_claims(tiny):
+    (tiny / "notebooks/tiny/claims.py").unlink()
+    for file in ("claims", "tables"):
+        (tiny / f"data/published/tiny/{file}.toml").unlink()
+    said = 'return f"Up to {len(run.measured)}."'
+    notes = f'def far(run):\n    """How far it goes."""\n    {said}\n\n\nNOTES = {{"fig-far": far}}\n'
+    (tiny / "notebooks/tiny/notes.py").write_text(notes)
+    text = evidence.page("tiny")
+    assert "### How far it goes\n\n[In the lecture](#fig-far).\n\nUp to 0.\n" in text
+    assert Results("tiny", device="cpu")._measure() == {}
+    assert "literalinclude} /notebooks/tiny/experiments.py" in text
+
+
 def test_a_number_of_the_prose_has_a_minus_sign():
     assert f"{Number(-0.5, -1, 0.25):.2f ci}" == "−0.50 [−1.00, 0.25]"
     assert f"{Number(3):.0f ci}" == "3"
