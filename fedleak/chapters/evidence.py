@@ -15,6 +15,8 @@ from fedleak.chapters.results import Results
 from fedleak.experiments import records, scoreboard
 
 Row = Mapping[str, Any]
+LONGEST = 100
+"""Characters of a cell that is shown; columns of pictures are longer."""
 ARROWS = {"higher": " ↑", "lower": " ↓"}
 PROVENANCE = ("date", "commit", "code", "device", "processor", "threads", "seconds", "torch", "python")
 
@@ -94,6 +96,7 @@ def _experiment(chapter: str, experiment: Experiment, found: tuple[pd.DataFrame,
     yield f"{_plain(inspect.getdoc(experiment.trial) or '')} Again: `fedleak record {chapter} {experiment.name}`.\n"
     if found is not None:
         cells = records.settled(*found)
+        cells = cells[[c for c in cells if cells[c].astype(str).str.len().max() <= LONGEST]]
         sets = ", ".join(f"{d['name']} ({d['images']:,} images, {_plain(d['source'])})" for d in found[1]["datasets"])
         yield f"{len(found[0]):,} rows, `data/results/{chapter}/{experiment.name}.csv`" + f"; data: {sets}." * bool(
             sets

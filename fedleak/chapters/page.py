@@ -46,8 +46,10 @@ def source(trial: Callable[..., Any]) -> None:
 
 
 def figure_of(row: Mapping[str, Any]) -> str:
-    """Return the figure or table that a value is in, without its panel."""
-    return str(row["item"]).partition(" (")[0]
+    """Return the figure or table that a value is in, without its panel or part."""
+    item = str(row["item"])
+    found = re.match(r"(Fig\.|Table) [0-9IVX]+", item)
+    return found[0] if found else item.partition(" (")[0]
 
 
 def slug(heading: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedleak import paths
+from fedleak import intervals, paths
 from fedleak.chapters import running
 from fedleak.chapters.claim import Claims
 from fedleak.chapters.context import Context
@@ -18,6 +18,7 @@ from fedleak.chapters.page import Number, figure_of, slug
 from fedleak.experiments import published, records, scoreboard, status
 from fedleak.experiments.status import Measured
 from fedleak.files import write_text
+from fedleak.intervals import Kind
 
 NOW, RECORDED = "this run", "recorded"
 
@@ -129,6 +130,20 @@ class Results:
             raise ValueError(f"{experiment.name} has {len(found)} cells with {where}")
         row = found.iloc[0]
         return Number(row[value], row[f"{value} low"], row[f"{value} high"], int(row["n"]))
+
+    def each(self, experiment: Experiment, value: str = "", **where: Any) -> pd.Series:
+        """Return the values of one cell by trial, to be paired with another cell's; see `mean`."""
+        value, found = value or next(iter(experiment.values)), self.best_rows(experiment)
+        for column, wanted in where.items():
+            found = found[found[column] == wanted]
+        if (count := len(found[[c for c in (*experiment.axes, *experiment.by) if c in found]].drop_duplicates())) != 1:
+            raise ValueError(f"{experiment.name} has {count} cells with {where}")
+        return found.groupby("trial")[value].mean()
+
+    def mean(self, values: pd.Series, kind: Kind = intervals.NUMBER) -> Number:
+        """Return the mean of values of trials, such as paired differences (NaN: no pair), as a number of the prose."""
+        values = values.dropna()
+        return Number(values.mean(), *intervals.interval(values.to_numpy(), kind), len(values))
 
     def keep(self, name: str, figure: Figure) -> Figure:
         """Return a figure for display; of a run that records, its picture is kept beside the table of this name."""

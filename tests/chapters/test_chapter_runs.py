@@ -9,6 +9,7 @@ from conftest import forget
 
 from fedleak import paths
 from fedleak.chapters import Experiment, Number, Results, evidence, grid, running
+from fedleak.chapters.page import figure_of
 from fedleak.chapters.units import OtherCode
 from fedleak.experiments import records, scoreboard
 from fedleak.intervals import MEAN
@@ -141,6 +142,17 @@ def test_what_is_recorded_is_what_was_run(recorded):
         recorded.cell(table1)
 
 
+def test_values_of_two_cells_are_paired_by_trial(recorded):
+    table1 = running.declared("tiny")["table1"]
+    ours, theirs = (recorded.each(table1, net="a", size=1, rule=rule) for rule in ("ours", "theirs"))
+    lead = recorded.mean(ours - theirs, MEAN)
+    assert (float(lead), lead.n) == (pytest.approx(0.25), 4)
+    assert recorded.mean(ours - recorded.each(table1, net="b", rule="ours")).n == 3, "the fourth has no pair"
+    assert (alone := recorded.mean(ours)).low < alone < alone.high
+    with pytest.raises(ValueError, match="4 cells"):
+        recorded.each(table1, net="a")
+
+
 def test_claims_and_their_verdict(recorded):
     assert recorded["ahead"] == pytest.approx(0.25)
     assert recorded["count"] == 5
@@ -184,6 +196,21 @@ def test_a_chapter_without_a_paper_has_notes_and_no_claims(tiny):
     assert "### How far it goes\n\n[In the lecture](#fig-far).\n\nUp to 0.\n" in text
     assert Results("tiny", device="cpu")._measure() == {}
     assert "literalinclude} /notebooks/tiny/experiments.py" in text
+
+
+def test_the_evidence_page_leaves_columns_of_pictures_out(recorded, monkeypatch):
+    assert "<th>rule</th>" in evidence.page("tiny")
+    monkeypatch.setattr(evidence, "LONGEST", 3)
+    assert "<th>rule</th>" not in evidence.page("tiny")
+    assert "<th>net</th>" in evidence.page("tiny")
+
+
+@pytest.mark.parametrize(
+    ("item", "figure"),
+    [("Fig. 8a", "Fig. 8"), ("Table IV, CIFAR-10, B = 1", "Table IV"), ("Sec. 6.2, costs (a)", "Sec. 6.2, costs")],
+)
+def test_a_value_is_in_a_figure_whatever_its_part(item, figure):
+    assert figure_of({"item": item}) == figure
 
 
 def test_a_number_of_the_prose_has_a_minus_sign():
