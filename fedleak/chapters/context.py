@@ -61,10 +61,11 @@ class Context:
         self.used["device"][str(next(model.parameters()).device)] = True
         return model
 
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+    def once(self, key: Hashable, make: Callable[[], T], most: int = 0) -> T:
         """Return what `make` returns, made once by key: what trials share, such as a data set or a trained network.
 
-        What it used counts for every unit that asks for it.
+        What it used counts for every unit that asks for it. With `most`, only so many are kept of those whose keys
+        begin alike, the latest: what the trials of one setting share.
         """
         if key not in self._kept:
             outer, self.used = self.used, {"data": {}, "device": {}}
@@ -72,6 +73,9 @@ class Context:
                 self._kept[key] = make(), self.used
             finally:
                 self.used = outer
+            alike = [k for k in self._kept if isinstance(k, tuple) and isinstance(key, tuple) and k[0] == key[0]]
+            for old in alike[:-most] if most else []:
+                del self._kept[old]
         made, used = self._kept[key]
         for kind, found in used.items():
             self.used[kind].update(found)
