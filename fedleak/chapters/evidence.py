@@ -26,10 +26,11 @@ def page(chapter: str) -> str:
     experiments, results = running.declared(chapter), Results(chapter, device="cpu")
     facts = {name: found for name in experiments if (found := records.recorded(chapter, name)) is not None}
     parts, notes = list[str](), _notes(chapter)
-    if chapter in scoreboard.papers():
+    compared = {row["anchor"] for row in results.values} if chapter in scoreboard.papers() else set()
+    if compared:
         parts += ["## The paper's values beside ours\n", *_compared(results, notes)]
-    elif notes:
-        parts += ["## Notes\n", *_noted(results, notes)]
+    if rest := {anchor: note for anchor, note in notes.items() if anchor not in compared}:
+        parts += ["## Notes\n", *_noted(results, rest)]
     parts += ["## Where the recorded runs come from\n", _table(_provenance(facts)), "## The experiments\n"]
     for name, experiment in experiments.items():
         parts += _experiment(chapter, experiment, facts.get(name))
@@ -44,7 +45,7 @@ def _notes(chapter: str) -> Mapping[str, Any]:
 
 
 def _noted(results: Results, notes: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the notes of a chapter without a paper, each under its docstring."""
+    """Yield the notes on what the paper has no value for, each under its docstring."""
     for anchor, note in notes.items():
         yield f"### {(inspect.getdoc(note) or anchor).rstrip('.')}\n"
         yield f"[In the lecture](#{anchor}).\n\n{inspect.cleandoc(note(results))}\n"

@@ -185,6 +185,25 @@ def test_the_evidence_page_has_every_value_record_and_trial(recorded):
     assert "22 rows, `data/results/tiny/table1.csv`" in text
 
 
+def test_a_note_on_what_the_paper_has_no_value_for(recorded, tiny):
+    notes = """def near(run):
+    '''How near it comes.'''
+    return f"Up to {run['ahead']:.2f}."
+
+
+def own(run):
+    '''Table 1.'''
+    return "Beside its values."
+
+
+NOTES = {"tab-tiny-1": own, "fig-near": near}
+"""
+    (tiny / "notebooks/tiny/notes.py").write_text(notes)
+    values, rest = evidence.page("tiny").split("## Where the recorded runs come from")[0].split("## Notes")
+    assert "Beside its values." in values
+    assert rest.strip() == "### How near it comes\n\n[In the lecture](#fig-near).\n\nUp to 0.25."
+
+
 def test_a_chapter_without_a_paper_has_notes_and_no_claims(tiny):
     (tiny / "notebooks/tiny/claims.py").unlink()
     for file in ("claims", "tables"):
