@@ -1,6 +1,7 @@
 """GDBR: what the paper says in words, as statistics of rows, by the id in ``data/published/gdbr/claims.toml``."""
 
 import numpy as np
+import pandas as pd
 
 from fedleak.chapters import Claims
 from fedleak.intervals import MEAN, difference, rate
@@ -17,7 +18,7 @@ from notebooks.gdbr.experiments import (
     TABLE2,
     TRUE,
 )
-from notebooks.gdbr.experiments_clients import NETS, PAIRS, TITLES
+from notebooks.gdbr.experiments_clients import FORMS, NETS, PAIRS, TITLES
 
 CLAIMS = Claims()
 claim = CLAIMS.add
@@ -146,3 +147,62 @@ for net, name in SHORT.items():
     claim(f"fig6b-{name}-high", lambda t: t[0.0] - t[0.2], kind=LOST, **one)
 noise = paper | {"defence": "noise"}
 claim("fig6b-resnet", more_sensitive, FIG6, wide="level", where=noise)
+
+
+# --- our hypotheses, written down before the runs ---
+def hypotheses(tables):
+    """Our hypotheses H1 to H4, as they were written down before the runs: by how much each form is ahead, or loses."""
+    compositions, layers, training = tables
+    held = compositions.query(
+        "scheme == 'random' and form == 'whitened' and net not in ['lenet', 'mlp6']"
+    )
+    low = layers.query(
+        "data == 'cifar10' and layer >= 5 and form == 'one vector' and init == 'positive'"
+    )
+    asked = (
+        (
+            "H1: whitened, positive weights, penultimate layer",
+            held.query("init == 'positive'"),
+            0.03,
+        ),
+        (
+            "H2: one vector, positive weights, lowest two layers of MLP-6 on CIFAR-10",
+            low,
+            0.10,
+        ),
+        (
+            "H3: whitened, default weights, penultimate layer",
+            held.query("init == 'default'"),
+            0.05,
+        ),
+    )
+    rows = [gained(*one) for one in asked]
+    ends = training.query("scheme == 'random' and form in @FORMS").pivot_table(
+        index="form", columns="rounds", values="insacc"
+    )
+    lost = ends[0] - ends[ends.columns.max()]
+    kept = lost.min() >= 0.1 and lost.idxmin() == "whitened"
+    told = ", ".join(f"{form} {lost[form]:+.2f}" for form in FORMS)
+    rows.append(
+        {
+            "hypothesis": "H4: training costs every form, and the whitened one least",
+            "asked": "≥ +0.10",
+            "found": told,
+            "verdict": "accepted" if kept else "not accepted",
+        }
+    )
+    return pd.DataFrame(rows)
+
+
+def gained(name, cells, least):
+    """One hypothesis: accepted if the interval of the mean gain is above 0 and the mean reaches what was asked."""
+    mean, k = cells["gain"].mean(), len(cells)
+    ends = (cells["gain"] - cells[f"gain {end}"] for end in ("low", "high"))
+    down, up = ((end**2).sum(skipna=False) ** 0.5 / k for end in ends)
+    accepted = mean - down > 0 and mean >= least
+    return {
+        "hypothesis": name,
+        "asked": f"≥ {least:+.2f}",
+        "found": f"{mean:+.3f} [{mean - down:+.3f}, {mean + up:+.3f}]",
+        "verdict": "accepted" if accepted else "not accepted",
+    }
