@@ -253,8 +253,14 @@ def bridged() -> Slider:
 
     right = int(torch.minimum(found, truth).sum())
     negative = ", ".join(str(int(i)) for i in (withheld < 0).nonzero())
+    named = int(outputs.softmax(1).mean(0).argmax())
     steps = [
-        (withheld, None, "at the outputs", f"negative for {negative}, the labels of the batch; this is withheld"),
+        (
+            withheld,
+            None,
+            "at the outputs",
+            f"the network says {named}, the batch has {negative}; this gradient is withheld",
+        ),
         (below, None, "one layer below", f"the known last layer spreads it over {len(below)} features"),
         (start * features.outputs, None, "gradient times feature", "what the shared rows give, by the known weights"),
         (start, below, "one layer below", f"divided by other images' mean features: {off(start, below)}"),
