@@ -21,9 +21,20 @@ def spoken(chapter):
             yield cell["id"], text
 
 
-def filled(text, names):
-    """Return the values that a cell's sentences are filled with, by their expressions."""
+def imported(chapter):
+    """Return what the setup cell imports."""
+    cells = json.loads(paths.source_notebook(chapter).read_text(encoding="utf-8"))["cells"]
+    (setup,) = ("".join(cell["source"]) for cell in cells if cell["id"] == "setup")
+    lines = [node for node in ast.parse(setup).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    names = {}
+    exec(compile(ast.Module(lines, []), "<setup>", "exec"), names)
+    return names
+
+
+def filled(text, names, guarded=True):
+    """Return the values that a cell's sentences are filled with, by their expressions; if `guarded`, as it asserts."""
     tree = ast.parse(text)
+    tree.body = [node for node in tree.body if guarded or not isinstance(node, ast.Assert)]
     said = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "say"]
     rest = [node for node in tree.body if not (isinstance(node, ast.Expr) and node.value in said)]
     exec(compile(ast.Module(rest, []), "<cell>", "exec"), names)
@@ -36,14 +47,15 @@ def filled(text, names):
 
 
 def moved(rows, declared):
-    """Return the rows with every averaged value another: nearer to the middle of rates, larger for other numbers."""
+    """Return the rows with averaged values that are others: shares nearer to a half, numbers larger."""
     rows = rows.copy()
     for value, kind in declared["kinds"].items():
         if value in rows:
-            rate = kind["name"] in ("rate", "mean")
+            if kind["name"] in ("rate", "mean", "difference"):
+                rows[value] = 0.5 + 0.8 * (rows[value] - 0.5)
+                continue
             far = (rows[value] - rows[value].mean()) / rows[value].std()
-            other = rows[value] * 1.3 + rows[value].std() * (far**2 / 4 + 0.5)
-            rows[value] = 0.5 + 0.8 * (rows[value] - 0.5) if rate else other
+            rows[value] = rows[value] * 1.3 + rows[value].std() * (far**2 / 4 + 0.5)
     return rows
 
 
@@ -52,7 +64,7 @@ def test_every_measured_number_moves_with_the_records(chapter, monkeypatch):
     recorded, results = records.recorded, Results(chapter, device="cpu")
     cells = dict(spoken(chapter))
     assert cells
-    start = {"run": results, "e": running.module(chapter, "experiments"), "say": None}
+    start = imported(chapter) | {"run": results, "e": running.module(chapter, "experiments"), "say": None}
     before = {name: filled(text, dict(start)) for name, text in with_helpers(cells)}
 
     def other(paper, name, profile="paper"):
@@ -63,7 +75,7 @@ def test_every_measured_number_moves_with_the_records(chapter, monkeypatch):
     results = Results(chapter, device="cpu")
     monkeypatch.setattr(Results, "measured", property(lambda self: measured))
     measured = results._measure()
-    after = {name: filled(text, dict(start, run=results)) for name, text in with_helpers(cells)}
+    after = {name: filled(text, dict(start, run=results), guarded=False) for name, text in with_helpers(cells)}
     stays = [
         f"{name}: {{{source}}}"
         for name in before
