@@ -296,20 +296,14 @@ def test_what_does_not_matter_names_its_evidence(paper):
             assert recorded or f"({evidence})" in notebook or f":label: {evidence}" in notebook, (table.name, evidence)
 
 
-TO_MOVE = {"gdbr": 1000}
-"""Lines of code of the chapters whose experiments still stand in their cells; in a module's chapter it is 300."""
-
-
 @pytest.mark.parametrize("path", WITH_EXAMPLE, ids=lambda path: path.stem)
 def test_chapters_are_short_and_shown(path):
-    """At most 300 lines of code, no cell over 40; of those that are to move, no cell over 60, a quarter folded."""
+    """At most 300 lines of code, and no cell over 40."""
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     lines = [sum(bool(line.strip()) for line in cell.source.split("\n")) for cell in cells]
-    folded = sum(n for n, cell in zip(lines, cells, strict=True) if "hide-input" in cell.metadata.get("tags", ()))
-    assert sum(lines) <= TO_MOVE.get(path.stem, 300)
-    assert max(lines) <= (60 if path.stem in TO_MOVE else 40)
-    assert path.stem not in TO_MOVE or folded <= sum(lines) / 4
-    assert path.stem in TO_MOVE or not [cell for cell in cells if "fmt: skip" in cell.source]
+    assert sum(lines) <= 300
+    assert max(lines) <= 40
+    assert not [cell for cell in cells if "fmt: skip" in cell.source]
 
 
 def test_make_lists_its_targets():

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedleak import data
 from fedleak.attacks.contest import contest
-from fedleak.attacks.labels import confidence, lia_sa, llg, rlu
+from fedleak.attacks.labels import confidence, gdbr, lia_sa, llg, rlu
 from fedleak.attacks.labels.counts import solve, whole_counts
 from fedleak.chapters import Context
 from fedleak.data import compose, draw
@@ -227,38 +227,82 @@ def angles() -> Slider:
     return Slider("Angle between the embeddings", 1, message, frames)
 
 
-def units() -> Slider:
-    """GDBR: counts behind a crossing, by its condition, with errors of single units and with a common one."""
-    classes, hidden, batch, frames = 10, 64, 64, []
+def gradients(values: Tensor, truth: Tensor | None, name: str) -> str:
+    """Return bars of a gradient's entries on a scale of their own, the true ones as lines across them."""
+    both = values if truth is None else torch.cat([values, truth])
+    most, step = float(both.abs().max()), 560 / len(values)
+
+    def height(y: float) -> float:
+        return 105 - 75 * y / most
+
+    parts = [text(10, 14, name, "start")]
+    for y in (most, 0, -most):
+        parts.append(text(62, height(y) + 4, number(y).replace("-", "−"), "end"))
+        parts.append(f'<path class="axis" d="M68 {height(y):.1f}H{WIDTH - 10}" opacity="{0.25 if y else 1}"/>')
+    for i, value in enumerate(values.tolist()):
+        x, kind = 70 + i * step, "truth" if truth is None else "hit"
+        parts.append(bar(x + 0.1 * step, height(0), height(0) - height(value), 0.7 * step, kind))
+        if truth is not None:
+            parts.append(f'<path class="line line-3" d="M{x:.1f} {height(float(truth[i])):.1f}h{0.9 * step:.1f}"/>')
+        if len(values) <= 10:
+            parts.append(text(x + 0.45 * step, FLOOR + 17, i))
+    return "".join(parts)
+
+
+def bridged() -> Slider:
+    """GDBR: a gradient on its way down to what is shared, and up again to what is withheld."""
+    images, aux, size = data.load("mnist5k"), data.load("mnist5k", "test"), 16
+    model = build("lenet", images.shape, images.n_classes, seed=0, init="positive")
     generator = torch.Generator().manual_seed(0)
-    truth = counts(torch.randint(classes, (batch,), generator=generator), classes)
-    error = 1 + 0.05 * torch.randn(hidden, generator=generator, dtype=torch.float64)
-    left, right = (
-        torch.linalg.qr(torch.randn(n, classes, generator=generator, dtype=torch.float64)).Q for n in (classes, hidden)
+    labels = compose("unbalanced", size, images.n_classes, 1, generator)[0]
+    drawn = images.take(draw(images, labels[None], generator)[0])
+    truth, bridge = counts(drawn.y, images.n_classes), gdbr.Bridge(model)
+    features, (first, last) = bridge.observe(aux), bridge.links
+    seen: list[Tensor] = []
+    hook = last.layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    outputs = model(drawn.x)
+    hook.remove()
+    loss = torch.nn.functional.cross_entropy(outputs, drawn.y)
+    withheld, below, shared = (
+        one.double() for one in torch.autograd.grad(loss, [outputs, seen[0], first.layer.weight])
     )
-    gradient = 1 / classes - truth.double() / batch
-    for power in (0, 0.5, 1, 1.5, 2, 3, 4):
-        matrix = left @ torch.diag(torch.logspace(0, -power, classes, dtype=torch.float64)) @ right.T
-        arrived = matrix.T @ gradient
-        found = [
-            whole_counts(
-                batch * (1 / classes - torch.linalg.lstsq(matrix.T, (arrived * e)[:, None]).solution[:, 0]), batch
-            )
-            for e in (error, error[0])
-        ]
-        share = [int(torch.minimum(f, truth).sum()) for f in found]
-        parts = [text(160, 20, "single units wrong by 5 %"), text(480, 20, "all units wrong by the same")]
-        parts += [
-            part for k, f in enumerate(found) for part in pairs(f, truth, 10 + 325 * k, 305, 1.2 * float(truth.max()))
-        ]
-        words = f"{share[0]} of {batch} labels with errors of single units, {share[1]} with a common error"
-        frames.append(Frame(number(float(10**power)), "".join(parts), words))
+    withheld, below = withheld.sum(0), below.sum(0)
+    start = bridge.first_step(shared, features)
+    arrived = bridge.cross(features).matrix @ start
+    found = whole_counts(size * (features.probabilities - arrived), size)
+
+    def off(values: Tensor, true: Tensor) -> str:
+        return f"at most {float((values - true).abs().max() / true.abs().max()):.1%} of the largest entry off the truth"
+
+    right = int(torch.minimum(found, truth).sum())
+    negative = ", ".join(str(int(i)) for i in (withheld < 0).nonzero())
+    named = int(outputs.softmax(1).mean(0).argmax())
+    steps = [
+        (
+            withheld,
+            None,
+            "at the outputs",
+            f"the network says {named}, the batch has {negative}; this gradient is withheld",
+        ),
+        (below, None, "one layer below", f"the known last layer spreads it over {len(below)} features"),
+        (start * features.outputs, None, "gradient times feature", "what the shared rows give, by the known weights"),
+        (start, below, "one layer below", f"divided by other images' mean features: {off(start, below)}"),
+        (arrived, withheld, "at the outputs", f"the last layer crossed: {off(arrived, withheld)}"),
+    ]
+    places = ("1, client", "2, client", "3, shared", "4, server", "5, server")
+    frames = [
+        Frame(at, gradients(values, true, name), words)
+        for at, (values, true, name, words) in zip(places, steps, strict=True)
+    ]
+    drawing = text(10, 14, "true count / found", "start")
+    drawing += "".join(pairs(found, truth, 70, 560, 1.2 * float(truth.max())))
+    frames.append(Frame("6, server", drawing, f"less the mean softmax, times −{size}: {right} of {size} labels"))
     message = (
-        "The crossing multiplies what differs from unit to unit by up to its condition number. An error that all units"
-        " share passes unharmed: this is what one vector is for. (A random crossing from 64 units to ten classes,"
-        " 64 labels, one draw.)"
+        "Steps 1 and 2 happen at the client; 3 is what it shares; 4 to 6 are the server's. Grey: true values. Green:"
+        " what the server has, with the true values as lines. (An untrained LeNet with positive weights, one batch of"
+        f" {size} digits.)"
     )
-    return Slider("Condition number of the crossing", 3, message, frames)
+    return Slider("Step", 0, message, frames)
 
 
 def iterations() -> Slider:
@@ -346,7 +390,7 @@ SLIDERS: dict[str, Callable[[], Slider]] = {
     "llg": row_sums,
     "rlu": system,
     "lia_sa": angles,
-    "gdbr": units,
+    "gdbr": bridged,
     "agic": iterations,
     "arena": answers,
     "learned": fits,

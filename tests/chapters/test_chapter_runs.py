@@ -215,19 +215,6 @@ def test_a_chapter_without_a_paper_has_notes_and_no_claims(tiny):
     assert "### How far it goes\n\n[In the lecture](#fig-far).\n\nUp to 0.\n" in text
     assert Results("tiny", device="cpu")._measure() == {}
     assert "literalinclude} /notebooks/tiny/experiments.py" in text
-def test_the_evidence_page_leaves_columns_of_pictures_out(recorded, monkeypatch):
-    assert "<th>rule</th>" in evidence.page("tiny")
-    monkeypatch.setattr(evidence, "LONGEST", 3)
-    assert "<th>rule</th>" not in evidence.page("tiny")
-    assert "<th>net</th>" in evidence.page("tiny")
-
-
-@pytest.mark.parametrize(
-    ("item", "figure"),
-    [("Fig. 8a", "Fig. 8"), ("Table IV, CIFAR-10, B = 1", "Table IV"), ("Sec. 6.2, costs (a)", "Sec. 6.2, costs")],
-)
-def test_a_value_is_in_a_figure_whatever_its_part(item, figure):
-    assert figure_of({"item": item}) == figure
 
 
 def test_the_evidence_page_leaves_columns_of_pictures_out(recorded, monkeypatch):

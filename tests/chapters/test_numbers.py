@@ -47,14 +47,15 @@ def filled(text, names, guarded=True):
 
 
 def moved(rows, declared):
-    """Return the rows with every averaged value another: nearer to the middle of rates, larger for other numbers."""
+    """Return the rows with averaged values that are others: shares nearer to a half, numbers larger."""
     rows = rows.copy()
     for value, kind in declared["kinds"].items():
         if value in rows:
-            rate = kind["name"] in ("rate", "mean")
+            if kind["name"] in ("rate", "mean", "difference"):
+                rows[value] = 0.5 + 0.8 * (rows[value] - 0.5)
+                continue
             far = (rows[value] - rows[value].mean()) / rows[value].std()
-            other = rows[value] * 1.3 + rows[value].std() * (far**2 / 4 + 0.5)
-            rows[value] = 0.5 + 0.8 * (rows[value] - 0.5) if rate else other
+            rows[value] = rows[value] * 1.3 + rows[value].std() * (far**2 / 4 + 0.5)
     return rows
 
 

@@ -1,0 +1,1 @@
+"""GDBR's experiments, claims, figures and notes; the lecture is ``notebooks/gdbr.ipynb``."""

@@ -1,0 +1,208 @@
+"""GDBR: what the paper says in words, as statistics of rows, by the id in ``data/published/gdbr/claims.toml``."""
+
+import numpy as np
+import pandas as pd
+
+from fedleak.chapters import Claims
+from fedleak.intervals import MEAN, difference, rate
+from notebooks.gdbr.experiments import (
+    DUMMIES,
+    FIG2,
+    FIG3,
+    FIG4,
+    FIG4_NORMALISED,
+    FIG5A,
+    FIG6,
+    SIZES,
+    TABLE1,
+    TABLE2,
+    TRUE,
+)
+from notebooks.gdbr.experiments_clients import FORMS, NETS, PAIRS, TITLES
+
+CLAIMS = Claims()
+claim = CLAIMS.add
+SHARE, LOST = rate(64), difference(64)  # of the labels of a batch
+SHORT = {net: f"{net.removesuffix('-conv')}-{PAIRS[net][1]}" for net in NETS[:4]}
+LAYERS = [1, 2, 3, 4, 5, 6]
+
+
+# --- Fig. 2 ---
+for id, value in {
+    "a-skew": "skew",
+    "a-mean": "off",
+    "a-similar": "spread",
+    "b-mean": "top",
+    "b-skew": "skew_p",
+}.items():
+    for init in ("positive", "default"):
+        one = dict(value=value, where={"init": init}, reading=f"{init} weights")
+        claim(f"fig2{id}", lambda t: t.iloc[0], FIG2, **one)
+
+
+# --- Table I ---
+def single_higher(t):
+    """Share of networks with more labels of single-class batches than of random ones."""
+    return (t["single"] > t["random"]).mean()
+
+
+printed = dict(of=TABLE1, where=dict(net=NETS, init="positive", form="paper"))
+claim("tab1-single", single_higher, wide="scheme", kind=MEAN, **printed)
+claim("claim80-positive", lambda t: t.min(), kind=SHARE, **printed)
+chosen = dict(net=NETS, init="default", form="paper", scheme="random")
+claim("claim80-default", lambda t: t.min(), TABLE1, where=chosen, kind=SHARE)
+
+
+# --- Table II ---
+def apart(first, second):
+    """How far apart two columns are, in the mean over what is there."""
+    return lambda t: np.mean(t[first] - t[second])
+
+
+for scale in ("normalised", "raw"):
+    for name, net in {"mean": NETS, **{TITLES[net]: net for net in NETS}}.items():
+        one = dict(of=TABLE2, wide="auxiliary", kind=LOST)
+        one |= dict(where=dict(scheme="random", scale=scale, net=net))
+        one |= dict(reading=f"{scale} pixels, {name}")
+        claim("tab2-comparable", apart("aux", "dummy"), **one)
+        if name != "mean":
+            data = PAIRS[net][1].removeprefix("tiny-")
+            pair = ("dummy", "aux") if data == "mnist" else ("aux", "dummy")
+            claim(f"tab2-{data}-order", apart(*pair), **one)
+claim("tab2-embeddings", lambda t: t.iloc[(t - 1).abs().argmax()], DUMMIES)
+
+
+# --- Fig. 3 ---
+def wins(rows):
+    """Share of batch sizes, metrics and baselines with GDBR at least as good."""
+    means = rows.groupby(["batch_size", "attack"])[["insacc", "clsacc"]].mean()
+    won = [
+        (wide["GDBR"] >= wide[baseline]).mean()
+        for wide in (means[m].unstack("attack") for m in means)
+        for baseline in ("ZLG", "LLG+")
+    ]
+    return np.mean(won)
+
+
+for net, name in SHORT.items():
+    claim(f"fig3-{name}-wins", wins, FIG3, where={"net": net}, rows=True, kind=MEAN)
+    one = dict(where={"net": net, "attack": "GDBR"}, kind=rate(min(SIZES)))
+    claim(f"fig3-{name}-worst", lambda t: t.min(), FIG3, **one)
+
+
+# --- Fig. 5 (a) ---
+def baselines(t):
+    """InsAcc of the better baseline under every substitute, and GDBR's."""
+    by_mode = t.drop("GDBR").groupby("mode").max()
+    return by_mode.drop(TRUE), t["GDBR"].iloc[0]
+
+
+def lead(t):
+    """GDBR's InsAcc less that of the best baseline that does not get the true gradient."""
+    return baselines(t)[1] - baselines(t)[0].max()
+
+
+def mask(t):
+    """InsAcc of the better baseline under Mask less that under the best other substitute."""
+    return baselines(t)[0]["mask"] - baselines(t)[0].drop("mask").max()
+
+
+note = "GDBR beside the best baseline that does not get the true gradient"
+claim("fig5a-wins", lead, FIG5A, kind=LOST, note=note)
+claim("fig5a-mask", mask, FIG5A, kind=LOST)
+
+
+# --- Figs. 4 and 5 (b) ---
+for of, data, reading in (
+    (FIG4, "svhn", ""),
+    (FIG4, "cifar10", "pixels in [0, 1]"),
+    (FIG4_NORMALISED, "cifar10", "normalised pixels"),
+):
+    one = dict(of=of, where=dict(data=data, form="paper", init="positive"))
+    one |= dict(reading=reading, kind=LOST)
+    claim(f"fig4-{data}-last", lambda t: t[:5].mean() - t[6], **one)
+    claim(f"fig4-{data}-same", lambda t: np.ptp(t[:5]), **one)
+for reading, layer in {"mean": LAYERS, **{f"#{k}": k for k in LAYERS}}.items():
+    chosen = dict(data=["svhn", "cifar10"], init="positive", form="paper", layer=layer)
+    one = dict(of=FIG4, reading=reading, kind=LOST)
+    claim("fig4-order", apart("svhn", "cifar10"), wide="data", where=chosen, **one)
+    chosen = dict(data="svhn", form="paper", layer=layer)
+    for id in ("fig5b-positive", "fig5b-gap"):
+        claim(id, apart("positive", "default"), wide="init", where=chosen, **one)
+
+
+# --- Fig. 6 ---
+def more_sensitive(t):
+    """What ResNet-18 loses at 0.1, minus what the most sensitive other network loses."""
+    lost = (t[0.0] - t[0.1]).groupby("net").mean()
+    return lost["resnet18-conv"] - lost.drop("resnet18-conv").max()
+
+
+paper = dict(form="paper", init="positive")
+for net, name in SHORT.items():
+    one = dict(of=FIG6, where=paper | dict(net=net, defence="pruning"))
+    claim(f"fig6a-{name}-high", lambda t: t[0.0] - t[0.9], kind=LOST, **one)
+    claim(f"fig6a-{name}-moderate", lambda t: t[0.5], kind=SHARE, **one)
+    one = dict(of=FIG6, where=paper | dict(net=net, defence="noise"))
+    claim(f"fig6b-{name}-high", lambda t: t[0.0] - t[0.2], kind=LOST, **one)
+noise = paper | {"defence": "noise"}
+claim("fig6b-resnet", more_sensitive, FIG6, wide="level", where=noise)
+
+
+# --- our hypotheses, written down before the runs ---
+def hypotheses(tables):
+    """Our hypotheses H1 to H4, as they were written down before the runs: by how much each form is ahead, or loses."""
+    compositions, layers, training = tables
+    held = compositions.query(
+        "scheme == 'random' and form == 'whitened' and net not in ['lenet', 'mlp6']"
+    )
+    low = layers.query(
+        "data == 'cifar10' and layer >= 5 and form == 'one vector' and init == 'positive'"
+    )
+    asked = (
+        (
+            "H1: whitened, positive weights, penultimate layer",
+            held.query("init == 'positive'"),
+            0.03,
+        ),
+        (
+            "H2: one vector, positive weights, lowest two layers of MLP-6 on CIFAR-10",
+            low,
+            0.10,
+        ),
+        (
+            "H3: whitened, default weights, penultimate layer",
+            held.query("init == 'default'"),
+            0.05,
+        ),
+    )
+    rows = [gained(*one) for one in asked]
+    ends = training.query("scheme == 'random' and form in @FORMS").pivot_table(
+        index="form", columns="rounds", values="insacc"
+    )
+    lost = ends[0] - ends[ends.columns.max()]
+    kept = lost.min() >= 0.1 and lost.idxmin() == "whitened"
+    told = ", ".join(f"{form} {lost[form]:+.2f}" for form in FORMS)
+    rows.append(
+        {
+            "hypothesis": "H4: training costs every form, and the whitened one least",
+            "asked": "≥ +0.10",
+            "found": told,
+            "verdict": "accepted" if kept else "not accepted",
+        }
+    )
+    return pd.DataFrame(rows)
+
+
+def gained(name, cells, least):
+    """One hypothesis: accepted if the interval of the mean gain is above 0 and the mean reaches what was asked."""
+    mean, k = cells["gain"].mean(), len(cells)
+    ends = (cells["gain"] - cells[f"gain {end}"] for end in ("low", "high"))
+    down, up = ((end**2).sum(skipna=False) ** 0.5 / k for end in ends)
+    accepted = mean - down > 0 and mean >= least
+    return {
+        "hypothesis": name,
+        "asked": f"≥ {least:+.2f}",
+        "found": f"{mean:+.3f} [{mean - down:+.3f}, {mean + up:+.3f}]",
+        "verdict": "accepted" if accepted else "not accepted",
+    }

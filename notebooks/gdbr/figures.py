@@ -1,0 +1,343 @@
+"""GDBR: rows to figures and small tables. A figure takes cells, one row a cell."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fedleak.chapters.results import NOW, RECORDED
+from fedleak.experiments import plots, show
+from notebooks.gdbr.experiments import MODES
+from notebooks.gdbr.experiments_clients import FORMS, NETS, PAIRS, SCHEMES, TITLES
+
+METRICS = {"insacc": "InsAcc", "clsacc": "ClsAcc"}
+PLACES = {
+    "mnist": "MNIST",
+    "svhn": "SVHN",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+}
+PLACES |= {
+    "tiny-imagenet": "Tiny ImageNet",
+    "mnist5k": "MNIST",
+    "photos": "CIFAR-10",
+}  # and what stands in
+ON = {net: f"{TITLES[net]}\n{PLACES[PAIRS[net][1]]}" for net in PAIRS}
+NAMED = {
+    "paper": "the paper's form",
+    "one vector": "one vector",
+    "whitened": "whitened",
+    "whitened, stale head": "whitened, old last layer",
+}
+SUBSTITUTES = dict(
+    zip(
+        MODES,
+        [
+            "normal draws",
+            "normal draws,\nby column",
+            "columns\nshuffled",
+            "half of it\nmasked",
+            "the true\ngradient",
+        ],
+    )
+)
+LOOK = {name: plots.style_of(list(NAMED.values()))[name] for name in NAMED.values()}
+
+
+def fig2(cells):
+    """Fig. 2: histograms of five features and of five probabilities, by initialisation."""
+    figure = Figure(figsize=(9.5, 5.4), layout="constrained")
+    axes = figure.subplots(2, 2)
+    for column, init in enumerate(("positive", "default")):
+        for row, (kind, name) in enumerate(
+            (("feature", "feature"), ("probability", "class"))
+        ):
+            ax, part = axes[row, column], cells.query("init == @init and kind == @kind")
+            for number, (_, bars) in enumerate(part.groupby("unit", sort=False), 1):
+                edges = [*bars["left"], bars["right"].iloc[-1]]
+                look = dict(fill=True, alpha=0.35, label=f"{name} {number}")
+                ax.stairs(bars["count"], edges, **look)
+            ax.set(
+                title=f"{init} weights", xlabel=f"value of the {kind}", ylabel="images"
+            )
+            ax.set_yscale("log" if row else "linear")
+            ax.legend(fontsize="x-small")
+    return figure
+
+
+def marked(ax, x, cells, colour, marker):
+    """Means with intervals where they are recorded, hollow markers for those of this run."""
+    for source, part in cells.groupby("source"):
+        at = [x[name] for name in part["at"]]
+        if source == NOW:
+            ax.scatter(
+                at,
+                part["insacc"],
+                marker=marker,
+                s=40,
+                facecolor="white",
+                edgecolor=colour,
+                zorder=3,
+            )
+            continue
+        ends = [
+            part["insacc"] - part["insacc low"],
+            part["insacc high"] - part["insacc"],
+        ]
+        ax.errorbar(
+            at,
+            part["insacc"],
+            yerr=np.nan_to_num(np.abs(ends)),
+            fmt=marker,
+            color=colour,
+            capsize=2,
+            markersize=6,
+        )
+
+
+def legend(figure, cells, **looks):
+    """A legend above the panels, of colours and markers by name."""
+    handles = [
+        Line2D([], [], color=c, marker=m, linestyle="", label=n.replace("_", " "))
+        for n, (c, m) in looks.items()
+    ]
+    if set(cells["source"]) == {NOW, RECORDED}:
+        hollow = dict(color="grey", marker="o", mfc="white", linestyle="")
+        handles.append(
+            Line2D([], [], label="hollow: this run, on stand-in data", **hollow)
+        )
+    figure.legend(
+        handles=handles,
+        loc="outside upper center",
+        ncols=4,
+        frameon=False,
+        fontsize="small",
+    )
+
+
+def table1(cells, printed, guess):
+    """Table I: InsAcc by composition of the batch, ours, the paper's, and a guess of equal counts."""
+    cells = cells.query("init == 'positive' and form == 'paper'")
+    figure = Figure(figsize=(10.4, 3.7), layout="constrained")
+    x, colours = (
+        {scheme: k for k, scheme in enumerate(SCHEMES)},
+        {"ours": plots.style_of(["GDBR"])["GDBR"][0]},
+    )
+    for ax, net in zip(figure.subplots(1, len(NETS), sharey=True), NETS, strict=True):
+        own = cells[cells["net"] == net].assign(at=lambda t: t["scheme"])
+        marked(ax, x, own, colours["ours"], "o")
+        theirs = printed[printed["net"] == net].set_index("scheme")["insacc"]
+        ax.scatter(
+            x.values(), theirs.reindex(list(x)), marker="x", color="black", zorder=4
+        )
+        classes = {"resnet18-conv": 100, "resnet50-conv-imagenet": 200}.get(net, 10)
+        ax.scatter(
+            x.values(),
+            [guess.loc[classes, scheme] for scheme in x],
+            marker="_",
+            s=160,
+            color="grey",
+            zorder=1,
+        )
+        ax.set(title=ON[net], ylim=(0, 1.05))
+        ax.set_xticks(range(len(x)), list(x), rotation=60, fontsize="small")
+    figure.axes[0].set_ylabel("InsAcc")
+    legend(
+        figure,
+        cells,
+        GDBR=(colours["ours"], "o"),
+        printed_in_the_paper=("black", "x"),
+        guess=("grey", "_"),
+    )
+    return figure
+
+
+def table2(cells, printed):
+    """Table II: InsAcc on random batches with auxiliary and with dummy images, by network and pixels."""
+    cells = cells.query("scheme == 'random'").assign(at=lambda t: t["net"])
+    figure = Figure(figsize=(9.6, 3.5), layout="constrained")
+    style = plots.style_of(["auxiliary images", "dummy images"])
+    for ax, (scale, title) in zip(
+        figure.subplots(1, 2, sharey=True),
+        {"normalised": "normalised pixels", "raw": "pixels in [0, 1]"}.items(),
+        strict=True,
+    ):
+        for shift, which, name in (
+            (-0.12, "aux", "auxiliary images"),
+            (0.12, "dummy", "dummy images"),
+        ):
+            x = {net: k + shift for k, net in enumerate(NETS)}
+            marked(
+                ax,
+                x,
+                cells[(cells["scale"] == scale) & (cells["auxiliary"] == which)],
+                *style[name],
+            )
+            theirs = (
+                printed.query("auxiliary == @which")
+                .set_index("net")["insacc"]
+                .reindex(NETS)
+            )
+            ax.scatter(
+                x.values(), theirs, marker="x", color=style[name][0], s=30, zorder=4
+            )
+        ax.set(title=title, ylim=(0, 1.05))
+        ax.set_xticks(range(len(NETS)), [ON[net] for net in NETS], fontsize="small")
+    figure.axes[0].set_ylabel("InsAcc")
+    legend(figure, cells, **style, printed_in_the_paper=("black", "x"))
+    return figure
+
+
+def fig3(cells):
+    """Fig. 3: both metrics by batch size, for every attack."""
+    both = pd.concat(
+        cells.rename(columns=lambda c, m=m: c.replace(m, "value")).assign(
+            panel=cells["net"].map(TITLES) + ": " + name
+        )
+        for m, name in METRICS.items()
+    )
+    order = [f"{TITLES[net]}: {name}" for name in METRICS.values() for net in NETS]
+    both = both.sort_values("panel", key=lambda c: c.map(order.index), kind="stable")
+    names = dict(xlabel="batch size B", ylabel="accuracy", columns=4)
+    return plots.curves(
+        both, x="batch_size", y="value", hue="attack", panel="panel", **names
+    )
+
+
+def fig5a(cells):
+    """Fig. 5 (a): the baselines by what stands in for the withheld gradient, beside GDBR."""
+    figure = Figure(figsize=(8.4, 3.3), layout="constrained")
+    ax, style = figure.subplots(), plots.style_of(["GDBR", "ZLG", "LLG+"])
+    for k, name in enumerate(("ZLG", "LLG+")):
+        line = cells[cells["attack"] == name].set_index("mode").loc[MODES]
+        ends = [
+            line["insacc"] - line["insacc low"],
+            line["insacc high"] - line["insacc"],
+        ]
+        look = dict(
+            color=style[name][0],
+            hatch="//" if k else None,
+            edgecolor="white",
+            capsize=2,
+        )
+        ax.bar(
+            np.arange(len(line)) + 0.36 * k - 0.18,
+            line["insacc"],
+            0.34,
+            label=name,
+            yerr=np.nan_to_num(ends),
+            **look,
+        )
+    ours = cells.loc[cells["attack"] == "GDBR", "insacc"].iloc[0]
+    ax.axhline(ours, color=style["GDBR"][0], label="GDBR, from the layer below")
+    ax.set_xticks(range(len(MODES)), [SUBSTITUTES[mode] for mode in MODES])
+    ax.set(ylabel="InsAcc", ylim=(0, 1.05))
+    figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize="small")
+    return figure
+
+
+def layered(cells):
+    """Cells by layer with the panel's name: where they are from, and whether pixels are normalised."""
+    pixels = cells["scale"].map({"raw": "", "normalised": ", normalised"})
+    return cells.assign(place=cells["data"].map(PLACES) + pixels)
+
+
+LAYER = dict(
+    x="layer",
+    y="insacc",
+    panel="panel",
+    xlabel="layer, from the outputs",
+    ylabel="InsAcc",
+    log2=False,
+    columns=4,
+)
+
+
+def fig4(cells):
+    """Figs. 4 and 5 (b): the paper's form by the layer whose gradient is used, by initialisation."""
+    table = layered(cells.query("form == 'paper'"))
+    table = table.assign(panel=table["place"], line=table["init"] + " weights")
+    return plots.curves(
+        table.sort_values("source", ascending=False, kind="stable"), hue="line", **LAYER
+    )
+
+
+def forms(cells):
+    """The same for the three forms."""
+    table = layered(cells)
+    table = table.assign(
+        panel=table["place"] + ",\n" + table["init"] + " weights",
+        line=table["form"].map(NAMED),
+    )
+    order = {"positive": 0, "default": 1}
+    return plots.curves(
+        table.sort_values("init", key=lambda c: c.map(order), kind="stable"),
+        hue="line",
+        **LAYER,
+    )
+
+
+def penultimate(cells):
+    """InsAcc on random batches from the layer below the last, by network, initialisation and form."""
+    cells = cells.query("scheme == 'random'").assign(at=lambda t: t["net"])
+    figure = Figure(figsize=(10, 3.4), layout="constrained")
+    for ax, init in zip(
+        figure.subplots(1, 2, sharey=True), ("positive", "default"), strict=True
+    ):
+        for k, form in enumerate(FORMS):
+            x = {net: j + 0.2 * (k - 1) for j, net in enumerate(PAIRS)}
+            marked(
+                ax,
+                x,
+                cells.query("init == @init and form == @form"),
+                *LOOK[NAMED[form]],
+            )
+        ax.set(title=f"{init} weights", ylim=(0, 1.05))
+        ax.set_xticks(
+            range(len(PAIRS)), [TITLES[net] for net in PAIRS], fontsize="small"
+        )
+    figure.axes[0].set_ylabel("InsAcc")
+    legend(figure, cells, **{NAMED[form]: LOOK[NAMED[form]] for form in FORMS})
+    return figure
+
+
+def fig6(cells):
+    """Fig. 6: InsAcc under pruning and under noise, by network, initialisation and form."""
+    keys = ["defence", "init", "form"]
+    order = ["pruning", "noise", "positive", "default", "paper", "whitened"]
+    table = cells.sort_values(keys, key=lambda c: c.map(order.index), kind="stable")
+    table = table.assign(
+        panel=[f"{d}, {i} weights,\n{NAMED[f]}" for d, i, f in table[keys].to_numpy()],
+        line=table["net"].map(TITLES),
+    )
+    figure = plots.curves(table, hue="line", **LAYER | dict(x="level", xlabel=""))
+    for k, ax in enumerate(figure.axes):
+        ax.set_xlabel("share pruned" if k < 4 else "deviation of the noise")
+    return figure
+
+
+def trained(cells):
+    """InsAcc while a network learns, by data, composition and form."""
+    rounds = sorted(cells["rounds"].unique())
+    table = cells.assign(
+        panel=cells["data"].map(PLACES) + ", " + cells["scheme"],
+        line=cells["form"].map(NAMED),
+        step=cells["rounds"].map(rounds.index),
+    )
+    table = table.sort_values("source", ascending=False, kind="stable")
+    figure = plots.curves(
+        table, hue="line", **LAYER | dict(x="step", xlabel="rounds of training")
+    )
+    for ax in figure.axes:
+        ax.set_xticks(range(len(rounds)), rounds)
+    return figure
+
+
+def two_changes(cells):
+    """What each of the whitened form's two changes gains alone, and both, by network."""
+    table = cells.query("form != 'paper'").assign(
+        network=lambda t: t["net"].map(TITLES),
+        form=lambda t: t["form"].replace("whitened", "both"),
+    )
+    told = "Gain of InsAcc over the paper's form under default weights, with 95 % interval."
+    show(table, told, "network n", value="gain", wide="form")
