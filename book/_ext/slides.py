@@ -1,0 +1,60 @@
+"""What a slider's drawings are made of."""
+
+from collections.abc import Iterable
+from html import escape
+from typing import NamedTuple
+
+from torch import Tensor
+
+WIDTH, HEIGHT, FLOOR = 640, 230, 190
+SHOWN = 2
+"""Seed of the batch that is shown: one on which LLG is as good as on the mean, 0.91 (7 of 8)."""
+TWO_STEPS = 0
+"""Seed of the client whose update is taken apart by RLU."""
+
+
+class Frame(NamedTuple):
+    """One place of a slider: what its control says, the drawing, and the drawing in words."""
+
+    at: str
+    drawing: str
+    words: str
+
+
+class Slider(NamedTuple):
+    """A slider: the name of its control, the place where it starts, its message, and a drawing for each place."""
+
+    control: str
+    start: int
+    message: str
+    frames: list[Frame]
+
+
+def text(x: float, y: float, words: object, anchor: str = "middle") -> str:
+    """Return a piece of text in a drawing."""
+    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{escape(str(words))}</text>'
+
+
+def bar(x: float, base: float, height: float, width: float, kind: str) -> str:
+    """Return a bar that rises from its base, or hangs below it where the height is negative."""
+    return (
+        f'<rect class="{kind}" x="{x:.1f}" y="{base - max(height, 0):.1f}" width="{width:.1f}"'
+        f' height="{abs(height):.1f}"/>'
+    )
+
+
+def rule(y: float, left: float = 30, right: float = WIDTH - 10) -> str:
+    """Return a horizontal line."""
+    return f'<path class="axis" d="M{left:.0f} {y:.1f}H{right:.0f}"/>'
+
+
+def pairs(found: Tensor, truth: Tensor, left: float, width: float, most: float) -> Iterable[str]:
+    """Yield two bars a class, true count and found count, each with its number."""
+    step = width / len(truth)
+    for i, (one, other) in enumerate(zip(truth.tolist(), found.tolist(), strict=True)):
+        x = left + i * step
+        for k, (value, kind) in enumerate(((one, "truth"), (other, "hit" if one == other else "miss"))):
+            yield bar(x + k * step * 0.4, FLOOR, 120 * min(value / most, 1), step * 0.36, kind)
+        yield text(x + step * 0.4, FLOOR + 17, i)
+        if step > 40:
+            yield text(x + step * 0.4, FLOOR + 34, f"{one} / {other}")

@@ -1,0 +1,63 @@
+"""The drawings of the arena's and the learned attacker's sliders."""
+
+import torch
+from render import number
+from slides import FLOOR, WIDTH, Frame, Slider, bar, pairs, rule, text
+
+from fedleak.attacks.contest import contest
+from fedleak.chapters import Context
+
+
+def answers() -> Slider:
+    """Return the arena's: what one attack after the other reads in the same update of a trained network."""
+    from notebooks.arena import experiments_updates as u
+
+    context, size = Context("cpu"), 32
+    setting = {"net": "lenet", "data": "MNIST, 5,000", "state": "trained", "batch_size": size}
+    sent, truth = u.sent(context, 2, **u.USUAL | setting, labelling=None)
+    chosen = ["random guess", "prior guess", "LLG*", "ZLG+", "iLRG", "LLG+", "LLG", "RLU", "Decaf", "RLU, whole head"]
+    found = {one.attack.name: one.found for one in contest(**sent, attacks=[u.ALL[name] for name in chosen])}
+    order = sorted(found, key=lambda name: int(torch.minimum(found[name], truth).sum()))
+    frames = []
+    for name in order:
+        counts, right = found[name], int(torch.minimum(found[name], truth).sum())
+        title = text(WIDTH / 2, 16, f"{name}: {right} of {size} labels")
+        drawing = "".join([title, rule(FLOOR), *pairs(counts, truth, 40, WIDTH - 60, float(truth.max()))])
+        frames.append(Frame(name, drawing, f"{name} is right about {right} of {size} labels"))
+    message = (
+        "Left of each pair, grey, what is in the batch; right what the attack names, green where the count is right."
+        " (A trained LeNet on digits; the numbers are true count / named.)"
+    )
+    return Slider("Attack", order.index("prior guess"), message, frames)
+
+
+def fits() -> Slider:
+    """Learned attacker: which batches of two fit what the server sees, and what a formula makes of it."""
+    wrong = {"a": (0.1, 0.6), "b": (0.2, 0.9)}  # what the model gives to the other class
+    four = [(label, p) for label, each in wrong.items() for p in each]
+    batches = [(one[0] + other[0], (one, other)) for one in four for other in four]
+    entries = [(names.count("a"), sum(-p if y == "a" else p for y, p in each) / 2) for names, each in batches]
+    mean_a, mean_b, frames = -sum(wrong["a"]) / 2, sum(wrong["b"]) / 2, []
+    for seen in (-0.5, -0.4, -0.25, -0.15, -0.05, 0.05, 0.2, 0.35, 0.6):
+        near = [count for count, each in entries if abs(each - seen) < 0.15 + 1e-9]
+        shares = [near.count(count) / len(near) for count in range(3)]
+        formula = (2 * mean_b - 2 * seen) / (mean_b - mean_a)
+        errors = [sum(abs(answer - count) * share for count, share in enumerate(shares)) for answer in range(3)]
+        answer = errors.index(min(errors))
+        parts = [rule(FLOOR)]
+        for count, share in enumerate(shares):
+            x = 90 + 190 * count
+            parts.append(bar(x, FLOOR, 120 * share, 90, "hit" if count == answer else "truth"))
+            parts.append(text(x + 45, FLOOR - 120 * share - 6, f"{round(share * len(near))} of {len(near)}"))
+            parts.append(text(x + 45, FLOOR + 17, f"{count} of class a"))
+        place = 135 + 190 * min(max(formula, -0.3), 2.3)
+        parts.append(f'<path class="line line-3" d="M{place:.0f} {FLOOR}v-140"/>')
+        parts.append(text(place, FLOOR + 34, f"the formula: {number(formula)}"))
+        told = ", ".join(f"{near.count(c)} with {c}" for c in range(3) if near.count(c))
+        words = f"{len(near)} batches fit, {told} of class a; the best answer is {answer}, a formula's {formula:.1f}"
+        frames.append(Frame(f"{seen:+.2f}".replace("-", "−"), "".join(parts), words.replace("-", "−")))
+    message = (
+        "Bars: how many of the batches that fit the entry, give or take 0.15, have so many images of class a; green is"
+        " the answer with the fewest wrong labels on average. The line is what one linear equation gives."
+    )
+    return Slider("Entry that the server sees", 2, message, frames)

@@ -1,0 +1,266 @@
+"""The drawings of the papers' sliders."""
+
+import math
+
+import torch
+from render import number
+from slides import FLOOR, SHOWN, WIDTH, Frame, Slider, bar, pairs, text
+from torch import Tensor
+
+from fedleak import data
+from fedleak.attacks.labels import confidence, gdbr, lia_sa, llg, rlu
+from fedleak.attacks.labels.counts import solve, whole_counts
+from fedleak.data import compose, draw
+from fedleak.experiments import records
+from fedleak.federated import Update, fedavg, fedsgd
+from fedleak.federated.aggregation import FixedPoint, plain_sum
+from fedleak.metrics import counts
+from fedleak.models import build, head_pass
+
+
+def row_sums() -> Slider:
+    """LLG: the row sums of one batch of eight, from which one label's impact after the other is taken off."""
+    images = data.load("mnist5k")
+    model, size = build("cnn", images.shape, images.n_classes, seed=0), 8
+    generator = torch.Generator().manual_seed(SHOWN)
+    labels = compose("unbalanced", size, images.n_classes, 1, generator)[0]
+    drawn = images.take(draw(images, labels[None], generator)[0])
+    update = fedsgd(model, drawn.x, drawn.y)
+    g, truth = llg.class_gradients(update, model), counts(labels, images.n_classes)
+    impact = llg.gradient_impact(g, size)
+    negative = [int(i) for i in g.argsort() if g[i] < 0]
+    most, named, frames = g.abs().max(), [], []
+
+    def drawing(taken: int | None) -> str:
+        parts = [text(64, height(y) + 4, f"{y:+g}".replace("-", "−"), "end") for y in ticks]
+        parts += [
+            f'<path class="axis" d="M70 {height(y):.1f}h{WIDTH - 80}" opacity="{1 if y == 0 else 0.25}"/>'
+            for y in ticks
+        ]
+        parts.append(text(10, 14, "row sum", "start"))
+        for i, value in enumerate(g.tolist()):
+            kind = "hit" if i == taken else "miss" if value < 0 else "truth"
+            parts.append(bar(86 + i * 54, height(0), height(0) - height(value), 34, kind))
+            parts.append(text(103 + i * 54, FLOOR + 16, i))
+            parts.append(text(103 + i * 54, FLOOR + 34, "●" * named.count(i)))
+        return "".join([*parts, text(10, FLOOR + 16, "class", "start"), text(10, FLOOR + 34, "named", "start")])
+
+    step = 10 ** math.floor(math.log10(most))
+    ticks = [k * step for k in range(-int(most / step), int(most / step) + 1, max(1, int(most / step / 2)))]
+
+    def height(y: float) -> float:
+        return 100 - 80 * y / float(most)
+
+    frames.append(Frame("0", drawing(None), f"the row sums that the client sent; {len(negative)} are negative"))
+    for k in range(size):
+        first = k < len(negative)
+        one = negative[k] if first else int(g.argmin())
+        g = g - impact * (torch.arange(len(g)) == one)
+        named.append(one)
+        why = "its sum is negative" if first else "its sum is the smallest"
+        frames.append(
+            Frame(str(k + 1), drawing(one), f"label {one} is named, since {why}, and one impact is taken off")
+        )
+    found = torch.bincount(torch.tensor(named), minlength=len(g))
+    right = int(torch.minimum(found, truth).sum())
+    shown = ", ".join(map(str, sorted(labels.tolist())))
+    message = (
+        "Orange: negative sums, whose labels are in the batch. Green: the label that is named at this step, off whose"
+        f" sum one sample's impact, {number(float(impact))}, is taken. Grey: the others. In the batch were {shown}:"
+        f" {right} of {size} are named rightly. (An untrained CNN on digits.)"
+    )
+    return Slider("Labels named", 0, message, frames)
+
+
+def system() -> Slider:
+    """RLU: one client's update as a sum of columns of A, a sample at a time."""
+    images, test, batch, steps, lr = data.load("mnist5k"), data.load("mnist5k", "test"), 4, 2, 0.1
+    model = build("lenet", images.shape, images.n_classes, seed=0)
+    index = torch.randint(len(images), (steps, batch), generator=torch.Generator().manual_seed(TWO_STEPS))
+    update = fedavg(model, images.x[index], images.y[index], lr, share="delta")
+    truth = counts(images.y[index].flatten(), images.n_classes)
+    ends = [confidence.logits_of(head_pass(one, test.x), one) for one in (model, update.model(model))]
+    matrix = sum(confidence.coefficients(confidence.erroneous_confidence(z, test.y)) for z in ends) / 2
+    sent = rlu.observe(update, model, None, None).target
+    found = whole_counts(solve(matrix, sent, update.samples), update.samples)
+    most, own = 1.15 * float(sent.abs().max()), float(matrix.diag().mean())
+
+    def height(y: float) -> float:
+        return 100 - 80 * y / most
+
+    def drawing(taken: list[int]) -> str:
+        n = torch.bincount(torch.tensor(taken, dtype=torch.long), minlength=len(sent)).double()
+        parts = [text(10, 14, "push on the bias", "start")]
+        for y in range(-int(most), int(most) + 1):
+            parts.append(text(64, height(y) + 4, f"{y:+d}".replace("-", "−") if y else "0", "end"))
+            parts.append(f'<path class="axis" d="M70 {height(y):.1f}h{WIDTH - 80}" opacity="{0.25 if y else 1}"/>')
+        for i, (value, goal) in enumerate(zip((matrix @ n).tolist(), sent.tolist(), strict=True)):
+            kind = "hit" if taken and i == taken[-1] else "truth"
+            parts.append(bar(86 + i * 54, height(0), height(0) - height(value), 34, kind))
+            parts.append(f'<path class="line line-3" d="M{82 + i * 54} {height(goal):.1f}h42"/>')
+            parts.append(text(103 + i * 54, FLOOR + 16, i))
+            parts.append(text(103 + i * 54, FLOOR + 34, "●" * int(n[i])))
+        return "".join([*parts, text(10, FLOOR + 16, "class", "start"), text(10, FLOOR + 34, "samples", "start")])
+
+    order = [i for i, k in enumerate(found.tolist()) for _ in range(k)]
+    frames = [Frame("0", drawing([]), "no sample yet: all bars are zero, the marks are what the client's update shows")]
+    for k, one in enumerate(order):
+        off = (matrix @ torch.bincount(torch.tensor(order[: k + 1]), minlength=len(sent)).double() - sent).abs().max()
+        words = f"a sample of class {one} is added; the bars are off the marks by {float(off):.1f} at most"
+        frames.append(Frame(str(k + 1), drawing(order[: k + 1]), words))
+    right = int(torch.minimum(found, truth).sum())
+    message = (
+        "Dotted marks: the update of the head's bias, times B/η. Bars: A n, the sum over the samples so far. Each"
+        f" pushes the bias of its own class up by about {own:.1f}, and all others a little down (green: the last one's class)."
+        f" RLU finds the samples whose bars meet the marks, all at once: {right} of {len(order)} are right. (An"
+        f" untrained LeNet-5 on digits, two local steps of four samples at the rate {lr:g}.)"
+    )
+    return Slider("Samples", 0, message, frames)
+
+
+def angles() -> Slider:
+    """LIA-SA: two clients' counts out of the rounded sum of their gradients, by the angle between their embeddings."""
+    classes, batch, frames = 10, 64, []
+    generator = torch.Generator().manual_seed(0)
+    truth = counts(torch.randint(classes, (2, batch), generator=generator), classes)
+    basis = torch.linalg.qr(torch.randn(50, 2, generator=generator, dtype=torch.float64)).Q.T
+    even = torch.full((2, classes), 1 / classes, dtype=torch.float64)
+    bias, rounding = even - truth / batch, FixedPoint(bits=9, bound=1.0)
+    shown = int(bias.sign().sum(0).abs().mul(bias.abs().amin(0)).argmax())  # a class whose two parts add up
+    parts_of = 150 * (bias[:, shown].abs() / bias[:, shown].abs().sum())
+    for degrees in (90, 45, 30, 20, 15, 10, 7, 5, 3, 1):
+        angle = math.radians(degrees)
+        second = math.cos(angle) * basis[0] + math.sin(angle) * basis[1]
+        embeddings = torch.stack([basis[0], second])
+        gradients = [{"weight": b[:, None] * e, "bias": b} for b, e in zip(bias, embeddings, strict=True)]
+        total = plain_sum([Update(each, "gradient", batch) for each in gradients], rounding)
+        solved = lia_sa.disaggregate(embeddings, total.tensors["weight"].double(), total.tensors["bias"].double())
+        found = lia_sa.counts(even, solved, batch).round().clamp(0, batch).long()
+        condition = lia_sa.conditioning_of(embeddings).condition
+        right = int((found == truth).sum())
+        x, y = math.cos(angle), math.sin(angle)
+        corner = (20 + float(parts_of[0]), FLOOR - 10.0)
+        tip = (corner[0] + float(parts_of[1]) * x, corner[1] - float(parts_of[1]) * y)
+        parts = [
+            f'<path class="axis" d="M20 {FLOOR - 10}h170M20 {FLOOR - 10}l{160 * x:.1f} {-160 * y:.1f}"/>',
+            f'<path class="line line-1" d="M20 {FLOOR - 10}H{corner[0]:.1f}"/>',
+            f'<path class="line line-2" d="M{corner[0]:.1f} {corner[1]:.1f}L{tip[0]:.1f} {tip[1]:.1f}"/>',
+            text(tip[0] + 4, tip[1] + 4, "● sum", "start"),
+            text(10, FLOOR + 17, "two preset directions,", "start"),
+            text(10, FLOOR + 34, f"condition {condition:,.0f}", "start"),
+            text(432, 20, "client 1: true count / found"),
+            *pairs(found[0], truth[0], 230, 410, 1.2 * float(truth[0].max())),
+        ]
+        words = f"condition number {condition:,.0f}, {right} of {2 * classes} counts of the two clients right"
+        frames.append(Frame(f"{degrees}°", "".join(parts), words))
+    message = (
+        "Left, one class: the server has preset the two directions (thin) and receives the sum (dot). How far to go"
+        " along each (blue, green) are the clients' gradients. The sum comes rounded, as secure aggregation sends it,"
+        " here to 9 bits: the closer the directions, the more that moves the two lengths."
+        " Right: grey the true counts, green and orange the recovered ones. (64 labels of ten classes each, one draw.)"
+    )
+    return Slider("Angle between the embeddings", 1, message, frames)
+
+
+def gradients(values: Tensor, truth: Tensor | None, name: str) -> str:
+    """Return bars of a gradient's entries on a scale of their own, the true ones as lines across them."""
+    both = values if truth is None else torch.cat([values, truth])
+    most, step = float(both.abs().max()), 560 / len(values)
+
+    def height(y: float) -> float:
+        return 105 - 75 * y / most
+
+    parts = [text(10, 14, name, "start")]
+    for y in (most, 0, -most):
+        parts.append(text(62, height(y) + 4, number(y).replace("-", "−"), "end"))
+        parts.append(f'<path class="axis" d="M68 {height(y):.1f}H{WIDTH - 10}" opacity="{0.25 if y else 1}"/>')
+    for i, value in enumerate(values.tolist()):
+        x, kind = 70 + i * step, "truth" if truth is None else "hit"
+        parts.append(bar(x + 0.1 * step, height(0), height(0) - height(value), 0.7 * step, kind))
+        if truth is not None:
+            parts.append(f'<path class="line line-3" d="M{x:.1f} {height(float(truth[i])):.1f}h{0.9 * step:.1f}"/>')
+        if len(values) <= 10:
+            parts.append(text(x + 0.45 * step, FLOOR + 17, i))
+    return "".join(parts)
+
+
+def bridged() -> Slider:
+    """GDBR: a gradient on its way down to what is shared, and up again to what is withheld."""
+    images, aux, size = data.load("mnist5k"), data.load("mnist5k", "test"), 16
+    model = build("lenet", images.shape, images.n_classes, seed=0, init="positive")
+    generator = torch.Generator().manual_seed(0)
+    labels = compose("unbalanced", size, images.n_classes, 1, generator)[0]
+    drawn = images.take(draw(images, labels[None], generator)[0])
+    truth, bridge = counts(drawn.y, images.n_classes), gdbr.Bridge(model)
+    features, (first, last) = bridge.observe(aux), bridge.links
+    seen: list[Tensor] = []
+    hook = last.layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    outputs = model(drawn.x)
+    hook.remove()
+    loss = torch.nn.functional.cross_entropy(outputs, drawn.y)
+    withheld, below, shared = (
+        one.double() for one in torch.autograd.grad(loss, [outputs, seen[0], first.layer.weight])
+    )
+    withheld, below = withheld.sum(0), below.sum(0)
+    start = bridge.first_step(shared, features)
+    arrived = bridge.cross(features).matrix @ start
+    found = whole_counts(size * (features.probabilities - arrived), size)
+
+    def off(values: Tensor, true: Tensor) -> str:
+        return f"at most {float((values - true).abs().max() / true.abs().max()):.1%} of the largest entry off the truth"
+
+    right = int(torch.minimum(found, truth).sum())
+    negative = ", ".join(str(int(i)) for i in (withheld < 0).nonzero())
+    named = int(outputs.softmax(1).mean(0).argmax())
+    steps = [
+        (
+            withheld,
+            None,
+            "at the outputs",
+            f"the network says {named}, the batch has {negative}; this gradient is withheld",
+        ),
+        (below, None, "one layer below", f"the known last layer spreads it over {len(below)} features"),
+        (start * features.outputs, None, "gradient times feature", "what the shared rows give, by the known weights"),
+        (start, below, "one layer below", f"divided by other images' mean features: {off(start, below)}"),
+        (arrived, withheld, "at the outputs", f"the last layer crossed: {off(arrived, withheld)}"),
+    ]
+    places = ("1, client", "2, client", "3, shared", "4, server", "5, server")
+    frames = [
+        Frame(at, gradients(values, true, name), words)
+        for at, (values, true, name, words) in zip(places, steps, strict=True)
+    ]
+    drawing = text(10, 14, "true count / found", "start")
+    drawing += "".join(pairs(found, truth, 70, 560, 1.2 * float(truth.max())))
+    frames.append(Frame("6, server", drawing, f"less the mean softmax, times −{size}: {right} of {size} labels"))
+    message = (
+        "Steps 1 and 2 happen at the client; 3 is what it shares; 4 to 6 are the server's. Grey: true values. Green:"
+        " what the server has, with the true values as lines. (An untrained LeNet with positive weights, one batch of"
+        f" {size} digits.)"
+    )
+    return Slider("Step", 0, message, frames)
+
+
+def iterations() -> Slider:
+    """AGIC: one image on its way, by attack and iteration, from the record of the pictures."""
+    found = records.recorded("agic", "frames")
+    assert found is not None
+    frames, side = [], 128
+    for iteration, rows in found[0].set_index("method").groupby("iteration"):
+        rows = rows.loc[["DLG-Adam", "InvG", "AGIC"]]  # in every frame in the same places
+        shown = {"original": rows["original"].iloc[0], **rows["picture"]}
+        decibels = {method: f"{psnr:.1f} dB" for method, psnr in rows["psnr"].items()}
+        parts = []
+        for i, (name, png) in enumerate(shown.items()):
+            x = 20 + i * (side + 29)
+            parts.append(
+                f'<image class="pixels" x="{x}" y="30" width="{side}" height="{side}"'
+                f' href="data:image/png;base64,{png}"/>'
+            )
+            parts.append(text(x + side / 2, 20, name) + text(x + side / 2, 180, decibels.get(name, "")))
+        words = "PSNR " + ", ".join(f"{name} {value}" for name, value in decibels.items())
+        frames.append(Frame(str(iteration), "".join(parts), words))
+    message = (
+        "An attack that is ahead early need not be ahead later. (One patch of a photograph, 16 × 16 pixels, alone in"
+        " its batch; an untrained ResNet20-4, steady rate. Recorded.)"
+    )
+    return Slider("Iteration", 4, message, frames)
