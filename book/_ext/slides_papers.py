@@ -111,7 +111,8 @@ def system() -> Slider:
     right = int(torch.minimum(found, truth).sum())
     message = (
         "Dotted marks: the update of the head's bias, times B/η. Bars: A n, the sum over the samples so far. Each"
-        f" pushes the bias of its own class up by about {own:.1f}, and all others a little down (green: the last one's class)."
+        f" pushes the bias of its own class up by about {own:.1f}, and all others a little down (green: the last"
+        f" one's class)."
         f" RLU finds the samples whose bars meet the marks, all at once: {right} of {len(order)} are right. (An"
         f" untrained LeNet-5 on digits, two local steps of four samples at the rate {lr:g}.)"
     )
