@@ -7,10 +7,6 @@ from typing import NamedTuple
 from torch import Tensor
 
 WIDTH, HEIGHT, FLOOR = 640, 230, 190
-SHOWN = 2
-"""Seed of the batch that is shown: one on which LLG is as good as on the mean, 0.91 (7 of 8)."""
-TWO_STEPS = 0
-"""Seed of the client whose update is taken apart by RLU."""
 
 
 class Frame(NamedTuple):
