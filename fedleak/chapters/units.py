@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from fedleak import paths
 
-WITHOUT = ("audit", "chapters", "commands", "coursework", "experiments", "flower")
+WITHOUT = ("audit", "chapters", "commands", "coursework", "experiments")
 """Rooms of the package that have no part in what a trial computes."""
 
 
