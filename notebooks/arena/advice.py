@@ -14,7 +14,7 @@ SPLITTING, BALANCE, WAITING = "#arena-splitting", "#fig-arena-balance", "#arena-
 
 def percent(value):
     """A share as text."""
-    return f"{100 * value:.0f} %"
+    return f"{value:.0%}"
 
 
 def models(run):

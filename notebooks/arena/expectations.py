@@ -375,14 +375,14 @@ PAGE = "../book/evidence/arena.md"
 def verdict(run, *ids, about):
     """One line: which of some expectations held, and where the evidence for a section stands."""
     found = {id: measured(run, id)[1] for id in ids}
-    words = {True: "held", False: "did not hold", None: "not decided by these rows"}
+    words = {True: "held", False: "did not", None: "not decided by these rows"}
     parts = [
-        f"{word}: {', '.join(hit)}"
+        f"{', '.join(hit)} {word}"
         for how, word in words.items()
         if (hit := [i for i in ids if found[i] is how])
     ]
-    links = f"[the expectations]({PAGE}#every-expectation-and-what-came-of-it), [evidence]({PAGE}#{about})"
-    return f"*Expected before the run; {'; '.join(parts)} ({links}).*"
+    links = f"[expectations]({PAGE}#every-expectation-and-what-came-of-it), [evidence]({PAGE}#{about})"
+    return f"*Of what was expected, {'; '.join(parts)} ({links}).*"
 
 
 def table(run, *ids):

@@ -320,11 +320,12 @@ def entrant(
 
 
 def one_update(ctx, seed, attack, labelling=None, **setting):
-    """One attack on one update: a row, or none if the adversary cannot run it."""
+    """One attack on one update; no row if the adversary cannot run it."""
     setting = {**USUAL, "labelling": labelling, **setting}
     if one := entrant(ctx, attack, seed, **setting):
         key = ("update", seed, *sorted(setting.items()))
-        shown, truth = ctx.once(key, lambda: sent(ctx, seed, **setting), most=AT_ONCE)
+        made = partial(sent, ctx, seed, **setting)
+        shown, truth = ctx.once(key, made, most=AT_ONCE)
         for attempt in contest(**shown, attacks=[one]):
             yield row_of(attempt, truth)
 

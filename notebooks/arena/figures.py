@@ -67,20 +67,21 @@ def labelled(table):
 
 
 def models(run):
-    """Who wins where, by network and batch size: on the left attacks without auxiliary data, on the right all."""
+    """Who wins where, by network and batch size: above attacks without auxiliary data, below all."""
     table = labelled(every(run))
-    figure = Figure(figsize=(9.6, 4.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    board(left, table, "row", "column", "without auxiliary data", "column", WITHOUT_AUX)
-    board(right, table, "row", "column", "with auxiliary data", "column")
-    right.set_yticklabels([])
+    figure = Figure(figsize=(7.3, 8), layout="constrained")
+    above, below = figure.subplots(2, 1)
+    board(
+        above, table, "row", "column", "without auxiliary data", "column", WITHOUT_AUX
+    )
+    board(below, table, "row", "column", "with auxiliary data", "column")
     return figure
 
 
 def conditions(run):
     """Who wins by composition of the batch, on the left, and by training scheme."""
     parts = {"composition": e.COMPOSED, "scheme": e.BY_SCHEME}
-    figure = Figure(figsize=(9.4, 5), layout="constrained")
+    figure = Figure(figsize=(7.6, 5), layout="constrained")
     for ax, (axis, experiment) in zip(
         figure.subplots(1, 2), parts.items(), strict=True
     ):
@@ -130,7 +131,7 @@ def balance(run):
     )
     table = table.assign(name=names)
     order = list(dict.fromkeys(names))
-    figure = Figure(figsize=(9.6, 0.9 + 0.34 * len(order)), layout="constrained")
+    figure = Figure(figsize=(8, 0.9 + 0.34 * len(order)), layout="constrained")
     axes = figure.subplots(1, 3, sharey=True)
     for ax, state in zip(axes, STATES):
         part = table[table["state"] == state]
@@ -139,13 +140,14 @@ def balance(run):
             part["iacc"], part["name"].map(order.index), xerr=error, fmt="D", color="C0"
         )
         ax.axvline(part["floor"].iloc[0], color=GREY, linestyle="--")
-        ax.set(title=f"{state}: iAcc of the best attack", xlim=(0, 1.03))
+        ax.set(title=state, xlabel="iAcc of the best attack", xlim=(0, 1.05))
+        ax.set_xticks([0, 0.5, 1])
     part = table.drop_duplicates("name")
     error = np.nan_to_num(_sides(part, "cost"))
     axes[2].errorbar(
         part["cost"], part["name"].map(order.index), xerr=error, fmt="s", color="C3"
     )
-    axes[2].set(title="test accuracy lost in training", xlim=(-0.2, 1))
+    axes[2].set(title="training", xlabel="test accuracy lost", xlim=(-0.2, 1))
     axes[0].set_yticks(range(len(order)), order)
     axes[0].set_ylim(len(order) - 0.5, -0.5)
     return figure
@@ -160,7 +162,7 @@ def _sides(part, value):
 def waiting(run):
     """What the sums of many rounds say of every client, by attack."""
     mean = waited(run)
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    figure = Figure(figsize=(8, 3.4), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for ax, state in zip(axes, STATES, strict=True):
         for (attack, line), marker in zip(
@@ -191,7 +193,7 @@ def ladder(run):
     """The ladder of knowledge: every attack that an adversary can run, grey, and the best one by name."""
     shown = rungs(run)
     top = winners(shown, ["state", "rung"])
-    figure = Figure(figsize=(9.2, 4.6), layout="constrained")
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for ax, state in zip(axes, STATES, strict=True):
         part = answered(shown[shown["state"] == state], ["rung"])
