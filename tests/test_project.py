@@ -296,7 +296,7 @@ def test_what_does_not_matter_names_its_evidence(paper):
             assert recorded or f"({evidence})" in notebook or f":label: {evidence}" in notebook, (table.name, evidence)
 
 
-TO_MOVE = {"arena": 1150, "learned": 1050, "lia_sa": 1000, "rlu": 1000, "gdbr": 1000, "agic": 1000, "example": 300}
+TO_MOVE = {"arena": 1150, "learned": 1050, "lia_sa": 1000, "rlu": 1000, "agic": 1000, "example": 300}
 """Lines of code of the chapters whose experiments still stand in their cells; in a module's chapter it is 300."""
 
 
