@@ -21,9 +21,10 @@ def answers() -> Slider:
     frames = []
     for name in order:
         counts, right = found[name], int(torch.minimum(found[name], truth).sum())
-        title = text(WIDTH / 2, 16, f"{name}: {right} of {size} labels")
-        drawing = "".join([title, rule(FLOOR), *pairs(counts, truth, 40, WIDTH - 60, float(truth.max()))])
-        frames.append(Frame(name, drawing, f"{name} is right about {right} of {size} labels"))
+        exact = int((counts == truth).sum())
+        drawing = "".join([rule(FLOOR), *pairs(counts, truth, 40, WIDTH - 60, float(truth.max()))])
+        words = f"{right} of {size} labels are right, and {exact} of {len(truth)} counts"
+        frames.append(Frame(name, drawing, words))
     message = (
         "Left of each pair, grey, what is in the batch; right what the attack names, green where the count is right."
         " (A trained LeNet on digits; the numbers are true count / named.)"
