@@ -173,12 +173,12 @@ def system() -> Slider:
         frames.append(Frame(str(k + 1), drawing(order[: k + 1]), words))
     right = int(torch.minimum(found, truth).sum())
     message = (
-        f"Dotted marks: the update of the head's bias, times B/η. Bars: A n, the sum over the samples so far. Each pushes the"
-        f" bias of its own class up by about {own:.1f}, and all others a little down (green: the last one's class)."
-        f" RLU finds the samples whose bars meet the marks, all at once: {right} of {len(order)} are right. (An"
+        f"Dotted marks: the update of the head's bias, times B/η. Bars: A n, the sum over the samples so far. Each"
+        f" pushes the bias of its own class up by about {own:.1f}, and all others a little down (green: the last one's"
+        f" class). RLU finds the samples whose bars meet the marks, all at once: {right} of {len(order)} are right. (An"
         f" untrained LeNet-5 on digits, two local steps of four samples at the rate {lr:g}.)"
     )
-    return Slider("Samples", 0, message, frames)
+    return Slider("Samples", len(order) // 2, message, frames)
 
 
 def angles() -> Slider:
