@@ -121,7 +121,7 @@ def system() -> Slider:
         f" RLU finds the samples whose bars meet the marks, all at once: {right} of {len(order)} are right. (An"
         f" untrained LeNet-5 on digits, two local steps of four samples at the rate {lr:g}.)"
     )
-    return Slider("Samples", 0, message, frames)
+    return Slider("Samples", len(order) // 2, message, frames)
 
 
 def angles() -> Slider:

@@ -122,16 +122,17 @@ def trained(ctx, data, activation, mark, s):
     return ctx.once(("trained", data, activation, mark, s), make)
 
 
-def attack_rows(ctx, model, data, alpha, steps, batch_size, clients, s, share=None):
+def attack_rows(ctx, model, data, alpha, steps, size, clients, s, share=None):
     """Every rule on every client: one row each."""
     pool, test = sets(ctx, data, share)
     server = server_data(test, AUX, s)
     real = facts(pool, dirichlet(pool.y, CLIENTS, alpha, s)[:clients], server)
-    round_of = (model, pool, alpha, steps, batch_size, clients, s)
-    for update, truth in local_updates(*round_of):
+    clients = local_updates(model, pool, alpha, steps, size, clients, s)
+    for update, truth in clients:
         for rule, found in rules(update, model, server).items():
             algorithm = "1" if rule == "RLU" and steps > 1 else ""
-            yield {"rule": rule, "algorithm": algorithm, **scored(found, truth), **real}
+            row = {"rule": rule, "algorithm": algorithm}
+            yield row | scored(found, truth) | real
 
 
 SEEN = "clients", "batch_size", "steps"  # their product: the labels of a trial

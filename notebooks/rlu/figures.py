@@ -26,46 +26,41 @@ def by_rule(cells):
 def dots(cells, hue, names, xlabel, value="iacc", panel=None):
     """A row a setting (column ``row``), a point with its 95 % interval a name of `hue`; a panel a value of `panel`."""
     parts = {"": cells} if panel is None else dict(list(cells.groupby(panel)))
-    longest = max(part["row"].nunique() for part in parts.values())
-    size = (9.6 if panel else 6.6, 0.17 * len(names) * longest / 2 + 1.6)
-    figure = Figure(figsize=size, layout="constrained")
+    rows = {title: list(dict.fromkeys(part["row"])) for title, part in parts.items()}
+    shared = len(rows) > 1 and set.intersection(*map(set, rows.values()))
+    if shared:
+        rows = {title: list(dict.fromkeys(cells["row"])) for title in rows}
+    tall = 0.085 * len(names) * max(map(len, rows.values())) + 1.6
+    figure = Figure(figsize=(7.6 if panel else 6.6, tall), layout="constrained")
     style = plots.style_of(names)
-    for axes, (title, part) in zip(
-        figure.subplots(1, len(parts), squeeze=False)[0], parts.items()
-    ):
-        rows = list(dict.fromkeys(part["row"]))
+    panels = figure.subplots(1, len(parts), squeeze=False, sharey=bool(shared))[0]
+    for axes, (title, part) in zip(panels, parts.items()):
         for k, name in enumerate(names):
-            line = part[part[hue] == name].set_index("row").reindex(rows)
-            at = np.arange(len(rows)) + 0.6 * ((k + 0.5) / len(names) - 0.5)
+            line = part[part[hue] == name].set_index("row").reindex(rows[title])
+            at = np.arange(len(line)) + 0.6 * ((k + 0.5) / len(names) - 0.5)
             colour, marker = style[name]
-            bars = [
-                line[value] - line[f"{value} low"],
-                line[f"{value} high"] - line[value],
-            ]
-            look = dict(fmt=marker, color=colour, capsize=2, markersize=4.5)
-            axes.errorbar(
-                line[value], at, xerr=np.nan_to_num(np.clip(bars, 0, None)), **look
+            low, high = line[f"{value} low"], line[f"{value} high"]
+            bars = np.nan_to_num(
+                np.clip([line[value] - low, high - line[value]], 0, None)
             )
-        axes.set_yticks(range(len(rows)), rows, fontsize="small")
-        axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel=xlabel, title=title)
+            look = dict(fmt=marker, color=colour, capsize=2, markersize=4.5)
+            axes.errorbar(line[value], at, xerr=bars, **look)
+        axes.set_yticks(range(len(rows[title])), rows[title], fontsize="small")
+        axes.set(ylim=(len(rows[title]) - 0.4, -0.6), xlabel=xlabel)
+        axes.set_title(title, fontsize="small")
     handles = [
         Line2D([], [], color=c, marker=m, linestyle="", label=n)
         for n, (c, m) in style.items()
     ]
-    figure.legend(
-        handles=handles,
-        loc="outside upper center",
-        ncols=6,
-        frameon=False,
-        fontsize="small",
-    )
+    look = dict(ncols=6, frameon=False, fontsize="small")
+    figure.legend(handles=handles, loc="outside upper center", **look)
     return figure
 
 
 def table2(*cells):
     """Table 2: every rule's iAcc on fresh networks, after one local step and after ten; from several experiments."""
     table = named(pd.concat(cells, ignore_index=True)).sort_values(
-        ["steps", "net", "data"], kind="stable"
+        ["net", "data", "steps"], kind="stable"
     )
     once = table.duplicated(["steps", "net", "data", "activation", "rule"], keep="last")
     table = table[~once]
@@ -157,7 +152,7 @@ def table4(cells):
         for data, name, rounds in zip(shown["data"], shown["name"], shown["rounds"])
     ]
     panels = shown["rounds"].map(
-        {1: "first round, strong settings (Table 4)", 3: "third round, MNIST (beyond)"}
+        {1: "first round, strong settings (Table 4)", 3: "third round, MNIST"}
     )
     shown = shown.assign(row=rows, panel=panels)
     return dots(shown, "rule", [*RULES, "RLU, ρ = 1"], "iAcc", panel="panel")
@@ -179,7 +174,7 @@ def forms(cells):
 
 def fig3(x, ways):
     """Fig. 3: an image of a batch, what inversion makes of it in each way, and grey; of one call of `inverted`."""
-    figure = Figure(figsize=(8.4, 2.2), layout="constrained")
+    figure = Figure(figsize=(7.4, 2.0), layout="constrained")
     pictures = {"original": x[0], **{way: ways[way][0][0] for way in WAYS}}
     pictures["plain grey"] = torch.full_like(x[0], 0.5)
     for axes, (name, picture) in zip(figure.subplots(1, 5), pictures.items()):
@@ -193,7 +188,7 @@ def fig3(x, ways):
 
 def fig4(networks, digit=8):
     """Figs. 4–9: a class's own logit with the fitted normal; of calls of `class_logits`."""
-    figure = Figure(figsize=(7.4, 2.7), layout="constrained")
+    figure = Figure(figsize=(7.4, 2.5), layout="constrained")
     for axes, (groups, train) in zip(figure.subplots(1, len(networks)), networks):
         v = groups[digit][:, digit]
         at = np.linspace(v.min(), v.max(), 100)
@@ -215,7 +210,7 @@ def fig4(networks, digit=8):
 
 def fig10(images, seed):
     """Figs. 10 and 11: images of each class that each of ten clients holds, for three α."""
-    figure = Figure(figsize=(9.0, 2.9), layout="constrained")
+    figure = Figure(figsize=(7.8, 2.7), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True)
     for axes, alpha in zip(panels, (0.1, 0.5, 5.0)):
         parts = dirichlet(images.y, CLIENTS, alpha, seed)

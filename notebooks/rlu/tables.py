@@ -110,7 +110,7 @@ def table5(cells):
             [TICK[marks[i] == "1"] for marks in PRINTED.values()],
         )
         table[COLUMNS[column]] = [
-            f"{TICK[mine[rule] >= PASSES]} {mine[rule]:.2f} (paper {mark})"
+            f"{mine[rule]:.2f} {TICK[mine[rule] >= PASSES]} / {mark}"
             for rule, mark in zip(PRINTED, theirs)
         ]
     return table
