@@ -108,7 +108,7 @@ def fig4(run):
     ]
     assert max(apart) == apart[4]
     return f"""
-    The reason for the collapse at the lowest layers is each unit's own error times the condition of the crossing, not the scatter of the
+    The reason for the collapse at the lowest layers is each unit's own error, amplified by the crossing, not the scatter of the
     features as such: one vector reads {span(one)} out of the same gradient at #5. SVHN and CIFAR-10 are furthest apart there
     ({100 * apart[4]:.0f} points). With normalised pixels the paper's form has {norm(1, "paper"):.0%} at #1, {norm(4, "paper"):.0%} at #4,
     {norm(5, "paper"):.0%} at #5 and {norm(6, "paper"):.0%} at #6, and one vector has less: {norm(1, "one vector"):.0%} at #1 and
