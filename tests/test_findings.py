@@ -44,6 +44,6 @@ def test_sentences_move_with_the_records(make, monkeypatch):
         with pytest.raises(AssertionError, match="opened"):
             make()
         return
-    numbers = [re.findall(r"(\d+) %", one.text.replace("smallest 80 %", "")) for one in (before, make())]
+    numbers = [re.findall(r"(\d+)\s%", one.text.replace("smallest 80 %", "")) for one in (before, make())]
     assert len(numbers[0]) == len(numbers[1]) >= 2
     assert all(a != b for a, b in zip(*numbers, strict=True))

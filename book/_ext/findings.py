@@ -48,7 +48,7 @@ class Finding(NamedTuple):
 
 def percent(share: float) -> str:
     """Return a share as the sentences have it."""
-    return f"{100 * share:.0f} %"
+    return f"{100 * share:.0f}\u00a0%"
 
 
 def rows(chapter: str, table: str) -> pd.DataFrame:
