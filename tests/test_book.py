@@ -157,8 +157,14 @@ def test_the_executed_copy_is_swapped_in(sphinx, warnings):
     leave(sphinx, ran)
     source = [notebook_text("a = 1", "a")]
     executed.swap_in(sphinx, "notebooks/llg", source)
-    assert source == [ran]
+    found = nbformat.reads(source[0], as_version=4).cells
+    assert [cell.source for cell in found] == ["a = 1", "a"]  # papermill's own cell is no part of a page
     assert not warnings
+
+
+def test_the_parameters_are_folded():
+    cell = nbformat.v4.new_code_cell("a = 1", metadata={"tags": ["parameters"]})
+    assert executed.shown([cell])[0]["metadata"]["tags"] == ["parameters", "hide-input"]
 
 
 def test_a_missing_copy_is_a_warning(sphinx, warnings):

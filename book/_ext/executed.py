@@ -37,10 +37,21 @@ def swap_in(app: Sphinx, docname: str, source: list[str]) -> None:
     if not copy.is_file():
         logger.warning("%s has not been executed; run `fedleak book`", docname, type="fedleak")
         return
-    text = copy.read_text(encoding="utf-8")
-    if cells(json.loads(text)) != cells(json.loads(source[0])):
+    found = json.loads(copy.read_text(encoding="utf-8"))
+    if cells(found) != cells(json.loads(source[0])):
         logger.warning("%s has changed since it was executed; run `fedleak book`", docname, type="fedleak")
-    source[0] = text
+    source[0] = json.dumps({**found, "cells": shown(found["cells"])})
+
+
+def shown(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the cells that a page has: without the one that papermill injects, the parameters folded."""
+    found = []
+    for cell in cells:
+        tags = cell["metadata"].get("tags", [])
+        if "injected-parameters" not in tags:
+            folded = {"tags": [*tags, "hide-input"]} if "parameters" in tags else {}
+            found.append({**cell, "metadata": {**cell["metadata"], **folded}})
+    return found
 
 
 def readers_copy(notebook: dict[str, Any]) -> str:

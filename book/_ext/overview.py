@@ -20,6 +20,7 @@ from fedleak.experiments import published
 from fedleak.experiments.scoreboard import OBSTACLES, obstacle
 from fedleak.experiments.status import (
     BETTER,
+    COUNTED,
     DIFFERS,
     MATCH,
     NOT_ATTEMPTED,
@@ -150,7 +151,7 @@ def overview(papers: list[Row]) -> str:
             mine = [row for row in paper["rows"] if belongs(row, artefact)]
             rows.append(line(artefact, mine, records))
             if not artefact.get("text"):
-                total[" ".join(verdict(mine).replace(",", "").split(" ")[:2])] += 1
+                total[next(status for status in COUNTED if verdict(mine).startswith(status))] += 1
         parts += [f"### {paper['title']}\n", table(pd.DataFrame(rows))]
         if records:
             parts.append(f"All recorded runs of the chapter: {duration(list(records.values()))}.\n")

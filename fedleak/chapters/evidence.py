@@ -67,6 +67,7 @@ def _compared(results: Results, notes: Mapping[str, Any]) -> Iterator[str]:
                 "Paper": f"{row['published']}<br>± {row['tolerance']:g}: {_plain(row['why'])}",
                 "Ours [95 % interval], n": _ours(row),
                 "Status": row["status"],
+                "In the way of a decision": scoreboard.obstacle(row) or "–",
                 "Settings that differ, remarks": _plain("; ".join(filter(None, _said(row)))) or "–",
             }
             for row in found
