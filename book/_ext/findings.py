@@ -68,9 +68,9 @@ def clients() -> Finding:
         "clients in the sum",
         "counts that are right",
         "A random vector for each client opens the sum of a hundred",
-        "Secure aggregation shows the server nothing but the sum of all updates. A malicious server that writes one "
-        f"of the constants 0.1, 0.2, … into each client's VGG-11 gets {percent(constant)} of the label counts of 100 "
-        f"clients right, and one that writes a random vector into each, which is ours, gets {percent(vector)}.",
+        "Secure aggregation shows the server nothing but the sum of all updates. A malicious server that presets one "
+        f"of the constants 0.1, 0.2, … as the input of each client's last layer, in VGG-11, gets {percent(constant)} "
+        f"of the label counts of 100 clients right, and one that presets a random vector for each, which is ours, gets {percent(vector)}.",
         "VGG-11 on CIFAR-10, 64 images a client; ten trials a point, twenty at five clients. The paper prescribes one "
         "constant a client and prints none; with log-spaced ones, or on ResNet-18, constants do as well.",
         "lia_sa: fig-lia-3",
@@ -93,7 +93,7 @@ def compression() -> Finding:
         f"finds {percent(real)} of the labels of a batch of 32. The released code deletes whole tensors instead, and "
         f"leaves {percent(released)}.",
         "Untrained CNN on MNIST, one step, 400 trials. That the bug explains the paper's figure is our reading: with "
-        "the compression that its text describes there is no drop to the guess.",
+        "the compression that its text describes LLG+ stays far above a random guess.",
         "llg: fig-llg-7",
     )
 
@@ -115,7 +115,8 @@ def relu() -> Finding:
         "LLG reads labels off the signs of sums, which needs inputs of the last layer that are not negative. With one "
         f"ReLU before that layer ResNet20 gives LLG+ {percent(more)} of the labels of a batch of 16, and without it "
         f"{percent(released)}.",
-        "Untrained networks on MNIST, one step, twenty networks: over the batches of more than two samples they are at "
+        "Untrained networks on MNIST, one step, twenty networks: each, on the mean over batches of more than two samples, "
+        "is at "
         f"{percent(each['resnet20-relu'].min())} to {percent(each['resnet20-relu'].max())} with the ReLU, and at "
         f"{percent(each['resnet20'].min())} to {percent(each['resnet20'].max())} without it.",
         "llg: fig-llg-5",
@@ -142,7 +143,8 @@ def guess() -> Finding:
         'With ten classes, "more than 80 %" is what a guess without any gradient reaches',
         "For batches of ten classes GDBR's paper prints {} to {} % where labels are random and {} to {} % where they "
         "are even. ".format(*ends.loc["random"], *ends.loc["uniform"])
-        + f"Whoever names every class equally often gets {percent(free['random'])} and {percent(free['uniform'])}.",
+        + f"Whoever names every class equally often, near which 64 labels "
+        f"of ten classes are anyway, gets {percent(free['random'])} and {percent(free['uniform'])}.",
         f"64 labels a batch; the guess on {GUESSES:,} batches. These are 6 of the table's 25 cells: with 100 classes "
         f"the guess has {percent(even_guess('balanced', 100))} and {percent(even_guess('permuted', 100))}.",
         "gdbr: tab-gdbr-1",
@@ -170,7 +172,7 @@ def training() -> Finding:
     lines = lines[list(names)].rename(columns=names)
     assert (lines["learned attacker"] > lines["a guess"] + 0.2).all(), "the title says that training does not protect"
     small, large = (
-        ", ".join(percent(lines.loc[size, name]) for name in ("best published attack", "learned attacker", "a guess"))
+        [percent(lines.loc[size, name]) for name in ("best published attack", "learned attacker", "a guess")]
         for size in (8, 512)
     )
     return Finding(
@@ -178,8 +180,9 @@ def training() -> Finding:
         "batch size",
         "labels found",
         "Training alone is no protection",
-        "Of unbalanced batches of 8, on LeNets trained on MNIST, the best published attack, one that learns from "
-        f"simulated clients, and a guess find {small} of the labels. Of batches of 512 they find {large}.",
+        f"On LeNets trained on MNIST, of the labels of unbalanced batches of 8, a guess finds {small[2]}, the best "
+        f"published attack {small[0]}, and ours, which learns from simulated clients, {small[1]}. Of batches of 512 they find "
+        f"{large[2]}, {large[0]} and {large[1]}.",
         "Thirteen networks in batches of 8 and 32, three otherwise, seven updates each, one step; the best published "
         "attack is chosen on these updates. Of balanced batches the large ones give away hardly more than a guess.",
         "learned: fig-learned-judged",

@@ -90,9 +90,9 @@ def fragment() -> str:
         '<p><label class="control" hidden><b>3. You are the server: name the labels.</b> '
         '<input type="range" min="0" step="1"> <output></output></label></p>'
         '<p class="told" aria-live="polite"><noscript>This figure needs JavaScript.</noscript></p>'
-        "<figcaption>Outlines: the sums that were sent. Filled: what is left of them, one sample's impact taken off for"
+        "<figcaption>Outlines: the sums that were sent. Filled: what is left of them, one sample's worth taken off for"
         " each label that is named; orange is negative. The network is an untrained LeNet, the attack LLG; all is"
-        f" computed in this page. Of {TRIED:,} batches of eight of these digits LLG names {share():.0%} of the labels."
+        f" computed in this page. Of {TRIED:,} batches that the button draws LLG names {share():.0%} of the labels."
         "</figcaption></figure>"
     )
 

@@ -46,7 +46,7 @@ function begin(figure) {
   const [batchBox, svg, slider] = [".batch", "svg", "input"].map((name) => figure.querySelector(name));
   const [told, output] = [".told", "output"].map((name) => figure.querySelector(name));
   const buttons = [...figure.querySelectorAll(".choice button")];
-  let batch = [...start], named = [], sums = [];
+  let batch = [...start], named = [], sums = [], opened = false;
 
   function show() {
     const step = Number(slider.value), last = named[step - 1];
@@ -59,7 +59,7 @@ function begin(figure) {
     slider.setAttribute("aria-valuetext", output.value);
     told.textContent = !batch.length ? "The batch is empty: choose an image."
       : !step ? `${sums.filter((x) => x < 0).length} sums are negative: these labels are in the batch.`
-      : step < named.length ? `Label ${last.label} is named, since ${last.why}; one sample's impact is taken off its sum.`
+      : step < named.length ? `Label ${last.label} is named, since ${last.why}; what one sample is worth is taken off its sum.`
       : `Named: ${guess}. In the batch: ${labels.join(", ")}. ${right} of ${labels.length} are right.`;
     svg.setAttribute("aria-label", "Row sums: " + (last ? last.left : sums).map((x, i) => `class ${i} ${signed(x)}`).join(", "));
   }
@@ -67,8 +67,10 @@ function begin(figure) {
   function change() {
     sums = batch.length ? rowSums(batch.map((i) => digits[i])) : Array(CLASSES).fill(0);
     named = batch.length ? llg(sums, batch.length) : [];
+    const all = slider.value === slider.max; // who has moved the slider to its end wants the answer at once
     slider.max = named.length;
-    slider.value = named.length;
+    slider.value = opened && all ? named.length : 0;
+    opened = true;
     batchBox.replaceChildren(...batch.map((i, place) => {
       const button = buttons[i].cloneNode(true);
       button.setAttribute("aria-label", `take out this ${digits[i].label}`);

@@ -217,7 +217,8 @@ class Results:
         smaller = f" ({scaled} at other settings than the paper's)" * bool(scaled)
         where = f"../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}"
         values = "value" if len(rows) == 1 else f"{len(rows)} values"
-        return f"*Of the paper's {values} here {told}{smaller}: [evidence]({where}).*"
+        rules = "[by these rules](../book/scoreboard.md#how-to-read-it)"
+        return f"*Of the paper's {values} here {told}{smaller}, {rules}: [evidence]({where}).*"
 
     def keep_claims(self) -> None:
         """Measure the claims anew and write them beside the records, where there are any."""

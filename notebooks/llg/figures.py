@@ -24,10 +24,10 @@ NETS = {
     "resnet20-relu": "ResNet20, ReLU before the head",
 }
 DEFENCES = {  # its name, how its levels are written, and the paper's panels
-    "noise": ("pure noise", "σ = {:g}", "ad"),
-    "dp": ("clipping and noise", "β = {:g}", "be"),
-    "sparse": ("compression", "θ = {:.0%}", "cf"),
-    "released": ("compression as released", "θ = {:.0%}", "  "),
+    "noise": ("noise σ", "{:g}", "ad"),
+    "dp": ("clipping β", "{:g}", "be"),
+    "sparse": ("compression θ", "{:.0%}", "cf"),
+    "released": ("as released, θ", "{:.0%}", "  "),
 }
 
 
@@ -163,7 +163,7 @@ def fig7(cells, untrained):
         for letter, algorithm in zip(letters, STEPS, strict=True):
             panel = (
                 f"({letter}) ".replace("( ) ", "")
-                + f"{title}, {algorithm}\nweak to strong: {strengths}"
+                + f"{title}, {algorithm}\n{strengths}"
             )
             pieces.append(lines[lines["algorithm"] == algorithm].assign(panel=panel))
     order = [piece for half in (pieces[::2], pieces[1::2]) for piece in half]

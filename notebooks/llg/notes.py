@@ -99,8 +99,7 @@ def table1(run):
     return f"""
     With noise that every client adds for itself, as Sec. 6.5 describes it, the mean of 100 participants carries a tenth, and σ = 1 costs
     {lost[0]:.1f} points under FedSGD and {lost[1]:.1f} under FedAvg. With ten times as much, so that σ is what is left in the mean, one
-    training each ends at {loud[0]:.3f} and {loud[1]:.3f}; printed are 0.095 and 0.135, each as a bound with its tolerance: that fits
-    FedSGD and not FedAvg. Without defence the paper's models are better; they may have trained longer, and nothing else was tried.
+    training each ends at {loud[0]:.3f} and {loud[1]:.3f}; printed are 0.101 and 0.135: that fits FedSGD and not FedAvg. Without defence the paper's models are better; they may have trained longer, and nothing else was tried.
     """
 
 
