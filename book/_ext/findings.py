@@ -70,7 +70,8 @@ def clients() -> Finding:
         "A random vector for each client opens the sum of a hundred",
         "Secure aggregation shows the server nothing but the sum of all updates. A malicious server that presets one "
         f"of the constants 0.1, 0.2, … as the input of each client's last layer, in VGG-11, gets {percent(constant)} "
-        f"of the label counts of 100 clients right, and one that presets a random vector for each, which is ours, gets {percent(vector)}.",
+        f"of the label counts of 100 clients right, and one that presets a random vector for each, "
+        f"which is ours, gets {percent(vector)}.",
         "VGG-11 on CIFAR-10, 64 images a client; ten trials a point, twenty at five clients. The paper prescribes one "
         "constant a client and prints none; with log-spaced ones, or on ResNet-18, constants do as well.",
         "lia_sa: fig-lia-3",
@@ -115,8 +116,8 @@ def relu() -> Finding:
         "LLG reads labels off the signs of sums, which needs inputs of the last layer that are not negative. With one "
         f"ReLU before that layer ResNet20 gives LLG+ {percent(more)} of the labels of a batch of 16, and without it "
         f"{percent(released)}.",
-        "Untrained networks on MNIST, one step, twenty networks: each, on the mean over batches of more than two samples, "
-        "is at "
+        "Untrained networks on MNIST, one step, twenty networks: each, on the mean over batches of more than two "
+        "samples, is at "
         f"{percent(each['resnet20-relu'].min())} to {percent(each['resnet20-relu'].max())} with the ReLU, and at "
         f"{percent(each['resnet20'].min())} to {percent(each['resnet20'].max())} without it.",
         "llg: fig-llg-5",
@@ -181,8 +182,8 @@ def training() -> Finding:
         "labels found",
         "Training alone is no protection",
         f"On LeNets trained on MNIST, of the labels of unbalanced batches of 8, a guess finds {small[2]}, the best "
-        f"published attack {small[0]}, and ours, which learns from simulated clients, {small[1]}. Of batches of 512 they find "
-        f"{large[2]}, {large[0]} and {large[1]}.",
+        f"published attack {small[0]}, and ours, which learns from simulated clients, {small[1]}. Of batches of 512 "
+        f"they find {large[2]}, {large[0]} and {large[1]}.",
         "Thirteen networks in batches of 8 and 32, three otherwise, seven updates each, one step; the best published "
         "attack is chosen on these updates. Of balanced batches the large ones give away hardly more than a guess.",
         "learned: fig-learned-judged",
