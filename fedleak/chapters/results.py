@@ -216,9 +216,12 @@ class Results:
         scaled = sum(row["status"] in status.SCALED.values() for row in rows)
         smaller = f" ({scaled} at other settings than the paper's)" * bool(scaled)
         where = f"../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}"
-        values = "value" if len(rows) == 1 else f"{len(rows)} values"
+        if len(rows) == 1:
+            values, told = "The paper's one value here", told.removeprefix("1 ")
+        else:
+            values = f"Of the paper's {len(rows)} values here"
         rules = "[by these rules](../book/scoreboard.md#how-to-read-it)"
-        return f"*Of the paper's {values} here {told}{smaller}, {rules}: [evidence]({where}).*"
+        return f"*{values} {told}{smaller}, {rules}: [evidence]({where}).*"
 
     def keep_claims(self) -> None:
         """Measure the claims anew and write them beside the records, where there are any."""
