@@ -59,7 +59,7 @@ class Claim:
         if self.statistic is None or not self.of:
             return said(self.id, self.statistic and float(self.statistic()), self.reading, self.note)
         try:
-            chosen = [_kept(table, self.where) for table in tables]
+            chosen = [kept(table, self.where) for table in tables]
             if self.rows:
                 (rows,) = used = chosen
                 result = of_rows(self.statistic, rows, self.kind)
@@ -88,7 +88,8 @@ class Claim:
         ]
 
 
-def _kept(rows: pd.DataFrame, where: Where | None) -> pd.DataFrame:
+def kept(rows: pd.DataFrame, where: Where | None) -> pd.DataFrame:
+    """Return the rows that a claim or a cell is about; see `Claim`."""
     if callable(where):
         return rows[where(rows)]
     for column, value in (where or {}).items():

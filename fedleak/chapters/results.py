@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from fedleak import intervals, paths
 from fedleak.chapters import running
-from fedleak.chapters.claim import Claims
+from fedleak.chapters.claim import Claims, kept
 from fedleak.chapters.context import Context
 from fedleak.chapters.experiment import Experiment
 from fedleak.chapters.page import Number, figure_of, slug
@@ -74,6 +74,7 @@ class Results:
 
             cluster.reach(scheduler)
         self._rows: dict[str, pd.DataFrame] = {}
+        self._best: dict[str, pd.DataFrame] = {}
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
@@ -112,8 +113,10 @@ class Results:
 
     def best(self, experiment: Experiment) -> pd.DataFrame:
         """Return the recorded cells, or this run's where nothing is recorded."""
-        rows = self.best_rows(experiment)
-        return self.cells(experiment, rows).assign(source=rows["source"].iloc[0])
+        if experiment.name not in self._best:
+            rows = self.best_rows(experiment)
+            self._best[experiment.name] = self.cells(experiment, rows).assign(source=rows["source"].iloc[0])
+        return self._best[experiment.name].copy()
 
     def both(self, experiment: Experiment) -> pd.DataFrame:
         """Return the cells of this run and the recorded ones (column ``source``)."""
@@ -122,9 +125,7 @@ class Results:
 
     def cell(self, experiment: Experiment, value: str = "", **where: Any) -> Number:
         """Return the one cell of `best` that has these settings, as a number of the prose."""
-        value, found = value or next(iter(experiment.values)), self.best(experiment)
-        for column, wanted in where.items():
-            found = found[found[column] == wanted]
+        value, found = value or next(iter(experiment.values)), kept(self.best(experiment), where)
         if len(found) != 1:
             raise ValueError(f"{experiment.name} has {len(found)} cells with {where}")
         row = found.iloc[0]
@@ -132,9 +133,7 @@ class Results:
 
     def each(self, experiment: Experiment, value: str = "", **where: Any) -> pd.Series:
         """Return the values of one cell by trial, to be paired with another cell's; see `mean`."""
-        value, found = value or next(iter(experiment.values)), self.best_rows(experiment)
-        for column, wanted in where.items():
-            found = found[found[column] == wanted]
+        value, found = value or next(iter(experiment.values)), kept(self.best_rows(experiment), where)
         if (count := len(found[[c for c in (*experiment.axes, *experiment.by) if c in found]].drop_duplicates())) != 1:
             raise ValueError(f"{experiment.name} has {count} cells with {where}")
         return found.groupby("trial")[value].mean()
@@ -200,11 +199,10 @@ class Results:
     @cached_property
     def values(self) -> list[dict[str, Any]]:
         """One row a published value: its status, and what was measured."""
-        cells = {}
-        for name, experiment in running.declared(self.paper).items():
-            if (rows := self.recorded_rows(experiment)) is not None:
-                cells[name] = (self.cells(experiment, rows).to_dict("records"), experiment.declared["tables"])
-        return scoreboard.joined(self.published, self.measured, cells)
+        replaced = self.writing and self.profile == "paper"
+        return scoreboard.joined(
+            self.published, self.measured, {} if replaced else scoreboard.recorded_cells(self.paper)
+        )
 
     def verdict(self, *anchors: str) -> str:
         """Return one line: how many of the paper's values on some figures agree, differ or are open."""

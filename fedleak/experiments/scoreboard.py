@@ -81,14 +81,19 @@ def kept(paper: str) -> dict[str, list[Measured]]:
     return found
 
 
-def rows(paper: str) -> list[dict[str, Any]]:
-    """Return one row a published value of a chapter, from what is recorded."""
+def recorded_cells(paper: str) -> Cells:
+    """Return the cells of all records of a chapter."""
     cells = {}
     for path in sorted(paths.recorded(paper).glob("*.csv")):
         found = recorded(paper, path.stem)
         if found is not None and "declared" in found[1]:
             cells[path.stem] = (settled(*found).to_dict("records"), found[1]["declared"]["tables"])
-    return joined(published.load(paper), kept(paper), cells)
+    return cells
+
+
+def rows(paper: str) -> list[dict[str, Any]]:
+    """Return one row a published value of a chapter, from what is recorded."""
+    return joined(published.load(paper), kept(paper), recorded_cells(paper))
 
 
 def papers() -> list[str]:
