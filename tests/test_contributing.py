@@ -10,13 +10,14 @@ import tomllib
 
 import nbformat
 import pytest
+from fresh_modules import forget
 from torch import nn
 
 from fedleak import paths
 from fedleak.attacks import registry
 from fedleak.attacks.contest import entrants
 from fedleak.audit import Setup, audit
-from fedleak.chapters import Results, running, units
+from fedleak.chapters import Results, running
 from fedleak.experiments import records, scoreboard
 from fedleak.federated import defences
 
@@ -46,13 +47,6 @@ def checkout(tmp_path, monkeypatch):
     forget()
     yield tmp_path
     forget()
-
-
-def forget():
-    """Import the example's modules anew, and hash its code anew."""
-    units.code_of.cache_clear()
-    for name in [name for name in sys.modules if name == "notebooks" or name.startswith("notebooks.")]:
-        del sys.modules[name]
 
 
 def run(**parameters):

@@ -4,9 +4,9 @@ import sys
 import textwrap
 
 import pytest
+from fresh_modules import forget
 
 from fedleak import paths
-from fedleak.chapters import units
 
 EXPERIMENTS = '''
 """A tiny chapter."""
@@ -101,10 +101,3 @@ def tiny(tmp_path, monkeypatch):
     forget()
     yield tmp_path
     forget()
-
-
-def forget():
-    """Import the chapter's modules anew, and hash its code anew."""
-    units.code_of.cache_clear()
-    for name in [name for name in sys.modules if name == "notebooks" or name.startswith("notebooks.")]:
-        del sys.modules[name]

@@ -5,7 +5,7 @@ import math
 
 import pandas as pd
 import pytest
-from conftest import forget
+from fresh_modules import forget
 
 from fedleak import paths
 from fedleak.chapters import Experiment, Number, Results, evidence, grid, running
