@@ -164,7 +164,7 @@ def test_the_executed_copy_is_swapped_in(sphinx, warnings):
 
 def test_the_parameters_are_folded():
     cell = nbformat.v4.new_code_cell("a = 1", metadata={"tags": ["parameters"]})
-    assert executed.shown([cell])[0]["metadata"]["tags"] == ["parameters", "hide-input"]
+    assert executed.folded(cell)["metadata"]["tags"] == ["parameters", "hide-input"]
 
 
 def test_a_missing_copy_is_a_warning(sphinx, warnings):

@@ -19,13 +19,19 @@ def executed_copy(app: Sphinx, docname: str) -> Path:
     return Path(app.srcdir) / "_build" / "executed" / f"{docname}.ipynb"
 
 
-def cells(notebook: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return type and source of every cell but the one that papermill injects."""
-    return [
-        (cell["cell_type"], "".join(cell["source"]))
-        for cell in notebook["cells"]
-        if "injected-parameters" not in cell["metadata"].get("tags", ())
-    ]
+def tags(cell: dict[str, Any]) -> list[str]:
+    """Return a cell's tags."""
+    return cell["metadata"].get("tags", [])
+
+
+def own(notebook: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the cells but the one that papermill injects."""
+    return [cell for cell in notebook["cells"] if "injected-parameters" not in tags(cell)]
+
+
+def sources(cells: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return type and source of cells."""
+    return [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
 
 
 def swap_in(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -38,20 +44,16 @@ def swap_in(app: Sphinx, docname: str, source: list[str]) -> None:
         logger.warning("%s has not been executed; run `fedleak book`", docname, type="fedleak")
         return
     found = json.loads(copy.read_text(encoding="utf-8"))
-    if cells(found) != cells(json.loads(source[0])):
+    if sources(own(found)) != sources(own(json.loads(source[0]))):
         logger.warning("%s has changed since it was executed; run `fedleak book`", docname, type="fedleak")
-    source[0] = json.dumps({**found, "cells": shown(found["cells"])})
+    source[0] = json.dumps({**found, "cells": [folded(cell) for cell in own(found)]})
 
 
-def shown(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the cells that a page has: without the one that papermill injects, the parameters folded."""
-    found = []
-    for cell in cells:
-        tags = cell["metadata"].get("tags", [])
-        if "injected-parameters" not in tags:
-            folded = {"tags": [*tags, "hide-input"]} if "parameters" in tags else {}
-            found.append({**cell, "metadata": {**cell["metadata"], **folded}})
-    return found
+def folded(cell: dict[str, Any]) -> dict[str, Any]:
+    """Return a cell as a page has it: the parameters are folded."""
+    if "parameters" not in tags(cell):
+        return cell
+    return {**cell, "metadata": {**cell["metadata"], "tags": [*tags(cell), "hide-input"]}}
 
 
 def readers_copy(notebook: dict[str, Any]) -> str:

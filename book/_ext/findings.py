@@ -35,8 +35,9 @@ class Finding(NamedTuple):
     title: str
     text: str
     settings: str
+    chapter: str
     anchor: str
-    """Label of the figure in the chapter, whose name stands before it: ``"llg: fig-llg-7"``."""
+    """Label of the figure in the chapter."""
 
     def says(self) -> str:
         """Return the numbers behind the picture."""
@@ -70,11 +71,12 @@ def clients() -> Finding:
         "A random vector for each client opens the sum of a hundred",
         "Secure aggregation shows the server nothing but the sum of all updates. A malicious server that presets one "
         f"of the constants 0.1, 0.2, … as the input of each client's last layer, in VGG-11, gets {percent(constant)} "
-        f"of the label counts of 100 clients right, and one that presets a random vector for each, "
+        "of the label counts of 100 clients right, and one that presets a random vector for each, "
         f"which is ours, gets {percent(vector)}.",
         "VGG-11 on CIFAR-10, 64 images a client; ten trials a point, twenty at five clients. The paper prescribes one "
         "constant a client and prints none; with log-spaced ones, or on ResNet-18, constants do as well.",
-        "lia_sa: fig-lia-3",
+        "lia_sa",
+        "fig-lia-3",
     )
 
 
@@ -95,7 +97,8 @@ def compression() -> Finding:
         f"leaves {percent(released)}.",
         "Untrained CNN on MNIST, one step, 400 trials. That the bug explains the paper's figure is our reading: with "
         "the compression that its text describes LLG+ stays far above a random guess.",
-        "llg: fig-llg-7",
+        "llg",
+        "fig-llg-7",
     )
 
 
@@ -120,7 +123,8 @@ def relu() -> Finding:
         "samples, is at "
         f"{percent(each['resnet20-relu'].min())} to {percent(each['resnet20-relu'].max())} with the ReLU, and at "
         f"{percent(each['resnet20'].min())} to {percent(each['resnet20'].max())} without it.",
-        "llg: fig-llg-5",
+        "llg",
+        "fig-llg-5",
     )
 
 
@@ -144,11 +148,12 @@ def guess() -> Finding:
         'With ten classes, "more than 80 %" is what a guess without any gradient reaches',
         "For batches of ten classes GDBR's paper prints {} to {} % where labels are random and {} to {} % where they "
         "are even. ".format(*ends.loc["random"], *ends.loc["uniform"])
-        + f"Whoever names every class equally often, near which 64 labels "
+        + "Whoever names every class equally often, near which 64 labels "
         f"of ten classes are anyway, gets {percent(free['random'])} and {percent(free['uniform'])}.",
         f"64 labels a batch; the guess on {GUESSES:,} batches. These are 6 of the table's 25 cells: with 100 classes "
         f"the guess has {percent(even_guess('balanced', 100))} and {percent(even_guess('permuted', 100))}.",
-        "gdbr: tab-gdbr-1",
+        "gdbr",
+        "tab-gdbr-1",
     )
 
 
@@ -186,28 +191,27 @@ def training() -> Finding:
         f"they find {large[2]}, {large[0]} and {large[1]}.",
         "Thirteen networks in batches of 8 and 32, three otherwise, seven updates each, one step; the best published "
         "attack is chosen on these updates. Of balanced batches the large ones give away hardly more than a guess.",
-        "learned: fig-learned-judged",
+        "learned",
+        "fig-learned-judged",
     )
 
 
 FINDINGS: tuple[Callable[[], Finding], ...] = (clients, compression, relu, guess, training)
 
 
-def place(finding: Finding) -> tuple[int, str, str]:
-    """Return the number of a finding's chapter, its name, and the label of the figure."""
-    chapter, anchor = finding.anchor.split(": ")
-    return 1 + notebooks.chapters().index(chapter), chapter, anchor
+def number(finding: Finding) -> int:
+    """Return the number of a finding's chapter."""
+    return 1 + notebooks.chapters().index(finding.chapter)
 
 
 def cards() -> str:
     """Return the findings as cards of the front page."""
     parts = []
     for path, one in pictures():
-        number, _, anchor = place(one)
         parts.append(
             f":::{{grid-item-card}} {one.title}\n"
             f"![{one.ylabel.capitalize()} against {one.xlabel}: {', '.join(one.lines)}]"
-            f"(/book/figures/{path.name})\n\n{one.text} {{ref}}`Chapter {number} <{anchor}>`.\n\n"
+            f"(/book/figures/{path.name})\n\n{one.text} {{ref}}`Chapter {number(one)} <{one.anchor}>`.\n\n"
             f"*{one.settings}*\n:::\n"
         )
     return "\n".join(["::::{grid} 1 1 2 2\n:gutter: 3\n", *parts, "::::\n"])
@@ -217,9 +221,9 @@ def in_the_readme() -> str:
     """Return the findings as a table of the README."""
     lines = ["| | |", "|---|---|"]
     for path, one in pictures():
-        number, chapter, _ = place(one)
         picture = f"![{one.ylabel.capitalize()} against {one.xlabel}](book/figures/{path.name})"
-        lines.append(f"| **{one.title}.** {one.text} ([Chapter {number}](notebooks/{chapter}.ipynb).) | {picture} |")
+        link = f"[Chapter {number(one)}](notebooks/{one.chapter}.ipynb)"
+        lines.append(f"| **{one.title}.** {one.text} ({link}.) | {picture} |")
     return "\n".join(lines)
 
 

@@ -118,20 +118,6 @@ def line(artefact: Row, rows: list[Row], records: dict[str, Row]) -> Row:
     }
 
 
-def box(paper: Row, artefacts: list[Row]) -> str:
-    """Return the box that opens a chapter: what is done, at what size, the command and its cost."""
-    records = records_of(paper["chapter"])
-    names = ("Table or figure", "Status", "In the way of a decision", "Cost")
-    rows = (line(a, [row for row in paper["rows"] if belongs(row, a)], records) for a in artefacts)
-    frame = pd.DataFrame({name: row[name] for name in names} for row in rows)
-    cost = duration(list(records.values()))
-    return (
-        ":::::{admonition} What is run here, and at what size\n:class: note, dropdown\n\n"
-        f"{table(frame)}\nTo record it again: `fedleak record {paper['chapter']}` ({cost} here), with "
-        "`FEDLEAK_DATA` naming the data. {doc}`/book/scoreboard` explains the statuses.\n:::::\n"
-    )
-
-
 def unlisted(paper: Row, artefacts: list[Row]) -> list[str]:
     """Name the values of a paper that belong to no table or figure, or to several."""
     return [row["item"] for row in paper["rows"] if sum(belongs(row, artefact) for artefact in artefacts) != 1]
@@ -194,10 +180,9 @@ def errata(chapters: list[str]) -> str:
 
 def write(app: Sphinx) -> None:
     """Write the fragments."""
-    papers, listed = comparisons(), read("artefacts")
+    papers = comparisons()
     found = {"overview": overview(papers), "in_the_way": in_the_way(papers), "errata": errata(notebooks.chapters())}
-    boxes = {f"box_{paper['chapter']}": box(paper, listed[paper["chapter"]]) for paper in papers}
-    keep(app, found | boxes)
+    keep(app, found)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from fedleak import data, metrics
 from fedleak.attacks.labels import llg
-from fedleak.models import build, head_pass
+from fedleak.models import HeadPass, build, head_pass
 
 EACH = 4
 """Digits of each class."""
@@ -38,28 +38,22 @@ def digits() -> tuple[nn.Module, Tensor, Tensor]:
     return build("lenet", images.shape, images.n_classes, seed=0).eval(), images.x[index], images.y[index]
 
 
-def exported() -> list[dict[str, object]]:
+def exported(seen: HeadPass, y: Tensor) -> list[dict[str, object]]:
     """Return what the page holds of each digit: its label, softmax and sum of the last layer's inputs."""
-    model, x, y = digits()
-    seen = head_pass(model.double(), x.double())
     return [
         {"label": label, "p": [float(f"{p:.7g}") for p in softmax], "mass": float(f"{inputs.sum():.7g}")}
         for label, softmax, inputs in zip(y.tolist(), seen.probabilities.tolist(), seen.inputs, strict=True)
     ]
 
 
-def share() -> float:
+def share(seen: HeadPass, y: Tensor) -> float:
     """Return the share of labels that LLG names, over batches of eight drawn like those of the page's button."""
-    found = exported()
-    label, p, mass = (torch.tensor([one[name] for one in found]) for name in ("label", "p", "mass"))
     generator = torch.Generator().manual_seed(0)
-    few = torch.rand(TRIED, len(found), generator=generator) < FEW
+    few = torch.rand(TRIED, len(y), generator=generator) < FEW
     batch = few[few.any(1)].double().multinomial(8, replacement=True, generator=generator)
-    truth = metrics.counts(label[batch], p.shape[1])
-    one_hot = nn.functional.one_hot(label, p.shape[1])
-    sums = ((p - one_hot) * mass[:, None])[batch].mean(1)
-    named = llg.extract(sums, llg.gradient_impact(sums, 8), torch.zeros(p.shape[1]), 8)
-    return float(metrics.instance_accuracy(named, truth).mean())
+    sums, n = seen.row_sums(batch, y[batch]), seen.probabilities.shape[1]
+    named = llg.extract(sums, llg.gradient_impact(sums, 8), torch.zeros(n), 8)
+    return float(metrics.instance_accuracy(named, metrics.counts(y[batch], n)).mean())
 
 
 def picture(pixels: Tensor) -> str:
@@ -71,13 +65,14 @@ def picture(pixels: Tensor) -> str:
 
 def fragment() -> str:
     """Return the attack as a part of a Markdown page."""
-    _, x, y = digits()
+    model, x, y = digits()
+    seen = head_pass(model.double(), x.double())
     choice = "".join(
         f'<button type="button" data-digit="{i}" aria-label="add a {label}"><img alt="" src="{picture(pixels)}"'
         ' width="28" height="28"></button>'
         for i, (label, pixels) in enumerate(zip(y.tolist(), x, strict=True))
     )
-    held = escape(json.dumps({"most": MOST, "few": FEW, "start": START, "digits": exported()}), quote=True)
+    held = escape(json.dumps({"most": MOST, "few": FEW, "start": START, "digits": exported(seen, y)}), quote=True)
     return raw(
         f'<figure class="drawing touch" data-held="{held}">'
         '<p class="control" hidden><b>1. You are the client: choose the images of your batch.</b> '
@@ -92,7 +87,8 @@ def fragment() -> str:
         '<p class="told" aria-live="polite"><noscript>This figure needs JavaScript.</noscript></p>'
         "<figcaption>Outlines: the sums that were sent. Filled: what is left of them, one sample's worth taken off for"
         " each label that is named; orange is negative. The network is an untrained LeNet, the attack LLG; all is"
-        f" computed in this page. Of {TRIED:,} batches that the button draws LLG names {share():.0%} of the labels."
+        f" computed in this page. Of {TRIED:,} batches that the button draws LLG names {share(seen, y):.0%} of the"
+        " labels."
         "</figcaption></figure>"
     )
 
