@@ -68,7 +68,7 @@ def fragment() -> str:
     model, x, y = digits()
     seen = head_pass(model.double(), x.double())
     choice = "".join(
-        f'<button type="button" data-digit="{i}" aria-label="add a {label}"><img alt="" src="{picture(pixels)}"'
+        f'<button type="button" data-digit="{i}"><img alt="add a {label}" src="{picture(pixels)}"'
         ' width="28" height="28"></button>'
         for i, (label, pixels) in enumerate(zip(y.tolist(), x, strict=True))
     )
