@@ -40,10 +40,10 @@ def models(run):
         (old[large] > old[small] - 0.1).all(),
     )
     exact = rows_of(run, e.MODELS).query(
-        "attack == 'SPEAR' and state == 'trained' and batch_size == @small"
+        "attack == 'after SPEAR' and state == 'trained' and batch_size == @small"
     )["iacc"]
     yield (
-        f"**Do not send updates of a handful of samples.** Of {len(exact)} updates of {small} from a trained LeNet SPEAR reads {exact.count()} without an error, with no images of its own",
+        f"**Do not send updates of a handful of samples.** Of {len(exact)} updates of {small} from a trained LeNet our reading of SPEAR splits {exact.count()} without an error, with no images of its own",
         SPLITTING,
         exact.count() > 0 and exact.min() == 1,
     )

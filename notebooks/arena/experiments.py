@@ -101,7 +101,7 @@ TRAINED = Experiment(
 
 
 # --- ten networks that nobody has met ---
-RIVALS = {8: "Decaf", 32: "RLU, whole head", 128: "RLU, whole head", 512: "Decaf"}
+RIVALS = {8: "after Decaf", 32: "RLU, whole head", 128: "RLU, whole head", 512: "after Decaf"}
 
 
 def updates_of(ctx, seed, data, batch_size, updates):

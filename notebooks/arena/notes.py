@@ -69,7 +69,7 @@ def board(run):
     )
     trained = mean.xs("trained", level="state")
     behind = trained.max(axis=1) - trained["LLG"]
-    far = behind.drop("lenet")[trained.drop("lenet").idxmax(axis=1) != "SPEAR"]
+    far = behind.drop("lenet")[trained.drop("lenet").idxmax(axis=1) != "after SPEAR"]
     over = (mean["ZLG"] - mean["prior guess"]).drop("lenet", level="net").max()
     right = run.best(e.TRAINED).groupby("network", sort=False)["accuracy"].mean()
     shown = rows[
@@ -94,7 +94,7 @@ def board(run):
         the untrained networks met other updates.
 
         **How little is needed.** LLG, which reads signs and sizes of the gradients and nothing else, is {far.min():.2f} to {far.max():.2f} behind
-        the best attack in those cells of trained deep networks that SPEAR does not win, where 1,000 images are known, and at most
+        the best attack in those cells of trained deep networks that *after SPEAR* does not win, where 1,000 images are known, and at most
         {behind["lenet"].max():.2f} on the trained LeNet with 500. (The best is here simply the highest mean. Whether the images, the network or
         the data make the difference was not tested.) ZLG learns what the network says of a sample from random images: on deep networks
         that leaves it at most {over:.2f} above the prior guess, where ZLG+ has real images. Why is open.
@@ -163,14 +163,14 @@ def splitting(run):
     """Exact splitting"""
     rows = rows_of(run, e.MODELS).query("batch_size == 8")
     wide = rows.set_index(["state", "trial", "attack"])["iacc"].unstack()
-    read, trained = wide["SPEAR"].dropna(), wide.loc["trained"]
+    read, trained = wide["after SPEAR"].dropna(), wide.loc["trained"]
     count, asked = read.groupby("state").size(), wide.groupby("state").size()
-    both = trained["SPEAR"].fillna(trained["learned"]).mean()
-    assert (read == 1).all(), "what SPEAR reads is right"
+    both = trained["after SPEAR"].fillna(trained["learned"]).mean()
+    assert (read == 1).all(), "what it reads is right"
     return f"""
-    SPEAR needs no images and no learning. It searches the gradient of a layer with ReLUs for the batch's own samples, and refuses where no
+    *After SPEAR* needs no images and no learning. It searches the gradient of a layer with ReLUs for the batch's own samples, and refuses where no
     splitting fits: it reads {count["trained"]} of {asked["trained"]} updates of 8 from a trained LeNet, {count["untrained"]} of {asked["untrained"]} from an untrained
-    one, and all labels that it names there are right. A refusal is seen, so that an attacker can go on with another attack: SPEAR's answer
+    one, and all labels that it names there are right. A refusal is seen, so that an attacker can go on with another attack: its answer
     where there is one, and the learned attacker's elsewhere, is right about {both:.2f} of the labels from the trained LeNet, where the learned
     attacker alone finds {trained["learned"].mean():.2f}. It reads no batch of more than 16 samples, and not ResNet-18, whose last layer has no
     other fully connected one below it.
@@ -278,7 +278,7 @@ def soft(run):
             )
         told.append(f"{name} {' and '.join(gains)}")
     split = (
-        rows.query("attack == 'SPEAR' and batch_size == 8")
+        rows.query("attack == 'after SPEAR' and batch_size == 8")
         .groupby(["state", "labelling"])["iacc"]
         .count()
     )
@@ -298,7 +298,7 @@ def soft(run):
         **Mixup** gives each label away once with λ and once with $1-\\lambda$, so that the mean of the mixed labels is the mean of the labels; it
         changes the images and the softmax alone. At B = {small} and {large}, {"; ".join(f"{name} finds {text}" for name, text in each.items())} of one-hot
         ones. The whole head and the learned attacker know gradients of images that are not mixed; but so does RLU, and why these two fall
-        was not tested. SPEAR looks for the samples and not for their labels: from the trained network it splits {split["trained", MIXED]} mixed
+        was not tested. *After SPEAR* looks for the samples and not for their labels: from the trained network it splits {split["trained", MIXED]} mixed
         batches of 8, {split["trained", hard]} one-hot and {split["trained", SMOOTHED]} smoothed ones, from the untrained one {split["untrained", MIXED]},
         {split["untrained", hard]} and {split["untrained", SMOOTHED]}. An earlier record, from the same seeds on another processor, has networks whose training
         rounds otherwise; cells of the trained ones differ by up to six points in the mean.
@@ -473,7 +473,7 @@ def refused(run):
         updates=("trial", "size"),
     )
     return parts(
-        "iDLG reads a single sample, GI names no label twice, RLG needs fewer directions than classes less one, SPEAR splits at most 16 samples: the registry and the attacks themselves refuse other batches. DLG, which optimises labels along with images, takes minutes for one batch of this size and is in {doc}`the chapter on LLG </notebooks/llg>`. The learned attacker takes part where the network is trained and the update is of one step.",
+        "iDLG reads a single sample, GI names no label twice, RLG needs fewer directions than classes less one, our reading of SPEAR splits at most 16 samples: the registry and the attacks themselves refuse other batches. DLG, which optimises labels along with images, takes minutes for one batch of this size and is in {doc}`the chapter on LLG </notebooks/llg>`. The learned attacker takes part where the network is trained and the update is of one step.",
         table(out.reset_index().to_dict("records")),
     )
 

@@ -109,7 +109,7 @@ EQUAL = {
     "RLU, whole head": "equal local batches",
     "LIA-SA": "one step",
     "learned": "equal local batches",
-    "SPEAR": "one step",
+    "after SPEAR": "one step",
     "RLG": "fewer directions",
     "iDLG": "single sample",
     "GI": "at most 3",

@@ -36,7 +36,7 @@ def bases(model: nn.Module, aux: Images) -> Tensor:
 
 
 @attack(
-    "Decaf",
+    "after Decaf",
     paper="dai2024decaf",
     needs={
         Need.HEAD_GRADIENT,

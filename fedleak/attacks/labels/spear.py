@@ -55,7 +55,7 @@ def agreement_and_labels(
 
 
 @attack(
-    "SPEAR",
+    "after SPEAR",
     paper="dimitrov2024spear",
     needs={Need.HEAD_GRADIENT, Need.BELOW_HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL},
     summary="Splits the gradient of a layer with a ReLU into its samples by their zeros; each label follows.",
