@@ -15,7 +15,8 @@ def answers() -> Slider:
     context, size = Context("cpu"), 32
     setting = {"net": "lenet", "data": "MNIST, 5,000", "state": "trained", "batch_size": size}
     sent, truth = u.sent(context, 2, **u.USUAL | setting, labelling=None)
-    chosen = ["random guess", "prior guess", "LLG*", "ZLG+", "iLRG", "LLG+", "LLG", "RLU", "after Decaf", "RLU, whole head"]
+    rivals = ["LLG*", "ZLG+", "iLRG", "LLG+", "LLG", "RLU", "after Decaf", "RLU, whole head"]
+    chosen = ["random guess", "prior guess", *rivals]
     found = {one.attack.name: one.found for one in contest(**sent, attacks=[u.ALL[name] for name in chosen])}
     order = sorted(found, key=lambda name: int(torch.minimum(found[name], truth).sum()))
     frames = []

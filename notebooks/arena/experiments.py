@@ -101,7 +101,8 @@ TRAINED = Experiment(
 
 
 # --- ten networks that nobody has met ---
-RIVALS = {8: "after Decaf", 32: "RLU, whole head", 128: "RLU, whole head", 512: "after Decaf"}
+_DECAF, _WHOLE = "after Decaf", "RLU, whole head"
+RIVALS = {8: _DECAF, 32: _WHOLE, 128: _WHOLE, 512: _DECAF}
 
 
 def updates_of(ctx, seed, data, batch_size, updates):

@@ -2,9 +2,9 @@
 
 Every sample adds a vector to the columns of the head's gradient that is negative at its own class and at no other. Of
 fewer samples than classes the columns' space is small; the singular vectors span it, and a class that occurs can be
-told from the others by a plane: a direction of the space is negative there and nowhere else. The reading implemented
-here, from what is known of the paper: one linear program a class, of which the released code's shortcuts (a perceptron
-first, at most 999 other classes) are left out.
+told from the others by a plane: a direction of the space is negative there and nowhere else. As in the released code
+this is one linear program a class. Its shortcuts (a perceptron first, at most 199 other classes) are left out, and what
+may stand for 0 is smaller here; `book/compared.md` has both on the same gradients.
 
 It names a set. Counts are our addition: the samples are spread evenly over the classes named.
 """
