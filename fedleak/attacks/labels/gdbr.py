@@ -68,8 +68,7 @@ class Bridge:
 
     def observe(self, images: Images | Tensor) -> Features:
         """Run auxiliary or dummy images through the model; see `fedleak.attacks.labels.bridge.observe`."""
-        x = images.x if isinstance(images, Images) else images
-        return observe(self.model, self.links, as_inputs(x, self.model))
+        return observe(self.model, self.links, as_inputs(pixels(images), self.model))
 
     @cached_property
     def _all_active(self) -> Crossing:
@@ -126,6 +125,54 @@ class Bridge:
         )
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """The bridge of one model with what auxiliary images show of it; made by `prepare`."""
+
+    bridge: Bridge
+    features: Features
+    projection: Projection
+
+    def recover_with_facts(self, update: Update) -> Recovery:
+        """Recover the counts of an update, and say how; errors as for `Bridge.recover`."""
+        return self.bridge.recover(update, self.features, self.projection)
+
+    def recover(self, update: Update) -> Tensor:
+        """Recover the counts ``[n]`` of an update; errors as for `Bridge.recover`."""
+        return self.recover_with_facts(update).counts
+
+
+def prepare(
+    model: nn.Module,
+    aux: Images | Tensor | None = None,
+    *,
+    layer: str = "",
+    projection: Projection = "paper",
+    pseudo_inverse: bool = True,
+    seed: int = 0,
+) -> Prepared:
+    """Build the bridge across a model's upper layers, once for all updates; as for `recover_with_facts`.
+
+    Without a name of the layer it starts at the one below the last.
+    """
+    aux = None if aux is None else pixels(aux)
+    bridge = Bridge(model, layer, None if aux is None else tuple(aux.shape[1:]))
+    if aux is None:
+        aux = torch.randn(DUMMIES, *input_shape(model), generator=torch.Generator().manual_seed(seed))
+    features = bridge.observe(aux)
+    if not pseudo_inverse and (deficient := bridge.cross(features, projection).deficient):
+        raise ValueError(
+            f"singular weights: {', '.join(map(repr, deficient))} lacks full row rank, so that Eq. 9 has no "
+            "inverse; choose a layer above it, or pass pseudo_inverse=True for the smallest solution"
+        )
+    return Prepared(bridge, features, projection)
+
+
+def pixels(images: Images | Tensor) -> Tensor:
+    """Return the images ``[N, C, H, W]`` alone."""
+    return images.x if isinstance(images, Images) else images
+
+
 def recover_with_facts(
     update: Update,
     model: nn.Module,
@@ -161,21 +208,12 @@ def recover_with_facts(
         If the model has no chain or the layer is not in it, a layer cannot be crossed, the features are all zero,
         or the gradient does not fit the model.
     """
-    aux = aux.x if isinstance(aux, Images) else aux
-    shape = None if aux is None else tuple(aux.shape[1:])
     if not layer:
+        shape = None if aux is None else tuple(pixels(aux).shape[1:])
         below = [link for link in chain(model, shape).links[:-1] if link.weight in update.tensors]
         layer = below[-1].name if below else ""
-    bridge = Bridge(model, layer, shape)
-    if aux is None:
-        aux = torch.randn(DUMMIES, *input_shape(model), generator=torch.Generator().manual_seed(seed))
-    found = bridge.recover(update, bridge.observe(aux), projection)
-    if found.deficient and not pseudo_inverse:
-        raise ValueError(
-            f"singular weights: {', '.join(map(repr, found.deficient))} lacks full row rank, so that Eq. 9 has no "
-            "inverse; choose a layer above it, or pass pseudo_inverse=True for the smallest solution"
-        )
-    return found
+    made = prepare(model, aux, layer=layer, projection=projection, pseudo_inverse=pseudo_inverse, seed=seed)
+    return made.recover_with_facts(update)
 
 
 @attack(

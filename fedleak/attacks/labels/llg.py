@@ -10,6 +10,7 @@ a tanh, a layer norm (vision transformers) or an embedding they name wrong label
 
 import math
 import warnings
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -48,7 +49,7 @@ def class_gradients(update: Update, model: nn.Module) -> Tensor:
         warnings.warn(
             f"LLG needs a last layer whose inputs are not negative, and may name wrong labels here: {share:.0%} of "
             f"those of {last.name!r} are negative for inputs made up for the model",
-            stacklevel=3,
+            stacklevel=4,
         )
     return fitting(update.summed(last.weight).double(), last.weight, last.layer.weight).sum(dim=1)
 
@@ -145,8 +146,7 @@ def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop
 )
 def from_gradients(update: Update, model: nn.Module) -> Tensor:
     """Recover the counts ``[n]`` by LLG: the impact from the gradients themselves, no offset; see `recover`."""
-    g = class_gradients(update, model)
-    return extract(g, gradient_impact(g, update.samples), torch.zeros_like(g), update.samples)
+    return prepare(model, samples=update.samples, steps=update.steps).recover(update)
 
 
 @_LLG(
@@ -168,9 +168,7 @@ def from_dummies(
     """Recover the counts ``[n]`` by LLG*: impact and offset measured with dummy images; see `recover`."""
     if not isinstance(aux, str):
         raise ValueError("LLG* takes 'zeros', 'ones' or 'random' dummy images; with auxiliary data it is LLG+")
-    g, index = class_gradients(update, model), _probe_batches(update, model, runs)
-    pool = dummy_images(aux, index.numel(), shape or input_shape(model), torch.Generator().manual_seed(seed))
-    return extract(g, *_measured(update, model, pool, index % len(pool)), update.samples)
+    return recover(update, model, aux, runs=runs, seed=seed, shape=shape)
 
 
 @_LLG(
@@ -182,27 +180,67 @@ def from_dummies(
 )
 def from_auxiliary(update: Update, model: nn.Module, aux: Images, *, runs: int = RUNS, seed: int = 0) -> Tensor:
     """Recover the counts ``[n]`` by LLG+: impact and offset measured with auxiliary data; see `recover`."""
-    g, index = class_gradients(update, model), _probe_batches(update, model, runs)
-    require_classes(aux, len(g))
-    labels = torch.arange(len(g))[None, :, None].expand(index.shape)
-    index = draw(aux, labels, torch.Generator().manual_seed(seed))
-    return extract(g, *_measured(update, model, aux.x, index), update.samples, stop_at_samples=True)
+    require_classes(aux, head(model).layer.out_features)
+    return recover(update, model, aux, runs=runs, seed=seed)
 
 
-def _probe_batches(update: Update, model: nn.Module, runs: int) -> Tensor:
-    """Return numbers for the images of probe batches as large as the victim's, ``[run, n, B]``."""
+@dataclass(frozen=True)
+class Prepared:
+    """LLG for one model and one size of updates, with what it measures on the model; made by `prepare`."""
+
+    model: nn.Module
+    samples: int
+    """Of an update that it reads, over all steps."""
+    steps: int
+    measured: tuple[Tensor, Tensor] | None
+    """Impact and offset ``[n]`` (Eqs. 19 and 20); None if the impact is taken from each update's gradients (Eq. 18)."""
+    stop_at_samples: bool
+    """As for `extract`."""
+
+    def recover(self, update: Update) -> Tensor:
+        """Recover the label counts ``[n]`` behind an update; errors as for `llg.recover`, or one of another size."""
+        if (update.samples, update.steps) != (self.samples, self.steps):
+            raise ValueError(
+                f"prepared for {self.samples} samples in {self.steps} steps, and the update is of {update.samples} in "
+                f"{update.steps}: prepare the attack for these"
+            )
+        g = class_gradients(update, self.model)
+        impact, offset = self.measured or (gradient_impact(g, self.samples), torch.zeros_like(g))
+        return extract(g, impact, offset, self.samples, self.stop_at_samples)
+
+
+def prepare(
+    model: nn.Module,
+    aux: Images | Dummy | None = None,
+    *,
+    samples: int,
+    steps: int = 1,
+    runs: int = RUNS,
+    seed: int = 0,
+    shape: tuple[int, ...] | None = None,
+) -> Prepared:
+    """Measure on the model what LLG needs for updates of so many samples in so many steps: once for all of them.
+
+    Parameters and errors as for `recover`.
+    """
+    if aux is None:
+        return Prepared(model, samples, steps, None, stop_at_samples=False)
+    n = head(model).layer.out_features
     if runs < 1:
         raise ValueError(f"runs is at least 1, got {runs}")
-    shape = (runs, head(model).layer.out_features, -(-update.samples // update.steps))
-    if (size := math.prod(shape)) > MOST_PROBES:
+    index_shape = (runs, n, -(-samples // steps))
+    if (size := math.prod(index_shape)) > MOST_PROBES:
         raise ValueError(f"{runs} probe batches for each label would take {size:,} images: use LLG, or fewer runs")
-    return torch.arange(size).view(shape)
-
-
-def _measured(update: Update, model: nn.Module, pool: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """Return impact and offset, measured with probe batches from a pool."""
+    generator = torch.Generator().manual_seed(seed)
+    if isinstance(aux, Images):
+        require_classes(aux, n)
+        pool, index = aux.x, draw(aux, torch.arange(n)[None, :, None].expand(index_shape), generator)
+    else:
+        pool = dummy_images(aux, size, shape or input_shape(model), generator)
+        index = torch.arange(size).view(index_shape) % len(pool)
     probes = probe(model, as_inputs(pool, model), index.to(head(model).layer.weight.device))
-    return impact_and_offset(probes.double(), update.samples / update.steps, update.steps)
+    measured = impact_and_offset(probes.double(), samples / steps, steps)
+    return Prepared(model, samples, steps, measured, stop_at_samples=isinstance(aux, Images))
 
 
 def recover(
@@ -233,8 +271,5 @@ def recover(
     ValueError
         For NaN or infinite gradients, an update of another model, or auxiliary data of other classes.
     """
-    if aux is None:
-        return from_gradients(update, model)
-    if isinstance(aux, Images):
-        return from_auxiliary(update, model, aux, runs=runs, seed=seed)
-    return from_dummies(update, model, aux, runs=runs, seed=seed, shape=shape)
+    sizes = {"samples": update.samples, "steps": update.steps}
+    return prepare(model, aux, **sizes, runs=runs, seed=seed, shape=shape).recover(update)
