@@ -39,6 +39,7 @@ from notebooks.agic.experiments_shared import (
     network,
     on_the_way,
     pool,
+    qualities,
     quality,
     scheduled,
 )
@@ -201,9 +202,7 @@ def early(ctx, seeds, data, net, side, beta, iterations):
     """AGIC's first iterations on one image's gradient, with weights that fall, stay and rise."""
     sizes = dict(iterations=iterations, snapshots=(20, 40, 100), relu=False)
     x, shown, _ = inverted(ctx, seeds, data, net, side, "AGIC", **sizes, beta=beta)
-    for t, found in shown.items():
-        for row in quality(ctx, seeds, x, found, data, side):
-            yield {**row, "iteration": t}
+    yield from qualities(ctx, seeds, x, shown, data, side, "iteration")
 
 
 EARLY = Experiment(
@@ -296,9 +295,7 @@ def epochs(ctx, seeds, data, net, side, method, iterations):
     else:
         x, done, _ = inverted(ctx, seeds, data, net, side, method, **sizes)
         shown = {"first": done[iterations]}
-    for which, found in shown.items():
-        for row in quality(ctx, seeds, x, found, data, side):
-            yield {**row, "epochs": which}
+    yield from qualities(ctx, seeds, x, shown, data, side, "epochs")
 
 
 TABLE3 = Experiment(

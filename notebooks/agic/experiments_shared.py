@@ -164,6 +164,13 @@ def quality(ctx, seeds, truth, found, data, side):
         yield {"seed": s, **scored(images_found, images_true), "images": images}
 
 
+def qualities(ctx, seeds, truth, shown, data, side, by):
+    """`quality` of every entry of `shown`, whose key is in column `by`."""
+    for key, found in shown.items():
+        for row in quality(ctx, seeds, truth, found, data, side):
+            yield {**row, by: key}
+
+
 def on_the_way(ctx, seeds, truth, shown, data, side, pictures=True):
     """`quality` at every snapshot, and at the end the first image beside its original."""
     for t, found in shown.items():

@@ -218,7 +218,7 @@ def fig10(images, seed):
             [counted(images.y[i], images.n_classes).cpu().numpy() for i in parts]
         )
         drawn = axes.imshow(held.T, cmap="Blues", aspect="auto")
-        axes.set(title=f"α = {alpha:g}", xlabel="client")
+        axes.set(title=f"α = {alpha:g}", xlabel="client", xticks=range(len(parts)))
         axes.grid(False)
     panels[0].set_ylabel("class")
     figure.colorbar(drawn, ax=panels, label="images")
