@@ -46,7 +46,7 @@ LOOK = {name: plots.style_of(list(NAMED.values()))[name] for name in NAMED.value
 
 def fig2(cells):
     """Fig. 2: histograms of five features and of five probabilities, by initialisation."""
-    figure = Figure(figsize=(9.5, 4.8), layout="constrained")
+    figure = Figure(figsize=(9.5, 4.3), layout="constrained")
     axes = figure.subplots(2, 2)
     for column, init in enumerate(("positive", "default")):
         for row, (kind, name) in enumerate(
@@ -118,7 +118,7 @@ def legend(figure, cells, **looks):
 def table1(cells, printed, guess):
     """Table I: InsAcc by composition of the batch, ours, the paper's, and a guess of equal counts."""
     cells = cells.query("init == 'positive' and form == 'paper'")
-    figure = Figure(figsize=(9.8, 3.7), layout="constrained")
+    figure = Figure(figsize=(9.8, 3.3), layout="constrained")
     x, colours = (
         {scheme: k for k, scheme in enumerate(SCHEMES)},
         {"ours": plots.style_of(["GDBR"])["GDBR"][0]},
@@ -155,7 +155,7 @@ def table1(cells, printed, guess):
 def table2(cells, printed):
     """Table II: InsAcc on random batches with auxiliary and with dummy images, by network and pixels."""
     cells = cells.query("scheme == 'random'").assign(at=lambda t: t["net"])
-    figure = Figure(figsize=(9.6, 3.5), layout="constrained")
+    figure = Figure(figsize=(9.6, 3.1), layout="constrained")
     style = plots.style_of(["auxiliary images", "dummy images"])
     for ax, (scale, title) in zip(
         figure.subplots(1, 2, sharey=True),
@@ -206,7 +206,7 @@ def fig3(cells):
 
 def fig5a(cells):
     """Fig. 5 (a): the baselines by what stands in for the withheld gradient, beside GDBR."""
-    figure = Figure(figsize=(8.4, 3.0), layout="constrained")
+    figure = Figure(figsize=(8.4, 2.7), layout="constrained")
     ax, style = figure.subplots(), plots.style_of(["GDBR", "ZLG", "LLG+"])
     for k, name in enumerate(("ZLG", "LLG+")):
         line = cells[cells["attack"] == name].set_index("mode").loc[MODES]
@@ -280,7 +280,7 @@ def forms(cells):
 def penultimate(cells):
     """InsAcc on random batches from the layer below the last, by network, initialisation and form."""
     cells = cells.query("scheme == 'random'").assign(at=lambda t: t["net"])
-    figure = Figure(figsize=(9.8, 3.3), layout="constrained")
+    figure = Figure(figsize=(9.8, 2.9), layout="constrained")
     for ax, init in zip(
         figure.subplots(1, 2, sharey=True), ("positive", "default"), strict=True
     ):

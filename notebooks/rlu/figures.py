@@ -188,7 +188,7 @@ def fig3(x, ways):
 
 def fig4(networks, digit=8):
     """Figs. 4–9: a class's own logit with the fitted normal; of calls of `class_logits`."""
-    figure = Figure(figsize=(7.4, 2.5), layout="constrained")
+    figure = Figure(figsize=(7.4, 2.3), layout="constrained")
     for axes, (groups, train) in zip(figure.subplots(1, len(networks)), networks):
         v = groups[digit][:, digit]
         at = np.linspace(v.min(), v.max(), 100)
@@ -210,7 +210,7 @@ def fig4(networks, digit=8):
 
 def fig10(images, seed):
     """Figs. 10 and 11: images of each class that each of ten clients holds, for three α."""
-    figure = Figure(figsize=(7.8, 2.7), layout="constrained")
+    figure = Figure(figsize=(7.8, 2.5), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True)
     for axes, alpha in zip(panels, (0.1, 0.5, 5.0)):
         parts = dirichlet(images.y, CLIENTS, alpha, seed)
