@@ -25,11 +25,12 @@ from fedleak.federated.aggregation import plain_sum
 from fedleak.models import build
 
 BATCH, CLIENTS = 8, 10
-Pair = tuple[Callable[[Update], Tensor], Callable[[], Callable[[Update], Tensor]], list[Update]]
-"""The attack in one call, the attack prepared, and the updates that both read."""
+Recover = Callable[[Update], Tensor]
+Ways = tuple[Recover, Callable[[], Recover], list[Update]]
+"""The attack in one call, what prepares it, and the updates that both read."""
 
 
-def contestants(updates: int) -> dict[str, Pair]:
+def contestants(updates: int) -> dict[str, Ways]:
     """Return what is compared, by the attack's name."""
     pool = data.load("mnist5k")
     aux, own = pool.split_in_two(0, 0.2)
@@ -38,14 +39,17 @@ def contestants(updates: int) -> dict[str, Pair]:
     sent = [fedsgd(model, own.x[i], own.y[i]) for i in index[:, 0]]
     fished = [lia_sa.fishing_model(model, "vector", u, CLIENTS, 0) for u in range(CLIENTS)]
     sums = [plain_sum([fedsgd(m, own.x[i], own.y[i]) for m, i in zip(fished, of, strict=True)]) for of in index]
-    zeros = {"samples": BATCH}
     return {
         "LLG*": (
             partial(llg.recover, model=model, aux="zeros"),
-            lambda: llg.prepare(model, "zeros", **zeros).recover,
+            lambda: llg.prepare(model, "zeros", samples=BATCH).recover,
             sent,
         ),
-        "LLG+": (partial(llg.recover, model=model, aux=aux), lambda: llg.prepare(model, aux, **zeros).recover, sent),
+        "LLG+": (
+            partial(llg.recover, model=model, aux=aux),
+            lambda: llg.prepare(model, aux, samples=BATCH).recover,
+            sent,
+        ),
         "GDBR": (partial(gdbr.recover, model=model, aux=aux), lambda: gdbr.prepare(model, aux).recover, sent),
         "LIA-SA": (
             partial(lia_sa.recover, models=fished, batch_size=BATCH, input_shape=pool.shape),
@@ -55,11 +59,17 @@ def contestants(updates: int) -> dict[str, Pair]:
     }
 
 
-def timed(found: Callable[[], list[Tensor]]) -> tuple[float, Tensor]:
-    """Return the processor seconds that this takes, and what it finds."""
+def timed(made: Callable[[], Recover], updates: list[Update]) -> tuple[float, Tensor]:
+    """Return the processor seconds of an attack that is made and reads these updates, and what it finds."""
     started = time.process_time()
-    counts = torch.stack(found())
+    recover = made()
+    counts = torch.stack([recover(update) for update in updates])
     return time.process_time() - started, counts
+
+
+def the_same(recover: Recover) -> Recover:
+    """Return what needs no preparation."""
+    return recover
 
 
 def main(
@@ -74,8 +84,8 @@ def main(
     for name, (single, prepared, sent) in contestants(updates).items():
         seconds: list[tuple[float, float]] = []
         for _ in range(rounds):
-            one, expected = timed(lambda single=single, sent=sent: [single(update) for update in sent])  # type: ignore[misc]
-            other, found = timed(lambda prepared=prepared, sent=sent: list(map(prepared(), sent)))  # type: ignore[misc]
+            one, expected = timed(partial(the_same, single), sent)
+            other, found = timed(prepared, sent)
             seconds.append((one, other))
             same = same and found.equal(expected)
         ratios = [a / b for a, b in seconds]

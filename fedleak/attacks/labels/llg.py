@@ -146,7 +146,7 @@ def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop
 )
 def from_gradients(update: Update, model: nn.Module) -> Tensor:
     """Recover the counts ``[n]`` by LLG: the impact from the gradients themselves, no offset; see `recover`."""
-    return prepare(model, samples=update.samples, steps=update.steps).recover(update)
+    return recover(update, model)
 
 
 @_LLG(
