@@ -15,7 +15,7 @@ from fedleak.attacks.contest import contest, entrants
 from fedleak.attacks.images import agic, dlg, eluding_sa, invg, mandrake
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Problem
-from fedleak.attacks.labels import confidence, gdbr, learned, llg, rlu
+from fedleak.attacks.labels import confidence, gdbr, llg, rlu
 from fedleak.attacks.labels.stand_ins import Mode, stand_in
 from fedleak.attacks.registry import WITH_AUXILIARY, Adversary, Need, all_attacks
 from fedleak.data import COMPOSITIONS, Images, compose, draw
@@ -56,7 +56,6 @@ def tensors(value):
 def same_on_both(compute, place=GPU, **tolerance):
     """Compute on both devices: the pretended GPU's results are at `place`, and the numbers are the CPU's."""
     expected = list(tensors(compute("cpu")))
-    learned._KEPT.clear()  # a pretended GPU knows nothing of what lay on one before it
     with PretendedGPU():
         found = list(tensors(compute("cuda")))
         assert {t.device for t in found} == {place}
@@ -294,8 +293,8 @@ def attacked(attack, device, steps, batch, aux, least):
     if least:
         held = {name: held[name] for name in ("aux",) if Need.AUXILIARY_DATA in attack.needs}
     options = attack.inputs(EVERYTHING, held)
-    known = inspect.signature(attack.run).parameters
-    if "iterations" in known or attack.cost != "seconds":
+    known = inspect.signature(attack.function).parameters
+    if "iterations" in known or (attack.trained or attack.cost != "seconds"):
         options["iterations"] = 2
     if "labels" in known and steps > 1:
         options["labels"] = y.flatten().to(aux or device)
@@ -405,8 +404,9 @@ def test_bridges(projection):
     def compute(device):
         model, images = build("mlp6", SHAPE, CLASSES, seed=0, init="positive").to(device), pool(device)
         update = fedsgd(model, images.x[:6], images.y[:6])
-        found = gdbr.recover_with_facts(update, model, images, projection=projection, layer=chain(model).links[2].name)
-        return found.counts, found.estimates
+        attack = gdbr.prepare(model, images, projection=projection, layer=chain(model).links[2].name)
+        found = attack.recover(update)
+        return found.counts, found.facts["estimates"]
 
     same_on_both(compute)
 

@@ -82,7 +82,7 @@ def test_chapters_get_index_entries_that_the_search_finds():
 def test_the_reference_lists_every_module_of_an_attack():
     own = "".join(map(equations.reference, ("labels", "images")))
     listed = own + "".join(path.read_text() for path in (paths.root() / "book" / "api").glob("*.md"))
-    assert all(f".. automodule:: {attack.run.__module__}\n" in listed for attack in registry.all_attacks())
+    assert all(f".. automodule:: {attack.function.__module__}\n" in listed for attack in registry.all_attacks())
     assert all(listed.count(f".. automodule:: {module}\n") == 1 for module in equations.modules())
     parts = own.split("## Shared by the attacks on labels")
     assert "labels.llg`" in parts[0]

@@ -112,7 +112,7 @@ def attacks() -> str:
     for attack in registry.all_attacks():
         chapter = chapters.get(attack.paper)
         where = f"[chapter](/notebooks/{chapter}.ipynb)" if chapter else "–"
-        module = attack.run.__module__
+        module = attack.function.__module__
         name = module.removeprefix("fedleak.attacks.")
         rows.append(
             {
@@ -129,7 +129,7 @@ def attacks() -> str:
 def reference(folder: str) -> str:
     """Return the reference of all modules in a folder of attacks: those that register one, then what they share."""
     package = import_module(f"fedleak.attacks.{folder}")
-    register, shared = {attack.run.__module__ for attack in registry.all_attacks()}, []
+    register, shared = {attack.function.__module__ for attack in registry.all_attacks()}, []
     parts = [f"## {folder.capitalize()}\n"]
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         name = module.name.removeprefix("fedleak.attacks.")

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.registry import Adversary, Attack, Need, all_attacks
+from fedleak.attacks.result import Prepared, Result
 from fedleak.errors import WithheldParameter
 from fedleak.federated import Update
 from fedleak.models import head
@@ -28,11 +28,17 @@ class Attempt(NamedTuple):
     """What came of one attack on one update."""
 
     attack: Attack
-    found: Tensor | None
-    """Counts ``[n]``, or ``[U, n]`` of an attack on an aggregate; None if it failed."""
+    result: Result | None
+    """None if it failed."""
     seconds: float
+    """What it took, with the preparation if that was needed."""
     reason: str
     """Why it failed; "" if it did not."""
+
+    @property
+    def found(self) -> Tensor | None:
+        """Counts ``[n]``, or ``[U, n]`` of an attack on an aggregate, on the CPU; None if it failed."""
+        return None if self.result is None else self.result.counts.cpu()
 
 
 def entrants(*, trained: bool = False) -> list[Attack]:
@@ -40,10 +46,8 @@ def entrants(*, trained: bool = False) -> list[Attack]:
 
     With `trained` also, and last, those that are trained once for a model and a batch size.
     """
-    costs = ("seconds", "once") if trained else ("seconds",)
-    found = [attack for attack in all_attacks() if attack.goal == "labels" and attack.cost in costs]
-    found = [attack for attack in found if not attack.apart]
-    return sorted(found, key=lambda attack: (not attack.blind, attack.cost != "seconds"))
+    found = [a for a in all_attacks() if a.goal == "labels" and a.cost == "seconds" and not a.apart]
+    return sorted((a for a in found if trained or not a.trained), key=lambda a: (not a.blind, a.trained))
 
 
 def view(adversary: Adversary, update: Update, model: nn.Module) -> Adversary:
@@ -65,42 +69,43 @@ def attempt(
     update: Update,
     model: nn.Module | Sequence[nn.Module],
     adversary: Adversary | str,
-    held: dict[str, Any],
+    held: Mapping[str, Any],
     clock: Callable[[], float] = time.process_time,
+    kept: dict[str, Prepared] | None = None,
 ) -> Attempt:
     """Run one attack; whatever it raises is the reason of its failure.
 
     Parameters as for `contest`; `model` is the list of models that were sent, for an attack that sends them.
     """
-    options, started = attack.inputs(adversary, held), clock()
-    found, reason = None, ""
+    first, then = attack.split(attack.inputs(adversary, held))
+    kept, started = {} if kept is None else kept, clock()
+    result, reason = None, ""
     try:
-        found = _counts(attack(update, model, adversary=adversary, **options), model)  # type: ignore[arg-type]
+        if attack.name not in kept:
+            kept[attack.name] = attack.prepare(model, adversary=adversary, **first)
+        found = kept[attack.name].recover(update, **then)
+        n = head(model if isinstance(model, nn.Module) else model[0]).layer.out_features
+        if found.counts.shape[-1:] != (n,):
+            raise TypeError(f"a label attack returns counts, torch.int64 [{n}]; this one {list(found.counts.shape)}")
+        result = found
     except FORESEEN as error:
         reason = str(error) or type(error).__name__
     except Exception as error:  # one attack's mistake must not end the others' run
         reason = f"unforeseen {type(error).__name__}: {error}"
-    return Attempt(attack, found, clock() - started, reason)
-
-
-def _counts(found: Any, model: nn.Module | Sequence[nn.Module]) -> Tensor:
-    n = head(model if isinstance(model, nn.Module) else model[0]).layer.out_features
-    if not isinstance(found, Tensor) or found.shape[-1:] != (n,) or found.dtype != torch.long:
-        what = f"{found.dtype} {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-        raise TypeError(f"a label attack returns counts, torch.int64 [{n}]; this one returned {what}")
-    return found.cpu()
+    return Attempt(attack, result, clock() - started, reason)
 
 
 def contest(
     update: Update,
     model: nn.Module,
     adversary: Adversary | str,
-    held: dict[str, Any],
+    held: Mapping[str, Any],
     *,
     attacks: Iterable[Attack] | None = None,
     plain: Update | None = None,
     fished: Mapping[str, tuple[Update, Sequence[nn.Module]]] | None = None,
     clock: Callable[[], float] = time.process_time,
+    kept: dict[str, Prepared] | None = None,
 ) -> Iterator[Attempt]:
     """Run every attack that the adversary can run, one after the other.
 
@@ -122,15 +127,18 @@ def contest(
         that sends some, and is not here, is not run.
     clock
         What the seconds are taken from: processor time, or `time.perf_counter`.
+    kept
+        Where attacks are kept once they are prepared, and taken from for the next update: a dictionary for one model
+        (in one state) and one `held` but for what is told of each update.
     """
     for attack in entrants() if attacks is None else attacks:
         if attack.lacking(adversary) or (attack.sends and attack.name not in (fished or {})):
             continue
         if fished and attack.sends:
-            yield attempt(attack, *fished[attack.name], adversary, held, clock)
+            yield attempt(attack, *fished[attack.name], adversary, held, clock, kept)
         else:
             read = update if plain is None or "scheme" in attack.takes else plain
-            yield attempt(attack, read, model, adversary, held, clock)
+            yield attempt(attack, read, model, adversary, held, clock, kept)
 
 
 def held_out(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

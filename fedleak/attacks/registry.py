@@ -5,17 +5,19 @@ an attack for an adversary that lacks something it needs.
 """
 
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
+from inspect import signature
 from typing import Any, Literal, TypeVar
 
 from torch import nn
 
+from fedleak.attacks.result import Prepared
 from fedleak.federated import Update
 
-Run = TypeVar("Run", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 Goal = Literal["labels", "images", "words"]
 
 
@@ -99,19 +101,19 @@ class Attack:
     """What the adversary must have."""
     summary: str
     """One sentence on how it works."""
-    run: Callable[..., Any]
-    """The function: ``run(update, model, **options)``."""
+    function: Callable[..., Any]
+    """``recover(update, model, **options)``, which returns counts, images or words; or as `prepares` says."""
+    prepares: bool = False
+    """Whether the function is ``prepare(model, **options)``, which returns a `Prepared`; what it does not take is given
+    with each update."""
     paper: str = ""
     """Citation key of the paper; "" for an attack that no paper describes."""
     equation: str = ""
     """The place in it."""
     takes: Iterable[str] = ()
     """Which of `INPUTS` it takes where there are some. An attack that needs auxiliary data takes ``"aux"`` anyway."""
-    cost: Literal["seconds", "once", "minutes"] = "seconds"
-    """Whether a recovery takes seconds, or minutes: those that take minutes are not run on update after update. "once"
-    is an attack that is trained in the first recovery from a model and a batch size, and reads all others at once."""
-    believes: Callable[..., Any] | None = None
-    """As `run`, but returns counts with the ends of 90 % intervals, ``(counts, low, high)``, where it knows them."""
+    cost: Literal["seconds", "minutes"] = "seconds"
+    """Whether a recovery takes seconds, or minutes: those that take minutes are not run on update after update."""
     sees: Literal["one update", "aggregate"] = "one update"
     """Whether it works on one client's update or needs only the aggregate."""
     server: Literal["passive", "malicious"] = "passive"
@@ -133,7 +135,12 @@ class Attack:
         """Whether it sees nothing of the update, and so is a guess: the floor for all others."""
         return self.needs <= {Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}
 
-    def inputs(self, adversary: Adversary | str, held: dict[str, Any]) -> dict[str, Any]:
+    @property
+    def trained(self) -> bool:
+        """Whether preparing it takes a training, whose iterations can be said."""
+        return "iterations" in self.takes
+
+    def inputs(self, adversary: Adversary | str, held: Mapping[str, Any]) -> dict[str, Any]:
         """Return what it takes of `held`; auxiliary data and what they tell only if the adversary has some."""
         barred = set() if Need.AUXILIARY_DATA in adversary_of(adversary).has else _OF_DATA
         return {name: value for name, value in held.items() if name in set(self.takes) - barred and value is not None}
@@ -148,18 +155,39 @@ class Attack:
             lacks.append("the power to change the model it sends out")
         return lacks
 
-    def __call__(self, update: Update, model: nn.Module, *, adversary: Adversary | str, **options: Any) -> Any:
-        """Run the attack for an adversary, or for the one of `ADVERSARIES` with this name.
+    def prepare(self, model: Any, *, adversary: Adversary | str, **options: Any) -> Prepared:
+        """Prepare a label attack to read updates of a model (of a server that sends models, of these in a list).
 
         Raises
         ------
         ValueError
-            If the adversary lacks something that the attack needs, or there is none of this name.
+            If the adversary lacks something that the attack needs, or there is none of this name; and what the attack
+            says of model and options.
         """
         adversary = adversary_of(adversary)
         if lacks := self.lacking(adversary):
             raise ValueError(f"{self.name} needs what the adversary '{adversary.name}' lacks: {'; '.join(lacks)}")
-        return self.run(update, model, **options)
+        if self.prepares:
+            return self.function(model, **options)
+        return Prepared(self.name, lambda update, **more: self.function(update, model, **options, **more))
+
+    def split(self, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the options that prepare it, and those that are given with an update."""
+        known = signature(self.function).parameters if self.prepares else {}
+        first = {name: value for name, value in options.items() if name in known}
+        return first, {name: value for name, value in options.items() if name not in first}
+
+    def __call__(self, update: Update, model: Any, *, adversary: Adversary | str, **options: Any) -> Any:
+        """Run the attack for an adversary, or for the one of `ADVERSARIES` with this name: counts, images or words.
+
+        Raises
+        ------
+        ValueError
+            As for `prepare`.
+        """
+        first, then = self.split(options)
+        prepared = self.prepare(model, adversary=adversary, **first)
+        return prepared.recover(update, **then).counted() if self.goal == "labels" else prepared.read(update, **then)
 
 
 def adversary_of(chosen: Adversary | str) -> Adversary:
@@ -190,12 +218,12 @@ def register(attack: Attack) -> None:
     _ATTACKS[attack.name] = attack
 
 
-def attack(name: str, *, needs: Iterable[Need], goal: Goal = "labels", **fields: Any) -> Callable[[Run], Run]:
+def attack(name: str, *, needs: Iterable[Need], goal: Goal = "labels", **fields: Any) -> Callable[[Function], Function]:
     """Register the decorated function as an `Attack` with these fields."""
 
-    def decorate(run: Run) -> Run:
-        register(Attack(name, goal, frozenset(needs), run=run, **fields))
-        return run
+    def decorate(function: Function) -> Function:
+        register(Attack(name, goal, frozenset(needs), function=function, **fields))
+        return function
 
     return decorate
 

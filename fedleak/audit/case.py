@@ -169,7 +169,6 @@ def prepare(setup: Setup) -> Case:
     for module in attacked.modules():
         if not isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.training = False
-    models.remember_passes(attacked)  # most probes and auxiliary data are the same for every update
     runs = min(10, max(1, PROBES // (n * setup.batch_size))) if models.batch_dependent(attacked) else None
     held = {"aux": aux, "prior": prior, "scheme": setup.scheme, "runs": runs}
     held |= {"batch_size": setup.batch_size, "input_shape": shape}

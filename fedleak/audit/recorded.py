@@ -18,6 +18,7 @@ from tqdm import tqdm
 from fedleak.attacks.contest import FORESEEN, Attempt, attempt, contest, entrants, view
 from fedleak.attacks.labels.adapter import adapters
 from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, Attack, adversary_of, get
+from fedleak.attacks.result import Prepared
 from fedleak.audit.case import Case, fresh, prepare
 from fedleak.audit.findings import AS_IT_IS, WordsResult
 from fedleak.audit.run import PRIOR, excuses, remedies, score, weakest
@@ -25,7 +26,7 @@ from fedleak.audit.run_report import RunReport, facts
 from fedleak.audit.setup import Setup
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protect
-from fedleak.models import batch_dependent, head, known_tokens, remember_passes
+from fedleak.models import batch_dependent, head, known_tokens
 from fedleak.models.states import bare, last_matrix
 
 if TYPE_CHECKING:
@@ -59,7 +60,6 @@ class _Server(NamedTuple):
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             raise ValueError(f"{one.path}: its state is not of the set-up's model: {reason:.300}") from error
-        remember_passes(model)
         return model
 
     def update(self, one: "Contribution", model: nn.Module) -> Update:
@@ -101,7 +101,7 @@ class _Server(NamedTuple):
         for attack in self.entrants(model):
             if attack.blind:
                 continue
-            if attack.cost == "once":
+            if attack.trained:
                 untried.append(
                     (attack.name, "it is trained anew for every model and batch size, and each round has its own")
                 )
@@ -114,15 +114,22 @@ class _Server(NamedTuple):
         return adversaries, untried
 
     def attempts(
-        self, one: "Contribution", update: Update, model: nn.Module, number: int, guesses: bool = False
+        self,
+        one: "Contribution",
+        update: Update,
+        model: nn.Module,
+        number: int,
+        kept: dict[str, Prepared],
+        guesses: bool = False,
     ) -> list[Attempt]:
-        """Run every attack that applies to one update."""
+        """Run every attack that applies to one update; `kept` are those that are prepared for the model."""
         held, who = self.held(one, model, number), view(self.adversary, update, model)
         # Attacks that take the scheme read the change of the weights with it, and the others as plain SGD's.
         told = Update(update.tensors, update.kind, update.samples, update.steps, one.lr)
         blind = [attempt(attack, update, model, PRIOR, held) for attack in entrants() if attack.blind and guesses]
-        seeing = [a for a in self.entrants(model) if not a.blind and a.sees == "one update" and a.cost == "seconds"]
-        return [*blind, *contest(told, model, who, held, attacks=seeing, plain=update, clock=time.perf_counter)]
+        seeing = [a for a in self.entrants(model) if not a.blind and a.sees == "one update" and not a.trained]
+        how = {"attacks": seeing, "plain": update, "clock": time.perf_counter, "kept": kept}
+        return [*blind, *contest(told, model, who, held, **how)]  # type: ignore[arg-type]
 
 
 def audit_run(
@@ -162,16 +169,16 @@ def audit_run(
     run = read(folder, gaps=gaps, dropped=dropped)
     server, grounds = _server(setup, run)
     found, words = _Found(), _Words()
-    model, loaded = nn.Module(), ""
+    model, loaded, kept = nn.Module(), "", dict[str, Prepared]()
     for number, one in enumerate(tqdm(run, desc="audit", unit="update", disable=not progress)):
         if one.before != loaded:
-            model, loaded = server.model(one), one.before
+            model, loaded, kept = server.model(one), one.before, {}
         update = server.update(one, model)
         if number == 0:
             who = view(server.adversary, update, model)
             known = facts(run, setup, who, update, model, Path(folder), grounds, dropped or [])
             adversaries, untried = server.sort_out(one, update, model)
-        attempts = server.attempts(one, update, model, number, guesses=True)
+        attempts = server.attempts(one, update, model, number, kept, guesses=True)
         for attack in (each.attack for each in attempts if each.found is not None and not each.attack.blind):
             if attack.name not in adversaries:  # it could not read the first
                 adversaries[attack.name] = weakest(attack, server.adversary, update, model, server.held(one, model, 0))
@@ -182,13 +189,13 @@ def audit_run(
     left_out: list[tuple[str, str]] = []
     scored = _spread([(number, one) for number, one in enumerate(run) if one.counts is not None])
     for number, one in scored[: server.remedy_trials]:
-        model = server.model(one)
+        model, kept = server.model(one), {}
         update = server.update(one, model)
         if not tried:
             tried, left_out = remedies(model, update, server.seed, partial(server.put, update))
         for name, defence in tried.items():
             shared = server.put(update, defence, number)
-            found.note(name, number, one, server.attempts(one, shared, model, number), model)
+            found.note(name, number, one, server.attempts(one, shared, model, number, kept), model)
     partly, never = excuses(found.worked, found.failed)
     untried = [(name, why) for name, why in untried if name not in adversaries]
     rows, scenarios, untried = pd.DataFrame(found.rows), (AS_IT_IS, *tried), [*untried, *never]
@@ -222,7 +229,8 @@ class _Found:
         """Score what came of the attacks on one update, or keep what they agree on."""
         truth = one.truth(head(model).layer.out_features)
         about, seen = {"round": one.round, "node": one.node}, {}
-        for attack, found, seconds, reason in attempts:
+        for each in attempts:
+            attack, found, seconds, reason = each.attack, each.found, each.seconds, each.reason
             if found is None:
                 if scenario == AS_IT_IS and not attack.blind:
                     self.failed.append((attack.name, reason.strip().split("\n")[0]))

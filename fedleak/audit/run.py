@@ -13,6 +13,7 @@ from tqdm import tqdm
 from fedleak.attacks.contest import FORESEEN, Attempt, attempt, contest, entrants, view
 from fedleak.attacks.labels.adapter import adapters
 from fedleak.attacks.registry import ADVERSARIES, WHITE_BOX, Adversary, Attack, Need, all_attacks, get
+from fedleak.attacks.result import Prepared, Result
 from fedleak.attacks.words import word_embedding
 from fedleak.audit.case import Case, Trial, facts, image_attack, prepare
 from fedleak.audit.findings import AS_IT_IS, ImageResult, WordsResult
@@ -154,6 +155,7 @@ class Run:
         self.untried: list[tuple[str, str]] = []
         self.adversaries: dict[str, str] = {}
         self.sent: dict[str, list[nn.Module]] = {}
+        self.kept: dict[str, Prepared] = {}  # attacks, prepared for all updates
         self.first = case.trial(0)
         self.seen = case.seen(self.first)
         self._sort_out()
@@ -202,9 +204,10 @@ class Run:
                 attempt(attack, update, self.case.attacked, PRIOR, {**self.case.held, "seed": seed + 7919 * k})
                 for k, update in enumerate(done.updates)
             ]
-            one = next((one for one in each if one.reason), each[0])
-            found = None if one.reason else torch.stack([one.found for one in each if one.found is not None])
-            self.note(AS_IT_IS, number, one._replace(found=found, seconds=0.0), done)
+            found = [one.found for one in each if one.found is not None]
+            together = Result(torch.stack(found)) if len(found) == len(each) else None
+            reason = next((one.reason for one in each if one.reason), "")
+            self.note(AS_IT_IS, number, Attempt(attack, together, 0.0, reason), done)
 
     def scenario(self, name: str, remedy: Defence | None, number: int, done: Trial, fished: dict[str, Trial]) -> Update:
         """Run all attacks on the updates of one trial, as the set-up or one remedy has them shared; return these."""
@@ -220,11 +223,12 @@ class Run:
             attacks=[a for a in self.entrants if a.name in self.adversaries and a.name not in over],
             fished={key: (case.seen(trial, remedy), self.sent[key]) for key, trial in fished.items()},
             clock=time.perf_counter,
+            kept=self.kept,
         )
         for one in attempts:
             self.note(name, number, one, done)
-            if remedy is None and one.found is not None and (believes := one.attack.believes):
-                _, low, high = believes(seen, case.attacked, **one.attack.inputs(who, case.held))
+            if remedy is None and one.result is not None and one.result.low is not None:
+                low, high = one.result.low.cpu(), one.result.high.cpu()  # type: ignore[union-attr]
                 held = (low <= done.truth[0]) & (done.truth[0] <= high)
                 self.rows[-1] |= {"held": held.double().mean().item(), "width": (high - low).mean().item()}
         return seen

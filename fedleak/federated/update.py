@@ -134,19 +134,21 @@ class Update:
         """Return the mean gradients of all local steps, summed, for parameter `name`; errors as for `gradient`."""
         return self._shared(name) if self.kind == "gradient" else self.gradient(name) * self.steps
 
-    def delta(self, name: str) -> Tensor:
+    def delta(self, name: str, lr: float | None = None) -> Tensor:
         """Return the change of parameter `name` over the local steps, as plain SGD makes it; errors as for `gradient`.
+
+        `lr` is the learning rate where the update does not say it.
 
         Raises
         ------
         ValueError
-            If gradients were shared without the learning rate.
+            If gradients were shared without the learning rate, and none is given.
         """
         if self.kind == "delta":
             return self._shared(name)
-        if self.lr is None:
+        if (rate := self.lr or lr) is None:
             raise ValueError("the change of the weights follows from the learning rate: pass an update with lr")
-        return self._shared(name) * -self.lr
+        return self._shared(name) * -rate
 
     def model(self, before: nn.Module) -> nn.Module:
         """Return the client's model at the end of its local steps, from the model before them, which stays as it was.

@@ -10,7 +10,7 @@ from torch import nn
 from fedleak.models.bridged import AlexNet, positive_, resnet_conv, vgg11, without_biases
 from fedleak.models.chains import Chain, Link, chain
 from fedleak.models.deep import ACTIVATIONS, count_parameters, replace_relu, resnet, set_norms, vgg, vgg_bn
-from fedleak.models.heads import Head, HeadPass, batch_dependent, head, head_pass, negative_inputs, remember_passes
+from fedleak.models.heads import Head, HeadPass, batch_dependent, head, head_pass, negative_inputs
 from fedleak.models.made_up import as_inputs, input_shape, known_tokens
 from fedleak.models.wide import ResNet20, WideResNet
 from fedleak.models.zoo import CNN, MLP, LeNet, uniform_
@@ -33,7 +33,6 @@ __all__ = [
     "names",
     "negative_inputs",
     "positive_",
-    "remember_passes",
     "set_norms",
     "without_biases",
 ]

@@ -1,6 +1,5 @@
 """The last fully connected layer: where it is, what goes into it, and the gradients that follow in closed form."""
 
-import hashlib
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -30,7 +29,6 @@ class Head(NamedTuple):
 
 
 _FOUND: WeakKeyDictionary[nn.Module, tuple[list[int], str]] = WeakKeyDictionary()
-_NEGATIVE: WeakKeyDictionary[nn.Module, float] = WeakKeyDictionary()
 
 
 def head(model: nn.Module, name: str | None = None) -> Head:
@@ -125,13 +123,11 @@ def _listed(linears: dict[str, nn.Linear]) -> str:
 
 
 def negative_inputs(model: nn.Module) -> float:
-    """Return the share of the head's inputs that are negative, for made-up inputs, once a model; 0 where none fits."""
-    if model not in _NEGATIVE:
-        seen: list[Tensor] = []
-        with watched({"head": head(model).layer}, lambda _, x, __: seen.append(x)):
-            fits = any(run(model, x) is not None for x in made_up_inputs(model))
-        _NEGATIVE[model] = float((seen[-1] < 0).double().mean()) if fits and seen else 0.0
-    return _NEGATIVE[model]
+    """Return the share of the head's inputs that are negative, for made-up inputs; 0 where none fits."""
+    seen: list[Tensor] = []
+    with watched({"head": head(model).layer}, lambda _, x, __: seen.append(x)):
+        fits = any(run(model, x) is not None for x in made_up_inputs(model))
+    return float((seen[-1] < 0).double().mean()) if fits and seen else 0.0
 
 
 class HeadPass(NamedTuple):
@@ -173,28 +169,7 @@ def head_pass(model: nn.Module, x: Tensor, chunk: int = 2048) -> HeadPass:
     """
     if len(x) == 0:
         raise ValueError("no images to run through the model")
-    passes = _REMEMBERED.get(model)
-    if passes is None:
-        return _head_pass(model, x, chunk)
-    key = (x.shape, x.dtype, hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes()).digest())
-    if key not in passes:
-        passes[key] = _head_pass(model, x, chunk)
-    return passes[key]
-
-
-def _head_pass(model: nn.Module, x: Tensor, chunk: int) -> HeadPass:
     seen: list[Tensor] = []
     with watched({"head": head(model).layer}, lambda _, inputs, __: seen.append(inputs)):
         logits = [forward(model, piece) for piece in ([x] if batch_dependent(model) else x.split(chunk))]
     return HeadPass(torch.cat(seen), torch.cat(logits).softmax(dim=1))
-
-
-_REMEMBERED: WeakKeyDictionary[nn.Module, dict] = WeakKeyDictionary()
-
-
-def remember_passes(model: nn.Module) -> None:
-    """Make every `head_pass` of this very model on the same images only once from now on.
-
-    For many attacks on one model, whose weights and mode stay as they are. Copies of it are other models.
-    """
-    _REMEMBERED[model] = {}

@@ -15,6 +15,7 @@ from fedleak.attacks import registry
 from fedleak.attacks.contest import contest
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.rounds import disaggregate
+from fedleak.attacks.result import Result
 from fedleak.chapters import Experiment, grid
 from fedleak.data import compose, draw
 from fedleak.federated import Update, fedsgd
@@ -45,6 +46,7 @@ from notebooks.arena.experiments_updates import (
     made,
     one_update,
     prepared,
+    ready,
     row_of,
     scores,
 )
@@ -119,11 +121,11 @@ def anew(ctx, seed, attack, data, batch_size, updates):
     """One attack on a LeNet that nobody has met: the mean over its updates."""
     what = seed, data, batch_size, updates
     model, sent = ctx.once(("anew", *what), lambda: updates_of(ctx, *what), most=10)
-    who, found = registry.WITH_AUXILIARY, []
+    who, found, kept = registry.WITH_AUXILIARY, [], {}
     for number, (update, truth) in enumerate(sent):
         aux, iterations = images(ctx, data, "aux"), LEARNING[data]
         held = held_by(aux, seed + number, iterations=iterations)
-        (one,) = contest(update, model, who, held, attacks=[ALL[attack]])
+        (one,) = contest(update, model, who, held, attacks=[ALL[attack]], kept=kept)
         found.append(scores(one.found, truth)["iacc"])
     return {"iacc": np.mean(found)}
 
@@ -207,7 +209,8 @@ def modes(
     update, model, truth = made
     aux, who = images(ctx, data, "aux"), registry.WITH_AUXILIARY
     held = held_by(aux, seed, iterations=LEARNING[data])
-    for attempt in contest(update, model, who, held, attacks=[ALL[attack]]):
+    kept = ready(ctx, attack, seed, net, data, state, attacker)
+    for attempt in contest(update, model, who, held, attacks=[ALL[attack]], kept=kept):
         yield row_of(attempt, truth)
 
 
@@ -341,7 +344,8 @@ def aggregation(ctx, seed, attack, net, data, state, batch_size, composition):
         as_one = Update(mean, "gradient", seen.samples)
         aux, who = images(ctx, data, "aux"), registry.WITH_AUXILIARY
         held = held_by(aux, seed, iterations=LEARNING[data])
-        found = contest(as_one, model, who, held, attacks=[one])
+        kept = ready(ctx, attack, seed, net, data, state, "sum")
+        found = contest(as_one, model, who, held, attacks=[one], kept=kept)
     for attempt in found:
         counts = attempt.found
         if counts is not None and one not in FISHERS:  # a fifth of the cohort's
@@ -353,8 +357,8 @@ def mean_row(attempt, counts, truth):
     """One attack's row: the mean of its scores over the clients."""
     if counts is None:
         return row_of(attempt, truth)
-    pairs = zip(counts, truth, strict=True)
-    each = pd.DataFrame([row_of(attempt._replace(found=f), t) for f, t in pairs])
+    alone = [attempt._replace(result=Result(found)) for found in counts]
+    each = pd.DataFrame([row_of(f, t) for f, t in zip(alone, truth, strict=True)])
     return {**each.iloc[0], **each[[*SCORES]].mean()}
 
 

@@ -12,12 +12,13 @@ from fedleak.attacks import registry
 from fedleak.attacks.contest import contest, entrants, view
 from fedleak.attacks.labels import gdbr, learned
 from fedleak.attacks.registry import Adversary, Need
+from fedleak.attacks.result import Prepared
 from fedleak.chapters import Experiment
 from fedleak.data import compose, draw
 from fedleak.federated import Scheme, Server, Softening, fedsgd
 from fedleak.federated.defences import protect, protections
 from fedleak.intervals import MEAN, NUMBER, rate
-from fedleak.models import head, head_pass, remember_passes, set_norms
+from fedleak.models import head, head_pass, set_norms
 
 STATES = ["untrained", "trained"]
 SETS = {
@@ -104,10 +105,7 @@ def made(ctx, net, data, state, s, bias=True):
         head(model).layer.bias = None
     if state == "trained":
         fit(model, pool, known["steps"], s)
-    model = set_norms(model, pool.x[:200])
-    if known["once"]:
-        remember_passes(model)
-    return model
+    return set_norms(model, pool.x[:200])
 
 
 def prepared(ctx, net, data, state, s, bias=True):
@@ -120,10 +118,10 @@ def prepared(ctx, net, data, state, s, bias=True):
 
 
 # --- attackers ---
-whitened = partial(gdbr.recover, projection="whitened")
-whitened = replace(registry.get("GDBR"), name="GDBR, whitened", run=whitened)
+whitened = partial(gdbr.prepare, projection="whitened")
+whitened = replace(registry.get("GDBR"), name="GDBR, whitened", function=whitened)
 ENTRANTS = [*entrants(), whitened]
-LEARNED = [a for a in entrants(trained=True) if a.cost == "once"]
+LEARNED = [a for a in entrants(trained=True) if a.trained]
 ALL = {attack.name: attack for attack in [*ENTRANTS, *LEARNED]}
 FLOORS = [attack.name for attack in ENTRANTS if attack.blind]
 LEARNING = {"MNIST": 300, "CIFAR-10": 1000, "MNIST, 5,000": 30, "photographs": 30}
@@ -178,12 +176,33 @@ def trained_knowing(ctx, net, data, batch_size, number, defence, strength):
 def knowing(ctx, name, *setting):
     """The learned attacker told more: the training loss, or a defence's kind and strength (not the noise drawn)."""
 
-    def run(update, model, **_):
+    def prepare(model, aux, iterations):
         key = ("told", *setting)
         told = ctx.once(key, lambda: trained_knowing(ctx, *setting), most=8)
-        return told(update, model).counts
+        return Prepared(name, lambda update: told.read(update, model))
 
-    return replace(registry.get("learned"), name=name, run=run)
+    return replace(registry.get("learned"), name=name, function=prepare)
+
+
+def knowing_smoothing(name, smoothing):
+    """An attack that is told the label smoothing."""
+    attack = TOLD[name]
+
+    def prepare(model, aux):
+        read = attack.function(model, aux).read
+        return Prepared(name, partial(read, smoothing=smoothing))
+
+    return replace(
+        attack, name=name, function=prepare, takes=attack.takes - {"smoothing"}
+    )
+
+
+def ready(ctx, attack, seed, net, data, state, *more):
+    """Where an attack is kept that is prepared for a trained network, from one trial to the next."""
+    if state != "trained" or attack not in ALL:
+        return {}
+    key = ("ready", attack, net, data, seed % SETS[data]["copies"], *more)
+    return ctx.once(key, dict, most=4)
 
 
 # --- updates ---
@@ -314,8 +333,7 @@ def entrant(
         return knowing(ctx, name, *told) if there else None
     if name in TOLD:
         smoothing = SOFT[labelling](seed).smoothing
-        run = partial(TOLD[name].run, smoothing=smoothing)
-        return replace(TOLD[name], name=name, run=run) if smoothing else None
+        return knowing_smoothing(name, smoothing) if smoothing else None
     return ALL[name] if trained or ALL[name] not in LEARNED else None
 
 
@@ -326,7 +344,15 @@ def one_update(ctx, seed, attack, labelling=None, **setting):
         key = ("update", seed, *sorted(setting.items()))
         made = partial(sent, ctx, seed, **setting)
         shown, truth = ctx.once(key, made, most=AT_ONCE)
-        for attempt in contest(**shown, attacks=[one]):
+        kept = {}
+        if (setting["scheme"], setting["aux_images"]) == (
+            "FedSGD",
+            USUAL["aux_images"],
+        ):
+            names = "net", "data", "state", "adversary"
+            what = [setting[name] for name in names]
+            kept = ready(ctx, attack, seed, *what, setting["defence"] == "no last bias")
+        for attempt in contest(**shown, attacks=[one], kept=kept):
             yield row_of(attempt, truth)
 
 

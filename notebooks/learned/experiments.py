@@ -8,8 +8,7 @@ import pandas as pd
 import torch
 
 from fedleak import metrics
-from fedleak.attacks import registry
-from fedleak.attacks.labels import learned
+from fedleak.attacks.labels import learned, whole_head
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.reader import WEIGHINGS, Reader
 from fedleak.chapters import Experiment, grid
@@ -80,10 +79,11 @@ def weighed(ctx, seed, data, batch_size, updates):
     forms |= {name: Reader(model, aux) for name in ("all images", "reading")}
     forms["all equations"].sharpen(model, some)
     forms["reading"].sharpen(model, aux)
-    found, shape = {}, ("unbalanced", batch_size, generator, from_features)
+    found, shape = {}, ("unbalanced", batch_size, generator, from_features(model))
+    attack = whole_head.prepare(model, aux)
     for _ in range(updates):
         update, truth = client(ctx, model, data, *shape)
-        answers = {WHOLE: registry.get(WHOLE).run(update, model, aux)}
+        answers = {WHOLE: attack.recover(update).counts}
         for name, reader in {"equal counts": forms["training"], **forms}.items():
             pulls = reader.read(update, model).pulls.double()
             times = 0 if name == "equal counts" else WEIGHINGS
@@ -174,10 +174,11 @@ def prior(ctx, seed, data, batch_size, iterations, updates):
         "told": learned.train(model, aux, batch_size, **how, prior=unbalanced),
     }
     generator, rows = torch.Generator().manual_seed(seed ^ 0xB5), []
+    shape = ("unbalanced", batch_size, generator, from_features(model))
+    attack = whole_head.prepare(model, aux)
     for _ in range(updates):
-        shape = ("unbalanced", batch_size, generator, from_features)
         update, truth = client(ctx, model, data, *shape)
-        found = registry.get(WHOLE).run(update, model, aux)
+        found = attack.recover(update).counts
         rows.append({**NOTHING, **scored(WHOLE, found, truth)})
         for name, attacker in attackers.items():
             rows.append({"attack": name, **read(attacker, update, model, truth)})
@@ -265,13 +266,13 @@ def adaptive(ctx, seed, data, defence, strength, batch_size, iterations, updates
     learners = {"adaptive": made, "learned": None}
     for name, known in learners.items():
         learners[name] = learned.train(model, aux, batch_size, **how, defence=known)
-    generator, rows = torch.Generator().manual_seed(seed ^ 0xADA), []
+    generator, rows, prepared = torch.Generator().manual_seed(seed ^ 0xADA), [], {}
     for number in range(updates):
         update, truth = client(ctx, model, data, "unbalanced", batch_size, generator)
         update = protect(update, made(1, number))
         for name, attacker in learners.items():
             rows.append({"attack": name, **read(attacker, update, model, truth)})
-        rows.extend(rivals(update, model, aux, truth, number))
+        rows.extend(rivals(update, model, aux, truth, number, prepared=prepared))
     rows = pd.DataFrame(rows).drop(columns="width")
     mean = rows.groupby("attack", sort=False).mean()
     yield from mean.reset_index().to_dict("records")

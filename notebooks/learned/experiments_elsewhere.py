@@ -8,14 +8,13 @@ import torch
 from torch import nn
 
 from fedleak import metrics
-from fedleak.attacks import registry
-from fedleak.attacks.labels import learned
+from fedleak.attacks.labels import learned, whole_head
 from fedleak.attacks.labels.simulated import Local
 from fedleak.chapters import Experiment, grid
 from fedleak.data import compose, draw
 from fedleak.federated import Scheme, Server, Update
 from fedleak.intervals import NUMBER
-from fedleak.models import head, head_pass, remember_passes
+from fedleak.models import head, head_pass
 from notebooks.learned.experiments_networks import (
     HALF,
     HALVES,
@@ -63,7 +62,7 @@ def deep(ctx, seed, net, data, batch_size, iterations, updates):
     model, aux = network(ctx, net, data, TRAINED), images(ctx, data, "aux")
     attacker = learned.train(model, aux, batch_size, iterations=iterations, seed=seed)
     generator = torch.Generator().manual_seed(seed ^ 0xDE)
-    how = batch_size, updates, generator, from_features, even_guess
+    how = batch_size, updates, generator, from_features(model), even_guess
     yield from contested(ctx, model, data, attacker, *how)
     pool = attacker.reader.pool(model, images(ctx, data))
     yield as_simulated(attacker, pool.draw(1000, batch_size, generator))
@@ -102,7 +101,6 @@ def begun(ctx, data, state, scheme, lr, steps, batch_size, iterations):
     shape = ("unbalanced", batch_size, pool.n_classes, 3, generator, steps)
     index = draw(pool, compose(*shape), generator)
     server.round(list(pool.x[index]), list(pool.y[index]))
-    remember_passes(model)
     local = Local(steps, lr * float(server.scheme.weights().mean()))
     how = {"iterations": iterations, "local": local}
     return server, learned.train(model, images(ctx, data, "aux"), batch_size, **how)
@@ -153,7 +151,9 @@ KNOWS = "learned, knows the training loss"
 
 
 def informed(ctx, net, data, batch_size, iterations, steps):
-    """Two attackers of a network trained on half, one told its training loss; both halves as simulated; losses."""
+    """Two attackers of a network trained on half, one told its training loss; both halves as simulated; losses; the
+    whole head; what sends updates.
+    """
     model, aux = network(ctx, net, data, HALF, steps=steps), images(ctx, data, "aux")
     seen = {half: head_pass(model, images(ctx, data, half).x) for half in HALVES}
     logs = {half: seen[half].probabilities.clamp(min=1e-12).log() for half in HALVES}
@@ -170,20 +170,21 @@ def informed(ctx, net, data, batch_size, iterations, steps):
     }
     reader = attackers["learned"].reader
     pools = {h: reader.pool(model, images(ctx, data, h)) for h in HALVES}
-    return attackers, pools, loss
+    whole = whole_head.prepare(model, aux)
+    return attackers, pools, loss, whole, from_features(model)
 
 
 def of_halves(ctx, seed, net, data, batch_size, iterations, steps=None):
     """One update of each half of the clients' images: those that the network was trained on, and the others."""
     what = net, data, batch_size, iterations, steps
     made = ctx.once(("informed", *what), lambda: informed(ctx, *what), most=1)
-    attackers, pools, loss = made
+    attackers, pools, loss, whole, send = made
     model, aux = network(ctx, net, data, HALF, steps=steps), images(ctx, data, "aux")
     generator = torch.Generator().manual_seed(seed)
     for half in HALVES:
-        shape = ("unbalanced", batch_size, generator, from_features, half)
+        shape = ("unbalanced", batch_size, generator, send, half)
         update, truth = client(ctx, model, data, *shape)
-        found = registry.get(WHOLE).run(update, model, aux)
+        found = whole.recover(update).counts
         rows = [scored(WHOLE, found, truth), *even_guess(update, model, aux, truth)]
         drawn = pools[half].draw(250, batch_size, generator)
         for name, attacker in attackers.items():

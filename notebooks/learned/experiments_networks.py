@@ -1,5 +1,7 @@
 """What the learned attacker's experiments share: networks, the clients' updates, and how an attack is scored."""
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 import torch
@@ -13,7 +15,7 @@ from fedleak.chapters import trained_once
 from fedleak.data import compose, draw
 from fedleak.federated import Update, fedsgd
 from fedleak.intervals import NUMBER, rate
-from fedleak.models import head, head_pass, remember_passes, set_norms
+from fedleak.models import head, head_pass, set_norms
 
 IACC = dict(iacc=rate("batch_size"))
 COVERAGE = dict(coverage=rate(10))  # of the counts of ten classes
@@ -67,13 +69,11 @@ def kept(ctx, model, **how):
 
 
 def trained(ctx, data, s):
-    """A LeNet trained from the seed s, on which auxiliary images are run once."""
+    """A LeNet trained from the seed s."""
     pool = images(ctx, data)
     model = ctx.build("lenet", pool.shape, pool.n_classes, seed=s)
     how = {"data": data, "generator_seed": s, "steps": SETS[data]["steps"]}
-    model = kept(ctx, model, **how).eval()
-    remember_passes(model)
-    return model
+    return kept(ctx, model, **how).eval()
 
 
 UNTRAINED, TRAINED, HALF = "untrained", "trained", "trained on half"
@@ -91,8 +91,7 @@ def network(ctx, net, data, state, copy=0, steps=None):
         if state != UNTRAINED:
             how = {"data": data, "generator_seed": copy, "steps": steps, **part}
             kept(ctx, model, **how)
-        remember_passes(set_norms(model, pool.x[:200]))
-        return model
+        return set_norms(model, pool.x[:200])
 
     return ctx.once(("network", net, data, state, copy, steps), make, most=1)
 
@@ -102,14 +101,19 @@ def one_step(model, pool, index):
     return fedsgd(model, pool.x[index], pool.y[index])
 
 
-def from_features(model, pool, index):
-    """The head's part of that update, from one pass over all images of the pool."""
-    seen, last = head_pass(model, pool.x), head(model)
-    truth = nn.functional.one_hot(pool.y[index], pool.n_classes)
-    errors = seen.probabilities[index] - truth
-    weight = errors.mT @ seen.inputs[index] / len(index)
-    tensors = {last.weight: weight, last.bias: errors.mean(0)}
-    return Update(tensors, "gradient", len(index))
+def from_features(model):
+    """What makes the head's part of updates of a model, from one pass over all images of each pool."""
+    last, passed = head(model), cache(lambda pool: head_pass(model, pool.x))
+
+    def send(_, pool, index):
+        seen = passed(pool)
+        truth = nn.functional.one_hot(pool.y[index], pool.n_classes)
+        errors = seen.probabilities[index] - truth
+        weight = errors.mT @ seen.inputs[index] / len(index)
+        tensors = {last.weight: weight, last.bias: errors.mean(0)}
+        return Update(tensors, "gradient", len(index))
+
+    return send
 
 
 def client(
@@ -131,7 +135,7 @@ def sure(low, high, truth):
 
 def read(attacker, update, model, truth):
     """Score the learned attacker on one update, with its intervals."""
-    found = attacker(update, model)
+    found = attacker.read(update, model)
     iacc = metrics.braun_blanquet(found.counts.cpu(), truth).item()
     return {"iacc": iacc, **sure(found.low, found.high, truth)}
 
@@ -141,15 +145,16 @@ def scored(name, found, truth):
     return {"attack": name, "iacc": metrics.braun_blanquet(found.cpu(), truth).item()}
 
 
-def rivals(update, model, aux, truth, number, plain=None, **more):
-    """Score every other attack on the same update, as far as it goes."""
+def rivals(update, model, aux, truth, number, plain=None, prepared=None, **more):
+    """Score every other attack on the same update, as far as it goes; `prepared` are those of the model."""
     who, held = registry.WITH_AUXILIARY, {"aux": aux, "seed": number, **more}
-    for one in contest(update, model, who, held, attacks=FORMS, plain=plain):
+    how = {"attacks": FORMS, "plain": plain, "kept": prepared}
+    for one in contest(update, model, who, held, **how):
         if one.found is not None:
             yield scored(one.attack.name, one.found, truth)
 
 
-def even_guess(update, model, aux, truth, number=0):
+def even_guess(update, model, aux, truth, number=0, prepared=None):
     """Score the samples spread evenly over the classes."""
     even = torch.full(truth.shape, update.samples / len(truth))
     yield scored("even guess", whole_counts(even, update.samples), truth)
@@ -162,13 +167,13 @@ def contested(
     ctx, model, data, attacker, size, updates, generator, send=one_step, others=rivals
 ):
     """Every attack that answers all of the same updates, by composition: the mean of its scores."""
-    aux, shape = images(ctx, data, "aux"), (size, generator, send)
+    aux, shape, prepared = images(ctx, data, "aux"), (size, generator, send), {}
     for composition in ("unbalanced", "balanced"):
         rows = []
         for number in range(updates):
             update, truth = client(ctx, model, data, composition, *shape)
             rows.append({"attack": "learned", **read(attacker, update, model, truth)})
-            rows.extend(others(update, model, aux, truth, number))
+            rows.extend(others(update, model, aux, truth, number, prepared=prepared))
         each = pd.DataFrame(rows).groupby("attack", sort=False)
         for row in each.mean()[each.size() == updates].reset_index().to_dict("records"):
             yield {**NOTHING, "composition": composition, **row}

@@ -11,7 +11,7 @@ from fedleak.chapters import Experiment, grid
 from fedleak.data.partitions import dirichlet, local_batches
 from fedleak.federated import Scheme, Server, fedavg
 from fedleak.intervals import NUMBER, rate
-from fedleak.models import head, head_pass, remember_passes
+from fedleak.models import head, head_pass
 from notebooks.rlu.experiments_base import (
     ACCURACY,
     ALPHAS,
@@ -109,7 +109,6 @@ def untrained(
     images = ctx.images(data)
     like = dict(seed=seed, activation=activation)
     model = ctx.build(net, images.shape, images.n_classes, **like)
-    remember_passes(model)
     round_of = (data, alpha, steps, batch_size, clients, seed)
     yield from attack_rows(ctx, model, *round_of, share)
 
@@ -159,13 +158,15 @@ def learning_rates(ctx, seed, data, lr):
     (pool, test), generator = sets(ctx, data), torch.Generator().manual_seed(seed)
     model = ctx.build("lenet", pool.shape, pool.n_classes, seed=seed)
     server, parts = server_data(test, AUX, seed), dirichlet(pool.y, CLIENTS, 0.5, seed)
+    first = rlu.prepare(model, server, trajectory="midpoint")
+    second = rlu.prepare(model, server)
     for held in parts:
         index = local_batches(held, 10, 32, generator)
         update = fedavg(model, pool.x[index], pool.y[index], lr, share="delta")
         found = {
             "iLRG": ilrg.recover(update, model),
-            "Algorithm 1": rlu.recover(update, model, server, trajectory="midpoint"),
-            "Algorithm 2": rlu.recover(update, model, server),
+            "Algorithm 1": first.recover(update).counts,
+            "Algorithm 2": second.recover(update).counts,
         }
         for rule, n in found.items():
             iacc = scored(n, counted(pool.y[index], pool.n_classes))["iacc"]
@@ -286,8 +287,9 @@ def few_auxiliary(ctx, seed, data, stage, size):
     server, parts = server_data(test, size, seed), dirichlet(pool.y, CLIENTS, 0.5, seed)
     real = facts(pool, parts, server_data(test, 100, seed))
     real["most_aux"] = real.pop("aux")
+    attack = rlu.prepare(model, server, trajectory="midpoint")
     for update, truth in local_updates(model, pool, 0.5, 10, 32, CLIENTS, seed):
-        found = rlu.recover(update, model, server, trajectory="midpoint")
+        found = attack.recover(update).counts
         yield {"train": train, "iacc": scored(found, truth)["iacc"], **real}
 
 
@@ -336,10 +338,11 @@ def schemes(ctx, seed, data, name, level, momentum, regularisation, rounds):
         sent = {k: v.clone() for k, v in model.state_dict().items()}
         updates = server.round([pool.x[i] for i in index], [pool.y[i] for i in index])
     model.load_state_dict(sent)  # the model that the last round's updates started from
+    read = rules(model, aux)
     for k, (update, i) in enumerate(zip(updates, index)):
         history = server.history(k, head(model).bias)
-        found = rules(update, model, aux, server.scheme, history)
-        found["RLU, ρ = 1"] = rlu.recover(update, model, aux, trajectory="midpoint")
+        found = read(update, scheme=server.scheme, history=history)
+        found["RLU, ρ = 1"] = read(update)["RLU"]
         for rule, n in found.items():
             iacc = scored(n, counted(pool.y[i], pool.n_classes))["iacc"]
             algorithm = "1" if rule.startswith("RLU") else ""

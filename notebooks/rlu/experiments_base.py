@@ -44,16 +44,23 @@ def one_step(update):
     return Update(mean, "gradient", update.samples)
 
 
-def rules(update, model, server, scheme=None, history=None):
-    """The paper's four rules on one update."""
-    known = dict(scheme=scheme, history=history, trajectory="midpoint")
+def rules(model, server):
+    """The paper's four rules, prepared for one model: a function that reads an update by all of them."""
     probed = not batch_dependent(model)  # else B probe images for each of 10 n runs
-    return {
-        **({"LLG+": llg.recover(one_step(update), model, server)} if probed else {}),
-        "ZLG+": zlg.recover(update, model, server),
-        "iLRG": ilrg.recover(update, model),
-        "RLU": rlu.recover(update, model, server, **known),
-    }
+    by_size = llg.prepare(model, server) if probed else None
+    zero_shot = zlg.prepare(model, server)
+    local = rlu.prepare(model, server, trajectory="midpoint")
+
+    def read(update, **known):
+        found = {"LLG+": by_size.recover(one_step(update)).counts} if probed else {}
+        return {
+            **found,
+            "ZLG+": zero_shot.recover(update).counts,
+            "iLRG": ilrg.recover(update, model),
+            "RLU": local.recover(update, **known).counts,
+        }
+
+    return read
 
 
 def scored(found, truth):
@@ -128,8 +135,9 @@ def attack_rows(ctx, model, data, alpha, steps, size, clients, s, share=None):
     server = server_data(test, AUX, s)
     real = facts(pool, dirichlet(pool.y, CLIENTS, alpha, s)[:clients], server)
     clients = local_updates(model, pool, alpha, steps, size, clients, s)
+    read = rules(model, server)
     for update, truth in clients:
-        for rule, found in rules(update, model, server).items():
+        for rule, found in read(update).items():
             algorithm = "1" if rule == "RLU" and steps > 1 else ""
             row = {"rule": rule, "algorithm": algorithm}
             yield row | scored(found, truth) | real

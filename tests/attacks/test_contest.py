@@ -57,7 +57,12 @@ def one_class(update, model, **taken):
 
 
 def newcomer(**fields):
-    said = {"goal": "labels", "needs": frozenset({Need.HEAD_GRADIENT}), "summary": "Names one class.", "run": one_class}
+    said = {
+        "goal": "labels",
+        "needs": frozenset({Need.HEAD_GRADIENT}),
+        "summary": "Names one class.",
+        "function": one_class,
+    }
     return Attack(**{"name": "one class", **said, **fields})
 
 
@@ -82,7 +87,7 @@ def test_auxiliary_data_go_to_those_whose_adversary_has_some(newcomers, aux, mod
         got.update(taken)
         return one_class(update, model)
 
-    attack, update = newcomer(run=spy, takes={"aux", "prior", "scheme"}), fedsgd(model, aux.x[:2], aux.y[:2])
+    attack, update = newcomer(function=spy, takes={"aux", "prior", "scheme"}), fedsgd(model, aux.x[:2], aux.y[:2])
     scheme, prior = Scheme("fedavg", 0.1, 1), torch.full((CLASSES,), 1 / CLASSES)
     held = {"aux": aux, "prior": prior, "scheme": scheme, "runs": 2, "history": None}
     clock = iter([3.0, 4.5])
@@ -101,7 +106,7 @@ def test_who_knows_the_scheme_reads_the_update_as_it_is(newcomers, aux, model):
 
     update = fedavg(model, aux.x[:4].view(2, 2, *SHAPE), aux.y[:4].view(2, 2), lr=0.1, share="delta")
     plain = update.replace({name: t / 2 for name, t in update.tensors.items()})
-    both = [newcomer(run=spy), newcomer(name="knows", run=spy, takes={"scheme"})]
+    both = [newcomer(function=spy), newcomer(name="knows", function=spy, takes={"scheme"})]
     list(contest.contest(update, model, WHITE_BOX, {"scheme": Scheme("fedavg", 0.1, 2)}, attacks=both, plain=plain))
     assert [one is update for one in read] == [False, True]
     assert read[0] is plain
@@ -127,14 +132,14 @@ def broken(update, model):
         (broken, "unforeseen KeyError: 'nothing'"),
         (
             lambda update, model: None,
-            "unforeseen TypeError: a label attack returns counts, torch.int64 [4]; this one re",
+            "unforeseen TypeError: a label attack returns counts, torch.int64 [n]; this one re",
         ),
         (lambda update, model: torch.zeros(3), "unforeseen TypeError: a label attack returns counts"),
         (lambda update, model: update.gradient("head"), "the update withholds 'head'"),
     ],
 )
 def test_what_an_attack_does_wrong_is_a_row_and_not_the_end(newcomers, aux, model, run, reason):
-    registry.register(newcomer(run=run))
+    registry.register(newcomer(function=run))
     done = {o.attack.name: o for o in contest.contest(fedsgd(model, aux.x[:4], aux.y[:4]), model, EAVESDROPPER, {})}
     assert done["one class"].found is None
     assert done["one class"].reason.startswith(reason)
@@ -235,7 +240,7 @@ def test_attacks_that_take_minutes_or_stand_apart_are_no_entrants(newcomers):
 
 
 def test_attacks_that_are_trained_once_come_last_and_only_if_they_are_asked_for(newcomers):
-    registry.register(newcomer(cost="once"))
+    registry.register(newcomer(takes={"iterations"}))
     registry.register(newcomer(name="late"))
     asked = [attack.name for attack in contest.entrants(trained=True)]
     assert set(asked[-2:]) == {"learned", "one class"}

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -38,13 +39,19 @@ def same_images(model, y, seed=0):
     return x, fedsgd(model, x.expand(len(y), -1), y)
 
 
+def facts_of(update, model, aux=None, **options):
+    """What GDBR finds and how."""
+    found = gdbr.prepare(model, aux, **options).recover(update)
+    return SimpleNamespace(counts=found.counts, **found.facts)
+
+
 @pytest.mark.parametrize("projection", ["paper", "one vector", "whitened"])
 @pytest.mark.parametrize("layer", ["0", "2", "4"])
 def test_exact_where_the_assumptions_hold(projection, layer):
     model = positive(40, 30, 20, 12, 5)
     y = torch.tensor([0, 0, 0, 2, 4, 4])
     x, update = same_images(model, y)
-    found = gdbr.recover_with_facts(update, model, x, layer=layer, projection=projection)
+    found = facts_of(update, model, x, layer=layer, projection=projection)
     assert found.counts.tolist() == [3, 0, 1, 0, 2]
     torch.testing.assert_close(found.estimates, found.counts.double(), atol=1e-6, rtol=0)
     assert found.layer == layer
@@ -55,7 +62,7 @@ def test_exact_where_the_assumptions_hold(projection, layer):
 def test_dead_units_are_left_out_and_the_rest_is_exact(layer):
     model = mlp(40, 60, 50, 40, 5)
     x, update = same_images(model, torch.tensor([1, 1, 3]))
-    found = gdbr.recover_with_facts(update, model, x, layer=layer, projection="one vector")
+    found = facts_of(update, model, x, layer=layer, projection="one vector")
     assert found.zero_features > 5
     torch.testing.assert_close(found.estimates, torch.tensor([0.0, 2, 0, 1, 0]).double(), atol=1e-6, rtol=0)
 
@@ -145,8 +152,8 @@ def test_lenet_with_the_last_layer_withheld():
 def test_the_highest_shared_layer_is_used():
     model = positive(20, 15, 10, 5)
     _, update = same_images(model, torch.tensor([1]))
-    assert gdbr.recover_with_facts(update, model).layer == "2"
-    assert gdbr.recover_with_facts(update.without("2.weight"), model).layer == "0"
+    assert facts_of(update, model).layer == "2"
+    assert facts_of(update.without("2.weight"), model).layer == "0"
     with pytest.raises(WithheldParameter, match=r"withholds '2.weight'"):
         gdbr.recover(update.without("2.weight", "0.weight"), model)
     with pytest.raises(WithheldParameter, match=r"withholds '2.weight'"):
@@ -157,7 +164,7 @@ def test_dummy_images_are_seeded():
     model = build("lenet", (1, 28, 28), 10, seed=0, init="positive")
     pool = digits()
     update = fedsgd(model, pool.x[:16], pool.y[:16])
-    one, same, other = (gdbr.recover_with_facts(update, model, seed=s).estimates for s in (0, 0, 1))
+    one, same, other = (facts_of(update, model, seed=s).estimates for s in (0, 0, 1))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
 
@@ -165,12 +172,12 @@ def test_dummy_images_are_seeded():
 def test_a_widening_layer_is_crossed_by_its_pseudo_inverse_and_said_so():
     model = positive(20, 8, 12, 5)
     x, update = same_images(model, torch.tensor([1, 1]))
-    found = gdbr.recover_with_facts(update, model, x, layer="0")
+    found = facts_of(update, model, x, layer="0")
     assert found.deficient == ("2",)
     assert found.counts.sum() == 2
     with pytest.raises(ValueError, match="singular weights: '2' lacks full row rank"):
         gdbr.recover(update, model, x, layer="0", pseudo_inverse=False)
-    assert gdbr.recover_with_facts(update, model, x, pseudo_inverse=False).deficient == ()
+    assert facts_of(update, model, x, pseudo_inverse=False).deficient == ()
 
 
 def test_singular_weights():
@@ -178,7 +185,7 @@ def test_singular_weights():
     x, update = same_images(model, torch.tensor([1, 1]))
     with torch.no_grad():
         chain(model).links[1].layer.weight[3] = chain(model).links[1].layer.weight[0]
-    assert gdbr.recover_with_facts(update, model, x).deficient == ("2",)
+    assert facts_of(update, model, x).deficient == ("2",)
     with torch.no_grad():
         chain(model).links[1].layer.weight.zero_()
     with pytest.raises(ValueError, match=r"'2' is singular \(rank 0\)"):

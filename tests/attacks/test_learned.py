@@ -160,7 +160,7 @@ def test_local_steps_are_read_by_who_simulated_them():
     updates = [fedavg(MODEL, clients.x[i], clients.y[i], local.lr, "delta") for i in index]
     truth = counts(labels.flatten(1), CLASSES)
     attacker = learned.train(MODEL, pool(), B, iterations=150, local=local)
-    found = [attacker(update, MODEL) for update in updates]
+    found = [attacker.read(update, MODEL) for update in updates]
     iacc = instance_accuracy(torch.stack([one.counts for one in found]), truth).mean()
     assert iacc > instance_accuracy(torch.full_like(truth, B), truth).mean() + 0.2
     assert torch.equal(learned.recover(updates[0], MODEL, pool(), iterations=150), found[0].counts)
@@ -278,12 +278,12 @@ def test_a_single_sample_is_named_exactly():
     """The row of its class is the one that is negative: there is one answer, and nothing to be unsure about."""
     attacker = learned.train(MODEL, pool(), 1, iterations=150)
     updates, truth = drawn(30, seed=1, batch_size=1, composition="balanced")
-    assert torch.equal(torch.stack([attacker(update, MODEL).counts for update in updates]), truth)
+    assert torch.equal(torch.stack([attacker.read(update, MODEL).counts for update in updates]), truth)
 
 
 def test_it_beats_the_even_guess_and_holds_what_its_intervals_say(attacker):
     updates, truth = drawn(200, seed=2)
-    found = [attacker(update, MODEL) for update in updates]
+    found = [attacker.read(update, MODEL) for update in updates]
     iacc = instance_accuracy(torch.stack([one.counts for one in found]), truth).mean()
     even = instance_accuracy(torch.full_like(truth, B // CLASSES), truth).mean()
     assert iacc > even + 0.2
@@ -311,25 +311,24 @@ def test_it_is_trained_for_any_number_of_iterations(iterations):
 
 def test_the_same_seed_gives_the_same_attacker_and_another_another():
     (update,), _ = drawn(1, seed=3)
-    one, same, other = (learned.train(MODEL, pool(), B, iterations=3, seed=seed)(update, MODEL) for seed in (0, 0, 1))
-    assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
+    one, same, other = (
+        learned.train(MODEL, pool(), B, iterations=3, seed=seed).read(update, MODEL) for seed in (0, 0, 1)
+    )
+    assert alike(one, same)
     assert not torch.equal(one.high, other.high)
 
 
-def test_recover_trains_once_for_a_model_its_data_and_a_batch_size(monkeypatch):
+def test_prepared_it_trains_once_for_a_batch_size(monkeypatch):
     trained, train = [], learned.train
-    monkeypatch.setattr(learned, "_KEPT", type(learned._KEPT)())
     monkeypatch.setattr(learned, "train", lambda *args, **more: trained.append(args[2]) or train(*args, **more))
     updates, _ = drawn(2, seed=4)
     (larger,), _ = drawn(1, seed=4, batch_size=9)
-    model = build("fcn3", SHAPE, CLASSES, seed=0)
+    attack = get("learned").prepare(MODEL, adversary=WITH_AUXILIARY, aux=pool(), iterations=2)
+    assert trained == []
     for update in (*updates, larger, updates[0]):
-        found = get("learned")(update, model, adversary=WITH_AUXILIARY, aux=pool(), iterations=2)
-        assert found.sum() == update.samples
+        assert attack.recover(update).counts.sum() == update.samples
     assert trained == [B, 9]
-    with torch.no_grad():  # other weights are another model, though it is the same object
-        next(model.parameters()).mul_(2)
-    learned.recover(updates[0], model, pool(), iterations=2)
+    learned.recover(updates[0], MODEL, pool(), iterations=2)
     assert trained == [B, 9, B]
 
 
@@ -339,11 +338,15 @@ def test_training_that_would_take_too_long_is_not_begun():
     learned.train(MODEL, pool(), B, iterations=learned.PACE, seconds=0.001)  # no more than it is foreseen by
 
 
+def alike(one, other):
+    """Whether two results say the same."""
+    return all(torch.equal(getattr(one, name), getattr(other, name)) for name in ("counts", "low", "high"))
+
+
 def test_what_it_believes_is_what_it_answers_with_its_intervals():
     (update,), _ = drawn(1, seed=8)
-    found = learned.believe(update, MODEL, pool(), iterations=3)
-    kept = learned.train(MODEL, pool(), B, iterations=3)(update, MODEL)
-    assert all(torch.equal(a, b) for a, b in zip(found, kept, strict=True))
+    found = learned.prepare(MODEL, pool(), iterations=3).recover(update)
+    assert alike(found, learned.train(MODEL, pool(), B, iterations=3).read(update, MODEL))
     assert torch.equal(learned.recover(update, MODEL, pool(), iterations=3), found.counts)
 
 
@@ -351,7 +354,7 @@ def test_without_the_bias_it_reads_the_weights_alone():
     updates, truth = drawn(60, seed=6)
     bare = [u.replace({k: t for k, t in u.tensors.items() if not k.endswith("bias")}) for u in updates]
     attacker = learned.train(MODEL, pool(), B, iterations=150, bias=False)
-    found = torch.stack([attacker(update, MODEL).counts for update in bare])
+    found = torch.stack([attacker.read(update, MODEL).counts for update in bare])
     even = torch.full_like(truth, B // CLASSES)
     assert instance_accuracy(found, truth).mean() > instance_accuracy(even, truth).mean() + 0.1
     assert torch.equal(learned.recover(bare[0], MODEL, pool(), iterations=150), found[0])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedleak import Update, WithheldParameter
 from fedleak.attacks.labels.fishing import fishing_model
-from fedleak.attacks.registry import Attack, Need, all_attacks
+from fedleak.attacks.registry import Adversary, Attack, Need, all_attacks
 from fedleak.data import Images
 from fedleak.federated import fedavg
 from fedleak.metrics import instance_accuracy
@@ -23,6 +23,7 @@ AUX = Images(X, torch.arange(12) % CLASSES, tuple("abc"), "random", "train", Fal
 GOOD = {steps: fedavg(MODEL, X[:6].view(steps, 6 // steps, *SHAPE), AUX.y[:6].view(steps, -1), 0.1) for steps in (1, 3)}
 FISHING = [fishing_model(MODEL, "vector", client, 2, seed=0) for client in range(2)]
 NAMES = list(GOOD[1].tensors)
+EVERYTHING = Adversary("everything", frozenset(Need), server="malicious")
 ATTACKS = [attack for attack in all_attacks() if attack.goal == "labels"]
 
 ANYTHING = st.sampled_from([None, "weights", 3, 2.5, [1.0], (), {}, np.ones(3), object()])
@@ -49,13 +50,13 @@ NUMBERS = st.sampled_from([0, -1, -(10**30), 10**30, 2.5, math.nan, math.inf, "6
 
 def run(attack: Attack, update: Update) -> torch.Tensor:
     if attack.name == "LIA-SA":
-        return attack.run(update, FISHING, batch_size=3, input_shape=SHAPE, force=True)
+        return attack(update, FISHING, adversary=EVERYTHING, batch_size=3, input_shape=SHAPE, force=True)
     options = {"aux": AUX} if Need.AUXILIARY_DATA in attack.needs else {}
     if attack.name in ("LLG*", "LLG+"):
         options["runs"] = 1
-    if attack.cost != "seconds":
+    if attack.trained or attack.cost != "seconds":
         options["iterations"] = 1
-    return attack.run(update, MODEL, **options)
+    return attack(update, MODEL, adversary=EVERYTHING, **options)
 
 
 def malformed(draw) -> dict:

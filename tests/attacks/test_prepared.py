@@ -1,11 +1,18 @@
-"""Attacks that are prepared once for a model: every update is read as by a call of its own."""
+"""Attacks that are prepared once for a model: every update is read as by a call of its own; the result says more."""
+
+import json
+import math
+import re
 
 import pytest
 import torch
 
-from fedleak.attacks.labels import gdbr, lia_sa, llg
+from fedleak.attacks.contest import FORESEEN, attempt, entrants
+from fedleak.attacks.labels import idlg, lia_sa, llg
+from fedleak.attacks.registry import WITH_AUXILIARY
+from fedleak.attacks.result import Prepared, Result
 from fedleak.data import Images
-from fedleak.federated import fedavg, fedsgd
+from fedleak.federated import Scheme, fedavg, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.models import build
 
@@ -24,47 +31,97 @@ def aux():
     return Images(x, torch.arange(40) % N, tuple("abcd"), "random", "train", False, "made here", "none")
 
 
-def batches(steps, count=3):
+def batches(steps, size=B, count=2):
     generator = torch.Generator().manual_seed(3)
     for _ in range(count):
-        yield torch.rand(steps, B, *SHAPE, generator=generator), torch.randint(N, (steps, B), generator=generator)
+        yield torch.rand(steps, size, *SHAPE, generator=generator), torch.randint(N, (steps, size), generator=generator)
+
+
+@pytest.mark.parametrize("attack", [a for a in entrants(trained=True) if not a.sends], ids=lambda a: a.name)
+def test_prepared_once_it_reads_updates_of_every_size_as_a_call_of_its_own(attack, model, aux):
+    held = {"aux": aux, "seed": 3, "iterations": 1, "runs": 2, "scheme": None}
+    first, then = attack.split(attack.inputs(WITH_AUXILIARY, held))
+    prepared, read = attack.prepare(model, adversary=WITH_AUXILIARY, **first), 0
+    for steps, size in ((1, 1), (1, B), (2, B), (1, 2), (1, B)):
+        for x, y in batches(steps, size):
+            update = fedavg(model, x, y, lr=0.1, share="delta")
+            told = {**then, "scheme": Scheme("fedavg", 0.1, steps)} if "scheme" in attack.takes else then
+            alone = attempt(attack, update, model, WITH_AUXILIARY, {**held, **told})
+            if alone.found is None:
+                with pytest.raises(FORESEEN, match=re.escape(alone.reason)):
+                    prepared.recover(update, **told)
+                continue
+            found = prepared.recover(update, **told)
+            assert found.counts.equal(alone.found)
+            assert (found.attack, found.seconds >= 0) == (attack.name, True)
+            read += 1
+    assert read
 
 
 @pytest.mark.parametrize("steps", [1, 2])
 @pytest.mark.parametrize("known", [None, "zeros", "random", "images"])
 def test_llg(model, aux, known, steps):
     held = aux if known == "images" else known
-    attack = llg.prepare(model, held, samples=steps * B, steps=steps, runs=2, seed=5)
+    attack = llg.prepare(model, held, runs=2, seed=5)
     for x, y in batches(steps):
         update = fedavg(model, x, y, lr=0.1)
-        assert attack.recover(update).equal(llg.recover(update, model, held, runs=2, seed=5))
-
-
-def test_llg_refuses_an_update_of_another_size(model, aux):
-    x, y = next(batches(1))
-    with pytest.raises(ValueError, match="prepared for 6 samples in 2 steps, and the update is of 3 in 1"):
-        llg.prepare(model, aux, samples=6, steps=2).recover(fedsgd(model, x[0], y[0]))
-
-
-@pytest.mark.parametrize("projection", ["paper", "whitened"])
-def test_gdbr(model, aux, projection):
-    attack = gdbr.prepare(model, aux, projection=projection)
-    for x, y in batches(1):
-        update = fedsgd(model, x[0], y[0])
-        assert attack.recover(update).equal(gdbr.recover(update, model, aux, projection=projection))
+        assert attack.recover(update).counts.equal(llg.recover(update, model, held, runs=2, seed=5))
 
 
 def test_lia_sa_reads_many_rounds_of_the_same_models(model):
     sent = [lia_sa.fishing_model(model, "vector", u, 3, 0) for u in range(3)]
     attack = lia_sa.prepare(sent, B, SHAPE)
     for _ in range(2):
-        clients = list(batches(1))
+        clients = list(batches(1, count=3))
         aggregate = plain_sum([fedsgd(m, x[0], y[0]) for m, (x, y) in zip(sent, clients, strict=True)])
         truth = torch.stack([y[0].bincount(minlength=N) for _, y in clients])
-        assert attack.recover(aggregate).equal(truth)
-        assert attack.recover(aggregate).equal(lia_sa.recover(aggregate, sent, B, SHAPE))
+        assert attack.recover(aggregate).counts.equal(truth)
+        assert lia_sa.recover(aggregate, sent, B, SHAPE).equal(truth)
 
 
 def test_lia_sa_says_before_any_round_that_its_models_cannot_be_told_apart(model):
     with pytest.raises(ValueError, match="singular"):
         lia_sa.prepare([lia_sa.fishing_model(model, "vector", 0, 2, 0)] * 2, B, SHAPE)
+
+
+def test_an_assumption_that_does_not_hold_is_in_the_result_and_the_one_line_use_warns(model):
+    layers = torch.nn.Flatten(), torch.nn.Linear(784, 8), torch.nn.Tanh(), torch.nn.Linear(8, N)
+    tanh, (x, y) = torch.nn.Sequential(*layers), next(batches(1))
+    tanh.input_shape = SHAPE
+    (said,) = llg.prepare(tanh).recover(fedsgd(tanh, x[0], y[0])).unmet
+    assert "needs a last layer whose inputs are not negative" in said
+    with pytest.warns(UserWarning, match=r"LLG: needs a last layer whose inputs .* of those of '3' are negative"):
+        llg.recover(fedsgd(tanh, x[0], y[0]), tanh)
+    assert llg.prepare(model).recover(fedsgd(model, x[0], y[0])).unmet == ()
+
+
+def test_a_result_prints_and_becomes_a_row():
+    whole = Result(torch.tensor([2, 1]), torch.zeros(2), torch.full((2,), 2.5), torch.tensor([2, 0]), ("so it is.",))
+    found = Prepared("mine", lambda update: whole).recover(None)
+    said = "mine: 2 1\nbetween 0.0 and 2.5, 0.0 and 2.5\n2 of 3 labels are proven\nso it is."
+    assert str(found) == said
+    row = json.loads(json.dumps(found.row()))
+    assert row == {"attack": "mine", "counts": [2, 1], "low": [0, 0], "high": [2.5, 2.5], "proven": [2, 0],
+                   "unmet": ["so it is."], "seconds": row["seconds"]}  # fmt: skip
+    assert str(Result(torch.tensor([[1, 0], [0, 1]]))) == "label counts: 1 0 | 0 1"
+    assert math.isnan(Result(torch.tensor([1])).seconds)
+
+
+def test_idlg_proves_a_label_and_never_a_wrong_one():
+    model, right, wrong = build("cnn", (1, 8, 8), 10, seed=0), 0, 0
+    generator = torch.Generator().manual_seed(1)
+    noisy = {"as it is": 0.0, "weak": 1e-3, "strong": 1.0}
+    attack, proven = idlg.prepare(model), dict.fromkeys(noisy, 0)
+    for _ in range(200):
+        label = torch.randint(10, (1,), generator=generator)
+        update = fedsgd(model, torch.rand(1, 1, 8, 8, generator=generator), label)
+        for name, share in noisy.items():
+            tensors = {
+                k: t + share * t.std() * torch.randn(t.shape, generator=generator) for k, t in update.tensors.items()
+            }
+            found = attack.recover(update.replace(tensors))
+            proven[name] += int(found.proven.sum())
+            right += int(found.proven[label])
+            wrong += int(found.proven.sum() - found.proven[label])
+    assert (proven, wrong) == ({"as it is": 200, "weak": 0, "strong": 0}, 0)
+    assert right == 200

@@ -11,6 +11,7 @@ from torch import nn
 from fedleak.attacks.labels import learned
 from fedleak.attacks.labels.guess import uniform_counts
 from fedleak.attacks.registry import EAVESDROPPER, Adversary, Need, get
+from fedleak.attacks.result import Prepared
 from fedleak.audit import Setup, audit
 from fedleak.audit.case import fresh, prepare
 from fedleak.audit.run import Run, score
@@ -39,7 +40,7 @@ def test_the_numbers_are_those_of_the_attack_itself():
     case = prepare(setup)
     done = case.trial(1)
     (update,) = done.updates
-    found = get("iLRG").run(update, case.attacked)
+    found = get("iLRG").function(update, case.attacked)
     row = report.rows.query("attack == 'iLRG' and trial == 1 and scenario == 'as it is'").iloc[0]
     assert row["iacc"] == instance_accuracy(found, done.truth[0]).item()
     assert done.truth.equal(counts(done.y.flatten(1), 4))
@@ -155,7 +156,6 @@ def test_every_algorithm_is_audited(algorithm):
 
 def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatch):
     trained, train = [], learned.train
-    monkeypatch.setattr(learned, "_KEPT", type(learned._KEPT)())
     monkeypatch.setattr(learned, "train", lambda *args, **how: trained.append(how) or train(*args, **how))
     setup = quick()
     report = audit(setup)
@@ -163,10 +163,13 @@ def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatc
     assert report.table.set_index("attack").loc["learned", "n"] == 3
     case = prepare(setup)
     done = case.trial(1)
-    found = learned.believe(done.updates[0], case.attacked, case.aux, iterations=10)
+    found = learned.prepare(case.attacked, case.aux, iterations=10).recover(done.updates[0])
     row = report.rows.query("attack == 'learned' and trial == 1 and scenario == 'as it is'").iloc[0]
     assert row["iacc"] == instance_accuracy(found.counts, done.truth[0]).item()
-    assert row["held"] == sum(low <= n <= high for n, low, high in zip(done.truth[0], *found[1:], strict=True)) / 4
+    assert (
+        row["held"]
+        == sum(low <= n <= high for n, low, high in zip(done.truth[0], found.low, found.high, strict=True)) / 4
+    )
     assert row["width"] == pytest.approx((found.high - found.low).mean().item())
     assert f"are {report.sure().loc['learned', 'width']:.1f} samples wide on average" in report.to_markdown()
     assert "intervals hold" not in audit(quick(adversary="shared gradients")).to_markdown()
@@ -192,7 +195,7 @@ def test_an_attacker_that_is_trained_simulates_the_set_ups_defences(monkeypatch)
     row = report.rows.query("attack == 'learned' and trial == 0 and scenario == 'as it is'").iloc[0]
     assert row["iacc"] == instance_accuracy(told, done.truth[0]).item()
     trained = learned.train(case.attacked, case.aux, 8, iterations=10, defence=make)
-    assert told.tolist() == trained(seen, case.attacked).counts.tolist()
+    assert told.tolist() == trained.read(seen, case.attacked).counts.tolist()
 
 
 def test_what_cannot_be_simulated_on_the_head_is_not():
@@ -253,19 +256,22 @@ def test_a_function_can_be_a_defence():
 def test_an_attack_that_fails_now_and_then_says_how_often(monkeypatch):
     attack, calls = get("LLG"), []
 
-    def flaky(update, model):
-        calls.append(1)
-        if len(calls) == 2:
-            raise ValueError("too flat")
-        return attack_run(update, model)
+    def flaky(model):
+        def read(update):
+            calls.append(1)
+            if len(calls) == 2:
+                raise ValueError("too flat")
+            return prepare_llg(model).recover(update)
 
-    attack_run = attack.run
-    object.__setattr__(attack, "run", flaky)
+        return Prepared("LLG", read)
+
+    prepare_llg = attack.function
+    object.__setattr__(attack, "function", flaky)
     monkeypatch.setattr("fedleak.audit.run.remedies", lambda *_: ({}, []))
     try:
         report = audit(quick())
     finally:
-        object.__setattr__(attack, "run", attack_run)
+        object.__setattr__(attack, "function", prepare_llg)
     assert report.partly == {"LLG": "failed in 1 of its trials: too flat"}
     assert report.table.set_index("attack").loc["LLG", "n"] == 2
 

@@ -6,6 +6,8 @@ samples, autograd tells: it is the derivative of their first output after B's fi
 largest row, whatever z is.
 """
 
+from functools import cache
+
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +15,7 @@ from fedleak.attacks.labels.confidence import by_class
 from fedleak.attacks.labels.counts import solve, whole_counts
 from fedleak.attacks.labels.inputs import require_classes
 from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.result import Prepared, once
 from fedleak.data import Images
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
@@ -70,36 +73,52 @@ def contributions(model: nn.Module, names: list[str], aux: Images) -> Tensor:
     "adapter fit",
     needs={Need.ADAPTER_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL, Need.AUXILIARY_DATA},
     summary="Single-class gradients of what adds to a frozen last layer's outputs are fitted to the client's.",
+    prepares=True,
     apart="it is for a last layer that is frozen, with adapters or a bias beside it that are trained",
 )
-def recover(update: Update, model: nn.Module, aux: Images) -> Tensor:
-    """Recover the counts ``[n]`` behind an update; they sum to ``update.samples``.
+def prepare(model: nn.Module, aux: Images) -> Prepared:
+    """Prepare the fit; of updates of several steps all parameters are needed.
+
+    What is read gives counts ``[n]`` that sum to ``update.samples``.
 
     Parameters
     ----------
-    update, model
-        One client's update, and the model before the round; of several steps all parameters are needed.
+    model
+        Before the round.
     aux
         Labelled samples of every class.
 
     Raises
     ------
     WithheldParameter
-        If a parameter that is needed is not shared.
+        When an update is read: if a parameter that is needed is not shared.
     ValueError
-        For NaN or infinite gradients, an update of another model, or auxiliary data that lack a class; if nothing that
-        is shared adds to the outputs.
+        For auxiliary data that lack a class; when an update is read, for NaN or infinite gradients, an update of
+        another model, or if nothing that is shared adds to the outputs.
     """
     n = head(model).layer.out_features
     require_classes(aux, n)
-    names = [name for name in adapters(model, aux.x[:1]) if name in update.tensors]
-    if not names:
-        raise ValueError("nothing that is shared adds to the last layer's outputs")
-    parameters = dict(model.named_parameters())
-    gradient = torch.cat([fitting(update.gradient(k).double(), k, parameters[k]).view(n, -1) for k in names], 1)
-    if update.samples == 1:  # a row is its error times z, and the label's error is as large as all others' together
-        return nn.functional.one_hot(gradient.norm(dim=1).argmax(), n)
-    ends = [model] if update.steps == 1 else [model, update.model(model)]
-    each = torch.stack([contributions(end, names, aux) for end in ends]).mean(0).flatten(1)
-    means = by_class(each, aux.y.to(each.device), n)
-    return whole_counts(solve(means.T / update.samples, gradient.flatten(), update.samples), update.samples)
+    known, parameters = adapters(model, aux.x[:1]), dict(model.named_parameters())
+
+    @cache
+    def before(names: tuple[str, ...]) -> Tensor:
+        return contributions(model, list(names), aux)
+
+    def read(update: Update) -> Tensor:
+        names = tuple(name for name in known if name in update.tensors)
+        if not names:
+            raise ValueError("nothing that is shared adds to the last layer's outputs")
+        gradient = torch.cat([fitting(update.gradient(k).double(), k, parameters[k]).view(n, -1) for k in names], 1)
+        if update.samples == 1:  # a row is its error times z, and the label's is as large as all others' together
+            return nn.functional.one_hot(gradient.norm(dim=1).argmax(), n)
+        ends = [before(names)]
+        if update.steps > 1:
+            ends.append(contributions(update.model(model), list(names), aux))
+        each = torch.stack(ends).mean(0).flatten(1)
+        means = by_class(each, aux.y.to(each.device), n)
+        return whole_counts(solve(means.T / update.samples, gradient.flatten(), update.samples), update.samples)
+
+    return Prepared("adapter fit", read)
+
+
+recover = once(prepare)

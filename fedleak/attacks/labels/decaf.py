@@ -7,15 +7,18 @@ steps is not known to us: here they are the mean of those before and after the r
 with its entries weighted by their noise, the fit is `whole_head`.
 """
 
+from functools import cache
+
 import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.counts import solve, whole_counts
 from fedleak.attacks.labels.inputs import head_gradient, require_classes
 from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.result import Prepared, once
 from fedleak.data import Images
 from fedleak.federated import Update
-from fedleak.models import as_inputs, head_pass
+from fedleak.models import as_inputs, head, head_pass
 
 
 def null_classes(gradient: Tensor) -> Tensor:
@@ -46,32 +49,43 @@ def bases(model: nn.Module, aux: Images) -> Tensor:
         Need.AUXILIARY_DATA,
     },
     summary="Classes whose row never grows are absent; the others' own updates are fitted to the client's.",
+    prepares=True,
 )
-def recover(update: Update, model: nn.Module, aux: Images) -> Tensor:
-    """Recover the counts ``[n]`` behind an update; they sum to ``update.samples``.
+def prepare(model: nn.Module, aux: Images) -> Prepared:
+    """Prepare the fit; of updates of several steps all parameters are needed.
+
+    What is read gives counts ``[n]`` that sum to ``update.samples``.
 
     Parameters
     ----------
-    update, model
-        One client's update, and the model before the round; of several steps all parameters are needed.
+    model
+        Before the round.
     aux
         Labelled images of every class.
 
     Raises
     ------
     WithheldParameter
-        If a parameter that is needed is not shared.
+        When an update is read: if a parameter that is needed is not shared.
     ValueError
-        For NaN or infinite gradients, an update of another model, or auxiliary data that lack a class; if no class has
-        a negative entry in its row, so that none could occur.
+        For auxiliary data that lack a class; when an update is read, for NaN or infinite gradients, an update of
+        another model, or if no class has a negative entry in its row, so that none could occur.
     """
-    gradient = head_gradient(update, model)
-    require_classes(aux, len(gradient))
-    present = ~null_classes(gradient)
-    if not present.any():
-        raise ValueError("no row of the head's gradient has a negative entry: by Decaf's rule no class occurs")
-    ends = [model] if update.steps == 1 else [model, update.model(model)]
-    system = torch.stack([bases(end, aux) for end in ends]).mean(0).flatten(1)[present]
-    counts = gradient.new_zeros(len(gradient))
-    counts[present] = solve(system.T / update.samples, gradient.flatten(), update.samples)
-    return whole_counts(counts, update.samples)
+    require_classes(aux, head(model).layer.out_features)
+    before = cache(lambda: bases(model, aux))
+
+    def read(update: Update) -> Tensor:
+        gradient = head_gradient(update, model)
+        present = ~null_classes(gradient)
+        if not present.any():
+            raise ValueError("no row of the head's gradient has a negative entry: by Decaf's rule no class occurs")
+        ends = [before()] if update.steps == 1 else [before(), bases(update.model(model), aux)]
+        system = torch.stack(ends).mean(0).flatten(1)[present]
+        counts = gradient.new_zeros(len(gradient))
+        counts[present] = solve(system.T / update.samples, gradient.flatten(), update.samples)
+        return whole_counts(counts, update.samples)
+
+    return Prepared("after Decaf", read)
+
+
+recover = once(prepare)

@@ -5,8 +5,7 @@ the logits (Eqs. 18 and 19), and the mean softmax of auxiliary images to the cou
 """
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from fedleak.attacks.labels.bridge import Crossing, Features, Projection, crossing, masked_crossing, observe
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
@@ -21,21 +21,6 @@ from fedleak.models import as_inputs, chain, input_shape
 
 DUMMIES = 1000
 """Dummy images where there are no auxiliary ones: as many as the paper's auxiliary images."""
-
-
-class Recovery(NamedTuple):
-    """Label counts (Eq. 21) and how they came about; without an inverse Eq. 9 takes the pseudo-inverse."""
-
-    counts: Tensor
-    """``[n]``, not negative, with the sum of the update's samples."""
-    estimates: Tensor
-    """The same before rounding, ``[n]`` (Eq. 21)."""
-    layer: str
-    """The layer whose gradient was used."""
-    deficient: tuple[str, ...]
-    """Layers without full row rank: the pseudo-inverse stands for Eq. 9, and gives the smallest of many solutions."""
-    zero_features: int
-    """Units that are never active for the auxiliary images."""
 
 
 @dataclass
@@ -68,7 +53,8 @@ class Bridge:
 
     def observe(self, images: Images | Tensor) -> Features:
         """Run auxiliary or dummy images through the model; see `fedleak.attacks.labels.bridge.observe`."""
-        return observe(self.model, self.links, as_inputs(pixels(images), self.model))
+        x = images.x if isinstance(images, Images) else images
+        return observe(self.model, self.links, as_inputs(x, self.model))
 
     @cached_property
     def _all_active(self) -> Crossing:
@@ -101,8 +87,13 @@ class Bridge:
             return (rows * self.links[0].matrix()).sum(1) / outputs
         return rows @ features.vector(projection) / features.rates[0].where(features.rates[0] > 0, 1)
 
-    def recover(self, update: Update, features: Features, projection: Projection = "paper") -> Recovery:
+    def recover(self, update: Update, features: Features, projection: Projection = "paper") -> Result:
         """Recover the counts of an update with the layer's gradient, read by a projection; see `first_step`.
+
+        The result's ``facts`` are the ``estimates`` before rounding, ``[n]`` (Eq. 21), the ``layer`` whose gradient was
+        used, the ``deficient`` layers, without full row rank, where the pseudo-inverse stands for Eq. 9 and gives the
+        smallest of many solutions, and the number of ``zero_features``, units that are never active for the auxiliary
+        images.
 
         Raises
         ------
@@ -116,104 +107,9 @@ class Bridge:
         across = self.cross(features, projection)
         logits = across.matrix @ self.first_step(gradient, features, projection)
         estimates = update.samples * (features.probabilities - logits)
-        return Recovery(
-            counts=whole_counts(estimates, update.samples),
-            estimates=estimates,
-            layer=self.layer,
-            deficient=across.deficient,
-            zero_features=int((features.rates[0] == 0).sum()),
-        )
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """The bridge of one model with what auxiliary images show of it; made by `prepare`."""
-
-    bridge: Bridge
-    features: Features
-    projection: Projection
-
-    def recover_with_facts(self, update: Update) -> Recovery:
-        """Recover the counts of an update, and say how; errors as for `Bridge.recover`."""
-        return self.bridge.recover(update, self.features, self.projection)
-
-    def recover(self, update: Update) -> Tensor:
-        """Recover the counts ``[n]`` of an update; errors as for `Bridge.recover`."""
-        return self.recover_with_facts(update).counts
-
-
-def prepare(
-    model: nn.Module,
-    aux: Images | Tensor | None = None,
-    *,
-    layer: str = "",
-    projection: Projection = "paper",
-    pseudo_inverse: bool = True,
-    seed: int = 0,
-) -> Prepared:
-    """Build the bridge across a model's upper layers, once for all updates; as for `recover_with_facts`.
-
-    Without a name of the layer it starts at the one below the last.
-    """
-    aux = None if aux is None else pixels(aux)
-    bridge = Bridge(model, layer, None if aux is None else tuple(aux.shape[1:]))
-    if aux is None:
-        aux = torch.randn(DUMMIES, *input_shape(model), generator=torch.Generator().manual_seed(seed))
-    features = bridge.observe(aux)
-    if not pseudo_inverse and (deficient := bridge.cross(features, projection).deficient):
-        raise ValueError(
-            f"singular weights: {', '.join(map(repr, deficient))} lacks full row rank, so that Eq. 9 has no "
-            "inverse; choose a layer above it, or pass pseudo_inverse=True for the smallest solution"
-        )
-    return Prepared(bridge, features, projection)
-
-
-def pixels(images: Images | Tensor) -> Tensor:
-    """Return the images ``[N, C, H, W]`` alone."""
-    return images.x if isinstance(images, Images) else images
-
-
-def recover_with_facts(
-    update: Update,
-    model: nn.Module,
-    aux: Images | Tensor | None = None,
-    *,
-    layer: str = "",
-    projection: Projection = "paper",
-    pseudo_inverse: bool = True,
-    seed: int = 0,
-) -> Recovery:
-    """Recover the counts of one update, and say how: `recover` with the facts.
-
-    Parameters
-    ----------
-    update, model
-        It must share the gradient of one layer of the chain below the last. The model is in the client's mode.
-    aux
-        Auxiliary images, or dummy images drawn from N(0, 1) where there are none (Sec. V-D 3).
-    layer
-        Name of the layer whose gradient is used; "" is the highest one that the update shares.
-    projection
-        ``"paper"`` (Eq. 17), or ``"one vector"`` or ``"whitened"``, which are ours.
-    pseudo_inverse
-        Whether layers without full row rank are crossed by their pseudo-inverse, or are an error.
-    seed
-        Of the dummy images.
-
-    Raises
-    ------
-    WithheldParameter
-        If the update withholds the layer.
-    ValueError
-        If the model has no chain or the layer is not in it, a layer cannot be crossed, the features are all zero,
-        or the gradient does not fit the model.
-    """
-    if not layer:
-        shape = None if aux is None else tuple(pixels(aux).shape[1:])
-        below = [link for link in chain(model, shape).links[:-1] if link.weight in update.tensors]
-        layer = below[-1].name if below else ""
-    made = prepare(model, aux, layer=layer, projection=projection, pseudo_inverse=pseudo_inverse, seed=seed)
-    return made.recover_with_facts(update)
+        zero = int((features.rates[0] == 0).sum())
+        facts = {"estimates": estimates, "layer": self.layer, "deficient": across.deficient, "zero_features": zero}
+        return Result(whole_counts(estimates, update.samples), facts=facts)
 
 
 @attack(
@@ -223,7 +119,63 @@ def recover_with_facts(
     needs={Need.BELOW_HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL},
     summary="One layer's gradient below the last, and the weights above it, lead to the gradient of the logits.",
     takes={"aux"},
+    prepares=True,
 )
-def recover(update: Update, model: nn.Module, aux: Images | Tensor | None = None, **options: Any) -> Tensor:
-    """Recover the counts ``[n]``, which sum to ``update.samples``; options as for `recover_with_facts`."""
-    return recover_with_facts(update, model, aux, **options).counts
+def prepare(
+    model: nn.Module,
+    aux: Images | Tensor | None = None,
+    *,
+    layer: str = "",
+    projection: Projection = "paper",
+    pseudo_inverse: bool = True,
+    seed: int = 0,
+) -> Prepared:
+    """Prepare the attack: a bridge is built once for each layer that updates are read by.
+
+    Parameters
+    ----------
+    model
+        Before the round, in the client's mode.
+    aux
+        Auxiliary images, or dummy images drawn from N(0, 1) where there are none (Sec. V-D 3).
+    layer
+        Name of the layer whose gradient is used; "" is the highest one below the last that an update shares.
+    projection
+        ``"paper"`` (Eq. 17), or ``"one vector"`` or ``"whitened"``, which are ours.
+    pseudo_inverse
+        Whether layers without full row rank are crossed by their pseudo-inverse, or are an error.
+    seed
+        Of the dummy images.
+
+    Raises
+    ------
+    ValueError
+        If the model has no chain; and when an update is read, if the layer is not in the chain, a layer cannot be
+        crossed, the features are all zero, or as `Bridge.recover` says.
+    """
+    images = aux.x if isinstance(aux, Images) else aux
+    shape = None if images is None else tuple(images.shape[1:])
+    if images is None:
+        images = torch.randn(DUMMIES, *input_shape(model), generator=torch.Generator().manual_seed(seed))
+    below = chain(model, shape).links[:-1]
+
+    @cache
+    def built(name: str) -> tuple[Bridge, Features]:
+        bridge = Bridge(model, name, shape)
+        features = bridge.observe(images)
+        if not pseudo_inverse and (deficient := bridge.cross(features, projection).deficient):
+            raise ValueError(
+                f"singular weights: {', '.join(map(repr, deficient))} lacks full row rank, so that Eq. 9 has no "
+                "inverse; choose a layer above it, or pass pseudo_inverse=True for the smallest solution"
+            )
+        return bridge, features
+
+    def read(update: Update) -> Result:
+        shared = [link.name for link in below if link.weight in update.tensors]
+        bridge, features = built(layer or (shared[-1] if shared else ""))
+        return bridge.recover(update, features, projection)
+
+    return Prepared("GDBR", read)
+
+
+recover = once(prepare)

@@ -3,9 +3,27 @@
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.inputs import row_sums
+from fedleak.attacks.labels.inputs import head_gradient
 from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.result import Prepared, Result, once
 from fedleak.federated import Update
+
+ROUNDING = 1e-4
+"""What single precision leaves, as a share of the gradient's largest entry or singular value, of what is 0."""
+
+
+def proves(gradient: Tensor, label: int) -> bool:
+    """Say whether a gradient of the head's weights ``[n, m]`` can be no other one-hot label's than this.
+
+    Of one sample it is ``(p - y) a^T``: of rank 1, each column sums to 0, and the row sums have the sign of the sum of
+    a, but for the label's, which has the other sign. Of three classes and more one negative row then is the label's.
+    What was changed on the way (noise, quantisation, pruning) is not of this form.
+    """
+    sums, size = gradient.sum(1), gradient.abs().max()
+    values = torch.linalg.svdvals(gradient)
+    honest = bool(gradient.sum(0).abs().max() <= ROUNDING * size) and bool(values[1:].sum() <= ROUNDING * values[0])
+    alone = bool(sums[label] < -ROUNDING * gradient[label].abs().sum()) and int((sums > 0).sum()) == len(sums) - 1
+    return honest and alone and len(sums) > 2
 
 
 @attack(
@@ -14,19 +32,31 @@ from fedleak.federated import Update
     equation="Eq. 5",
     needs={Need.HEAD_GRADIENT},
     summary="For one sample, the only negative row of the last layer's gradient is its label.",
+    prepares=True,
 )
-def recover(update: Update, model: nn.Module) -> Tensor:
-    """Name the one class whose row sum is negative; returns counts ``[n]`` that sum to 1.
+def prepare(model: nn.Module) -> Prepared:
+    """Prepare iDLG, which measures nothing: it names the class whose row sum is negative, counts ``[n]`` of sum 1.
 
     With non-negative inputs of the head exactly one row sum is negative. Without that guarantee the smallest
-    row sum is taken, which is the same class where the rule holds.
+    row sum is taken, which is the same class where the rule holds. The label is proven where `proves` says so.
 
     Raises
     ------
+    WithheldParameter
+        When an update is read: if the head's gradient is not shared.
     ValueError
         If the update holds more than one sample: the rule is for one.
     """
-    if update.samples != 1:
-        raise ValueError(f"iDLG reads a single sample's gradient, this update holds {update.samples} samples")
-    g = row_sums(update, model)
-    return nn.functional.one_hot(torch.argmin(g), len(g))
+
+    def read(update: Update) -> Result:
+        if update.samples != 1:
+            raise ValueError(f"iDLG reads a single sample's gradient, this update holds {update.samples} samples")
+        gradient = head_gradient(update, model)
+        label = gradient.sum(1).argmin()
+        counts = nn.functional.one_hot(label, len(gradient))
+        return Result(counts, proven=counts if proves(gradient, int(label)) else torch.zeros_like(counts))
+
+    return Prepared("iDLG", read)
+
+
+recover = once(prepare)

@@ -13,6 +13,7 @@ from fedleak.attacks.labels import zlg
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.inputs import row_sums
 from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.result import Prepared, once
 from fedleak.federated import Update
 
 
@@ -46,28 +47,38 @@ def estimate(row_sums: Tensor, probabilities: Tensor, masses: Tensor, samples: i
     paper="dimitrov2022fedavg",
     needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL},
     summary="ZLG at every local step, with probabilities and activations interpolated over the round.",
+    prepares=True,
 )
-def recover(update: Update, model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None) -> Tensor:
-    """Recover the counts ``[n]`` behind an update; they sum to ``update.samples``.
+def prepare(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None) -> Prepared:
+    """Prepare the attack: noise is sent through the model. What is read gives counts ``[n]`` of sum ``update.samples``.
+
+    Of several steps all parameters are needed; of one it is ZLG, since the statistics before the first step are those
+    of the model.
 
     Parameters
     ----------
-    update, model
-        One client's update, and the model before the round. Of several steps all parameters are needed; of one it is
-        ZLG, since the statistics before the first step are those of the model.
+    model
+        Before the round.
     seed, shape
         Seed of the noise; shape of one input, where the model does not tell it.
 
     Raises
     ------
     WithheldParameter
-        If a parameter that is needed is not shared.
+        When an update is read: if a parameter that is needed is not shared.
     ValueError
-        For NaN or infinite gradients, or an update of another model.
+        When an update is read: for NaN or infinite gradients, or an update of another model.
     """
-    sums = row_sums(update, model)
-    seen = zlg.passes(update, model, zlg.noise(model, seed, shape))
-    ends = (seen[0], seen[-1])
-    p = torch.stack([end.probabilities.double().mean(0) for end in ends])
-    masses = torch.stack([end.inputs.double().sum(1).mean() for end in ends])
-    return whole_counts(estimate(sums, p, masses, update.samples, update.steps), update.samples)
+    see = zlg.passes(model, zlg.noise(model, seed, shape))
+
+    def read(update: Update) -> Tensor:
+        sums, seen = row_sums(update, model), see(update)
+        ends = (seen[0], seen[-1])
+        p = torch.stack([end.probabilities.double().mean(0) for end in ends])
+        masses = torch.stack([end.inputs.double().sum(1).mean() for end in ends])
+        return whole_counts(estimate(sums, p, masses, update.samples, update.steps), update.samples)
+
+    return Prepared("ZLG, interpolated", read)
+
+
+recover = once(prepare)

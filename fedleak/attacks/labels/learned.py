@@ -9,23 +9,21 @@ labels that are wrong. Two more outputs a class are its quantiles (pinball loss)
 (Romano, Patterson and Candès, NeurIPS 2019) on batches of images that it was not trained on.
 """
 
-import hashlib
-from collections import OrderedDict
-from typing import Any
+from functools import cache
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedleak.attacks.labels.inputs import head_gradient, require_classes
 from fedleak.attacks.labels.posterior import PACE as PACE
 from fedleak.attacks.labels.posterior import Learned as Learned
-from fedleak.attacks.labels.posterior import Posterior as Posterior
 from fedleak.attacks.labels.reader import Reader
 from fedleak.attacks.labels.simulated import ONE_STEP, Defended, Local, Prior, draw_labels
 from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images
 from fedleak.federated import Update
-from fedleak.models import as_inputs, head, head_pass
+from fedleak.models import head
 
 ITERATIONS = 1000
 """Of the training."""
@@ -33,8 +31,6 @@ FEWEST = 10
 """Images of each class from which on a fifth is kept apart for calibration."""
 MOST_SAMPLES = 10_000
 """Samples of a batch, at most: more are too many to simulate."""
-KEPT = 8
-"""Trained attackers that `recover` keeps."""
 
 
 def _local(update: Update) -> Local:
@@ -126,11 +122,14 @@ def train(
     return learned
 
 
-_KEPT: OrderedDict[tuple[bytes, Defended | None], Learned] = OrderedDict()
-
-
-def believe(
-    update: Update,
+@attack(
+    "learned",
+    needs={Need.HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL, Need.AUXILIARY_DATA},
+    summary="A network trained on simulated clients reads the counts off the last layer's gradient.",
+    takes={"iterations", "seconds", "defence"},
+    prepares=True,
+)
+def prepare(
     model: nn.Module,
     aux: Images,
     *,
@@ -138,55 +137,42 @@ def believe(
     seed: int = 0,
     seconds: float = float("inf"),
     defence: Defended | None = None,
-) -> Posterior:
-    """Return the label counts behind an update, and how sure they are.
+) -> Prepared:
+    """Prepare the attack: `train` an attacker for each batch size, number and rate of steps that an update has.
 
-    Trains an attacker (`train`), or takes one that it has trained before for such a model, data and batch size.
+    Of an update the head's gradient is used (the bias's too, if it is shared). Several local steps are those of plain
+    SGD on equal batches, or made to read like them. The result has the ends of 90 % intervals.
 
     Parameters
     ----------
-    update, model
-        One client's update, of which the head's gradient is used (the bias's too, if it is shared), and the model
-        before the round. Several local steps are those of plain SGD on equal batches, or made to read like them.
-    aux
-        Labelled images of every class.
+    model, aux
+        Before the round; labelled images of every class.
     iterations, seed, seconds, defence
-        As for `train`; another function is another defence.
+        As for `train`.
 
     Raises
     ------
     WithheldParameter
-        If the gradient of the head's weights is not shared.
+        When an update is read: if the gradient of the head's weights is not shared.
     ValueError
-        As for `train`; for several local steps of different batches or an unknown rate; for an update of another
-        model, or with NaN or infinite entries.
+        As for `train`; when an update is read, for several local steps of different batches or an unknown rate, for an
+        update of another model, or with NaN or infinite entries.
     """
-    local = _local(update)
     last = head(model)
-    bias = last.layer.bias is not None and last.bias in update.tensors
-    require_classes(aux, len(head_gradient(update, model)))
-    seen = head_pass(model, as_inputs(aux.x, model))
-    sha = hashlib.sha256(repr((update.samples, local, bias, iterations, seed, str(seen.inputs.device))).encode())
-    for tensor in (*seen, aux.y):
-        sha.update(tensor.cpu().contiguous().numpy().tobytes())
-    key = sha.digest(), defence
-    if key not in _KEPT:
-        how = {"iterations": iterations, "seed": seed, "seconds": seconds, "local": local, "defence": defence}
-        _KEPT[key] = train(model, aux, update.batch_size, bias=bias, **how)  # type: ignore[arg-type]
-    _KEPT.move_to_end(key)
-    while len(_KEPT) > KEPT:
-        _KEPT.popitem(last=False)
-    return _KEPT[key](update, model)
+    require_classes(aux, last.layer.out_features)
+
+    @cache
+    def trained(batch_size: int, local: Local, bias: bool) -> Learned:
+        how = {"iterations": iterations, "seed": seed, "seconds": seconds, "defence": defence}
+        return train(model, aux, batch_size, bias=bias, local=local, **how)  # type: ignore[arg-type]
+
+    def read(update: Update) -> Result:
+        local = _local(update)
+        head_gradient(update, model)  # is refused before the training
+        bias = last.layer.bias is not None and last.bias in update.tensors
+        return trained(update.batch_size, local, bias).read(update, model)
+
+    return Prepared("learned", read)
 
 
-@attack(
-    "learned",
-    needs={Need.HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL, Need.AUXILIARY_DATA},
-    summary="A network trained on simulated clients reads the counts off the last layer's gradient.",
-    cost="once",
-    takes={"iterations", "seconds", "defence"},
-    believes=believe,
-)
-def recover(update: Update, model: nn.Module, aux: Images, *, iterations: int = ITERATIONS, **how: Any) -> Tensor:
-    """Recover the label counts ``[n]`` behind an update; they sum to ``update.samples``. Takes what `believe` takes."""
-    return believe(update, model, aux, iterations=iterations, **how).counts
+recover = once(prepare)

@@ -7,7 +7,6 @@ clients' head gradients is then a linear system in the clients' bias gradients (
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -16,12 +15,12 @@ from torch import Tensor, nn
 from fedleak.attacks.labels.fishing import constants, fished_layer, fishing_model, foresee, preset
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, head_with_bias
 from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.result import Prepared, once
 from fedleak.federated import Update
-from fedleak.models import HeadPass, head, input_shape
+from fedleak.models import head, input_shape
 
 __all__ = [
     "Conditioning",
-    "Prepared",
     "conditioning",
     "conditioning_of",
     "constants",
@@ -87,58 +86,6 @@ def counts(probabilities: Tensor, bias_gradients: Tensor, batch_size: int) -> Te
     return batch_size * (probabilities - bias_gradients)
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """LIA-SA for the models that a server sends, with what it presets of them; made by `prepare`."""
-
-    models: Sequence[nn.Module]
-    batch_size: int
-    server: HeadPass
-    """The models' head inputs ``[U, m]`` and softmax ``[U, n]``, float64."""
-
-    def recover(self, aggregate: Update) -> Tensor:
-        """Recover every client's counts ``[U, n]`` from a sum of gradients; errors as for `lia_sa.recover`."""
-        clients = len(self.models)
-        if aggregate.kind != "gradient" or aggregate.steps != 1:
-            raise ValueError("LIA-SA works under FedSGD: a gradient of one step, not a delta or several steps")
-        if aggregate.samples != clients * self.batch_size:
-            raise ValueError(
-                f"the aggregate is of {aggregate.samples} samples, but {clients} models with batches of "
-                f"{self.batch_size} make {clients * self.batch_size}"
-            )
-        gradients = head_gradient(aggregate, self.models[0]), bias_gradient(aggregate, self.models[0])
-        solution = disaggregate(self.server.inputs, *gradients)
-        return counts(self.server.probabilities, solution, self.batch_size).round().clamp(min=0).long()
-
-
-def prepare(
-    models: Sequence[nn.Module],
-    batch_size: int,
-    input_shape: tuple[int, ...],
-    *,
-    force: bool = False,
-    seed: int = 0,
-) -> Prepared:
-    """Preset the fishing models, once for all rounds in which they are sent; parameters and errors as for `recover`."""
-    if batch_size < 1 or not models:
-        raise ValueError(f"one client and one sample at least, got {len(models)} and {batch_size}")
-    last = head_with_bias(models[0])
-    if any(head(m).layer.weight.shape != last.layer.weight.shape for m in models):
-        raise ValueError("the fishing models differ in more than one layer: their heads are of different shapes")
-    if len(models) > last.layer.in_features + 1:
-        raise ValueError(
-            f"{len(models)} clients are more than the {last.layer.in_features} + 1 equations of a class can tell apart"
-        )
-    exact = preset(models, input_shape, seed=seed)
-    found = conditioning_of(exact.inputs)
-    if found.rank < found.clients and not force:
-        raise ValueError(
-            f"the system is singular: rank {found.rank} for U = {found.clients} clients, so that their gradients "
-            "cannot be told apart; choose another recipe, or pass force=True for the solution of least norm"
-        )
-    return Prepared(models, batch_size, foresee(models, input_shape, seed, exact))
-
-
 @attack(
     "LIA-SA",
     paper="wang2024liasa",
@@ -149,22 +96,23 @@ def prepare(
     sees="aggregate",
     server="malicious",
     sends=lambda model, clients, seed: [fishing_model(model, "vector", u, clients, seed) for u in range(clients)],
+    prepares=True,
 )
-def recover(
-    aggregate: Update,
+def prepare(
     models: Sequence[nn.Module],
     batch_size: int,
     input_shape: tuple[int, ...],
     *,
     force: bool = False,
     seed: int = 0,
-) -> Tensor:
-    """Recover every client's label counts ``[U, n]`` from the sum of their mean gradients (Eqs. 16 and 17).
+) -> Prepared:
+    """Preset the fishing models, once for all rounds in which they are sent.
+
+    What is read is of kind ``"gradient"``: the SUM of the U clients' mean gradients, ``samples`` = U B. It gives every
+    client's counts ``[U, n]`` (Eqs. 16 and 17), not negative; a client's need not sum to B.
 
     Parameters
     ----------
-    aggregate
-        Of kind ``"gradient"``: the SUM of the U clients' mean gradients, ``samples`` = U B.
     models
         The fishing models in the order of the clients.
     batch_size
@@ -174,17 +122,45 @@ def recover(
     force
         Go on although the system is singular, with the solution of least norm.
 
-    Returns
-    -------
-    LongTensor
-        ``[U, n]``, not negative; a client's counts need not sum to B.
-
     Raises
     ------
     WithheldParameter
-        If the gradient of the head's weights or bias is not there.
+        When an aggregate is read: if the gradient of the head's weights or bias is not there.
     ValueError
-        If the aggregate is not what is said above, the head has no bias, dropout is active, there are more than m + 1
-        clients, or the system is singular and `force` is not set.
+        If the head has no bias, dropout is active, there are more than m + 1 clients, or the system is singular and
+        `force` is not set; for an aggregate that is not what is said above.
     """
-    return prepare(models, batch_size, input_shape, force=force, seed=seed).recover(aggregate)
+    if batch_size < 1 or not models:
+        raise ValueError(f"one client and one sample at least, got {len(models)} and {batch_size}")
+    first, clients = models[0], len(models)
+    last = head_with_bias(first)
+    if any(head(m).layer.weight.shape != last.layer.weight.shape for m in models):
+        raise ValueError("the fishing models differ in more than one layer: their heads are of different shapes")
+    if clients > last.layer.in_features + 1:
+        raise ValueError(
+            f"{clients} clients are more than the {last.layer.in_features} + 1 equations of a class can tell apart"
+        )
+    exact = preset(models, input_shape, seed=seed)
+    if (found := conditioning_of(exact.inputs)).rank < clients and not force:
+        raise ValueError(
+            f"the system is singular: rank {found.rank} for U = {clients} clients, so that their gradients "
+            "cannot be told apart; choose another recipe, or pass force=True for the solution of least norm"
+        )
+    server = foresee(models, input_shape, seed, exact)
+
+    def read(aggregate: Update) -> Tensor:
+        if aggregate.kind != "gradient" or aggregate.steps != 1:
+            raise ValueError("LIA-SA works under FedSGD: a gradient of one step, not a delta or several steps")
+        if aggregate.samples != clients * batch_size:
+            raise ValueError(
+                f"the aggregate is of {aggregate.samples} samples, but {clients} models with batches of "
+                f"{batch_size} make {clients * batch_size}"
+            )
+        gradients = head_gradient(aggregate, first), bias_gradient(aggregate, first)
+        solution = disaggregate(server.inputs, *gradients)
+        return counts(server.probabilities, solution, batch_size).round().clamp(min=0).long()
+
+    return Prepared("LIA-SA", read)
+
+
+recover = once(prepare)

@@ -5,13 +5,11 @@ only the gradients, LLG* probes the model with dummy images, LLG+ with auxiliary
 from one forward pass (`HeadPass.row_sums`).
 
 All three need a head whose inputs are not negative (Property 1), as a ReLU or sigmoid in front of it makes them: behind
-a tanh, a layer norm (vision transformers) or an embedding they name wrong labels, and warn.
+a tanh, a layer norm (vision transformers) or an embedding they name wrong labels, and say so.
 """
 
 import math
-import warnings
-from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +18,7 @@ from fedleak.attacks.labels.counts import apportion
 from fedleak.attacks.labels.inputs import require_classes
 from fedleak.attacks.labels.probes import Dummy, dummy_images, probe
 from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images, draw
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
@@ -30,7 +29,7 @@ RUNS = 10
 MOST_PROBES = 10**8
 """Images of all probe batches together, at most."""
 _GRADIENTS = {Need.HEAD_GRADIENT, Need.SAMPLE_COUNT}
-_LLG = partial(attack, paper="wainakh2022llg")
+_LLG = partial(attack, paper="wainakh2022llg", prepares=True)
 
 
 def class_gradients(update: Update, model: nn.Module) -> Tensor:
@@ -38,19 +37,8 @@ def class_gradients(update: Update, model: nn.Module) -> Tensor:
 
     Under FedAvg the scale matters: impact and offset are measured on the model before the round, and the offset is not
     scaled by the number of steps. Which scale finds most labels depends on the learning rate: see the chapter on LLG.
-
-    Warns
-    -----
-    UserWarning
-        If the model shows that the head's inputs can be negative.
     """
     last = head(model)
-    if share := negative_inputs(model):
-        warnings.warn(
-            f"LLG needs a last layer whose inputs are not negative, and may name wrong labels here: {share:.0%} of "
-            f"those of {last.name!r} are negative for inputs made up for the model",
-            stacklevel=4,
-        )
     return fitting(update.summed(last.weight).double(), last.weight, last.layer.weight).sum(dim=1)
 
 
@@ -144,9 +132,9 @@ def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop
     needs=_GRADIENTS,
     summary="Signs and sizes of the last layer's gradients, with the impact estimated from themselves.",
 )
-def from_gradients(update: Update, model: nn.Module) -> Tensor:
-    """Recover the counts ``[n]`` by LLG: the impact from the gradients themselves, no offset; see `recover`."""
-    return recover(update, model)
+def from_gradients(model: nn.Module) -> Prepared:
+    """Prepare LLG: the impact from the gradients themselves, no offset; see `prepare`."""
+    return prepare(model)
 
 
 @_LLG(
@@ -157,18 +145,17 @@ def from_gradients(update: Update, model: nn.Module) -> Tensor:
     takes={"runs"},
 )
 def from_dummies(
-    update: Update,
     model: nn.Module,
     aux: Dummy = "zeros",
     *,
     runs: int = RUNS,
     seed: int = 0,
     shape: tuple[int, ...] | None = None,
-) -> Tensor:
-    """Recover the counts ``[n]`` by LLG*: impact and offset measured with dummy images; see `recover`."""
+) -> Prepared:
+    """Prepare LLG*: impact and offset measured with dummy images; see `prepare`."""
     if not isinstance(aux, str):
         raise ValueError("LLG* takes 'zeros', 'ones' or 'random' dummy images; with auxiliary data it is LLG+")
-    return recover(update, model, aux, runs=runs, seed=seed, shape=shape)
+    return prepare(model, aux, runs=runs, seed=seed, shape=shape)
 
 
 @_LLG(
@@ -178,86 +165,28 @@ def from_dummies(
     summary="LLG with impact and offset measured on the model with labelled auxiliary data.",
     takes={"runs"},
 )
-def from_auxiliary(update: Update, model: nn.Module, aux: Images, *, runs: int = RUNS, seed: int = 0) -> Tensor:
-    """Recover the counts ``[n]`` by LLG+: impact and offset measured with auxiliary data; see `recover`."""
+def from_auxiliary(model: nn.Module, aux: Images, *, runs: int = RUNS, seed: int = 0) -> Prepared:
+    """Prepare LLG+: impact and offset measured with auxiliary data; see `prepare`."""
     require_classes(aux, head(model).layer.out_features)
-    return recover(update, model, aux, runs=runs, seed=seed)
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """LLG for one model and one size of updates, with what it measures on the model; made by `prepare`."""
-
-    model: nn.Module
-    samples: int
-    """Of an update that it reads, over all steps."""
-    steps: int
-    measured: tuple[Tensor, Tensor] | None
-    """Impact and offset ``[n]`` (Eqs. 19 and 20); None if the impact is taken from each update's gradients (Eq. 18)."""
-    stop_at_samples: bool
-    """As for `extract`."""
-
-    def recover(self, update: Update) -> Tensor:
-        """Recover the label counts ``[n]`` behind an update; errors as for `llg.recover`, or one of another size."""
-        if (update.samples, update.steps) != (self.samples, self.steps):
-            raise ValueError(
-                f"prepared for {self.samples} samples in {self.steps} steps, and the update is of {update.samples} in "
-                f"{update.steps}: prepare the attack for these"
-            )
-        g = class_gradients(update, self.model)
-        impact, offset = self.measured or (gradient_impact(g, self.samples), torch.zeros_like(g))
-        return extract(g, impact, offset, self.samples, self.stop_at_samples)
+    return prepare(model, aux, runs=runs, seed=seed)
 
 
 def prepare(
     model: nn.Module,
     aux: Images | Dummy | None = None,
     *,
-    samples: int,
-    steps: int = 1,
     runs: int = RUNS,
     seed: int = 0,
     shape: tuple[int, ...] | None = None,
 ) -> Prepared:
-    """Measure on the model what LLG needs for updates of so many samples in so many steps: once for all of them.
+    """Prepare the attack for which the adversary has what it needs, for any number of updates.
 
-    Parameters and errors as for `recover`.
-    """
-    if aux is None:
-        return Prepared(model, samples, steps, None, stop_at_samples=False)
-    n = head(model).layer.out_features
-    if runs < 1:
-        raise ValueError(f"runs is at least 1, got {runs}")
-    index_shape = (runs, n, -(-samples // steps))
-    if (size := math.prod(index_shape)) > MOST_PROBES:
-        raise ValueError(f"{runs} probe batches for each label would take {size:,} images: use LLG, or fewer runs")
-    generator = torch.Generator().manual_seed(seed)
-    if isinstance(aux, Images):
-        require_classes(aux, n)
-        pool, index = aux.x, draw(aux, torch.arange(n)[None, :, None].expand(index_shape), generator)
-    else:
-        pool = dummy_images(aux, size, shape or input_shape(model), generator)
-        index = torch.arange(size).view(index_shape) % len(pool)
-    probes = probe(model, as_inputs(pool, model), index.to(head(model).layer.weight.device))
-    measured = impact_and_offset(probes.double(), samples / steps, steps)
-    return Prepared(model, samples, steps, measured, stop_at_samples=isinstance(aux, Images))
-
-
-def recover(
-    update: Update,
-    model: nn.Module,
-    aux: Images | Dummy | None = None,
-    *,
-    runs: int = RUNS,
-    seed: int = 0,
-    shape: tuple[int, ...] | None = None,
-) -> Tensor:
-    """Recover the label counts ``[n]`` behind an update, by the attack for which the adversary has what it needs.
+    Impact and offset are measured once for each number of samples and steps that an update has.
 
     Parameters
     ----------
-    update, model
-        One client's update, of which the head's gradient is used, and the model before the round.
+    model
+        Before the round.
     aux
         ``None`` is LLG (`from_gradients`); ``"zeros"``, ``"ones"`` or ``"random"`` dummy images make it LLG*
         (`from_dummies`); labelled images LLG+ (`from_auxiliary`).
@@ -267,9 +196,46 @@ def recover(
     Raises
     ------
     WithheldParameter
-        If the head's gradient is not shared.
+        When an update is read: if the head's gradient is not shared.
     ValueError
-        For NaN or infinite gradients, an update of another model, or auxiliary data of other classes.
+        For auxiliary data of other classes, or a number of runs below 1; and when an update is read, for one of another
+        model, with NaN or infinite gradients, or of more samples than can be probed.
     """
-    sizes = {"samples": update.samples, "steps": update.steps}
-    return prepare(model, aux, **sizes, runs=runs, seed=seed, shape=shape).recover(update)
+    layer = head(model).layer
+    n = layer.out_features
+    if isinstance(aux, Images):
+        require_classes(aux, n)
+    if runs < 1:
+        raise ValueError(f"runs is at least 1, got {runs}")
+    share = negative_inputs(model)
+    unmet = (
+        "needs a last layer whose inputs are not negative, and may name wrong labels here: "
+        f"{share:.0%} of those of {head(model).name!r} are negative for inputs made up for the model",
+    )
+
+    @cache
+    def measured(samples: int, steps: int) -> tuple[Tensor, Tensor]:
+        index_shape = (runs, n, -(-samples // steps))
+        if (size := math.prod(index_shape)) > MOST_PROBES:
+            raise ValueError(f"{runs} probe batches for each label would take {size:,} images: use LLG, or fewer runs")
+        generator = torch.Generator().manual_seed(seed)
+        if isinstance(aux, Images):
+            pool, index = aux.x, draw(aux, torch.arange(n)[None, :, None].expand(index_shape), generator)
+        else:
+            assert aux is not None
+            pool = dummy_images(aux, size, shape or input_shape(model), generator)
+            index = torch.arange(size).view(index_shape) % len(pool)
+        probes = probe(model, as_inputs(pool, model), index.to(layer.weight.device))
+        return impact_and_offset(probes.double(), samples / steps, steps)
+
+    def read(update: Update) -> Result:
+        g, samples = class_gradients(update, model), update.samples
+        own = (gradient_impact(g, samples), torch.zeros_like(g))
+        impact, offset = own if aux is None else measured(samples, update.steps)
+        counts = extract(g, impact, offset, samples, stop_at_samples=isinstance(aux, Images))
+        return Result(counts, unmet=unmet if share else ())
+
+    return Prepared("LLG" if aux is None else "LLG*" if isinstance(aux, str) else "LLG+", read)
+
+
+recover = once(prepare)

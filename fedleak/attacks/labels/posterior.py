@@ -2,7 +2,6 @@
 
 import itertools
 import time
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.reader import Reader
 from fedleak.attacks.labels.simulated import Local, Pool, Seen
+from fedleak.attacks.result import Result
 from fedleak.federated import Update
 
 BATCHES, RATE = 256, 2e-3
@@ -21,16 +21,6 @@ SCALES = (1.0, 10.0, 100.0)
 """Features are seen as ``asinh(scale * x)``: they have heavy tails, and small values tell as well."""
 CALIBRATION = 2048
 """Batches that scale the features, and as many that calibrate the intervals."""
-
-
-class Posterior(NamedTuple):
-    """What the attacker believes about one update."""
-
-    counts: Tensor
-    """Its answer, int64 ``[n]``."""
-    low: Tensor
-    """Lower and upper end of each class's interval, ``[n]``: it holds the count with the stated probability."""
-    high: Tensor
 
 
 class Network(nn.Module):
@@ -84,8 +74,8 @@ class Learned:
         self._fit(pool, iterations, generator, seconds)
         self.margin = torch.zeros((), device=columns.device)
 
-    def __call__(self, update: Update, model: nn.Module) -> Posterior:
-        """Read one update.
+    def read(self, update: Update, model: nn.Module) -> Result:
+        """Read one update: counts, and an interval for each, which holds it with the stated probability.
 
         Parameters
         ----------
@@ -110,7 +100,7 @@ class Learned:
         seen = self.reader.read(update, model)
         with torch.no_grad():
             shares = self._outputs(seen)[0][0]
-        return Posterior(whole_counts(self.batch_size * shares, self.batch_size), *self.intervals(seen)[:, 0])
+        return Result(whole_counts(self.batch_size * shares, self.batch_size), *self.intervals(seen)[:, 0])
 
     @torch.no_grad()
     def intervals(self, seen: Seen) -> Tensor:

@@ -5,7 +5,7 @@ coefficients: the mean softmax of every other class. Labelled auxiliary data giv
 the round; a simulation of the round gives those in between.
 """
 
-import dataclasses
+from functools import cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -22,6 +22,7 @@ from fedleak.attacks.labels.confidence import (
 from fedleak.attacks.labels.counts import solve, whole_counts
 from fedleak.attacks.labels.inputs import head_with_bias, require_classes
 from fedleak.attacks.registry import WITH_AUXILIARY, Need, attack
+from fedleak.attacks.result import Prepared
 from fedleak.data import Images
 from fedleak.federated import Scheme, Softening, Update
 from fedleak.federated.update import fitting
@@ -63,9 +64,8 @@ def observe(update: Update, model: nn.Module, scheme: Scheme | None, history: Te
         raise ValueError(
             f"the update is of {update.steps} steps at rate {update.lr}, the scheme of {scheme.steps} at {scheme.lr}"
         )
-    plain = dataclasses.replace(update, lr=scheme.lr)
-    bias = fitting(plain.delta(last.bias).double(), last.bias, last.layer.bias)
-    weight = fitting(plain.delta(last.weight).double(), last.weight, last.layer.weight)
+    bias = fitting(update.delta(last.bias, scheme.lr).double(), last.bias, last.layer.bias)
+    weight = fitting(update.delta(last.weight, scheme.lr).double(), last.weight, last.layer.weight)
     if history is not None:
         if history.shape not in (torch.Size([]), bias.shape):
             raise ValueError(f"history is h of the head's bias, {list(bias.shape)}, got {list(history.shape)}")
@@ -155,7 +155,49 @@ def search(
     needs=NEEDS,
     summary="Least squares on the bias with the mean softmax of auxiliary data, over simulated local steps.",
     takes={"scheme", "history", "smoothing"},
+    prepares=True,
 )
+def prepare(
+    model: nn.Module, aux: Images, *, trajectory: Trajectory = "search", confidence: Confidence = "gaussian"
+) -> Prepared:
+    """Prepare RLU: auxiliary data are run through the model once. See `recover`, whose parameters and errors these are.
+
+    What is read may be said more of: ``scheme``, ``history`` and ``smoothing``.
+    """
+    if trajectory not in ("midpoint", "search"):
+        raise ValueError(f"trajectory is 'midpoint' or 'search', not {trajectory!r}")
+    layer = head_with_bias(model).layer
+    require_classes(aux, layer.out_features)
+    x, labels = as_inputs(aux.x, model), aux.y.to(layer.weight.device)
+
+    def logits(of: nn.Module) -> Tensor:
+        return logits_of(head_pass(of, x), of)
+
+    @cache
+    def start() -> tuple[Tensor, Tensor]:
+        before = logits(model)
+        return before, erroneous_confidence(before, labels, confidence)
+
+    def read(
+        update: Update, *, scheme: Scheme | None = None, history: Tensor | None = None, smoothing: float = 0.0
+    ) -> Tensor:
+        Softening(smoothing)  # refuses what no client can do
+        observed = observe(update, model, scheme, history)._replace(smoothing=smoothing)
+        before, believed = start()
+        rho = float(observed.scheme.weights().mean())
+        system = rho * coefficients(believed, smoothing)
+        if update.steps == 1:
+            return whole_counts(solve(system, observed.target, update.samples), update.samples)
+        after = logits(update.model(model))
+        system = (system + rho * coefficients(erroneous_confidence(after, labels, confidence), smoothing)) / 2
+        found = solve(system, observed.target, update.samples)
+        if trajectory == "search":
+            found = search(found, before, after, labels, observed, confidence)
+        return whole_counts(found, update.samples)
+
+    return Prepared("RLU", read)
+
+
 def recover(
     update: Update,
     model: nn.Module,
@@ -196,21 +238,5 @@ def recover(
         If the model's head has no bias, the learning rate is missing, scheme and update do not fit each other,
         auxiliary data lack a class, a gradient is NaN or infinite, or the smoothing is not in [0, 1].
     """
-    Softening(smoothing)  # refuses what no client can do
-    if trajectory not in ("midpoint", "search"):
-        raise ValueError(f"trajectory is 'midpoint' or 'search', not {trajectory!r}")
-    observed = observe(update, model, scheme, history)._replace(smoothing=smoothing)
-    require_classes(aux, len(observed.bias))
-    x, labels = as_inputs(aux.x, model), aux.y.to(observed.bias.device)
-    before = logits_of(head_pass(model, x), model)
-    rho = float(observed.scheme.weights().mean())
-    system = rho * coefficients(erroneous_confidence(before, labels, confidence), smoothing)
-    if update.steps == 1:
-        return whole_counts(solve(system, observed.target, update.samples), update.samples)
-    client = update.model(model)
-    after = logits_of(head_pass(client, x), client)
-    system = (system + rho * coefficients(erroneous_confidence(after, labels, confidence), smoothing)) / 2
-    found = solve(system, observed.target, update.samples)
-    if trajectory == "search":
-        found = search(found, before, after, labels, observed, confidence)
-    return whole_counts(found, update.samples)
+    prepared = prepare(model, aux, trajectory=trajectory, confidence=confidence)
+    return prepared.recover(update, scheme=scheme, history=history, smoothing=smoothing).counted()

@@ -6,18 +6,21 @@ is trained on auxiliary data with the counts found so far, and bent so that it e
 """
 
 import copy
+from collections.abc import Sequence
+from functools import cache
 
 import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.confidence import by_class
 from fedleak.attacks.labels.counts import solve, whole_counts
-from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, require_classes
+from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, head_with_bias, require_classes
 from fedleak.attacks.labels.rlu import NEEDS, observe
 from fedleak.attacks.registry import attack
+from fedleak.attacks.result import Prepared
 from fedleak.data import Images
 from fedleak.federated import Scheme, Softening, Update
-from fedleak.models import as_inputs, head_pass
+from fedleak.models import HeadPass, as_inputs, head_pass
 
 RIDGE = 0.1
 """Added to the covariance's diagonal, as a share of its mean."""
@@ -70,15 +73,17 @@ def path(
     return models
 
 
-def contributions(models: list[nn.Module], aux: Images, weights: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Return what each auxiliary sample adds to the head's weighted gradient, ``[N, n, d + 1]``, the bias last."""
+def contributions(passes: Sequence[HeadPass], aux: Images, weights: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Return what each auxiliary sample adds to the head's weighted gradient, ``[N, n, d + 1]``, the bias last.
+
+    `passes` are those of the auxiliary images through the models before each step, `weights` the steps'.
+    """
     total = torch.zeros(())
     truth = (1 - smoothing) * nn.functional.one_hot(aux.y, aux.n_classes).double() + smoothing / aux.n_classes
-    for model, weight in zip(models, weights.tolist(), strict=True):
-        seen = head_pass(model, as_inputs(aux.x, model))
+    for seen, weight in zip(passes, weights.tolist(), strict=True):
         inputs = nn.functional.pad(seen.inputs.double(), (0, 1), value=1.0)
         total = total + weight * torch.einsum("sn,sd->snd", seen.probabilities.double() - truth, inputs)
-    return total / len(models)
+    return total / len(passes)
 
 
 def spanned(each: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
@@ -118,7 +123,58 @@ def weighted_solve(each: Tensor, labels: Tensor, gradient: Tensor, start: Tensor
     needs=NEEDS,
     summary="RLU's equations for the weights too, weighted by their noise, along a simulated round.",
     takes={"scheme", "smoothing"},
+    prepares=True,
 )
+def prepare(model: nn.Module, aux: Images) -> Prepared:
+    """Prepare the attack: auxiliary data are run through the model once. See `recover`, whose parameters these are.
+
+    What is read may be said more of: ``scheme``, ``seed`` and ``smoothing``.
+
+    Raises
+    ------
+    ValueError
+        For auxiliary data that lack a class, or a head without a bias; for more auxiliary images and entries of the
+        head than memory has room for.
+    """
+    layer = head_with_bias(model).layer
+    require_classes(aux, layer.out_features)
+    aux = aux.to(layer.weight.device)
+    entries = layer.weight.numel() + layer.out_features
+    most = NUMBERS // entries if entries <= MOST else min(MOST, NUMBERS // entries)
+    if len(aux) > most:
+        raise ValueError(
+            f"{len(aux)} auxiliary images and a head of {entries} entries are too many: pass at most {most} images, "
+            "or use rlu"
+        )
+    before = cache(lambda: head_pass(model, as_inputs(aux.x, model)))
+
+    def read(update: Update, *, scheme: Scheme | None = None, seed: int = 0, smoothing: float = 0.0) -> Tensor:
+        if scheme is not None and scheme.name in ("scaffold", "feddyn", "feddc"):
+            raise ValueError(
+                f"the whole head's history is not known to this attack, and {scheme.name!r} has one: use rlu"
+            )
+        Softening(smoothing)  # refuses what no client can do
+        observed = observe(update, model, scheme, None)
+        scheme, samples, batch_size = observed.scheme, update.samples, update.batch_size
+        gradient = torch.cat([head_gradient(update, model), bias_gradient(update, model)[:, None]], dim=1).flatten()
+        ends = [model] if update.steps == 1 else [model, update.model(model)]
+        passes = [before(), *(head_pass(end, as_inputs(aux.x, end)) for end in ends[1:])]
+        each = contributions(passes, aux, scheme.weights().mean().expand(len(ends)), smoothing)
+        # RLU's own estimate to start from: the bias alone, with the mean of both ends
+        found = solve(-by_class(each[:, :, -1], aux.y, len(observed.bias)).T, observed.target, samples)
+        for attempt in range(1 if update.steps == 1 else ROUNDS):
+            if update.steps > 1:
+                simulated = path(model, ends[1], aux, found, scheme, batch_size, seed + attempt, smoothing)
+                passes = [head_pass(one, as_inputs(aux.x, one)) for one in simulated]
+                each = contributions(passes, aux, scheme.weights(), smoothing)
+            parts = (each.flatten(1), gradient) if entries <= MOST else spanned(each.flatten(1), gradient)
+            for _ in range(2):
+                found = weighted_solve(parts[0], aux.y, parts[1], found, samples)
+        return whole_counts(found, samples)
+
+    return Prepared("RLU, whole head", read)
+
+
 def recover(
     update: Update,
     model: nn.Module,
@@ -151,30 +207,4 @@ def recover(
         As for `rlu.recover`; for a scheme with a history; for more auxiliary images and entries of the head than
         memory has room for; for local batches of different sizes.
     """
-    if scheme is not None and scheme.name in ("scaffold", "feddyn", "feddc"):
-        raise ValueError(f"the whole head's history is not known to this attack, and {scheme.name!r} has one: use rlu")
-    Softening(smoothing)  # refuses what no client can do
-    observed = observe(update, model, scheme, None)
-    require_classes(aux, len(observed.bias))
-    aux = aux.to(observed.bias.device)
-    entries = observed.weight.numel() + len(observed.bias)
-    most = NUMBERS // entries if entries <= MOST else min(MOST, NUMBERS // entries)
-    if len(aux) > most:
-        raise ValueError(
-            f"{len(aux)} auxiliary images and a head of {entries} entries are too many: pass at most {most} images, "
-            "or use rlu"
-        )
-    scheme, samples, batch_size = observed.scheme, update.samples, update.batch_size
-    gradient = torch.cat([head_gradient(update, model), bias_gradient(update, model)[:, None]], dim=1).flatten()
-    ends = [model] if update.steps == 1 else [model, update.model(model)]
-    each = contributions(ends, aux, scheme.weights().mean().expand(len(ends)), smoothing)
-    # RLU's own estimate to start from: the bias alone, with the mean of both ends
-    found = solve(-by_class(each[:, :, -1], aux.y, len(observed.bias)).T, observed.target, samples)
-    for attempt in range(1 if update.steps == 1 else ROUNDS):
-        if update.steps > 1:
-            simulated = path(model, ends[1], aux, found, scheme, batch_size, seed + attempt, smoothing)
-            each = contributions(simulated, aux, scheme.weights(), smoothing)
-        parts = (each.flatten(1), gradient) if entries <= MOST else spanned(each.flatten(1), gradient)
-        for _ in range(2):
-            found = weighted_solve(parts[0], aux.y, parts[1], found, samples)
-    return whole_counts(found, samples)
+    return prepare(model, aux).recover(update, scheme=scheme, seed=seed, smoothing=smoothing).counted()

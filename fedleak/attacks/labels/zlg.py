@@ -1,6 +1,7 @@
 """ZLG, zero-shot label counts from gradients (Geng et al., 2021), and ZLG+ with auxiliary data."""
 
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -9,13 +10,14 @@ from fedleak.attacks.labels.confidence import by_class
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.inputs import require_classes, row_sums
 from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.result import Prepared, once
 from fedleak.data import Images
 from fedleak.federated import Update
-from fedleak.models import HeadPass, as_inputs, head_pass, input_shape
+from fedleak.models import HeadPass, as_inputs, head, head_pass, input_shape
 
 DUMMIES = 1000
 """Dummy images of ZLG, drawn from N(0, 1)."""
-_ZLG = partial(attack, paper="geng2021zlg", equation="Sec. 4.1")
+_ZLG = partial(attack, paper="geng2021zlg", equation="Sec. 4.1", prepares=True)
 _NEEDS = {Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}
 
 
@@ -39,44 +41,21 @@ def estimate(row_sums: Tensor, probabilities: Tensor, mass: Tensor | float, samp
     return whole_counts(samples * (probabilities - row_sums / mass), samples)
 
 
-def recover(
-    update: Update, model: nn.Module, aux: Images | None = None, *, seed: int = 0, shape: tuple[int, ...] | None = None
-) -> Tensor:
-    """Recover the label counts ``[n]`` behind an update; they sum to ``update.samples``.
-
-    Parameters
-    ----------
-    update, model
-        One client's update, and the model before the round. With several local steps all parameters are needed:
-        probabilities and mass are the mean of those before and after the round.
-    aux
-        ``None`` is ZLG, which sends N(0, 1) noise through the model; labelled images make it ZLG+, in which p_i is the
-        mean probability of class i among its own images.
-    seed, shape
-        Seed of the noise; shape of one input, where the model does not tell it.
-
-    Raises
-    ------
-    WithheldParameter
-        If a parameter that is needed is not shared.
-    ValueError
-        For NaN or infinite gradients, an update of another model, or auxiliary data that lack a class.
-    """
-    if aux is None:
-        return from_noise(update, model, seed=seed, shape=shape)
-    return from_auxiliary(update, model, aux)
-
-
 @_ZLG(
     "ZLG",
     needs=_NEEDS,
     summary="Row sums against the mean probabilities and activations of noise images.",
 )
-def from_noise(update: Update, model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None) -> Tensor:
-    """Recover the counts ``[n]`` by ZLG, with noise images; see `recover`."""
-    sums = row_sums(update, model)
-    softmax, mass = _seen(update, model, noise(model, seed, shape))
-    return estimate(sums, softmax.mean(0), mass, update.samples)
+def from_noise(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None) -> Prepared:
+    """Prepare ZLG, which sends N(0, 1) noise through the model; see `prepare`."""
+    see = passes(model, noise(model, seed, shape))
+
+    def read(update: Update) -> Tensor:
+        sums = row_sums(update, model)
+        softmax, mass = _means(see(update))
+        return estimate(sums, softmax.mean(0), mass, update.samples)
+
+    return Prepared("ZLG", read)
 
 
 @_ZLG(
@@ -84,12 +63,49 @@ def from_noise(update: Update, model: nn.Module, *, seed: int = 0, shape: tuple[
     needs=_NEEDS | {Need.AUXILIARY_DATA},
     summary="ZLG with probabilities and activations of labelled auxiliary data.",
 )
-def from_auxiliary(update: Update, model: nn.Module, aux: Images) -> Tensor:
-    """Recover the counts ``[n]`` by ZLG+, with labelled images; see `recover`."""
-    sums = row_sums(update, model)
-    require_classes(aux, len(sums))
-    softmax, mass = _seen(update, model, aux.x)
-    return estimate(sums, by_class(softmax, aux.y.to(softmax.device), len(sums)).diagonal(), mass, update.samples)
+def from_auxiliary(model: nn.Module, aux: Images) -> Prepared:
+    """Prepare ZLG+, in which p_i is the mean probability of class i among its own images; see `prepare`."""
+    require_classes(aux, head(model).layer.out_features)
+    see = passes(model, aux.x)
+
+    def read(update: Update) -> Tensor:
+        sums = row_sums(update, model)
+        softmax, mass = _means(see(update))
+        own = by_class(softmax, aux.y.to(softmax.device), len(sums)).diagonal()
+        return estimate(sums, own, mass, update.samples)
+
+    return Prepared("ZLG+", read)
+
+
+def prepare(
+    model: nn.Module, aux: Images | None = None, *, seed: int = 0, shape: tuple[int, ...] | None = None
+) -> Prepared:
+    """Prepare ZLG, or with labelled images ZLG+. What is read gives counts ``[n]`` of sum ``update.samples``.
+
+    Of several local steps all parameters are needed: probabilities and mass are the mean of those before and after the
+    round.
+
+    Parameters
+    ----------
+    model
+        Before the round.
+    aux
+        ``None`` is ZLG, labelled images make it ZLG+.
+    seed, shape
+        Seed of the noise; shape of one input, where the model does not tell it.
+
+    Raises
+    ------
+    WithheldParameter
+        When an update is read: if a parameter that is needed is not shared.
+    ValueError
+        For auxiliary data that lack a class; when an update is read, for NaN or infinite gradients, or an update of
+        another model.
+    """
+    return from_noise(model, seed=seed, shape=shape) if aux is None else from_auxiliary(model, aux)
+
+
+recover = once(prepare)
 
 
 def noise(model: nn.Module, seed: int, shape: tuple[int, ...] | None) -> Tensor:
@@ -97,14 +113,14 @@ def noise(model: nn.Module, seed: int, shape: tuple[int, ...] | None) -> Tensor:
     return torch.randn(DUMMIES, *(shape or input_shape(model)), generator=torch.Generator().manual_seed(seed))
 
 
-def passes(update: Update, model: nn.Module, x: Tensor) -> list[HeadPass]:
-    """Send inputs through the model before the round and, of several steps, through the one after it too."""
-    models = [model] if update.steps == 1 else [model, update.model(model)]
-    return [head_pass(each, as_inputs(x, model)) for each in models]
+def passes(model: nn.Module, x: Tensor) -> Callable[[Update], list[HeadPass]]:
+    """Return what sends inputs through the model before a round, once, and of several steps through that after it."""
+    inputs = as_inputs(x, model)
+    before = cache(lambda: head_pass(model, inputs))
+    return lambda update: [before()] if update.steps == 1 else [before(), head_pass(update.model(model), inputs)]
 
 
-def _seen(update: Update, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the softmax ``[N, n]`` of these inputs and the mass O; of several steps, means over both ends."""
-    ends = passes(update, model, x)
+def _means(ends: Sequence[HeadPass]) -> tuple[Tensor, Tensor]:
+    """Return the softmax ``[N, n]`` and the mass O; of several steps, means over both ends."""
     mass = torch.stack([p.inputs.double().sum(1).mean() for p in ends]).mean()
     return torch.stack([p.probabilities.double() for p in ends]).mean(0), mass
