@@ -4,7 +4,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedleak.attacks.images.engine import invert
 from fedleak.attacks.images.invg import INVG, ITERATIONS, inversion, labelled
 from fedleak.attacks.images.objective import LayerWeights, View
-from fedleak.attacks.images.problem import Descent, Inversion
+from fedleak.attacks.images.problem import Descent, Inversion, Options, Start
 from fedleak.federated import Update, fedavg
 from fedleak.models import input_shape
 
@@ -129,7 +129,7 @@ def invert_many(
     gammas: Sequence[float] | None = None,
     weights: LayerWeights | None = None,
     descent: Descent = AGIC,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Inversion:
     """Reconstruct N batches at once from their updates in one or more rounds (Eqs. 5 and 6).
 
@@ -178,7 +178,7 @@ def reconstruct(
     rule: str = "GI",
     beta: float = BETA,
     iterations: int = ITERATIONS,
-    **options: Any,
+    **options: Unpack[Start],
 ) -> Tensor:
     """Reconstruct ``[samples, C, H, W]`` in [0, 1]; of several independent updates ``[N, samples, C, H, W]``.
 
@@ -211,8 +211,8 @@ def reconstruct(
             f"approximation is off by {100 * error:.0f} % of the gradient, which is more than AGIC is made for (Eq. 4)",
             stacklevel=2,
         )
-    options.setdefault("weights", layer_weights(beta))
-    images = invert_many([many], [model], [found], iterations=iterations, **options).images
+    weights = layer_weights(beta)
+    images = invert_many([many], [model], [found], weights=weights, iterations=iterations, **options).images
     return images[0] if isinstance(updates, Update) else images
 
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 from torch import Tensor, nn
 
 from fedleak.attacks.images.engine import invert
 from fedleak.attacks.images.invg import inversion, invert_many, labelled
 from fedleak.attacks.images.objective import View
-from fedleak.attacks.images.problem import Descent, Inversion
+from fedleak.attacks.images.problem import Descent, Inversion, Options, Start
 from fedleak.federated import Update
 
 ITERATIONS = 100
@@ -31,7 +31,7 @@ class Match(NamedTuple):
     """Squared L2 distance between the gradients; NaN or infinite iterates are never returned."""
 
 
-def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **options: Any) -> Match:
+def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **options: Unpack[Start]) -> Match:
     """Find dummy images and labels whose gradient is closest to the update's (L-BFGS, learning rate 1).
 
     Parameters
@@ -40,7 +40,7 @@ def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **o
         A client's update with the gradients of all layers, and the model before the round. Of several local steps the
         mean gradient is matched, with one dummy batch as large as all of them together.
     iterations, **options
-        Outer steps; seed, shape and whatever else `fedleak.attacks.images.engine.invert` takes.
+        Outer steps; seed, shape and snapshots as for `fedleak.attacks.images.engine.invert`.
 
     Raises
     ------
@@ -59,9 +59,9 @@ def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **o
     equation="Alg. 1",
     summary="Dummy images and labels are optimised until their gradient equals the shared one.",
 )
-def reconstruct(updates: Update, model: nn.Module, **options: Any) -> Tensor:
+def reconstruct(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **options: Unpack[Start]) -> Tensor:
     """Reconstruct the images behind an update, ``[samples, C, H, W]`` in [0, 1]; options as for `match`."""
-    return match(updates, model, **options).images.clamp(0, 1)
+    return match(update, model, iterations=iterations, **options).images.clamp(0, 1)
 
 
 @_DLG(
@@ -70,14 +70,14 @@ def reconstruct(updates: Update, model: nn.Module, **options: Any) -> Tensor:
     equation="Alg. 1",
     summary="The labels that DLG's optimisation ends with.",
 )
-def recover(update: Update, model: nn.Module, **options: Any) -> Tensor:
+def recover(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **options: Unpack[Start]) -> Tensor:
     """Recover label counts ``[n]`` that sum to ``update.samples``; options as for `match`."""
-    logits = match(update, model, **options).label_logits
+    logits = match(update, model, iterations=iterations, **options).label_logits
     return logits.argmax(dim=1).bincount(minlength=logits.shape[1])
 
 
 def adam(
-    updates: Sequence[Update], model: nn.Module, labels: Tensor, *, simulate: bool = False, **options: Any
+    updates: Sequence[Update], model: nn.Module, labels: Tensor, *, simulate: bool = False, **options: Unpack[Options]
 ) -> Inversion:
     """Run DLG-Adam on N updates at once; arguments as for `fedleak.attacks.images.invg.invert_many`."""
     return invert_many(updates, model, labels, descent=DLG_ADAM, simulate=simulate, **options)
@@ -89,8 +89,8 @@ def adam(
     summary="DLG with inferred labels and Adam, which gets further on deep networks.",
 )
 def reconstruct_adam(
-    updates: Update, model: nn.Module, *, labels: Tensor | None = None, iterations: int = 1000, **options: Any
+    update: Update, model: nn.Module, *, labels: Tensor | None = None, iterations: int = 1000, **options: Unpack[Start]
 ) -> Tensor:
     """Reconstruct by DLG-Adam, ``[samples, C, H, W]`` in [0, 1]; without `labels` by GI's rule."""
-    many, found = labelled(updates, model, labels)
+    many, found = labelled(update, model, labels)
     return adam(many, model, found, iterations=iterations, **options).images[0].clamp(0, 1)

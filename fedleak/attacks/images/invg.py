@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.images.engine import invert
 from fedleak.attacks.images.objective import View
-from fedleak.attacks.images.problem import Descent, Inversion
+from fedleak.attacks.images.problem import Descent, Inversion, Options, Start
 from fedleak.attacks.registry import WHITE_BOX, Need, attack, get
 from fedleak.federated import Update
 
@@ -59,7 +59,7 @@ def invert_many(
     *,
     descent: Descent = INVG,
     simulate: bool = True,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Inversion:
     """Invert N updates at once.
 
@@ -92,7 +92,7 @@ def reconstruct(
     *,
     labels: Tensor | None = None,
     iterations: int = ITERATIONS,
-    **options: Any,
+    **options: Unpack[Start],
 ) -> Tensor:
     """Reconstruct ``[samples, C, H, W]`` in [0, 1]; of several independent updates ``[N, samples, C, H, W]``.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,20 @@ class Descent:
     """Shares of the iterations after which the learning rate falls to a tenth."""
     labels: bool = False
     """Whether the labels are optimised with the images."""
+
+
+class Start(TypedDict, total=False):
+    """What every inversion takes besides its iterations, as `fedleak.attacks.images.engine.invert` says it."""
+
+    seed: int | Sequence[int]
+    shape: tuple[int, ...] | None
+    snapshots: Sequence[int]
+
+
+class Options(Start):
+    """The same with the iterations, for functions that have no number of their own."""
+
+    iterations: int
 
 
 @dataclass
