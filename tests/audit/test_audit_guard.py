@@ -13,8 +13,8 @@ from torch import nn
 from typer.testing import CliRunner
 
 from fedleak import cli
-from fedleak.audit import Setup, audit, audit_run, guard
-from fedleak.audit.findings import Findings, WordsResult
+from fedleak.audit import Report, Setup, audit, audit_run, guard
+from fedleak.audit.findings import WordsResult
 from fedleak.audit.guard import Limits
 from fedleak.federated.recording import read, write
 
@@ -54,7 +54,7 @@ def findings(shares, guess=0.4, fits=True, **more):
         for row in rows
     ]
     table = pd.DataFrame(rows).assign(fits=fits)
-    return Findings({"name": "x"}, table, ("as it is",), (), dict.fromkeys(shares, "shared gradients"), (), {}, **more)
+    return Report({"name": "x"}, table, ("as it is",), (), dict.fromkeys(shares, "shared gradients"), (), {}, **more)
 
 
 def judge(found, **limits):
