@@ -37,19 +37,12 @@ class Verdict(NamedTuple):
     seconds: float = 0.0
 
 
-def _by(report: "Report", each: bool) -> tuple[pd.DataFrame, list[str]]:
-    """Return the rows as they are with the name of their case, and the cases of updates without labels, one each."""
-    rows = report.rows[report.rows["scenario"] == AS_IT_IS]
-
-    def name(table: pd.DataFrame) -> list[str]:
-        if "round" not in table:
-            return [f"update {t + 1}" for t in table["trial"]] if each else ["all updates"] * len(table)
-        who = zip(table["round"], table["node"], strict=True)
-        return [f"round {number}" + (f", node {node}" if each else "") for number, node in who]
-
-    return rows.assign(case=name(rows), fits=rows.get("fits", True)), [] if report.unscored.empty else name(
-        report.unscored
-    )
+def _names(table: pd.DataFrame, each: bool) -> list[str]:
+    """Name the case of every row: its round (or all updates of a set-up), or its update."""
+    if "round" not in table:
+        return [f"update {t + 1}" for t in table["trial"]] if each else ["all updates"] * len(table)
+    who = zip(table["round"], table["node"], strict=True)
+    return [f"round {number}" + (f", node {node}" if each else "") for number, node in who]
 
 
 def cases(report: "Report", each: bool = False) -> pd.DataFrame:
@@ -62,7 +55,9 @@ def cases(report: "Report", each: bool = False) -> pd.DataFrame:
     attack), ``guess`` (the best on all), ``seconds``, and ``open``: updates of which nothing is known, as no deciding
     attack that fits the client's optimiser read them, or as they have no labels. Without any, ``attack`` is "".
     """
-    rows, unscored = _by(report, each)
+    rows = report.rows[report.rows["scenario"] == AS_IT_IS]
+    rows = rows.assign(case=_names(rows, each), fits=rows.get("fits", True))
+    unscored = [] if report.unscored.empty else _names(report.unscored, each)
     found = []
     for case in dict.fromkeys([*rows["case"], *unscored]):
         of_case = rows[rows["case"] == case]

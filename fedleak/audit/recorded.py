@@ -31,9 +31,6 @@ from fedleak.models.states import bare, last_matrix
 if TYPE_CHECKING:
     from fedleak.federated.recording import Contribution
 
-REMEDY_TRIALS = 5
-"""Updates that remedies are tried on where no set-up says."""
-
 
 class _Server(NamedTuple):
     """What the audit knows beside the run: the model and the data of a set-up, or neither."""
@@ -150,6 +147,11 @@ def audit_run(
     rows: list[dict[str, Any]] = []
     unscored: list[dict[str, Any]] = []
     words: WordsResult | None = None
+    tried: dict[str, Defence] = {}
+    left_out: list[tuple[str, str]] = []
+    scored = [number for number, one in enumerate(run) if one.counts is not None]
+    spread = sorted(range(len(scored)), key=lambda k: int(f"{k:024b}"[::-1], 2))  # over the run, where it is cut too
+    remedied = {scored[k] for k in spread[: server.remedy_trials]}
     model, loaded, kept = nn.Module(), "", dict[str, Prepared]()
     for number, one in enumerate(tqdm(run, desc="audit", unit="update", disable=not progress)):
         if one.before != loaded:
@@ -164,22 +166,15 @@ def audit_run(
         seeing = list(server.attempts(one, update, model, number, kept))
         rows += _noted(AS_IT_IS, number, one, [*(each for each in blind if each.result), *seeing], model)
         found = {each.attack.name: each.found for each in seeing if each.found is not None}
-        for name in found.keys() - adversaries.keys():  # it could not read the first
-            adversaries[name] = weakest(get(name), server.adversary, update, model, held)
+        for name in found:  # also what could not read the first
+            adversaries[name] = adversaries.get(name) or weakest(get(name), server.adversary, update, model, held)
         if one.counts is None:
             unscored.append({"round": one.round, "node": one.node, "samples": one.samples, **_agreed(found)})
         if server.case is not None:
             words = count_words(words, update, model)
-    tried: dict[str, Defence] = {}
-    left_out: list[tuple[str, str]] = []
-    scored = [(number, one) for number, one in enumerate(run) if one.counts is not None]
-    spread = sorted(range(len(scored)), key=lambda k: int(f"{k:024b}"[::-1], 2))  # over the run, where it is cut too
-    for number, one in (scored[k] for k in spread[: server.remedy_trials]):
-        model, kept = server.model(one), {}
-        update = server.update(one, model)
-        if not tried:
+        if number in remedied and not tried:
             tried, left_out = remedies(model, update, server.seed, partial(server.put, update))
-        for name, defence in tried.items():
+        for name, defence in tried.items() if number in remedied else ():
             shared = server.put(update, defence, number)
             rows += _noted(name, number, one, server.attempts(one, shared, model, number, kept), model)
     table, partly, never = outcome(rows)
@@ -195,7 +190,7 @@ def _server(setup: Setup | None, run: "Sequence[Contribution]") -> _Server:
     if setup is None:
         classes = max((len(one.counts) for one in run if one.counts), default=0)
         last, grounds = last_matrix(*run[0].states(), classes)
-        return _Server(None, EAVESDROPPER, 0, REMEDY_TRIALS, last, f"{grounds}; the model is unknown")
+        return _Server(None, EAVESDROPPER, 0, Setup.remedy_trials, last, f"{grounds}; the model is unknown")
     who = adversary_of(setup.adversary or (WHITE_BOX if setup.data is None else WITH_AUXILIARY))
     grounds = "weights as recorded, of the set-up's model"
     return _Server(prepare(setup), who, setup.seed, setup.remedy_trials, "", grounds)

@@ -168,7 +168,7 @@ class Report:
 
     def _written(self, figure: str = "", level: int = 1) -> Any:
         """Return the filled template: its text is the report, its attributes are parts of that."""
-        about = {"mark": "#" * level, "figure": figure, "titles": WORDS, "cases": guard.cases}
+        about = {"mark": "#" * level, "figure": figure, "titles": WORDS, "cases": guard.cases, "least": LEAST}
         return REPORT.make_module({"report": self, **about})
 
     def headline(self) -> tuple[str, str, str]:

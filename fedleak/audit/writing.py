@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 ENDINGS = (".html", ".md", ".json")
@@ -88,11 +87,6 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a table."""
-    return table.to_dict("records")
-
-
 _TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
     trim_blocks=True,
@@ -102,6 +96,6 @@ _TEMPLATES = Environment(
 )
 _TEMPLATES.filters |= {
     each.__name__: each
-    for each in (percent, two, rate, share, accuracy, plain, cells, times, together, named, sentence, records)
+    for each in (percent, two, rate, share, accuracy, plain, cells, times, together, named, sentence)
 }
 REPORT, PAGE = (_TEMPLATES.get_template(name) for name in ("report.md.j2", "page.html.j2"))
