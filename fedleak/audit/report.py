@@ -162,7 +162,8 @@ class Report:
 
     def compared(self) -> list[tuple[str, float | None, float | None]]:
         """Return every attack's instance accuracy in the `baseline`, and now; None where it was not run."""
-        then = {row["attack"]: row["iacc"] for row in (self.baseline or {"attacks": ()})["attacks"] if row["applies"]}
+        earlier = self.baseline["attacks"] if self.baseline else []
+        then = {row["attack"]: row["iacc"] for row in earlier if row["applies"]}
         now = dict(self.table.query("applies")[["attack", "iacc"]].to_numpy())
         return [(name, then.get(name), now.get(name)) for name in now | then]
 

@@ -161,6 +161,11 @@ def test_without_labels_nothing_is_kept(run, setup_file, tmp_path):
     assert result.exit_code == 3
     assert "not measurable: round 1" in result.stderr
     assert statuses(junit) == (3, 0, 3)
+    earlier = tmp_path / "earlier.json"
+    earlier.write_text('{"name": "x", "attacks": []}')
+    result = invoke(folder, "--baseline", earlier)
+    assert result.exit_code == 3
+    assert "Updates without recorded labels" in result.output, "there is nothing to compare, and no mistake"
 
 
 def test_an_error_is_in_the_junit_file_and_is_no_leak(run, setup_file, tmp_path, monkeypatch):
