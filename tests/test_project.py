@@ -326,3 +326,13 @@ def test_make_refuses_an_old_python(tmp_path):
     assert done.returncode
     assert "3.11" in done.stderr
     assert not (tmp_path / "venv").exists()
+
+
+def test_what_is_no_python_in_the_package_is_installed_with_it():
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    installed = {
+        path for name, kinds in data.items() for kind in kinds for path in ROOT.joinpath(*name.split(".")).glob(kind)
+    }
+    there = {ROOT / line for line in tracked() if line.startswith("fedleak/") and not line.endswith(".py")}
+    assert there == installed
+    assert {path.name for path in there} >= {"report.md.j2", "page.html.j2"}

@@ -3,7 +3,6 @@
 from fedleak.audit.recorded import audit_run
 from fedleak.audit.report import Report
 from fedleak.audit.run import audit
-from fedleak.audit.run_report import RunReport
 from fedleak.audit.setup import Setup
 
-__all__ = ["Report", "RunReport", "Setup", "audit", "audit_run"]
+__all__ = ["Report", "Setup", "audit", "audit_run"]

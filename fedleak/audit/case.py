@@ -248,6 +248,8 @@ def facts(case: Case, seen: Update) -> dict[str, Any]:
     return {
         field.name: getattr(setup, field.name) for field in fields(setup) if field.name not in ("model", "data")
     } | {
+        "recorded": False,
+        "others": "",
         "name": setup.name or type(model).__name__,
         "parameters": models.count_parameters(model),
         "mode": "training" if model.training else "evaluation",

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedleak.attacks.registry import ADVERSARIES
-from fedleak.audit.findings import Findings
+from fedleak.audit.report import Report
 
 LOOK: Any = {
     "svg.fonttype": "none",
@@ -32,7 +32,7 @@ STYLE = {
 OTHER = {"color": "#949494", "marker": "v"}
 
 
-def figure(report: Findings) -> Figure:
+def figure(report: Report) -> Figure:
     """Draw two panels of dots with 95 % intervals over the instance accuracy; the guesses are lines."""
     attacks = report.table[report.table["attack"].isin(report.ranking())]
     remedies = report.remedies.iloc[1:]
@@ -54,7 +54,7 @@ def figure(report: Findings) -> Figure:
     return drawn
 
 
-def _dots(axes: Axes, table: pd.DataFrame, names: list[str], report: Findings) -> None:
+def _dots(axes: Axes, table: pd.DataFrame, names: list[str], report: Report) -> None:
     for place, (_, row) in enumerate(table.iterrows()):
         if row["n"]:
             style = STYLE.get(row["adversary"], OTHER)

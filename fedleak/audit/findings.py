@@ -1,15 +1,13 @@
-"""What an audit found: one row an attack, what each remedy leaves, and what was not tried."""
+"""What an audit finds: how every attempt went, and what an update gives away besides the labels."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import pandas as pd
+from torch import Tensor
 
-from fedleak.attacks.registry import ADVERSARIES
-from fedleak.intervals import LEAST, NUMBER, interval
+from fedleak.attacks.contest import Attempt
+from fedleak.metrics import class_accuracy, instance_accuracy
 
 AS_IT_IS = "as it is"
 
@@ -25,6 +23,13 @@ class ImageResult(NamedTuple):
     """Mean peak signal-to-noise ratio in dB, of the reconstructions in the best order."""
     guess: float = float("nan")
     """The same, of as many other samples of the same data."""
+
+    def text(self) -> str:
+        """Say it."""
+        if self.why:
+            return f"{self.attack} was not run ({self.why})"
+        came = f"{self.attack} came to {self.psnr:.1f} dB PSNR in {self.iterations} iterations (one update)"
+        return f"{came}; other samples of the same data are at {self.guess:.1f} dB"
 
 
 class WordsResult(NamedTuple):
@@ -57,132 +62,41 @@ class WordsResult(NamedTuple):
         return f"{many}: {self.right} of the {self.of} that are there, and {self.named - self.right} that are not"
 
 
-@dataclass
-class Findings:
-    """What an audit found.
+def score(found: Tensor, truth: Tensor) -> dict[str, float]:
+    """Return instance accuracy, class accuracy and the share of exact counts over K clients, ``[K, n]`` both."""
+    return {
+        "iacc": instance_accuracy(found, truth).mean().item(),
+        "cacc": class_accuracy(found, truth).mean().item(),
+        "exact": (found == truth).all(-1).double().mean().item(),
+    }
 
-    Parameters
-    ----------
-    facts
-        The set-up, as `fedleak.audit.case.facts` has it.
-    rows
-        One row a recovery, tidy: ``scenario`` (as it is, or with a remedy), ``attack``, ``trial``, ``iacc``, ``cacc``,
-        ``exact``, ``seconds``; of attacks that give intervals also ``held``, the share of the counts in them,
-        and ``width``, their mean width in samples.
-    scenarios
-        The set-up as it is, and every remedy.
-    left_out
-        Remedies that cannot be put on this set-up, and why.
-    adversaries
-        Attack to the weakest of the registry's adversaries that can run it as it was run here.
-    untried
-        Attacks that were not run, and why.
-    partly
-        Attacks that failed in some of the trials, and with what.
-    images
-        One image inversion, if it was asked for.
-    words
-        What the embedding gives away, of a model whose inputs are tokens.
-    verdicts
-        Of `fedleak.audit.guard`, if there are limits.
-    baseline
-        An earlier report's JSON, read, to compare with.
+
+def noted(scenario: str, number: int, one: Attempt, truth: Tensor | None, **about: Any) -> dict[str, Any]:
+    """Return a row on how an attack on update `number` went: scored if there is the truth ``[K, n]``.
+
+    Its ``reason`` says why it failed; None if it did not.
     """
+    row = {"scenario": scenario, "attack": one.attack.name, "trial": number, **about, "seconds": one.seconds}
+    row |= {"iacc": math.nan, "cacc": math.nan, "exact": math.nan, "reason": None}
+    if one.found is None:
+        row["reason"] = one.reason.strip().split("\n")[0]
+    elif truth is not None and one.found.numel() != truth.numel():
+        named = one.found.numel() // one.found.shape[-1]
+        row["reason"] = f"it names the labels of {named} clients, not of {len(truth)}"
+    elif truth is not None:
+        row |= score(one.found.reshape(truth.shape), truth)
+    return row
 
-    facts: dict[str, Any]
-    rows: pd.DataFrame
-    scenarios: tuple[str, ...]
-    left_out: tuple[tuple[str, str], ...]
-    adversaries: dict[str, str]
-    untried: tuple[tuple[str, str], ...]
-    partly: dict[str, str]
-    images: ImageResult | None = None
-    words: WordsResult | None = None
-    verdicts: Sequence[Any] = ()
-    baseline: dict[str, Any] | None = None
 
-    @cached_property
-    def guesses(self) -> list[str]:
-        """The attacks that see nothing of an update: the floor for all others."""
-        return [name for name in dict.fromkeys(self.rows["attack"]) if name not in self.adversaries]
+def outcome(rows: list[dict[str, Any]]) -> tuple[pd.DataFrame, dict[str, str], list[tuple[str, str]]]:
+    """Return the rows with scores, what failed in some trials, attack to how often and why, and what in all, with why.
 
-    @cached_property
-    def table(self) -> pd.DataFrame:
-        """One row an attack, best first by the mean (those with few of the trials last), then the untried.
-
-        Columns: ``attack``, ``adversary`` (the weakest that can run it), ``applies``, ``why`` (not, or remarks), means
-        ``iacc``, ``cacc``, ``exact`` with 95 % intervals (``iacc_low`` …; over the means of three recorded clients or
-        more, else over updates), ``n`` updates, ``seconds`` a recovery
-        (median) and ``first_seconds`` (with what is computed once for a model), ``guess`` (instance accuracy of the
-        best guess on the same updates), and ``leaks``: better than it, by the interval of the paired difference.
-        """
-        found = self._ranked.query("scenario == @AS_IT_IS").drop(columns="scenario")
-        missing = [{"attack": name, "applies": False, "why": why, "n": 0, "leaks": False} for name, why in self.untried]
-        return pd.DataFrame([*found.to_dict("records"), *missing])
-
-    @cached_property
-    def remedies(self) -> pd.DataFrame:
-        """One row a remedy (and one for the set-up as it is): the best attack that is left, as in `table`, or none."""
-        attacks = self._ranked[~self._ranked["attack"].isin(self.guesses)]
-        best = {row["scenario"]: row for row in attacks.drop_duplicates("scenario").to_dict("records")}
-        none = {"attack": "none applies", "applies": False, "n": 0}
-        found = [{"remedy": scenario, **best.get(scenario, none)} for scenario in self.scenarios]
-        return pd.DataFrame(found).reindex(columns=["remedy", *self.table.columns])
-
-    @cached_property
-    def _ranked(self) -> pd.DataFrame:
-        """One row a scenario and attack, as in `table`; of each scenario the best first."""
-        as_is = self.rows[self.rows["scenario"] == AS_IT_IS].pivot(index="trial", columns="attack", values="iacc")
-        floors = as_is[self.guesses]
-        parts = self.rows.groupby(["scenario", "attack"], sort=False)
-        found = pd.DataFrame(
-            [self._row(scenario, attack, part.set_index("trial"), floors) for (scenario, attack), part in parts]
-        )
-        few = 2 * found["n"] < found.groupby("scenario")["n"].transform("max")
-        order = found.assign(few=few, iacc=found["iacc"].round(6)).sort_values(
-            ["few", "iacc", "exact", "cacc"], ascending=[True, False, False, False]
-        )
-        return found.loc[order.index]
-
-    def _row(self, scenario: str, attack: str, part: pd.DataFrame, floors: pd.DataFrame) -> dict[str, Any]:
-        row: dict[str, Any] = {"scenario": scenario, "attack": attack, "applies": True}
-        row |= {
-            "adversary": self.adversaries.get(attack, "–"),
-            "why": self.partly.get(attack, ""),
-            "n": len(part),
-        }
-        several = "node" in part and part["node"].nunique() >= LEAST
-        unit = part["node"] if several else part.index  # one client's updates are not independent
-        for metric in ("iacc", "cacc", "exact"):
-            low, high = interval(part.groupby(unit, sort=False)[metric].mean().to_numpy())
-            row |= {metric: part[metric].mean(), f"{metric}_low": low, f"{metric}_high": high}
-        row |= {"seconds": part["seconds"].median(), "first_seconds": part["seconds"].iloc[0]}
-        floors = floors.reindex(part.index)
-        floor = floors[floors.mean().idxmax()]
-        lead = part["iacc"] - floor
-        by = [lead.groupby(u, sort=False).mean().to_numpy() for u in (unit, part.index)]
-        gain, over_updates = (interval(each, NUMBER)[0] for each in by)  # NaN: too few, or all equal
-        gain = over_updates if math.isnan(gain) else gain
-        return {**row, "guess": floor.mean(), "leaks": bool(gain > 0) and attack not in self.guesses}
-
-    def sure(self) -> pd.DataFrame:
-        """Return the means of ``held`` and ``width``, a row an attack that gives intervals."""
-        columns = ["held", "width"]
-        return self.rows.reindex(columns=["attack", *columns]).groupby("attack")[columns].mean().dropna()
-
-    @property
-    def measured(self) -> bool:
-        """Whether any attack that sees something of an update could be scored."""
-        return not self.rows.empty and bool(self.ranking())
-
-    def ranking(self) -> list[str]:
-        """Name the attacks that were run, best first; guesses are none."""
-        return [name for name in self.table.query("applies")["attack"] if name not in self.guesses]
-
-    def by_adversary(self) -> list[tuple[str, pd.Series]]:
-        """Return, from the weakest adversary up, who gets further than all before, and by which attack."""
-        place = {adversary.name: k for k, adversary in enumerate(ADVERSARIES)}
-        best = self.table.query("leaks").drop_duplicates("adversary")
-        best = best.sort_values("adversary", key=lambda names: names.map(place).fillna(len(place)))
-        best = best[best["iacc"] > best["iacc"].cummax().shift(fill_value=-1.0)]
-        return [(row["adversary"], row) for _, row in best.iterrows()]
+    What fails with a remedy alone is not told.
+    """
+    attempts = pd.DataFrame(rows)
+    as_is = attempts[attempts["scenario"] == AS_IT_IS]
+    worked = set(as_is.loc[as_is["reason"].isna(), "attack"])
+    failed = as_is.dropna(subset="reason").groupby("attack", sort=False)["reason"].agg(list)
+    partly = {name: f"failed in {len(of)} of its trials: {of[0]}" for name, of in failed.items() if name in worked}
+    never = [(name, of[0]) for name, of in failed.items() if name not in worked]
+    return attempts.dropna(subset="iacc").drop(columns="reason"), partly, never

@@ -1,13 +1,17 @@
 """An audit as a guard for a CI, which fails closed: what no attack could read is never an all-clear."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from xml.etree import ElementTree
 
 import pandas as pd
 
-from fedleak.audit.findings import AS_IT_IS, Findings
+from fedleak.audit.findings import AS_IT_IS
 from fedleak.files import write_bytes
+
+if TYPE_CHECKING:
+    from fedleak.audit.report import Report
 
 KEPT, LEAK, ERROR, NOT_MEASURABLE = range(4)
 """Exit codes of the command."""
@@ -33,23 +37,15 @@ class Verdict(NamedTuple):
     seconds: float = 0.0
 
 
-def _by(report: Findings, each: bool) -> tuple[pd.DataFrame, list[str]]:
-    """Return the rows as they are with the name of their case, and the cases of updates without labels, one each."""
-    none = pd.DataFrame(columns=["scenario", "attack", "trial", "iacc", "exact", "seconds"])
-    rows = none if report.rows.empty else report.rows[report.rows["scenario"] == AS_IT_IS]
-    rows = rows.assign(fits=rows.get("fits", True))
-    unscored = getattr(report, "unscored", pd.DataFrame())
-
-    def name(table: pd.DataFrame) -> list[str]:
-        if "round" not in table:
-            return [f"update {t + 1}" for t in table["trial"]] if each else ["all updates"] * len(table)
-        who = zip(table["round"], table["node"], strict=True)
-        return [f"round {number}" + (f", node {node}" if each else "") for number, node in who]
-
-    return rows.assign(case=name(rows)), [] if unscored.empty else name(unscored)
+def _names(table: pd.DataFrame, each: bool) -> list[str]:
+    """Name the case of every row: its round (or all updates of a set-up), or its update."""
+    if "round" not in table:
+        return [f"update {t + 1}" for t in table["trial"]] if each else ["all updates"] * len(table)
+    who = zip(table["round"], table["node"], strict=True)
+    return [f"round {number}" + (f", node {node}" if each else "") for number, node in who]
 
 
-def cases(report: Findings, each: bool = False) -> pd.DataFrame:
+def cases(report: "Report", each: bool = False) -> pd.DataFrame:
     """Return one row a round of a recorded run, or one of a set-up: the attack that is best in it; or one an update.
 
     An attack decides a case if it read at least half of its updates, whether or not it beats the guesses.
@@ -59,11 +55,13 @@ def cases(report: Findings, each: bool = False) -> pd.DataFrame:
     attack), ``guess`` (the best on all), ``seconds``, and ``open``: updates of which nothing is known, as no deciding
     attack that fits the client's optimiser read them, or as they have no labels. Without any, ``attack`` is "".
     """
-    rows, unscored = _by(report, each)
+    rows = report.rows[report.rows["scenario"] == AS_IT_IS]
+    rows = rows.assign(case=_names(rows, each), fits=rows.get("fits", True))
+    unscored = [] if report.unscored.empty else _names(report.unscored, each)
     found = []
     for case in dict.fromkeys([*rows["case"], *unscored]):
         of_case = rows[rows["case"] == case]
-        blind = of_case["attack"].isin(report.guesses if len(rows) else [])
+        blind = of_case["attack"].isin(report.guesses)
         guesses = of_case[blind].pivot(index="trial", columns="attack", values="iacc")
         of = len(guesses) + unscored.count(case)
         means, known = [], set()
@@ -81,7 +79,7 @@ def cases(report: Findings, each: bool = False) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def verdicts(report: Findings, limits: Limits) -> list[Verdict]:
+def verdicts(report: "Report", limits: Limits) -> list[Verdict]:
     """Judge every round (and every update, if there is a limit for each): a leak before all, else not measurable.
 
     The words of texts are a case of their own, of which the smallest limit holds.
@@ -109,13 +107,13 @@ def _verdict(row: pd.Series, limit: float | None, margin: float | None) -> Verdi
     return Verdict(row["case"], status, text, float(row["seconds"]))
 
 
-def exit_code(found: list[Verdict]) -> int:
+def exit_code(found: Sequence[Verdict]) -> int:
     """Return what the command ends with: a leak goes before what is not measurable, and nothing at all is that too."""
     kinds = {verdict.status for verdict in found}
     return LEAK if "leak" in kinds else KEPT if kinds == {"kept"} else NOT_MEASURABLE
 
 
-def write_junit(path: Path, name: str, found: list[Verdict], error: str = "") -> None:
+def write_junit(path: Path, name: str, found: Sequence[Verdict], error: str = "") -> None:
     """Write verdicts as JUnit's XML, a case each: a leak is a failure, what is not measurable an error of that type.
 
     With `error`, the audit itself ended with it.

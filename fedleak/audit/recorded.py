@@ -5,7 +5,7 @@ See `fedleak.federated.recording` for the folder.
 
 import copy
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,14 +15,13 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from fedleak.attacks.contest import FORESEEN, Attempt, attempt, contest, entrants, view
-from fedleak.attacks.labels.adapter import adapters
+from fedleak.attacks.contest import Attempt, attempt, contest, view
 from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, Attack, adversary_of, get
 from fedleak.attacks.result import Prepared
-from fedleak.audit.case import Case, fresh, prepare
-from fedleak.audit.findings import AS_IT_IS, WordsResult
-from fedleak.audit.run import PRIOR, excuses, remedies, score, weakest
-from fedleak.audit.run_report import RunReport, facts
+from fedleak.audit.case import Case, fresh, prepare, versions
+from fedleak.audit.findings import AS_IT_IS, WordsResult, noted, outcome
+from fedleak.audit.report import Report
+from fedleak.audit.run import PRIOR, count_words, remedies, sort_out, taking_part, weakest
 from fedleak.audit.setup import Setup
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protect
@@ -31,9 +30,6 @@ from fedleak.models.states import bare, last_matrix
 
 if TYPE_CHECKING:
     from fedleak.federated.recording import Contribution
-
-REMEDY_TRIALS = 5
-"""Updates that remedies are tried on where no set-up says."""
 
 
 class _Server(NamedTuple):
@@ -45,6 +41,8 @@ class _Server(NamedTuple):
     remedy_trials: int
     last: str
     """Where there is no set-up: which weight is taken for the last layer's."""
+    grounds: str
+    """Where the model is from."""
 
     def model(self, one: "Contribution") -> nn.Module:
         """Return the model as it was sent; what the set-up has frozen need not be."""
@@ -69,11 +67,9 @@ class _Server(NamedTuple):
         unmoved = weight in update.tensors and not update.tensors[weight].any()
         return update.replace({k: t for k, t in update.tensors.items() if k in known and not (unmoved and k == weight)})
 
-    def entrants(self, model: nn.Module) -> list[Attack]:
-        """Return the attacks, and for a frozen last layer the one on adapters."""
-        adapted = self.case is not None and head(model).weight not in dict(model.named_parameters())
-        fits = adapted and self.case is not None and adapters(model, self.case.aux.x[:1])
-        return [*entrants(trained=True), *([get("adapter fit")] if fits else [])]
+    def put(self, update: Update, defence: Defence, number: int = 0) -> Update:
+        """Return an update with a defence on top."""
+        return protect(update, fresh(defence, self.seed + number))
 
     def held(self, one: "Contribution", model: nn.Module, number: int) -> dict[str, Any]:
         """Return what attacks may take, by `fedleak.attacks.registry.INPUTS`."""
@@ -88,48 +84,28 @@ class _Server(NamedTuple):
                 held |= {"aux": case.aux, "prior": case.aux.class_counts.double() / len(case.aux)}
         return held
 
-    def put(self, update: Update, defence: Defence, number: int = 0) -> Update:
-        """Return an update with a defence on top."""
-        return protect(update, fresh(defence, self.seed + number))
-
-    def sort_out(
-        self, one: "Contribution", update: Update, model: nn.Module
-    ) -> tuple[dict[str, str], list[tuple[str, str]]]:
-        """Return, by attack, the weakest who could run it, and the attacks that are not run, with why."""
-        who, held = view(self.adversary, update, model), self.held(one, model, 0)
-        adversaries, untried = {}, []
-        for attack in self.entrants(model):
-            if attack.blind:
-                continue
-            if attack.trained:
-                untried.append(
-                    (attack.name, "it is trained anew for every model and batch size, and each round has its own")
-                )
-            elif attack.sees == "aggregate":
-                untried.append((attack.name, "it is made for secure aggregation; see its chapter"))
-            elif lacks := attack.lacking(who):
-                untried.append((attack.name, f"the adversary '{who.name}' lacks: {'; '.join(lacks)}"))
-            else:
-                adversaries[attack.name] = weakest(attack, who, update, model, held)
-        return adversaries, untried
-
     def attempts(
-        self,
-        one: "Contribution",
-        update: Update,
-        model: nn.Module,
-        number: int,
-        kept: dict[str, Prepared],
-        guesses: bool = False,
-    ) -> list[Attempt]:
+        self, one: "Contribution", update: Update, model: nn.Module, number: int, kept: dict[str, Prepared]
+    ) -> Iterator[Attempt]:
         """Run every attack that applies to one update; `kept` are those that are prepared for the model."""
-        held, who = self.held(one, model, number), view(self.adversary, update, model)
-        # Attacks that take the scheme read the change of the weights with it, and the others as plain SGD's.
-        told = Update(update.tensors, update.kind, update.samples, update.steps, one.lr)
-        blind = [attempt(attack, update, model, PRIOR, held) for attack in entrants() if attack.blind and guesses]
-        seeing = [a for a in self.entrants(model) if not a.blind and a.sees == "one update" and not a.trained]
-        how = {"attacks": seeing, "plain": update, "clock": time.perf_counter, "kept": kept}
-        return [*blind, *contest(told, model, who, held, **how)]  # type: ignore[arg-type]
+        return contest(
+            # Attacks that take the scheme read the change of the weights with it, and the others as plain SGD's.
+            Update(update.tensors, update.kind, update.samples, update.steps, one.lr),
+            model,
+            view(self.adversary, update, model),
+            self.held(one, model, number),
+            attacks=[attack for attack in taking_part(model, self.case) if not attack.blind and not _excluded(attack)],
+            plain=update,
+            clock=time.perf_counter,
+            kept=kept,
+        )
+
+
+def _excluded(attack: Attack) -> str:
+    """Say why an attack is not tried whatever the adversary has; "" if it is."""
+    if attack.trained:
+        return "it is trained anew for every model and batch size, and each round has its own"
+    return "it is made for secure aggregation; see its chapter" if attack.sees == "aggregate" else ""
 
 
 def audit_run(
@@ -139,7 +115,7 @@ def audit_run(
     gaps: bool = False,
     skip_nan: bool = False,
     progress: bool = False,
-) -> RunReport:
+) -> Report:
     """Attack every update of a recorded run with all that applies, and report.
 
     Parameters
@@ -148,8 +124,8 @@ def audit_run(
         Of the run.
     setup
         Of it count the model (its weights do not), the data (for adversaries who have some), the adversary, ``seed``
-        and ``seconds``, after which no further remedy is tried. Without it the adversary has no model: the last matrix
-        in the recorded states is taken for the head, and attacks that need no more are run.
+        and ``remedy_trials``. Without it the adversary has no model: the last matrix in the recorded states is taken
+        for the head, and attacks that need no more are run.
     gaps
         Accept missing rounds.
     skip_nan
@@ -167,42 +143,66 @@ def audit_run(
     started = time.perf_counter()
     dropped: list[str] | None = [] if skip_nan else None
     run = read(folder, gaps=gaps, dropped=dropped)
-    server, grounds = _server(setup, run)
-    found, words = _Found(), _Words()
+    server = _server(setup, run)
+    rows: list[dict[str, Any]] = []
+    unscored: list[dict[str, Any]] = []
+    words: WordsResult | None = None
+    tried: dict[str, Defence] = {}
+    left_out: list[tuple[str, str]] = []
+    scored = [number for number, one in enumerate(run) if one.counts is not None]
+    spread = sorted(range(len(scored)), key=lambda k: int(f"{k:024b}"[::-1], 2))  # over the run, where it is cut too
+    remedied = {scored[k] for k in spread[: server.remedy_trials]}
     model, loaded, kept = nn.Module(), "", dict[str, Prepared]()
     for number, one in enumerate(tqdm(run, desc="audit", unit="update", disable=not progress)):
         if one.before != loaded:
             model, loaded, kept = server.model(one), one.before, {}
-        update = server.update(one, model)
+        update, held = server.update(one, model), server.held(one, model, number)
+        entrants = taking_part(model, server.case)
         if number == 0:
             who = view(server.adversary, update, model)
-            known = facts(run, setup, who, update, model, Path(folder), grounds, dropped or [])
-            adversaries, untried = server.sort_out(one, update, model)
-        attempts = server.attempts(one, update, model, number, kept, guesses=True)
-        for attack in (each.attack for each in attempts if each.found is not None and not each.attack.blind):
-            if attack.name not in adversaries:  # it could not read the first
-                adversaries[attack.name] = weakest(attack, server.adversary, update, model, server.held(one, model, 0))
-        found.note(AS_IT_IS, number, one, attempts, model)
+            known = {"name": Path(folder).resolve().name, "dropped": dropped or (), **facts(run, server, update, model)}
+            adversaries, untried = sort_out(entrants, who, update, model, held, _excluded)
+        blind = [attempt(attack, update, model, PRIOR, held) for attack in entrants if attack.blind]
+        seeing = list(server.attempts(one, update, model, number, kept))
+        rows += _noted(AS_IT_IS, number, one, [*(each for each in blind if each.result), *seeing], model)
+        found = {each.attack.name: each.found for each in seeing if each.found is not None}
+        for name in found:  # also what could not read the first
+            adversaries[name] = adversaries.get(name) or weakest(get(name), server.adversary, update, model, held)
+        if one.counts is None:
+            unscored.append({"round": one.round, "node": one.node, "samples": one.samples, **_agreed(found)})
         if server.case is not None:
-            words.note(update, model)
-    tried: dict[str, Defence] = {}
-    left_out: list[tuple[str, str]] = []
-    scored = _spread([(number, one) for number, one in enumerate(run) if one.counts is not None])
-    for number, one in scored[: server.remedy_trials]:
-        model, kept = server.model(one), {}
-        update = server.update(one, model)
-        if not tried:
+            words = count_words(words, update, model)
+        if number in remedied and not tried:
             tried, left_out = remedies(model, update, server.seed, partial(server.put, update))
-        for name, defence in tried.items():
+        for name, defence in tried.items() if number in remedied else ():
             shared = server.put(update, defence, number)
-            found.note(name, number, one, server.attempts(one, shared, model, number, kept), model)
-    partly, never = excuses(found.worked, found.failed)
-    untried = [(name, why) for name, why in untried if name not in adversaries]
-    rows, scenarios, untried = pd.DataFrame(found.rows), (AS_IT_IS, *tried), [*untried, *never]
+            rows += _noted(name, number, one, server.attempts(one, shared, model, number, kept), model)
+    table, partly, never = outcome(rows)
+    untried = [*((name, why) for name, why in untried if name not in adversaries), *never]
     known["took"] = time.perf_counter() - started
-    report = RunReport(known, rows, scenarios, tuple(left_out), adversaries, tuple(untried), partly)
-    report.unscored, report.words = pd.DataFrame(found.unscored), words.found
+    report = Report(known, table, [AS_IT_IS, *tried], left_out, adversaries, untried, partly)
+    report.unscored, report.words = pd.DataFrame(unscored), words
     return report
+
+
+def _server(setup: Setup | None, run: "Sequence[Contribution]") -> _Server:
+    """Return what the audit knows."""
+    if setup is None:
+        classes = max((len(one.counts) for one in run if one.counts), default=0)
+        last, grounds = last_matrix(*run[0].states(), classes)
+        return _Server(None, EAVESDROPPER, 0, Setup.remedy_trials, last, f"{grounds}; the model is unknown")
+    who = adversary_of(setup.adversary or (WHITE_BOX if setup.data is None else WITH_AUXILIARY))
+    grounds = "weights as recorded, of the set-up's model"
+    return _Server(prepare(setup), who, setup.seed, setup.remedy_trials, "", grounds)
+
+
+def _noted(
+    scenario: str, number: int, one: "Contribution", attempts: Iterable[Attempt], model: nn.Module
+) -> list[dict[str, Any]]:
+    """Return a row on every attempt at one update."""
+    truth = one.truth(head(model).layer.out_features)
+    about = {"round": one.round, "node": one.node, "fits": one.scheme is not None}
+    return [noted(scenario, number, each, None if truth is None else truth[None], **about) for each in attempts]
 
 
 def agreement(found: Mapping[str, Tensor]) -> pd.Series:
@@ -216,70 +216,52 @@ def agreement(found: Mapping[str, Tensor]) -> pd.Series:
     return pd.Series((shares.fill_diagonal_(0).sum(1) / max(len(found) - 1, 1)).tolist(), list(found))
 
 
-class _Found:
-    """What is found on the way."""
-
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self.unscored: list[dict[str, Any]] = []
-        self.worked: set[str] = set()
-        self.failed: list[tuple[str, str]] = []
-
-    def note(self, scenario: str, number: int, one: "Contribution", attempts: list[Attempt], model: nn.Module) -> None:
-        """Score what came of the attacks on one update, or keep what they agree on."""
-        truth = one.truth(head(model).layer.out_features)
-        about, seen = {"round": one.round, "node": one.node}, {}
-        for each in attempts:
-            attack, found, seconds, reason = each.attack, each.found, each.seconds, each.reason
-            if found is None:
-                if scenario == AS_IT_IS and not attack.blind:
-                    self.failed.append((attack.name, reason.strip().split("\n")[0]))
-                continue
-            if scenario == AS_IT_IS:
-                self.worked.add(attack.name)
-            if truth is not None:
-                row = {"scenario": scenario, "attack": attack.name, "trial": number, **about, "seconds": seconds}
-                row["fits"] = one.scheme is not None
-                self.rows.append({**row, **score(found[None], truth[None])})
-            elif not attack.blind:
-                seen[attack.name] = found
-        if truth is None:
-            best = {"attack": "none applies", "counts": [], "agreement": 0.0}
-            if seen:
-                agreed = agreement(seen)
-                name = str(agreed.idxmax())
-                best = {"attack": name, "counts": seen[name].tolist(), "agreement": agreed[name]}
-            self.unscored.append({**about, "samples": one.samples, **best})
+def _agreed(found: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the attack that the others agree with most, and what it names."""
+    if not found:
+        return {"attack": "none applies", "counts": [], "agreement": 0.0}
+    agreed = agreement(found)
+    name = str(agreed.idxmax())
+    return {"attack": name, "counts": found[name].tolist(), "agreement": agreed[name]}
 
 
-class _Words:
-    """The words that the updates of a text model name."""
+def facts(run: "Sequence[Contribution]", server: _Server, update: Update, model: nn.Module) -> dict[str, Any]:
+    """Return what a report says of a run, of which these are the first update and its model."""
+    rounds, last = sorted({one.round for one in run}), head(model)
+    others = [one.optimiser.replace("unknown", "an unknown optimiser") for one in run if one.scheme is None]
+    by = {"client": "its client mod or loop", "server": "the server"}
+    return {
+        "recorded": True,
+        "others": f"{len(others)} of {len(run)} updates are made by {' and '.join(sorted(set(others)))}" * bool(others),
+        "clients": 1,
+        "updates": len(run),
+        "nodes": len({one.node for one in run}),
+        "rounds": f"{len(rounds)} rounds ({rounds[0]} to {rounds[-1]})",
+        "seen_by": " and ".join(by[name] for name in sorted({one.seen_by for one in run})),
+        "labelled": sum(one.counts is not None for one in run),
+        "parallel": max(one.clients for one in run),
+        "steps": _span([one.steps for one in run]),
+        "samples": _span([one.samples for one in run]),
+        "optimisers": ", ".join(sorted(set(map(_optimiser, run)))),
+        "parameters": sum(tensor.numel() for tensor in update.tensors.values()),
+        "classes": last.layer.out_features,
+        "head": last.name or "the model itself",
+        "tied": last.tied,
+        "grounds": server.grounds,
+        "told": False,
+        "tokens": bool(known_tokens(model)),
+        "adversary": server.adversary.name,
+        "auxiliary": "some" if server.case is not None and server.case.setup.data is not None else 0,
+        "inversions_lack": get("InvG").lacking(view(server.adversary, update, model)),
+        "seed": server.seed,
+        "versions": versions(),
+    }
 
-    found: WordsResult | None = None
 
-    def note(self, update: Update, model: nn.Module) -> None:
-        """Count those of one more update, as far as all so far could be read."""
-        if known_tokens(model) and (self.found is None or not self.found.why):
-            so_far = self.found or WordsResult()
-            try:
-                named = len(get("embedding rows")(update, model, adversary=WHITE_BOX))
-                self.found = so_far._replace(named=so_far.named + named, updates=so_far.updates + 1)
-            except FORESEEN as error:
-                self.found = WordsResult(str(error))
+def _span(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low} to {high}"
 
 
-def _server(setup: Setup | None, run: "list[Contribution]") -> tuple[_Server, str]:
-    """Return what the audit knows, and on what grounds a layer is taken for the last."""
-    if setup is None:
-        classes = max((len(one.counts) for one in run if one.counts), default=0)
-        last, grounds = last_matrix(*run[0].states(), classes)
-        return _Server(None, EAVESDROPPER, 0, REMEDY_TRIALS, last), grounds
-    usual = WHITE_BOX if setup.data is None else WITH_AUXILIARY
-    who = adversary_of(setup.adversary or usual)
-    return _Server(prepare(setup), who, setup.seed, setup.remedy_trials, ""), ""
-
-
-def _spread(chosen: list) -> list:
-    """Return the same in an order in which every beginning is spread over the run."""
-    order = sorted(range(len(chosen)), key=lambda k: int(f"{k:024b}"[::-1], 2))
-    return [chosen[k] for k in order]
+def _optimiser(one: "Contribution") -> str:
+    return f"{one.optimiser} (rate {one.lr:g}" + (f", momentum {one.momentum:g})" if one.momentum else ")")

@@ -2,10 +2,9 @@
 
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -16,39 +15,16 @@ from fedleak.attacks.registry import ADVERSARIES, WHITE_BOX, Adversary, Attack, 
 from fedleak.attacks.result import Prepared, Result
 from fedleak.attacks.words import word_embedding
 from fedleak.audit.case import Case, Trial, facts, image_attack, prepare
-from fedleak.audit.findings import AS_IT_IS, ImageResult, WordsResult
+from fedleak.audit.findings import AS_IT_IS, ImageResult, WordsResult, noted, outcome
 from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protections
-from fedleak.metrics import class_accuracy, instance_accuracy, paired, psnr
+from fedleak.metrics import paired, psnr
 from fedleak.models import head, known_tokens
 
 PRIOR = Adversary("no update", frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}))
 """Who guesses: somebody who knows at most how often each class occurs."""
-
-
-def score(found: Tensor, truth: Tensor) -> dict[str, float]:
-    """Return instance accuracy, class accuracy and the share of exact counts over K clients, ``[K, n]`` both."""
-    return {
-        "iacc": instance_accuracy(found, truth).mean().item(),
-        "cacc": class_accuracy(found, truth).mean().item(),
-        "exact": (found == truth).all(-1).double().mean().item(),
-    }
-
-
-def excluded(attack: Attack, setup: Setup) -> str:
-    """Return why an attack is not tried whatever the adversary has; "" if it is tried."""
-    if attack.sees == "aggregate" and setup.clients == 1:
-        return "it is made for secure aggregation; here every update is seen by itself"
-    if attack.apart:
-        return attack.apart
-    if attack.goal == "images":
-        if not setup.images:
-            return "it applies, but an inversion takes minutes an update; ask for a short one with images=ITERATIONS"
-        chosen = image_attack(setup)
-        return "" if attack == chosen else f"one image attack is run, {chosen.name}"
-    return "a recovery takes minutes, too long for every update" if attack.cost == "minutes" else ""
 
 
 def weakest(attack: Attack, who: Adversary, seen: Update, model: nn.Module, held: dict[str, Any]) -> str:
@@ -59,16 +35,38 @@ def weakest(attack: Attack, who: Adversary, seen: Update, model: nn.Module, held
     return next(able, who).name
 
 
-def excuses(worked: Collection[str], failed: Iterable[tuple[str, str]]) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """Return what failed in some trials, attack to how often and why, and what failed in all, with why.
+def taking_part(model: nn.Module, case: Case | None) -> list[Attack]:
+    """Return the attacks on update after update, and for a frozen last layer the one on adapters."""
+    adapted = case is not None and head(model).weight not in dict(model.named_parameters())
+    fits = adapted and case is not None and adapters(model, case.aux.x[:1])
+    return [*entrants(trained=True), *([get("adapter fit")] if fits else [])]
 
-    `worked` names the attacks that worked in some; `failed` is an attack and a reason for every failure.
+
+def sort_out(
+    attacks: Iterable[Attack],
+    who: Adversary,
+    seen: Update,
+    model: nn.Module,
+    held: dict[str, Any],
+    excluded: Callable[[Attack], str],
+) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """Return, by attack, the weakest who could run it, and the attacks that are not run, with why.
+
+    `excluded` says why an attack is not tried whatever the adversary has; "" if it is tried.
     """
-    texts: dict[str, list[str]] = {}
-    for name, why in failed:
-        texts.setdefault(name, []).append(why)
-    partly = {name: f"failed in {len(of)} of its trials: {of[0]}" for name, of in texts.items() if name in worked}
-    return partly, [(name, of[0]) for name, of in texts.items() if name not in worked]
+    adversaries: dict[str, str] = {}
+    untried = []
+    for attack in attacks:
+        if attack.blind:
+            continue
+        why = excluded(attack)
+        if (not why or attack.goal == "images") and (lacks := attack.lacking(who)):
+            why = f"the adversary '{who.name}' lacks: {'; '.join(lacks)}"
+        if why:
+            untried.append((attack.name, why))
+        else:
+            adversaries[attack.name] = weakest(attack, who, seen, model, held)
+    return adversaries, untried
 
 
 def remedies(
@@ -124,20 +122,23 @@ def invert_once(case: Case, done: Trial, seen: Update, ranking: list[str]) -> Im
     return ImageResult(attack.name, "", case.setup.images, near, guess)
 
 
-def count_words(case: Case, trials: Sequence[tuple[Trial, Update]]) -> WordsResult | None:
-    """Compare the words that the embedding's rows name with those of the clients' texts; None without tokens."""
-    if not known_tokens(case.model):
-        return None
-    name, named, right, of = word_embedding(case.model), 0, 0, 0
-    padding = getattr(case.model.get_submodule(name.rpartition(".")[0]), "padding_idx", None) if name else None
+def count_words(
+    so_far: WordsResult | None, update: Update, model: nn.Module, texts: Tensor | None = None
+) -> WordsResult | None:
+    """Count the words that one more update names, and where there are texts, those of them; None without tokens."""
+    if not known_tokens(model) or (so_far is not None and so_far.why):
+        return so_far
     try:
-        for done, seen in trials:
-            found = set(get("embedding rows")(seen, case.model, adversary=WHITE_BOX).tolist())
-            truth = set(done.x.flatten().tolist()) - {padding}
-            named, right, of = named + len(found), right + len(found & truth), of + len(truth)
+        found = set(get("embedding rows")(update, model, adversary=WHITE_BOX).tolist())
     except FORESEEN as error:
         return WordsResult(str(error))
-    return WordsResult("", named, right, of, len(trials))
+    so_far = so_far or WordsResult()
+    so_far = so_far._replace(named=so_far.named + len(found), updates=so_far.updates + 1)
+    if texts is None:
+        return so_far
+    embedding = model.get_submodule(word_embedding(model).rpartition(".")[0])
+    truth = set(texts.flatten().tolist()) - {getattr(embedding, "padding_idx", None)}
+    return so_far._replace(right=(so_far.right or 0) + len(found & truth), of=so_far.of + len(truth))
 
 
 class Run:
@@ -145,43 +146,41 @@ class Run:
 
     def __init__(self, case: Case, progress: bool):
         self.case, self.progress = case, progress
-        self.entrants = entrants(trained=True)
-        trained = dict(case.attacked.named_parameters())
-        if head(case.attacked).weight not in trained and adapters(case.attacked, case.aux.x[:1]):
-            self.entrants.append(get("adapter fit"))
-        self.rows: list[dict] = []  # one an attempt; `reason` says why it failed
-        self.read: list[tuple[Trial, Update]] = []
+        self.entrants = taking_part(case.attacked, case)
+        self.rows: list[dict[str, Any]] = []
+        self.words: WordsResult | None = None
         self.over: set[tuple[str, str]] = set()  # what failed on the first update is not tried again
-        self.untried: list[tuple[str, str]] = []
-        self.adversaries: dict[str, str] = {}
         self.sent: dict[str, list[nn.Module]] = {}
         self.kept: dict[str, Prepared] = {}  # attacks, prepared for all updates
         self.first = case.trial(0)
         self.seen = case.seen(self.first)
-        self._sort_out()
+        self.who = view(case.setup.attacker, self.seen, case.model)
+        self.adversaries, self.untried = sort_out(
+            all_attacks(), self.who, self.seen, case.model, case.held, self._excluded
+        )
         self.remedies, self.left_out = remedies(
             case.model, self.seen, case.setup.seed, lambda remedy: case.seen(self.first, remedy)
         )
 
-    def _sort_out(self) -> None:
-        """Say of every attack who could run it, and of those that are not run why; make the models that are sent."""
-        case, setup = self.case, self.case.setup
-        who = view(setup.attacker, self.seen, case.model)
-        for attack in all_attacks():
-            if attack.blind:
-                continue
-            why = "" if attack.apart and attack in self.entrants else excluded(attack, setup)
-            if (not why or attack.goal == "images") and (lacks := attack.lacking(who)):
-                why = f"the adversary '{who.name}' lacks: {'; '.join(lacks)}"
-            if not why and attack.sends:
-                try:
-                    self.sent[attack.name] = attack.sends(case.model, setup.clients, setup.seed)
-                except Exception as error:  # an attack of somebody's own may raise anything
-                    why = str(error) or type(error).__name__
-            if why:
-                self.untried.append((attack.name, why))
-            else:
-                self.adversaries[attack.name] = weakest(attack, who, self.seen, case.model, case.held)
+    def _excluded(self, attack: Attack) -> str:
+        """Say why an attack is not tried whatever the adversary has; make the models that are sent for one that is."""
+        setup = self.case.setup
+        if attack.sees == "aggregate" and setup.clients == 1:
+            return "it is made for secure aggregation; here every update is seen by itself"
+        if attack.apart and attack not in self.entrants:
+            return attack.apart
+        if attack.goal == "images" and not setup.images:
+            return "it applies, but an inversion takes minutes an update; ask for a short one with images=ITERATIONS"
+        if attack.goal == "images" and attack != (chosen := image_attack(setup)):
+            return f"one image attack is run, {chosen.name}"
+        if attack.goal != "images" and attack.cost == "minutes":
+            return "a recovery takes minutes, too long for every update"
+        if attack.sends and not attack.lacking(self.who):
+            try:
+                self.sent[attack.name] = attack.sends(self.case.model, setup.clients, setup.seed)
+            except Exception as error:  # an attack of somebody's own may raise anything
+                return str(error) or type(error).__name__
+        return ""
 
     def trials(self) -> None:
         """Run all trials, and the remedies on the first of them."""
@@ -191,7 +190,8 @@ class Run:
             done = case.trial(number) if number else self.first
             fished = {name: case.trial(number, models) for name, models in self.sent.items()}
             self.guess(number, done)
-            self.read.append((done, self.scenario(AS_IT_IS, None, number, done, fished)))
+            seen = self.scenario(AS_IT_IS, None, number, done, fished)
+            self.words = count_words(self.words, seen, case.model, done.x)
             for name, remedy in self.remedies.items() if number < setup.remedy_trials else ():
                 bar.set_postfix_str(name, refresh=False)
                 self.scenario(name, remedy, number, done, fished)
@@ -235,14 +235,9 @@ class Run:
 
     def note(self, scenario: str, number: int, one: Attempt, done: Trial) -> None:
         """Note how one attack went."""
-        found, reason = one.found, one.reason.strip().split("\n")[0]
-        if found is not None and found.numel() != done.truth.numel():
-            reason = f"it names the labels of {found.numel() // found.shape[-1]} clients, not of {len(done.truth)}"
-        scores = {} if found is None or reason else score(found.reshape(done.truth.shape), done.truth)
-        if number == 0 and not scores:
+        self.rows.append(noted(scenario, number, one, done.truth))
+        if number == 0 and self.rows[-1]["reason"] is not None:
             self.over.add((scenario, one.attack.name))
-        row = {"scenario": scenario, "attack": one.attack.name, "trial": number, "seconds": one.seconds}
-        self.rows.append({**row, **scores, "reason": reason})
 
 
 def audit(setup: Setup, *, progress: bool = False) -> Report:
@@ -264,15 +259,10 @@ def audit(setup: Setup, *, progress: bool = False) -> Report:
     case = prepare(setup)
     run = Run(case, progress)
     run.trials()
-    attempts = pd.DataFrame(run.rows)
-    worked = attempts["iacc"].notna()
-    rows, failed = attempts[worked].drop(columns="reason"), attempts[~worked].query("scenario == @AS_IT_IS")
-    unchanged = rows.query("scenario == @AS_IT_IS")
-    partly, never = excuses(set(unchanged["attack"]), zip(failed["attack"], failed["reason"], strict=True))
-    known = facts(case, run.seen)
-    scenarios = (AS_IT_IS, *run.remedies)
-    report = Report(known, rows, scenarios, tuple(run.left_out), run.adversaries, (*run.untried, *never), partly)
-    report.words = count_words(case, run.read)
+    rows, partly, never = outcome(run.rows)
+    untried, known = [*run.untried, *never], facts(case, run.seen)
+    report = Report(known, rows, [AS_IT_IS, *run.remedies], run.left_out, run.adversaries, untried, partly)
+    report.words = run.words
     if setup.images:
         with warnings.catch_warnings(action="ignore"):
             report.images = invert_once(case, run.first, run.seen, report.ranking())

@@ -1,11 +1,12 @@
-"""Numbers, text from outside, tables and lists in Markdown."""
+"""The templates of the report, and how they write numbers, tables and text from outside."""
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 ENDINGS = (".html", ".md", ".json")
 
@@ -24,43 +25,77 @@ def percent(value: float) -> str:
     return "under 1 %" if 0 < value < 0.005 else f"{round(100 * value)} %"
 
 
-def between(low: float, high: float, digits: int) -> str:
-    """Write an interval behind its mean; nothing where there were too few values for one."""
+def two(value: float | None, sign: str = "") -> str:
+    """Write a number with two decimals, or that there is none."""
+    return "–" if value is None else f"{value:{sign}.2f}"
+
+
+def between(row: Mapping[str, Any], metric: str, digits: int, scale: int = 1) -> str:
+    """Write the interval behind a mean; nothing where there were too few values for one."""
+    low, high = (scale * row[f"{metric}_{end}"] for end in ("low", "high"))
     return "" if math.isnan(low) else f" [{low:.{digits}f}, {high:.{digits}f}]"
 
 
-def with_interval(row: pd.Series) -> str:
-    """Write an attack's instance accuracy in percent."""
-    return percent(row["iacc"]) + between(100 * row["iacc_low"], 100 * row["iacc_high"], 0)
+def rate(row: Mapping[str, Any], metric: str) -> str:
+    """Write a metric of an attack with its interval."""
+    return two(row[metric]) + between(row, metric, 2)
 
 
-def plain(text: str) -> str:
+def share(row: Mapping[str, Any]) -> str:
+    """Write an attack and its instance accuracy."""
+    return f"{row['attack']} {row['iacc']:.2f}"
+
+
+def accuracy(row: Mapping[str, Any]) -> str:
+    """Write an attack's instance accuracy in percent, with its interval."""
+    return percent(row["iacc"]) + between(row, "iacc", 0, 100)
+
+
+def plain(text: Any) -> str:
     """Make text from outside plain in Markdown: names of parameters, messages of errors, LLG*."""
-    return re.sub(r"([\\`*_<>#]|(?<=\])\()", r"\\\1", text)
+    return re.sub(r"([\\`*_<>#]|(?<=\])\()", r"\\\1", str(text))
 
 
-def as_table(rows: pd.DataFrame) -> str:
-    """Write a table in Markdown."""
-    cells = rows.astype(str).replace({r"\s+": " ", r"\|": r"\\|"}, regex=True)
-    lines = [list(rows), ["---"] * len(rows.columns), *cells.to_numpy()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def cells(row: Iterable[Any]) -> str:
+    """Write a row of a table."""
+    cleaned = (re.sub(r"\s+", " ", str(cell)).replace("|", r"\|") for cell in row)
+    return f"| {' | '.join(cleaned)} |"
 
 
-def rates(table: pd.DataFrame, metric: str) -> list[str]:
-    """Write a metric of every attack with its interval."""
-    columns = (table[f"{metric}{end}"] for end in ("", "_low", "_high"))
-    return [f"{mean:.2f}{between(low, high, 2)}" for mean, low, high in zip(*columns, strict=True)]
-
-
-def times(row: pd.Series) -> str:
+def times(row: Mapping[str, Any]) -> str:
     """Write the seconds of an attack's first recovery, and of the others."""
     both = (row["first_seconds"], row["seconds"])
     return ", ".join(f"{s:.0f}" if s >= 10 else f"{s:.2g}" for s in both) if row["seconds"] else "–"
 
 
-def remarks(reasons: Iterable[tuple[str, str]], form: str) -> str:
-    """Write a list of what has a reason, those with the same one together."""
+def together(reasons: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Put the names with the same reason together."""
     names: dict[str, list[str]] = {}
     for name, why in reasons:
         names.setdefault(why, []).append(name)
-    return "".join(f"- {form}.\n".format(plain(", ".join(of)), plain(why)) for why, of in names.items())
+    return [(", ".join(of), why) for why, of in names.items()]
+
+
+def named(counts: list[int]) -> str:
+    """Write how many samples of which class there are."""
+    return ", ".join(f"{label}: {count}" for label, count in enumerate(counts) if count) or "none"
+
+
+def sentence(text: str) -> str:
+    """Put what a template wrote over several lines into one, which begins with a capital."""
+    text = " ".join(text.split())
+    return text[:1].upper() + text[1:]
+
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    undefined=StrictUndefined,
+)
+_TEMPLATES.filters |= {
+    each.__name__: each
+    for each in (percent, two, rate, share, accuracy, plain, cells, times, together, named, sentence)
+}
+REPORT, PAGE = (_TEMPLATES.get_template(name) for name in ("report.md.j2", "page.html.j2"))

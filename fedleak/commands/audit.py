@@ -2,6 +2,8 @@
 
 import json
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +12,6 @@ import typer
 
 if TYPE_CHECKING:
     from fedleak.audit import Report
-    from fedleak.audit.guard import Limits
 
 EXAMPLE = Path(__file__).parents[1] / "audit" / "example.py"
 EPILOG = (
@@ -70,73 +71,63 @@ def command(
     if example:
         typer.echo(EXAMPLE.read_text(encoding="utf-8"), nl=False)
         return
+    with _errors_in_one_line(file, junit):
+        import torch
+
+        from fedleak.audit import guard
+        from fedleak.audit.report import WORDS
+        from fedleak.audit.writing import check_ending
+        from fedleak.files import reserve
+
+        if file is None:
+            raise ValueError("say which file to audit; `fedleak audit --example` prints one to start from")
+        limits = guard.Limits(fail_above, fail_above_guess, fail_above_each)
+        limited = any(limit is not None for limit in limits)
+        if junit is not None and not limited:
+            raise ValueError("--junit needs --fail-above, --fail-above-guess or --fail-above-each: what a failure is")
+        out = out or []
+        for path in out:
+            check_ending(path)
+        for path in [*out, *([junit] if junit else [])]:
+            reserve(path).unlink()  # what cannot be written is said before the work
+        earlier = None if baseline is None else _earlier(baseline)
+        torch.set_num_threads(threads)
+        report = _report(file, setup, {"gaps": gaps, "skip_nan": skip_nan}, trials=trials, seed=seed)
+        report.baseline = earlier
+        if limited:
+            report.verdicts = guard.verdicts(report, limits)
+        if not out:
+            typer.echo(report.to_markdown())
+        for title, text in zip(WORDS, report.headline(), strict=True) if out else ():
+            typer.echo(f"{title}. {text}\n")
+        for path in out:
+            for written in report.save(path):
+                typer.echo(f"wrote {written}")
+        if junit is not None:
+            guard.write_junit(junit, report.facts["name"], report.verdicts)
+        for verdict in report.verdicts:
+            if verdict.status != "kept":
+                typer.secho(f"fedleak: {verdict.status}: {verdict.case}: {verdict.why}", err=True, fg=typer.colors.RED)
+        code = guard.KEPT if report.measured else guard.NOT_MEASURABLE
+        if limited:
+            code = guard.exit_code(report.verdicts)
+    raise typer.Exit(code)
+
+
+@contextmanager
+def _errors_in_one_line(file: Path | None, junit: Path | None) -> Iterator[None]:
+    """End at any error, also an unforeseen one, with a line about it and not as a leak does, with Python's own 1."""
     from fedleak.audit import guard
 
-    limits = guard.Limits(fail_above, fail_above_guess, fail_above_each)
     try:
-        asked = {"trials": trials, "seed": seed}
-        options = {"gaps": gaps, "skip_nan": skip_nan}
-        code = _run(file, setup, asked, options, out or [], limits, junit, baseline, threads)
-    except Exception as error:  # also an unforeseen one must not end as a leak does, with Python's own 1
+        yield
+    except Exception as error:
         if not isinstance(error, ValueError | OSError | ImportError):
             traceback.print_exc()
         typer.secho(f"fedleak: {error}", err=True, fg=typer.colors.RED)
         if junit is not None and not isinstance(error, PermissionError):
             guard.write_junit(junit, str(file), [], f"{type(error).__name__}: {error}")
-        code = guard.ERROR
-    raise typer.Exit(code)
-
-
-def _run(
-    file: Path | None,
-    setup: Path | None,
-    asked: dict[str, int | None],
-    options: dict[str, bool],
-    out: list[Path],
-    limits: "Limits",
-    junit: Path | None,
-    baseline: Path | None,
-    threads: int,
-) -> int:
-    """Audit, write the report and the verdicts; return the exit code."""
-    if file is None:
-        raise ValueError("say which file to audit; `fedleak audit --example` prints one to start from")
-    import torch
-
-    from fedleak.audit import guard
-    from fedleak.audit.report import WORDS
-    from fedleak.audit.writing import check_ending
-    from fedleak.files import reserve
-
-    limited = any(limit is not None for limit in limits)
-    if junit is not None and not limited:
-        raise ValueError("--junit needs --fail-above, --fail-above-guess or --fail-above-each: what a failure is")
-    for path in out:
-        check_ending(path)
-    for path in [*out, *([junit] if junit else [])]:
-        reserve(path).unlink()  # what cannot be written is said before the work
-    earlier = None if baseline is None else _earlier(baseline)
-    torch.set_num_threads(threads)
-    report = _report(file, setup, options, **asked)
-    report.baseline = earlier
-    if limited:
-        report.verdicts = guard.verdicts(report, limits)
-    if not out:
-        typer.echo(report.to_markdown())
-    else:
-        for title, text in zip(WORDS, report.headline(), strict=True):
-            typer.echo(f"{title}. {text}\n")
-        for path in out:
-            for written in report.save(path):
-                typer.echo(f"wrote {written}")
-    if junit is not None:
-        guard.write_junit(junit, report.facts["name"], list(report.verdicts))
-    for verdict in report.verdicts:
-        if verdict.status != "kept":
-            typer.secho(f"fedleak: {verdict.status}: {verdict.case}: {verdict.why}", err=True, fg=typer.colors.RED)
-    if limited:
-        return guard.exit_code(list(report.verdicts))
-    return guard.KEPT if report.measured else guard.NOT_MEASURABLE
+        raise typer.Exit(guard.ERROR) from error
 
 
 def _earlier(path: Path) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from torch import nn
 from typer.testing import CliRunner
 
 from fedleak import cli
-from fedleak.audit import Setup, audit, audit_run, guard
-from fedleak.audit.findings import Findings, WordsResult
+from fedleak.audit import Report, Setup, audit, audit_run, guard
+from fedleak.audit.findings import WordsResult
 from fedleak.audit.guard import Limits
 from fedleak.federated.recording import read, write
 
@@ -54,7 +54,7 @@ def findings(shares, guess=0.4, fits=True, **more):
         for row in rows
     ]
     table = pd.DataFrame(rows).assign(fits=fits)
-    return Findings({"name": "x"}, table, ("as it is",), (), dict.fromkeys(shares, "shared gradients"), (), {}, **more)
+    return Report({"name": "x"}, table, ("as it is",), (), dict.fromkeys(shares, "shared gradients"), (), {}, **more)
 
 
 def judge(found, **limits):
@@ -161,6 +161,11 @@ def test_without_labels_nothing_is_kept(run, setup_file, tmp_path):
     assert result.exit_code == 3
     assert "not measurable: round 1" in result.stderr
     assert statuses(junit) == (3, 0, 3)
+    earlier = tmp_path / "earlier.json"
+    earlier.write_text('{"name": "x", "attacks": []}')
+    result = invoke(folder, "--baseline", earlier)
+    assert result.exit_code == 3
+    assert "Updates without recorded labels" in result.output, "there is nothing to compare, and no mistake"
 
 
 def test_an_error_is_in_the_junit_file_and_is_no_leak(run, setup_file, tmp_path, monkeypatch):

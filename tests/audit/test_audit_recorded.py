@@ -8,9 +8,10 @@ import torch
 from runs import CLASSES, LR, SHAPE, data, network, train
 from torch import nn
 
+from fedleak.attacks.contest import entrants
 from fedleak.attacks.labels import idlg, ilrg, llg, rlu
 from fedleak.attacks.registry import EAVESDROPPER
-from fedleak.audit import Setup, audit_run, guard, recorded
+from fedleak.audit import Setup, audit_run, guard
 from fedleak.audit.case import prepare
 from fedleak.audit.recorded import agreement
 from fedleak.federated import Scheme
@@ -159,8 +160,8 @@ def test_one_sample_without_labels_of_an_adam_client(tmp_path):
 
 
 def test_updates_that_no_attack_applies_to(run, tmp_path, monkeypatch):
-    guesses = [attack for attack in recorded.entrants() if attack.blind]
-    monkeypatch.setattr(recorded, "entrants", lambda **_: guesses)
+    guesses = [attack for attack in entrants() if attack.blind]
+    monkeypatch.setattr("fedleak.audit.run.entrants", lambda **_: guesses)
     report = audit_run(unlabelled(run, tmp_path))
     assert set(report.unscored["attack"]) == {"none applies"}
     assert "the attacks agree on 0 % of the labels" in report.headline()[0]

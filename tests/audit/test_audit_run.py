@@ -14,7 +14,8 @@ from fedleak.attacks.registry import EAVESDROPPER, Adversary, Need, get
 from fedleak.attacks.result import Prepared
 from fedleak.audit import Setup, audit
 from fedleak.audit.case import fresh, prepare
-from fedleak.audit.run import Run, score
+from fedleak.audit.findings import score
+from fedleak.audit.run import Run
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
 from fedleak.federated.restricted import FedVF, Withhold
 from fedleak.metrics import counts, instance_accuracy
