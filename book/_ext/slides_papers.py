@@ -119,7 +119,7 @@ def system() -> Slider:
         f" pushes the bias of its own class up by about {own:.1f}, and all others a little down (green: the last"
         f" one's class)."
         f" RLU finds the samples whose bars meet the marks, all at once: {right} of {len(order)} are right. (An"
-        f" untrained LeNet-5 on digits, two local steps of four samples at the rate {lr:g}.)"
+        f" untrained LeNet on digits, two local steps of four samples at the rate {lr:g}.)"
     )
     return Slider("Samples", len(order) // 2, message, frames)
 
