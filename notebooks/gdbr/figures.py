@@ -53,6 +53,7 @@ def fig2(cells):
                 title=f"{init} weights", xlabel=f"value of the {kind}", ylabel="images"
             )
             ax.set_yscale("log" if row else "linear")
+            ax.locator_params(axis="x", nbins=5)
             ax.legend(fontsize="small")
     return figure
 
@@ -174,7 +175,8 @@ def table2(cells, printed):
                 x.values(), theirs, marker="x", color=style[name][0], s=30, zorder=4
             )
         ax.set(title=title, ylim=(0, 1.05))
-        ax.set_xticks(range(len(NETS)), [ON[net] for net in NETS], fontsize="small")
+        names = [ON[net].replace(" ImageNet", "\nImageNet") for net in NETS]
+        ax.set_xticks(range(len(NETS)), names, fontsize="small")
     figure.axes[0].set_ylabel("InsAcc")
     legend(figure, cells, **style, printed_in_the_paper=("black", "x"))
     return figure
@@ -286,7 +288,9 @@ def penultimate(cells):
             )
         ax.set(title=f"{init} weights", ylim=(0, 1.05))
         ax.set_xticks(
-            range(len(PAIRS)), [TITLES[net] for net in PAIRS], fontsize="small"
+            range(len(PAIRS)),
+            [TITLES[net].replace("ResNet-", "ResNet-\n") for net in PAIRS],
+            fontsize="small",
         )
     figure.axes[0].set_ylabel("InsAcc")
     legend(figure, cells, **{NAMED[form]: LOOK[NAMED[form]] for form in FORMS})

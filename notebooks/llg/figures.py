@@ -30,7 +30,7 @@ def fig3(rows):
     """Gradients of a class against its occurrences, from trial rows: raw, share of negative ones, calibrated."""
     rows = rows[rows["init"] == "fresh"]
     figure = Figure(figsize=(8.4, 3.0), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
+    left, middle, right = figure.subplots(1, 3, width_ratios=[1, 1.25, 0.9])
     for axes, gradient, scale in (
         (left, "raw", lambda size: 1),
         (right, "calibrated", lambda size: size),
@@ -53,7 +53,7 @@ def fig3(rows):
                 linewidth=0,
             )
         axes.axhline(0, color="black", linewidth=0.8)
-    ticks = [0, *SIZES[:-1]]
+    ticks = [0, *SIZES[:-1:2]]
     left.set_xscale("symlog", base=2, linthresh=1)
     left.set_xticks(ticks, map(str, ticks))
     left.set(

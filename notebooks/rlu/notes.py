@@ -62,7 +62,7 @@ def table2(run):
     VGG-16 has its full width. On CIFAR-10 it is run with ten clients for one step, where the server has 13 % of the training split and so 100
     images a class, and with two for ten steps (and again for one), where it has the test split; on CIFAR-100 with one client, of 40 to 123
     images for batches of 256, so that images repeat, and 4 auxiliary images of the rarest class. ResNet-50 on Tiny-ImageNet has one client, one
-    step, and 25 auxiliary images a class.
+    step, 25 auxiliary images a class, and no LLG+: under batch norm that would send 512,000 probe images through the network for one update.
 
     RLU finds every label in {exact} of {len(every)} cells and more than 0.997 of them in {nearly} others. On CIFAR-10 after one step with ten clients,
     the one part at the paper's own settings, RLU is at {single["RLU"].min():.3f} and iLRG at {single["iLRG"].min():.3f} or above: of its {len(named)} values
