@@ -1,9 +1,12 @@
 """From function to equation and back: what docstrings cite is derived in a chapter, and the search finds it."""
 
+import json
 import sys
 from types import SimpleNamespace
 
 import pytest
+from sphinx.application import Sphinx
+from sphinx.util.docutils import docutils_namespace
 from test_overview import NOTEBOOKS, anchors
 
 from fedleak import paths
@@ -77,6 +80,28 @@ def test_chapters_get_index_entries_that_the_search_finds():
     other += nodes.section()
     equations.index_equations(SimpleNamespace(env=SimpleNamespace(docname="book/index")), other)
     assert not other[0].children
+
+
+def test_a_second_build_keeps_the_entries_of_pages_that_it_does_not_write(tmp_path):
+    """Of a tiny book: a chapter of a paper's equations, and a front page that changes between the builds."""
+    front, chapter = tmp_path / "index.rst", tmp_path / "notebooks" / "llg.rst"
+    (tmp_path / "book").mkdir()
+    chapter.parent.mkdir()
+    front.write_text("A book\n======\n\n.. toctree::\n\n   notebooks/llg\n")
+    chapter.write_text("LLG\n===\n\n.. index:: labels; leaked\n")
+    settings = {"extensions": ["sphinx.ext.autodoc", "equations"], "html_theme": "basic"}
+    found = []
+    for _ in range(2):
+        with docutils_namespace():
+            app = Sphinx(tmp_path, None, tmp_path / "html", tmp_path / "read", "html", settings, status=None)
+            app.build()
+        text = (tmp_path / "html" / "searchindex.js").read_text(encoding="utf-8")
+        found.append(json.loads(text[text.index("(") + 1 : text.rindex(")")]))
+        front.write_text(front.read_text() + "\nMore of it.\n")
+    assert "more" not in found[0]["terms"]
+    assert "more" in found[1]["terms"]
+    assert {"eq. 18", "llg, eq. 18", "labels", "leaked"} <= found[0]["indexentries"].keys()
+    assert found[1]["indexentries"] == found[0]["indexentries"]
 
 
 def test_the_reference_lists_every_module_of_an_attack():

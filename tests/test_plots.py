@@ -1,6 +1,7 @@
 """The figures: the same style for the same attack, recorded rows as lines, this run's on top."""
 
 import io
+import re
 
 import matplotlib as mpl
 import numpy as np
@@ -98,3 +99,18 @@ def test_missing_values_leave_a_gap_and_no_error():
     data.loc[data["batch_size"] == 2, ["low", "high"]] = np.nan
     (axes,) = draw(data).axes
     assert len(axes.lines) == 2
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4])
+def test_type_can_be_read_where_a_page_shrinks_the_figure(columns):
+    """Nine pixels at least where a figure gets 688 of them, as in a window 1,300 wide; eight in the 640 on a phone."""
+    plots.use_theme()
+    figure = draw(table(panels=list("abcd")[:columns], sizes=(1, 2, 4, 8, 16, 32)), columns=columns)
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg")
+    sizes = [float(size) for size in re.findall(r"font(?:-size)?: ([\d.]+)px", stream.getvalue())]
+    width = 72 * figure.get_size_inches()[0]
+    assert min(sizes) * min(4 / 3, 688 / width) >= 9  # a point is 4/3 pixels
+    assert min(sizes) * 640 / width >= 8
+    labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert labels == (["1", "", "4", "", "16", ""] if columns > 2 else ["1", "2", "4", "8", "16", "32"])

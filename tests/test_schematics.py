@@ -1,11 +1,15 @@
 """The drawn schematics: what they show is said in words, they take the page's colours, and their chapters show them."""
 
 import re
+import sys
 from xml.etree import ElementTree
 
 import pytest
 
 from fedleak import notebooks, paths
+
+sys.path.insert(0, str(paths.root() / "book" / "_ext"))
+import stacked
 
 DRAWN = sorted((paths.root() / "book" / "figures").glob("schematic-*.svg"))
 SVG = "{http://www.w3.org/2000/svg}"
@@ -36,6 +40,27 @@ def test_nothing_lies_outside(drawn):
     for node in svg.iter(f"{SVG}rect"):
         assert float(node.get("x")) + float(node.get("width")) <= width
         assert float(node.get("y")) + float(node.get("height")) <= height
+
+
+@pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)
+def test_narrow_screens_get_the_same_boxes_below_each_other(path):
+    wide, tall = ElementTree.fromstring(stacked.both(path.read_text(encoding="utf-8"))).findall(f"{SVG}svg")
+    assert [wide.get("class"), tall.get("class")] == ["wide", "tall"]
+    assert tall.get("aria-label") == wide.get("aria-label")
+    assert all(set(re.findall("[A-Za-z]", node.get("d"))) <= set("MLC") for node in wide.findall(f"{SVG}path"))
+    words = [sorted(filter(None, (node.text for node in svg.iter(f"{SVG}text")))) for svg in (wide, tall)]
+    assert words[0] == words[1]
+    width, height = map(float, tall.get("viewBox").split()[2:])
+    stages, end = tall.findall(f"{SVG}g"), 0
+    assert 4 <= len(stages) == len(tall.findall(f"{SVG}path")) + 1
+    for stage in stages:
+        across, down = map(float, re.findall(r"-?[\d.]+", stage.get("transform")))
+        for node in stage.iter(f"{SVG}rect"):
+            left, right = (across + end for end in stacked.extent(node))
+            assert 0 <= left < right <= width <= 388  # what a window of 420 pixels has room for
+        ends = [down + end for node in stage.iter(f"{SVG}rect") for end in stacked.extent(node, down=True)]
+        assert end < min(ends) < max(ends) <= height
+        end = max(ends)
 
 
 @pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)

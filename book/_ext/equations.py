@@ -19,6 +19,7 @@ from overview import read
 from render import keep, link, plain, table
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.util.index_entries import split_index_msg
 
 from fedleak import notebooks
 from fedleak.attacks import registry
@@ -153,10 +154,16 @@ def derived_in(app: Sphinx, what: str, name: str, thing: Any, options: Any, line
         lines += ["", f"**Derived in** {', '.join(found.values())}.", ""]
 
 
-def entries(paper: str) -> list[tuple[str, str, str, str, None]]:
+Entry = tuple[str, str, str, str, None]
+
+
+def entries(page: str) -> list[Entry]:
     """Return a chapter's index entries: each numbered equation of its paper, with and without the paper's name."""
+    folder, _, paper = page.rpartition("/")
+    if folder != "notebooks" or paper not in read("equations"):
+        return []
     (title,) = (name for name, chapter in PAPERS.items() if chapter == paper)
-    found = []
+    found: list[Entry] = []
     for number, anchor in places(paper).items():
         target = f"equation-{anchor}" if anchor.startswith("eq-") else anchor
         found += [("single", words, target, "main", None) for words in (f"Eq. {number}", f"{title}, Eq. {number}")]
@@ -165,9 +172,19 @@ def entries(paper: str) -> list[tuple[str, str, str, str, None]]:
 
 def index_equations(app: Sphinx, doctree: nodes.document) -> None:
     """Add the index entries to a chapter: the search finds "Eq. 4" by them, since it leaves out short words."""
-    folder, _, chapter = app.env.docname.rpartition("/")
-    if folder == "notebooks" and chapter in read("equations"):
-        next(doctree.findall(nodes.section)).append(addnodes.index(entries=entries(chapter)))
+    if found := entries(app.env.docname):
+        next(doctree.findall(nodes.section)).append(addnodes.index(entries=found))
+
+
+def search_unwritten(app: Sphinx) -> list[tuple[str, dict[str, Any], str]]:
+    """Give the search the index entries of the pages that this build does not write; Sphinx keeps only their words."""
+    searched, known = app.env._search_index_index_entries, app.env.get_domain("index").entries
+    for page in app.env.all_docs.keys() - searched.keys():
+        each = [*known.get(page, ()), *entries(page)]
+        searched[page] = [
+            (part, to, main) for kind, words, to, main, _ in each for part in split_index_msg(kind, words)
+        ]
+    return []
 
 
 def write(app: Sphinx) -> None:
@@ -179,6 +196,7 @@ def write(app: Sphinx) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect to Sphinx."""
     app.connect("builder-inited", write)
-    app.connect("doctree-read", index_equations, priority=100)  # before the domains collect their entries
+    app.connect("doctree-read", index_equations)
     app.connect("autodoc-process-docstring", derived_in, priority=400)
+    app.connect("html-collect-pages", search_unwritten)  # before the search index is written
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -19,8 +19,8 @@ from matplotlib.ticker import PercentFormatter
 from render import keep
 from sphinx.application import Sphinx
 
-from fedleak import metrics, notebooks, paths
-from fedleak.data import compose
+from fedleak import metrics, models, notebooks, paths
+from fedleak.data import compose, title
 from fedleak.experiments import plots
 
 FIGURES = paths.root() / "book" / "figures"
@@ -105,7 +105,7 @@ def compression() -> Finding:
 def relu() -> Finding:
     """LLG+ on ResNet20 as released, and with one ReLU before its last layer."""
     found = rows("llg", "fig5").query("algorithm == 'FedSGD'")
-    names = {"resnet20-relu": "ResNet20, one ReLU more", "resnet20": "ResNet20, as released"}
+    names = {"resnet20-relu": "ResNet20, one ReLU more", "resnet20": models.title("resnet20")}
     lines = found.pivot_table(index="batch_size", columns="net", values="asr")[list(names)].rename(columns=names)
     lines = lines.dropna()
     more, released = lines.loc[16]
@@ -134,7 +134,7 @@ def guess() -> Finding:
     lines = printed[printed["net"].isin(["lenet", "alexnet", "vgg11"])].pivot(
         index="scheme", columns="data", values="insacc"
     )
-    names = {"mnist": "GDBR, printed: MNIST", "svhn": "SVHN", "cifar10": "CIFAR-10"}
+    names = {name: "GDBR, printed: " * (name == "mnist") + title(name) for name in ("mnist", "svhn", "cifar10")}
     lines = lines.loc[["random", "uniform"], list(names)].rename(columns=names)
     ends = lines.agg(["min", "max"], axis=1).mul(100).round().astype(int)
     free = {"random": even_guess("balanced", 10), "uniform": even_guess("permuted", 10)}
@@ -232,7 +232,7 @@ BETWEEN = re.compile(r"(?<=<!-- findings -->\n).*(?=\n<!-- /findings -->)", re.S
 
 def drawn(finding: Finding) -> Figure:
     """Draw a finding: a share against x."""
-    figure = Figure(figsize=(4.2, 2.7), layout="constrained")
+    figure = Figure(figsize=(4.1, 2.65), layout="constrained")
     axes = figure.subplots()
     styles = plots.style_of(list(finding.lines))
     if isinstance(finding.lines.index[0], str):

@@ -11,6 +11,7 @@ from typing import Any
 from generated import comparisons
 from render import keep
 from sphinx.application import Sphinx
+from stacked import both
 
 from fedleak.experiments.status import COUNTED
 
@@ -75,9 +76,9 @@ def statuses(papers: list[Row]) -> str:
 def write(app: Sphinx) -> None:
     """Write the fragments."""
     folder = Path(app.srcdir) / "book" / "figures"
-    drawings = [folder / "round.svg", *sorted(folder.glob("schematic-*.svg"))]
-    found = {path.stem: raw(path.read_text(encoding="utf-8")) for path in drawings}
-    keep(app, found | {"statuses": raw(statuses(comparisons()))})
+    drawn = {path.stem: both(path.read_text(encoding="utf-8")) for path in folder.glob("schematic-*.svg")}
+    drawn["round"] = (folder / "round.svg").read_text(encoding="utf-8")
+    keep(app, {name: raw(html) for name, html in (drawn | {"statuses": statuses(comparisons())}).items()})
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -53,4 +53,4 @@ def pairs(found: Tensor, truth: Tensor, left: float, width: float, most: float) 
             yield bar(x + k * step * 0.4, FLOOR, 120 * min(value / most, 1), step * 0.36, kind)
         yield text(x + step * 0.4, FLOOR + 17, i)
         if step > 40:
-            yield text(x + step * 0.4, FLOOR + 34, f"{one} / {other}")
+            yield text(x + step * 0.4, FLOOR + 34, f"{one}/{other}")

@@ -88,7 +88,9 @@ def system() -> Slider:
     matrix = sum(confidence.coefficients(confidence.erroneous_confidence(z, test.y)) for z in ends) / 2
     sent = rlu.observe(update, model, None, None).target
     found = whole_counts(solve(matrix, sent, update.samples), update.samples)
-    most, own = 1.15 * float(sent.abs().max()), float(matrix.diag().mean())
+    order = [i for i, k in enumerate(found.tolist()) for _ in range(k)]
+    sums = torch.nn.functional.one_hot(torch.tensor(order), len(sent)).double().cumsum(0) @ matrix.T
+    most = 1.1 * float(torch.cat([sums, sent[None]]).abs().max())
 
     def height(y: float) -> float:
         return 100 - 80 * y / most
@@ -107,19 +109,17 @@ def system() -> Slider:
             parts.append(text(103 + i * 54, FLOOR + 34, "●" * int(n[i])))
         return "".join([*parts, text(10, FLOOR + 16, "class", "start"), text(10, FLOOR + 34, "samples", "start")])
 
-    order = [i for i, k in enumerate(found.tolist()) for _ in range(k)]
     frames = [Frame("0", drawing([]), "no sample yet: all bars are zero, the marks are what the client's update shows")]
     for k, one in enumerate(order):
-        off = (matrix @ torch.bincount(torch.tensor(order[: k + 1]), minlength=len(sent)).double() - sent).abs().max()
+        off = (sums[k] - sent).abs().max()
         words = f"a sample of class {one} is added; the bars are off the marks by {float(off):.1f} at most"
         frames.append(Frame(str(k + 1), drawing(order[: k + 1]), words))
     right = int(torch.minimum(found, truth).sum())
     message = (
-        "Dotted marks: the update of the head's bias, times B/η. Bars: A n, the sum over the samples so far. Each"
-        f" pushes the bias of its own class up by about {own:.1f}, and all others a little down (green: the last"
-        f" one's class)."
-        f" RLU finds the samples whose bars meet the marks, all at once: {right} of {len(order)} are right. (An"
-        f" untrained LeNet-5 on digits, two local steps of four samples at the rate {lr:g}.)"
+        "Dotted marks: the update of the head's bias, times B/η. Bars: A n, the sum over the samples so far (green: the"
+        " last one's class). RLU finds the samples whose bars meet the marks, all at once:"
+        f" {right} of {len(order)} are right."
+        f" (An untrained LeNet on digits, two local steps of four samples at the rate {lr:g}.)"
     )
     return Slider("Samples", len(order) // 2, message, frames)
 

@@ -1,5 +1,5 @@
 // What scrolls sideways can be reached with the keyboard: once it is too wide, it is a stop of the tab key.
-const boxes = ".bd-article :is(pre, .text_html, .pst-scrollable-table-container, .wide-table, div.math, figure, .frames)";
+const boxes = ".bd-article :is(pre, .text_html, .pst-scrollable-table-container, .wide-table, .math, .sd-card-body, figure, .frames)";
 
 function markScrolling() {
   for (const box of document.querySelectorAll(boxes))

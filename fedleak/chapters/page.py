@@ -46,10 +46,12 @@ def source(trial: Callable[..., Any]) -> None:
 
 
 def figure_of(row: Mapping[str, Any]) -> str:
-    """Return the figure or table that a value is in, without its panel or part."""
+    """Return the figure or table that a value is in; its panel only where the lecture shows it apart (``fig-x-5a``)."""
     item = str(row["item"])
-    found = re.match(r"(Fig\.|Table) [0-9IVX]+", item)
-    return found[0] if found else item.partition(" (")[0]
+    if not (found := re.match(r"((?:Fig\.|Table) ([0-9IVX]+))(?: \((\w)\))?", item)):
+        return item.partition(" (")[0]
+    apart = found[3] and str(row.get("anchor", "")).endswith(f"-{found[2]}{found[3]}")
+    return found[0] if apart else found[1]
 
 
 def slug(heading: str) -> str:

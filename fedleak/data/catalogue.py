@@ -90,7 +90,7 @@ _ENTRIES = (
     _celeba("celeba-hair", "CelebA, hair colour", 5),
     _celeba("celeba-gender", "CelebA, gender", 2),
     _imagenet("tiny-imagenet", "Tiny ImageNet", 200, shape=(3, 64, 64), bibkey="le2015tinyimagenet"),
-    _imagenet("imagenet", "ImageNet-1k", 1000, shape=(3, 224, 224), bibkey="russakovsky2015imagenet"),
+    _imagenet("imagenet", "ImageNet, ILSVRC 2012", 1000, shape=(3, 224, 224), bibkey="russakovsky2015imagenet"),
     Entry("mnist5k", "MNIST, 5000 digits", 10, (1, 28, 28), _LECUN, "raschka2018mlxtend"),
     Entry("photos", "Photograph patches", 7, (3, 32, 32), _PHOTOS, "vanderwalt2014scikit"),
     Entry("synthetic", "Synthetic patterns", 100, (3, 32, 32), "none needed: generated", "", options=_FREE),
@@ -113,6 +113,11 @@ def entry(name: str) -> Entry:
     """
     by_name = {known.name: known for known in _ENTRIES}
     return by_name[checked(_ALIASES.get(name, name), by_name, "data set")]
+
+
+def title(name: str) -> str:
+    """Return what tables and figures call a data set: its title up to a comma; other names as they are."""
+    return next((known.title.partition(",")[0] for known in _ENTRIES if known.name == name), name)
 
 
 def checked(name: str, known: Iterable[str], what: str) -> str:

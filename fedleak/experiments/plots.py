@@ -80,7 +80,8 @@ def curves(
     style = style_of(names)
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
-    width, height = {1: (5.6, 3.0), 2: (8.2, 3.0)}.get(columns, (2.45 * columns, 2.2))
+    width, height = {1: (5.6, 3.0), 2: (8.2, 3.0), 3: (7.35, 2.2), 4: (8.4, 1.9)}[columns]  # a page is 7.2 inches wide
+    words = "small" if columns == 4 else "medium"
     figure = Figure(figsize=(width, height * rows + 0.7), layout="constrained")
     grid = np.atleast_1d(figure.subplots(rows, columns, sharey=True, squeeze=False)).ravel()
     for axes, title in zip(grid, panels, strict=False):
@@ -91,19 +92,22 @@ def curves(
                 line = part[(part[hue] == name) & (part["source"] == source)].sort_values(x)
                 if not line.empty:
                     _curve(axes, line, x, style[name], hollow=source == NOW and has_recorded)
-        axes.set_title(title)
-        axes.set_xlabel(xlabel)
+        axes.set_title(title, fontsize=words)
+        axes.set_xlabel(xlabel, fontsize=words)
         if log2:
             axes.set_xscale("log", base=2)
             ticks = sorted(part[x].unique())
-            axes.set_xticks(ticks, [f"{t:g}" for t in ticks], fontsize="x-small" if columns > 2 else None)
+            crowded = columns > 2
+            shown = ticks[:: 2 if crowded and len(ticks) > 5 else 1]
+            labels = [f"{t:g}" if t in shown else "" for t in ticks]
+            axes.set_xticks(ticks, labels, fontsize="small" if crowded else None)
             axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
         if ylim is not None:
             axes.set_ylim(*ylim)
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
     for row in range(rows):
-        grid[row * columns].set_ylabel(ylabel)
+        grid[row * columns].set_ylabel(ylabel, fontsize=words)
     figure.legend(
         handles=_legend(style, (table["source"] == RECORDED).any(), (table["source"] == NOW).any()),
         loc="outside upper center",  # in view while the first panels are

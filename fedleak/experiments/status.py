@@ -1,10 +1,11 @@
 """How a measured value stands to a published one: the settings in which they differ, and the interval, decide."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedleak import data, models
 from fedleak.experiments.published import LOST, Published, Row, Table, fits
 from fedleak.intervals import LEAST
 from fedleak.models import STAND_INS
@@ -32,6 +33,8 @@ IMMATERIAL: Mapping[str, str] = {
 }
 """Settings in which ours may always differ from the paper's, and why. `sample_of` is the one other rule; what a paper's
 ``tables.toml`` lists as immaterial names its evidence: an equation's label, or a recorded artefact."""
+TITLES: Mapping[str, Callable[[Any], Any]] = {"net": models.title, "data": data.title}
+"""Settings whose values have a name in words."""
 HOUSE_BY_HOUSE = {"svhn": ", whose files come house by house"}
 """Data sets whose files are not in random order, so that a part of them is a sample with a remark."""
 
@@ -48,8 +51,9 @@ class Difference:
     def __str__(self) -> str:
         if self.why:
             return self.why
-        theirs = "lost or not printed" if self.paper == LOST else _text(self.paper)
-        ours = "" if self.ours is None and self.paper == LOST else f" {_text(self.ours)}"
+        named = TITLES.get(self.setting, lambda value: value)
+        theirs = "lost or not printed" if self.paper == LOST else _text(named(self.paper))
+        ours = "" if self.ours is None and self.paper == LOST else f" {_text(named(self.ours))}"
         return f"{self.setting.replace('_', ' ')}{ours}, paper {theirs}"
 
 

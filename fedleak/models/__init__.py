@@ -34,6 +34,7 @@ __all__ = [
     "negative_inputs",
     "positive_",
     "set_norms",
+    "title",
     "without_biases",
 ]
 
@@ -45,32 +46,40 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "resnet50-imagenet": {"net": "resnet50"},
 }
 """Networks that stand in for another: which, and their width beside its. (No paper says how a ResNet-50 begins.)"""
-_BUILDERS: dict[str, Callable[..., nn.Module]] = {
-    "cnn": CNN,
-    "lenet": LeNet,
-    "resnet20": ResNet20,
-    "resnet20-relu": lambda shape, n: ResNet20(shape, n, activation=True),
-    "fcn3": partial(MLP, widths=(512, 512)),
-    **{f"resnet20-{k}": partial(WideResNet, width=16 * k) for k in (1, 2, 4)},
-    "resnet32": partial(WideResNet, width=16, each=5),
-    "resnet32-4": partial(WideResNet, width=64, each=5),
-    **{f"vgg{d}_bn": partial(vgg_bn, f"vgg{d}_bn") for d in (11, 13, 16, 19)},
-    "vgg16": vgg,
-    "vgg16-quarter": partial(vgg, width=0.25),
-    **{f"resnet{d}": partial(resnet, f"resnet{d}") for d in (18, 34, 50, 101, 152)},
-    **{f"resnet{d}-imagenet": partial(resnet, f"resnet{d}", small=False) for d in (18, 50)},
-    "mlp6": partial(MLP, widths=(2048, 1024, 512, 256, 128, 64)),
-    "alexnet": AlexNet,
-    "vgg11": vgg11,
-    **{f"resnet{d}-conv": partial(resnet_conv, f"resnet{d}") for d in (18, 50)},
-    "resnet50-conv-imagenet": partial(resnet_conv, "resnet50", small=False),
+_NETWORKS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
+    "cnn": ("CNN", CNN),
+    "lenet": ("LeNet", LeNet),
+    "resnet20": ("ResNet20, as released", ResNet20),
+    "resnet20-relu": ("ResNet20, ReLU before the head", lambda shape, n: ResNet20(shape, n, activation=True)),
+    "fcn3": ("FCN-3", partial(MLP, widths=(512, 512))),
+    **{f"resnet20-{k}": (f"ResNet20-{k}", partial(WideResNet, width=16 * k)) for k in (1, 2, 4)},
+    "resnet32": ("ResNet32", partial(WideResNet, width=16, each=5)),
+    "resnet32-4": ("ResNet32-4", partial(WideResNet, width=64, each=5)),
+    **{f"vgg{d}_bn": (f"VGG-{d}", partial(vgg_bn, f"vgg{d}_bn")) for d in (11, 13, 16, 19)},
+    "vgg16": ("VGG-16", vgg),
+    "vgg16-quarter": ("narrow VGG-16", partial(vgg, width=0.25)),
+    **{f"resnet{d}": (f"ResNet-{d}", partial(resnet, f"resnet{d}")) for d in (18, 34, 50, 101, 152)},
+    **{
+        f"resnet{d}-imagenet": (f"ResNet-{d}, ImageNet's stem", partial(resnet, f"resnet{d}", small=False))
+        for d in (18, 50)
+    },
+    "mlp6": ("MLP-6", partial(MLP, widths=(2048, 1024, 512, 256, 128, 64))),
+    "alexnet": ("AlexNet", AlexNet),
+    "vgg11": ("VGG-11", vgg11),
+    **{f"resnet{d}-conv": (f"ResNet-{d}", partial(resnet_conv, f"resnet{d}")) for d in (18, 50)},
+    "resnet50-conv-imagenet": ("ResNet-50", partial(resnet_conv, "resnet50", small=False)),
 }
 _INITIALISATIONS = ("default", "uniform", "positive")
 
 
 def names() -> list[str]:
     """Return the names that `build` knows."""
-    return sorted(_BUILDERS)
+    return sorted(_NETWORKS)
+
+
+def title(name: str) -> str:
+    """Return what tables and figures call a network; other names as they are."""
+    return _NETWORKS[name][0] if name in _NETWORKS else name
 
 
 def build(
@@ -108,7 +117,7 @@ def build(
     ValueError
         For an unknown name, initialisation or activation, or fewer than two classes.
     """
-    if name not in _BUILDERS:
+    if name not in _NETWORKS:
         raise ValueError(f"unknown model {name!r}; known: {', '.join(names())}")
     if n_classes < 2:
         raise ValueError(f"a classifier has at least two classes, got {n_classes}")
@@ -117,7 +126,7 @@ def build(
         raise ValueError(f"unknown initialisation {init!r}; known: {', '.join(_INITIALISATIONS)}")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        model = _BUILDERS[name](tuple(shape), n_classes)
+        model = _NETWORKS[name][1](tuple(shape), n_classes)
     if activation is not None:
         replace_relu(model, activation)
     if init == "uniform":

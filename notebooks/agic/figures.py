@@ -58,7 +58,7 @@ def error(cells):
 def gallery(rows, column, titles):
     """Pictures from trial rows: the truth above what was found, a line for every value of a column, with its PSNR."""
     trials = sorted(rows["trial"].unique())
-    size = dict(figsize=(1.5 + 1.08 * len(trials), 1.3 * (1 + len(titles))))
+    size = dict(figsize=(1.4 + 0.93 * len(trials), 1.12 * (1 + len(titles))))
     figure = Figure(**size, layout="constrained")
     grid = figure.subplots(1 + len(titles), len(trials), squeeze=False)
     cells = rows.set_index([column, "trial"])

@@ -1,8 +1,8 @@
 """The arena's advice for somebody who runs federated learning: each sentence from rows, with whether they bear it out."""
 
+from fedleak.models import title
 from notebooks.arena import experiments as e
 from notebooks.arena.experiments_updates import STATES
-from notebooks.arena.figures import TITLES
 from notebooks.arena.ranking import CELL, WITHOUT_AUX, best_of, every, floor_of
 from notebooks.arena.ranking import patient, rows_of, rungs, trade, winners
 
@@ -32,7 +32,7 @@ def models(run):
     )
     small, large = old.columns[[0, -1]]
     each = ", ".join(
-        f"{percent(row[large])} on a {TITLES[net]}" for net, row in old.iterrows()
+        f"{percent(row[large])} on a {title(net)}" for net, row in old.iterrows()
     )
     yield (
         f"**Do not rely on large batches.** Trained, the best attack finds of {large} samples {each}; of {small} it finds {percent(old[small].min())} and more",

@@ -3,13 +3,12 @@
 import numpy as np
 from matplotlib.figure import Figure
 
+from fedleak.models import title
 from notebooks.arena import experiments as e
 from notebooks.arena.experiments_updates import FLOORS, KNOWS, STATES, TOLD
 from notebooks.arena.ranking import answered, every, floor_of, rows_of, rungs
 from notebooks.arena.ranking import WITHOUT_AUX, trade, waited, winners
 
-TITLES = {"lenet": "LeNet", "vgg11_bn": "VGG-11", "resnet18": "ResNet-18"}
-TITLES |= {"vgg16-quarter": "narrow VGG-16", "resnet20-1": "narrow ResNet-20"}
 SHORT = {"RLU, whole head": "RLU-wh", "GDBR, whitened": "GDBR-w"}
 SHORT |= {"random guess": "random", "prior guess": "prior", KNOWS: "told"}
 GREY = "dimgrey"
@@ -62,7 +61,7 @@ def board(ax, table, rows, columns, title, prior, only=None):
 
 def labelled(table):
     """Rows of several networks, with what the boards print."""
-    row = table["net"].map(TITLES) + ", " + table["state"]
+    row = table["net"].map(title) + ", " + table["state"]
     return table.assign(row=row, column="B = " + table["batch_size"].astype(str))
 
 

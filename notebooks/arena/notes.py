@@ -4,13 +4,14 @@ import inspect
 
 import pandas as pd
 
+from fedleak import models
 from fedleak.chapters.evidence import table
 from fedleak.intervals import NUMBER, interval
 from notebooks.arena import experiments as e
 from notebooks.arena.expectations import EXPECTED, MIXED, SMOOTHED
 from notebooks.arena.expectations import table as outcome
 from notebooks.arena.experiments_updates import FLOORS, KNOWS
-from notebooks.arena.figures import TITLES, labelled
+from notebooks.arena.figures import labelled
 from notebooks.arena.ranking import CELL, REAL, WHOLE, adapting, answered, best_of
 from notebooks.arena.ranking import by_network, deep, every, floor_of, leads, means
 from notebooks.arena.ranking import met_once, noisy, patient, rows_of, trade, waited
@@ -57,7 +58,7 @@ def board(run):
         (100 * lead["trained"] / lead["untrained"]).groupby("net").agg(["min", "max"])
     )
     share = "; ".join(
-        f"{TITLES[net]} {low:.0f} to {high:.0f} %"
+        f"{models.title(net)} {low:.0f} to {high:.0f} %"
         for net, low, high in kept.itertuples()
     )
     mean = (
@@ -85,7 +86,7 @@ def board(run):
     return parts(
         f"""
         Mean iAcc over the batch sizes, and over the networks. –: it refused, or was not asked, some of these updates. Cells: batch sizes
-        and networks at which it answered all. The trained networks are right about {", ".join(f"{v:.0%} ({TITLES[n]})" for n, v in right.items())}
+        and networks at which it answered all. The trained networks are right about {", ".join(f"{v:.0%} ({models.title(n)})" for n, v in right.items())}
         of test images. LeNet is trained on MNIST, the deep networks on the 8,380 images of CIFAR-10 that the recorded run had.
         """,
         table(numbers(wide)),
@@ -112,7 +113,7 @@ def deep_learned(run):
     gain = (found["told"] - found["learned"]).groupby(found["net"]).mean()
     shown = (
         {
-            "network": TITLES.get(row["net"], row["net"]),
+            "network": models.title(row["net"]),
             "B": row["batch_size"],
             "learned": f"{row['learned']:.2f}",
             "told": f"{row['told']:.2f}",
@@ -126,7 +127,7 @@ def deep_learned(run):
         for row in deep(run)
     )
     missed = ", ".join(
-        f"{row['which']} at {row['batch_size']} on {TITLES.get(row['net'], row['net'])}"
+        f"{row['which']} at {row['batch_size']} on {models.title(row['net'])}"
         for row in deep(run)
         if row["lead"] < 0.05
     )
@@ -311,7 +312,7 @@ def modes(run):
     where = ["net", "state", "client", "attacker"]
     shown = (
         {
-            "network": row["net"].replace("lenet", "LeNet"),
+            "network": models.title(row["net"]),
             "state": row["state"],
             "client's mode": row["client"],
             "attacker's passes": row["attacker"],
@@ -465,7 +466,7 @@ def refused(run):
         .str.replace(r"\d+ samples", "K samples", regex=True)
         .str.slice(0, 110)
     )
-    out = out.assign(network=out["net"].map(TITLES), why=why).groupby(
+    out = out.assign(network=out["net"].map(models.title), why=why).groupby(
         ["attack", "why"], sort=False
     )
     out = out.agg(

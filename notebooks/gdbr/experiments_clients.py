@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from fedleak import metrics
+from fedleak import metrics, models
 from fedleak.chapters import grid
 from fedleak.data import compose, draw
 from fedleak.federated import Update
@@ -42,14 +42,7 @@ PAIRS = {  # network: its data in the quick and in the paper profile
     "resnet50-conv-imagenet": ("", "tiny-imagenet"),
     "mlp6": ("mnist5k", "mnist"),
 }
-TITLES = {
-    "lenet": "LeNet",
-    "alexnet": "AlexNet",
-    "vgg11": "VGG-11",
-    "mlp6": "MLP-6",
-    "resnet18-conv": "ResNet-18",
-    "resnet50-conv-imagenet": "ResNet-50",
-}
+TITLES = {net: models.title(net) for net in PAIRS}
 NETS = list(PAIRS)[:5]  # Tables I and II
 SMALL = ("lenet", "mlp6")
 PART = {"cifar10": (2000, 1000), "tiny-imagenet": (2000, 1000), "mnist": (None, 1000)}

@@ -5,23 +5,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from fedleak import data
 from fedleak.chapters.results import NOW, RECORDED
 from fedleak.experiments import plots, show
 from notebooks.gdbr.experiments import MODES
 from notebooks.gdbr.experiments_clients import FORMS, NETS, PAIRS, SCHEMES, TITLES
 
 METRICS = {"insacc": "InsAcc", "clsacc": "ClsAcc"}
-PLACES = {
-    "mnist": "MNIST",
-    "svhn": "SVHN",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-}
-PLACES |= {
-    "tiny-imagenet": "Tiny ImageNet",
-    "mnist5k": "MNIST",
-    "photos": "CIFAR-10",
-}  # and what stands in
+PLACES = {name: data.title(name) for pair in PAIRS.values() for name in pair}
+PLACES["photos"] = PLACES["cifar10"]  # which it stands in for
 ON = {net: f"{TITLES[net]}\n{PLACES[PAIRS[net][1]]}" for net in PAIRS}
 NAMED = {
     "paper": "the paper's form",
@@ -46,7 +38,7 @@ LOOK = {name: plots.style_of(list(NAMED.values()))[name] for name in NAMED.value
 
 def fig2(cells):
     """Fig. 2: histograms of five features and of five probabilities, by initialisation."""
-    figure = Figure(figsize=(9.5, 4.3), layout="constrained")
+    figure = Figure(figsize=(8.4, 3.8), layout="constrained")
     axes = figure.subplots(2, 2)
     for column, init in enumerate(("positive", "default")):
         for row, (kind, name) in enumerate(
@@ -61,6 +53,7 @@ def fig2(cells):
                 title=f"{init} weights", xlabel=f"value of the {kind}", ylabel="images"
             )
             ax.set_yscale("log" if row else "linear")
+            ax.locator_params(axis="x", nbins=5)
             ax.legend(fontsize="small")
     return figure
 
@@ -118,7 +111,7 @@ def legend(figure, cells, **looks):
 def table1(cells, printed, guess):
     """Table I: InsAcc by composition of the batch, ours, the paper's, and a guess of equal counts."""
     cells = cells.query("init == 'positive' and form == 'paper'")
-    figure = Figure(figsize=(9.8, 3.3), layout="constrained")
+    figure = Figure(figsize=(8.4, 2.9), layout="constrained")
     x, colours = (
         {scheme: k for k, scheme in enumerate(SCHEMES)},
         {"ours": plots.style_of(["GDBR"])["GDBR"][0]},
@@ -155,7 +148,7 @@ def table1(cells, printed, guess):
 def table2(cells, printed):
     """Table II: InsAcc on random batches with auxiliary and with dummy images, by network and pixels."""
     cells = cells.query("scheme == 'random'").assign(at=lambda t: t["net"])
-    figure = Figure(figsize=(9.6, 3.1), layout="constrained")
+    figure = Figure(figsize=(8.4, 2.75), layout="constrained")
     style = plots.style_of(["auxiliary images", "dummy images"])
     for ax, (scale, title) in zip(
         figure.subplots(1, 2, sharey=True),
@@ -182,7 +175,8 @@ def table2(cells, printed):
                 x.values(), theirs, marker="x", color=style[name][0], s=30, zorder=4
             )
         ax.set(title=title, ylim=(0, 1.05))
-        ax.set_xticks(range(len(NETS)), [ON[net] for net in NETS], fontsize="small")
+        names = [ON[net].replace(" ImageNet", "\nImageNet") for net in NETS]
+        ax.set_xticks(range(len(NETS)), names, fontsize="small")
     figure.axes[0].set_ylabel("InsAcc")
     legend(figure, cells, **style, printed_in_the_paper=("black", "x"))
     return figure
@@ -280,7 +274,7 @@ def forms(cells):
 def penultimate(cells):
     """InsAcc on random batches from the layer below the last, by network, initialisation and form."""
     cells = cells.query("scheme == 'random'").assign(at=lambda t: t["net"])
-    figure = Figure(figsize=(9.8, 2.9), layout="constrained")
+    figure = Figure(figsize=(8.4, 2.55), layout="constrained")
     for ax, init in zip(
         figure.subplots(1, 2, sharey=True), ("positive", "default"), strict=True
     ):
@@ -294,7 +288,9 @@ def penultimate(cells):
             )
         ax.set(title=f"{init} weights", ylim=(0, 1.05))
         ax.set_xticks(
-            range(len(PAIRS)), [TITLES[net] for net in PAIRS], fontsize="small"
+            range(len(PAIRS)),
+            [TITLES[net].replace("ResNet-", "ResNet-\n") for net in PAIRS],
+            fontsize="small",
         )
     figure.axes[0].set_ylabel("InsAcc")
     legend(figure, cells, **{NAMED[form]: LOOK[NAMED[form]] for form in FORMS})

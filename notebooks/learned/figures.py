@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedleak.experiments import plots
+from fedleak.federated.schemes import TITLES
 from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
 from notebooks.learned.experiments_networks import WHOLE
@@ -153,7 +154,7 @@ def local(run):
         rows.append(
             {
                 "network": state,
-                "scheme": SCHEMES[scheme],
+                "scheme": TITLES[scheme],
                 "rate": lr,
                 "learned": iacc["learned"],
                 "RLU": iacc["RLU"],
@@ -165,9 +166,6 @@ def local(run):
             }
         )
     return pd.DataFrame(rows)
-
-
-SCHEMES = {"fedavg": "plain SGD", "sgdm": "momentum", "scaffold": "Scaffold"}
 
 
 def defended(run):

@@ -7,11 +7,12 @@ import pandas as pd
 from fedleak.chapters import Number
 from fedleak.chapters.evidence import table
 from fedleak.experiments import records
+from fedleak.federated.schemes import TITLES
+from fedleak.models import title
 from notebooks.learned import experiments as e
 from notebooks.learned.expected import outcomes, untrained
 from notebooks.learned.experiments_elsewhere import KNOWS
 from notebooks.learned.experiments_networks import HALVES, OURS, WHOLE
-from notebooks.learned.figures import SCHEMES
 from notebooks.learned.leads import (
     EVEN,
     OWN,
@@ -209,7 +210,7 @@ def prior(run):
 def deep(run):
     """Deep networks, and new ones"""
     told = []
-    for net, name in {"vgg11_bn": "VGG-11", "resnet18": "ResNet-18"}.items():
+    for net in ("vgg11_bn", "resnet18"):
         where = dict(net=net, composition="balanced")
         over = [
             lead(run, e.DEEP, "learned", "even guess", batch_size=b, **where)
@@ -217,7 +218,7 @@ def deep(run):
         ]
         held = coverage(run, e.DEEP, ["batch_size"], net=net, composition="simulated")
         told.append(
-            f"On {name} its leads over the even guess in balanced batches are {listed(over, '+.2f')}, and of batches as simulated its "
+            f"On {title(net)} its leads over the even guess in balanced batches are {listed(over, '+.2f')}, and of batches as simulated its "
             f"intervals hold {listed(held)} of the counts"
         )
     least = untrained(run).groupby("net").min()
@@ -243,7 +244,7 @@ def local(run):
         lines.append(
             {
                 "network": state,
-                "scheme": SCHEMES[scheme],
+                "scheme": TITLES[scheme],
                 "rate": lr,
                 "best published": best(run, e.LOCAL, by_name=True, **where),
                 "its iAcc": f"{best(run, e.LOCAL, **where):.3f}",

@@ -3,19 +3,13 @@
 import numpy as np
 import pandas as pd
 import torch
+from fedleak import data, models
 from fedleak.experiments import plots
 from fedleak.federated.aggregation import plain_sum
 from matplotlib.figure import Figure
 from notebooks.lia_sa.claims import exponent
 from notebooks.lia_sa.experiments import LIA, RECIPES
 
-NETS = {
-    "fcn3": "FCN-3",
-    "vgg11_bn": "VGG-11",
-    "resnet18": "ResNet-18",
-    "resnet50": "ResNet-50",
-    "resnet18-imagenet": "ResNet-18, ImageNet's stem",
-}
 WORDS = {"literal": "0.1, 0.2, …", "log": "log-spaced", "vector": "a random vector"}
 RULES = {
     **{rule: f"LIA-SA, {WORDS[recipe]}" for rule, recipe in zip(LIA, RECIPES)},
@@ -26,20 +20,16 @@ MODES = {"train": "training mode", "eval": "evaluation mode"}
 TEXT = {"fontsize": "small"}
 
 
-DATA = {
-    "mnist": "MNIST",
-    "celeba-gender": "CelebA",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "imagenet": "ImageNet",
-}
-
-
 def named(cells):
     """Networks, rules and data sets in words."""
-    words = {"net": NETS, "rule": RULES, "kind": RULES, "data": DATA}
+    rules = {rule: RULES.get for rule in ("rule", "kind")}
+    words = {"net": models.title, "data": data.title} | rules
     return cells.assign(
-        **{k: cells[k].replace(v) for k, v in words.items() if k in cells}
+        **{
+            k: cells[k].map(lambda name, of=of: of(name) or name)
+            for k, of in words.items()
+            if k in cells
+        }
     )
 
 
@@ -79,7 +69,7 @@ def condition(cells):
             look = dict(color=colour, marker=marker, label=WORDS[recipe])
             ax.loglog(line["clients"], 10 ** line["log10"], **look)
         bound = ax.axhline(0.5 / (64 * 6e-8), color="black", linestyle="--", lw=0.9)
-        ax.set(title=f"{NETS[net]}, {MODES[mode]}", ylim=(1, 1e21))
+        ax.set(title=f"{models.title(net)}, {MODES[mode]}", ylim=(1, 1e21))
         ticks = sorted(panel["clients"].unique())
         ax.set_xticks(ticks, [str(t) for t in ticks])
         ax.minorticks_off()
@@ -98,7 +88,7 @@ def curve(lines):
     figure, (left, right) = _panels(1, 2, (9.0, 3.2))
     for (net, mode), (levels, e, one) in lines.items():
         angle = torch.cosine_similarity(e, one[None]).clamp(-1, 1).arccos()
-        look = dict(marker=".", label=f"{NETS[net]}, {MODES[mode]}")
+        look = dict(marker=".", label=f"{models.title(net)}, {MODES[mode]}")
         left.loglog(levels, (e.norm(dim=1) / one.norm()).numpy(), **look)
         right.semilogx(levels, np.degrees(angle.numpy()), **look)
     left.set(xlabel="C", ylabel="‖e(C)‖ / ‖e(1)‖")
@@ -146,7 +136,7 @@ def fig3(cells):
             ("clients", "by clients U", part["batch_size"] == 64),
         ):
             line = part[fixed]
-            panel = f"{NETS[net]}, {words}"
+            panel = f"{models.title(net)}, {words}"
             pieces.append(line.assign(x=line[column], panel=panel))
     axes = dict(x="x", y="lnacc", hue="rule", panel="panel", ylabel="LnAcc")
     return plots.curves(pd.concat(pieces), xlabel="B, or U", **axes)
@@ -165,7 +155,7 @@ def fig4(cells):
 
 def rivals(image, eluded, batches, found):
     """Images out of a sum: EludingSA's target and its reconstruction; batches and what MANDRAKE finds of them."""
-    figure, axes = _panels(2, 15, (9.6, 2.0))
+    figure, axes = _panels(2, 15, (8.4, 1.75))
     for ax in axes:
         ax.set_axis_off()
     pairs = [[image, eluded], *([b, f] for b, f in zip(batches, found, strict=True))]
@@ -212,7 +202,10 @@ def fig6(cells):
     )
     names = zip(shown["net"], shown["defence"], shown["recipe"], strict=True)
     shown = shown.assign(
-        panel=[f"{NETS[net]}, {kind}\n{WORDS[recipe]}" for net, kind, recipe in names],
+        panel=[
+            f"{models.title(net)}, {kind}\n{WORDS[recipe]}"
+            for net, kind, recipe in names
+        ],
         what=[f"{symbol[d]} = {v:g}" for d, v in zip(shown["defence"], shown["level"])],
     )
     ends = dict(xlabel="batch size B", ylabel="LnAcc-target", columns=3)

@@ -14,7 +14,7 @@ from fedleak.attacks.images import dlg
 from fedleak.attacks.labels import gi, guess, idlg, llg
 from fedleak.attacks.labels.probes import dummy_images
 from fedleak.chapters import Experiment, grid
-from fedleak.data import compose, draw
+from fedleak.data import compose, draw, title
 from fedleak.federated import fedavg
 from fedleak.federated.defences import (
     ClippedNoise,
@@ -35,13 +35,9 @@ ASR = dict(asr=rate("batch_size", {"algorithm": STEPS}))
 ACCURACY = dict(accuracy=rate(10_000))
 
 
-PLACES = {  # the paper's data sets by our loader's names, and what stands in for them
-    "MNIST": ["mnist", "mnist5k"],
-    "SVHN": ["svhn", "photos"],
-    "CIFAR-100": ["cifar100", "patterns-100"],
-    "CelebA": ["celeba-hair", "patterns-5"],
-}
-PAPER, QUICK = (list(names) for names in zip(*PLACES.values()))
+PAPER = ["mnist", "svhn", "cifar100", "celeba-hair"]
+QUICK = ["mnist5k", "photos", "patterns-100", "patterns-5"]  # what stands in for them
+PLACES = {title(one): [one, other] for one, other in zip(PAPER, QUICK)}
 TITLE = {name: title for title, names in PLACES.items() for name in names}
 LOADED = {
     "celeba-hair": ("celeba-hair", {"crop": False}),

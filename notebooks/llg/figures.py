@@ -5,6 +5,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
+from fedleak import models
 from fedleak.experiments import plots
 from notebooks.llg.claims import LETTERS
 from notebooks.llg.experiments import LEVELS, PLACES, SIZES, STEPS, TITLE, having
@@ -17,12 +18,6 @@ AXES = dict(
     ylabel="attack success rate",
 )
 SIDES = {"FedSGD": "(a) FedSGD", "FedAvg": "(b) FedAvg"}
-NETS = {
-    "cnn": "CNN",
-    "lenet": "LeNet",
-    "resnet20": "ResNet20 as released",
-    "resnet20-relu": "ResNet20, ReLU before the head",
-}
 DEFENCES = {  # its name, how its levels are written, and the paper's panels
     "noise": ("noise σ", "{:g}", "ad"),
     "dp": ("clipping β", "{:g}", "be"),
@@ -34,8 +29,8 @@ DEFENCES = {  # its name, how its levels are written, and the paper's panels
 def fig3(rows):
     """Gradients of a class against its occurrences, from trial rows: raw, share of negative ones, calibrated."""
     rows = rows[rows["init"] == "fresh"]
-    figure = Figure(figsize=(9.8, 3.4), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
+    figure = Figure(figsize=(8.4, 3.0), layout="constrained")
+    left, middle, right = figure.subplots(1, 3, width_ratios=[1, 1.25, 0.9])
     for axes, gradient, scale in (
         (left, "raw", lambda size: 1),
         (right, "calibrated", lambda size: size),
@@ -58,7 +53,7 @@ def fig3(rows):
                 linewidth=0,
             )
         axes.axhline(0, color="black", linewidth=0.8)
-    ticks = [0, *SIZES[:-1]]
+    ticks = [0, *SIZES[:-1:2]]
     left.set_xscale("symlog", base=2, linthresh=1)
     left.set_xticks(ticks, map(str, ticks))
     left.set(
@@ -78,7 +73,7 @@ def fig3(rows):
         cmap="rocket_r",
         annot=True,
         fmt=".0f",
-        annot_kws={"size": 8},
+        annot_kws={"size": 9},
         vmin=0,
         vmax=100,
         cbar=False,
@@ -112,7 +107,7 @@ def fig5(cells, dlg):
         [cells, dlg[having(composition="unbalanced", data=PLACES["MNIST"])(dlg)]],
         ignore_index=True,
     )
-    lines = drawn["attack"].fillna("LLG+") + ", " + drawn["net"].map(NETS)
+    lines = drawn["attack"].fillna("LLG+") + ", " + drawn["net"].map(models.title)
     return plots.curves(
         drawn.assign(panel=drawn["algorithm"].map(SIDES), line=lines),
         hue="line",

@@ -108,7 +108,7 @@ def own_images(cells):
 def table3(fresh, trained):
     """Table 3: every rule's iAcc by α; a panel a network."""
     titles = [
-        f"LeNet-5, {'trained to 0.4' if stage else 'untrained'}"
+        f"LeNet, {'trained to 0.4' if stage else 'untrained'}"
         for stage in trained["stage"]
     ]
     both = pd.concat(

@@ -2,19 +2,11 @@
 
 import pandas as pd
 
+from fedleak import data, models
+from fedleak.federated.schemes import TITLES
 from notebooks.rlu.claims import FIVE, PASSES, PRINTED
 
 RULES = ["RLU", "iLRG", "ZLG+", "LLG+"]
-DATA = {
-    "mnist": "MNIST",
-    "mnist5k": "MNIST",
-    "svhn": "SVHN",
-    "cifar10": "CIFAR-10",
-    "photos": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "tiny-imagenet": "Tiny-ImageNet",
-}
-NET = {"lenet": "LeNet-5", "vgg16": "VGG-16", "resnet50-imagenet": "ResNet-50"}
 ACTIVATION = {
     "relu": "ReLU",
     "tanh": "Tanh",
@@ -22,19 +14,10 @@ ACTIVATION = {
     "selu": "SELU",
     "silu": "SiLU",
 }
-SCHEME = {
-    "fedavg": "FedAvg",
-    "sgdm": "SGDm",
-    "nag": "NAG",
-    "scaffold": "Scaffold",
-    "fedprox": "FedProx",
-    "feddyn": "FedDyn",
-    "feddc": "FedDC",
-}
 SETTING = {
     "single": "CIFAR-10, one step",
-    "cifar10": "CIFAR-10",
-    "svhn": "SVHN",
+    "cifar10": data.title("cifar10"),
+    "svhn": data.title("svhn"),
     "tanh": "MNIST, Tanh",
     "alpha": "MNIST, α = 0.1",
     "late": "MNIST, accuracy 0.95",
@@ -44,7 +27,14 @@ SETTING = {
     "developed on: .86, m = 1": "developed on: 0.86, one step",
     "developed on: .86, m = 10": "developed on: 0.86",
 }
-NAMED = {"data": DATA, "net": NET, "activation": ACTIVATION, "name": SCHEME}
+NAMED = {
+    "data": lambda name: data.title(
+        "cifar10" if name == "photos" else name
+    ),  # its stand-in
+    "net": lambda name: models.title(name).partition(",")[0],
+    "activation": ACTIVATION.get,
+    "name": TITLES.get,
+}
 
 
 KEYS = [

@@ -9,7 +9,7 @@ from fresh_modules import forget
 
 from fedleak import paths
 from fedleak.chapters import Experiment, Number, Results, evidence, grid, running
-from fedleak.chapters.page import figure_of
+from fedleak.chapters.page import figure_of, slug
 from fedleak.chapters.units import OtherCode
 from fedleak.experiments import records, scoreboard
 from fedleak.intervals import MEAN
@@ -230,6 +230,18 @@ def test_the_evidence_page_leaves_columns_of_pictures_out(recorded, monkeypatch)
 )
 def test_a_value_is_in_a_figure_whatever_its_part(item, figure):
     assert figure_of({"item": item}) == figure
+
+
+def test_panels_that_the_lecture_shows_apart_have_headings_of_their_own():
+    panels = [{"item": f"Fig. 5 ({x})", "anchor": f"fig-gdbr-5{x}"} for x in "ab"]
+    assert [slug(figure_of(row)) for row in panels] == ["fig-5-a", "fig-5-b"]
+    assert figure_of({"item": "Fig. 4 (a)", "anchor": "fig-llg-4"}) == "Fig. 4"
+
+
+@pytest.mark.parametrize("chapter", scoreboard.papers())
+def test_no_two_headings_of_the_evidence_have_one_name(chapter):
+    headings = {row["anchor"]: slug(figure_of(row)) for row in reversed(Results(chapter, device="cpu").values)}
+    assert len(set(headings.values())) == len(headings), headings
 
 
 def test_a_number_of_the_prose_has_a_minus_sign():

@@ -1,0 +1,112 @@
+"""Stack a schematic for narrow screens: the same boxes, one below the other, made from the drawing itself.
+
+Boxes that lie above each other in the drawing are a stage, with all that lies within their width. What lies between
+two stages leads from one to the next: its words stand beside an arrow down. A group that starts in a stage stays there.
+"""
+
+import re
+from collections.abc import Iterator
+from copy import deepcopy
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+SVG = "http://www.w3.org/2000/svg"
+WIDTH, EDGE, ARROW, LINE = 360, 4, 34, 15
+ElementTree.register_namespace("", SVG)
+
+
+def kind(node: Element) -> str:
+    """Return what a node is, such as "rect" or "text"."""
+    return node.tag.removeprefix(f"{{{SVG}}}")
+
+
+def extent(node: Element, down: bool = False) -> tuple[float, float]:
+    """Return where a node begins and ends from left to right, or `down`; a group counts where it begins."""
+    if kind(node) == "g":
+        return (extent(node[0], down)[0],) * 2
+    if kind(node) == "path":
+        ends = [float(number) for number in re.findall(r"[\d.]+", node.get("d", ""))[down::2]]
+        return min(ends), max(ends)
+    place, size = ("y", "height") if down else ("x", "width")
+    start = float(node.get(place) or node.get("c" + place) or 0)
+    return start, start + float(node.get(size) or node.get("r", 0))
+
+
+def boxes(nodes: list[Element]) -> Iterator[tuple[float, float, float, float]]:
+    """Yield the left, right, upper and lower end of every box."""
+    for node in nodes:
+        if kind(node) == "rect" and "box" in node.get("class", "").split():
+            yield *extent(node), *extent(node, down=True)
+
+
+def columns(nodes: list[Element]) -> list[tuple[float, float]]:
+    """Return the stages' left and right ends."""
+    found: list[tuple[float, float]] = []
+    for left, right, *_ in sorted(boxes(nodes)):
+        if found and left < found[-1][1]:
+            found[-1] = found[-1][0], max(right, found[-1][1])
+        else:
+            found.append((left, right))
+    return found
+
+
+def stacked(svg: Element) -> Element:
+    """Return the drawing with its stages below each other."""
+    nodes = [deepcopy(node) for node in svg if kind(node) != "defs"]
+    ends = columns(nodes)
+    stages: list[list[Element]] = [[] for _ in ends]
+    words: list[list[str]] = [[] for _ in ends]
+    for node in nodes:
+        left, right = extent(node)
+        begun = max((i for i, (start, _) in enumerate(ends) if start <= left), default=0)
+        if right <= ends[begun][1]:
+            stages[begun].append(node)
+        elif kind(node) == "text":
+            words[begun].append(node.text or "")
+    tall = Element(svg.tag, {"role": "img", "aria-label": svg.get("aria-label", ""), "class": "tall"})
+    tall.extend(deepcopy(node) for node in svg if kind(node) == "defs")
+    y = float(EDGE)
+    for (left, right), stage, said in zip(ends, stages, words, strict=True):
+        y = place(tall, stage, WIDTH / 2 - (left + right) / 2, y)
+        if stage is not stages[-1]:
+            long = max(ARROW, LINE * len(said) + 12)
+            arrow = f"M{WIDTH / 2:g} {y + 3:g}V{y + long - 3:g}"
+            SubElement(tall, f"{{{SVG}}}path", {"class": "wire", "d": arrow, "marker-end": "url(#tip)"})
+            for i, one in enumerate(said):
+                at = {"x": f"{WIDTH / 2 + 10:g}", "y": f"{y + long / 2 + 4 + LINE * (i - (len(said) - 1) / 2):g}"}
+                SubElement(tall, f"{{{SVG}}}text", {"class": "small"} | at).text = one
+            y += long
+    tall.set("viewBox", f"0 0 {WIDTH} {y + EDGE:g}")
+    return tall
+
+
+def place(tall: Element, stage: list[Element], across: float, y: float) -> float:
+    """Put a stage into the drawing, and return where it ends; what stands above its boxes moves right above them."""
+    found = list(boxes(stage))
+    left, right = min(box[0] for box in found), max(box[1] for box in found)
+    top, bottom = min(box[2] for box in found), max(box[3] for box in found)
+    above = [node for node in stage if kind(node) == "text" and float(node.get("y", 0)) < top]
+    together = (left, right, top, bottom) in found
+    if together:  # one box around all: no higher than it has to be
+        outer = next(node for node in stage if kind(node) == "rect" and extent(node) == (left, right))
+        bottom = min(bottom, 12 + max(extent(node, down=True)[1] for node in stage if node is not outer))
+        outer.set("height", f"{bottom - top:g}")
+    y += 18 * bool(above) + 6 * (not together)
+    group = SubElement(tall, f"{{{SVG}}}g", {"transform": f"translate({across:g} {y - top:g})"})
+    for node in above:
+        node.set("x", f"{(left + right) / 2:g}")
+        node.set("y", f"{top - (7 if together else 13):g}")
+    if not together:  # several boxes: a frame, for an arrow that means all of them
+        frame = {"x": left - 6, "y": top - 6, "width": right - left + 12, "height": bottom - top + 12, "rx": 8}
+        SubElement(group, f"{{{SVG}}}rect", {"class": "frame"} | {k: f"{v:g}" for k, v in frame.items()})
+    group.extend(stage)
+    return y + bottom - top + 6 * (not together)
+
+
+def both(figure: str) -> str:
+    """Return a schematic's figure with the stacked drawing beside the wide one; the style sheet shows one of them."""
+    svg = ElementTree.fromstring(figure).find(f"{{{SVG}}}svg")
+    assert svg is not None
+    tall = re.sub(r'(#|id=")tip\b', r"\1tip-down", ElementTree.tostring(stacked(svg), encoding="unicode"))
+    wide = figure.replace("<svg ", '<svg class="wide" ', 1)
+    return wide.replace("<figcaption>", f"{tall}\n<figcaption>", 1)
