@@ -78,6 +78,7 @@ def noted(scenario: str, number: int, one: Attempt, truth: Tensor | None, **abou
     """
     row = {"scenario": scenario, "attack": one.attack.name, "trial": number, **about, "seconds": one.seconds}
     row |= {"iacc": math.nan, "cacc": math.nan, "exact": math.nan, "reason": None}
+    row["unmet"] = "; ".join(one.result.unmet) if one.result else ""
     if one.found is None:
         row["reason"] = one.reason.strip().split("\n")[0]
     elif truth is not None and one.found.numel() != truth.numel():
@@ -89,14 +90,17 @@ def noted(scenario: str, number: int, one: Attempt, truth: Tensor | None, **abou
 
 
 def outcome(rows: list[dict[str, Any]]) -> tuple[pd.DataFrame, dict[str, str], list[tuple[str, str]]]:
-    """Return the rows with scores, what failed in some trials, attack to how often and why, and what in all, with why.
+    """Return the rows with scores, what to know of attacks that worked, and those that failed in all trials, with why.
 
-    What fails with a remedy alone is not told.
+    That is how often and why an attack failed, and what it assumes and has found not to hold; with a remedy alone it is
+    not told.
     """
     attempts = pd.DataFrame(rows)
     as_is = attempts[attempts["scenario"] == AS_IT_IS]
     worked = set(as_is.loc[as_is["reason"].isna(), "attack"])
     failed = as_is.dropna(subset="reason").groupby("attack", sort=False)["reason"].agg(list)
-    partly = {name: f"failed in {len(of)} of its trials: {of[0]}" for name, of in failed.items() if name in worked}
+    remarks = {name: f"failed in {len(of)} of its trials: {of[0]}" for name, of in failed.items() if name in worked}
+    for name, unmet in as_is[as_is["unmet"] != ""].groupby("attack", sort=False)["unmet"].first().items():
+        remarks[name] = "; ".join(filter(None, [remarks.get(name), unmet]))
     never = [(name, of[0]) for name, of in failed.items() if name not in worked]
-    return attempts.dropna(subset="iacc").drop(columns="reason"), partly, never
+    return attempts.dropna(subset="iacc").drop(columns=["reason", "unmet"]), remarks, never

@@ -177,10 +177,10 @@ def audit_run(
         for name, defence in tried.items() if number in remedied else ():
             shared = server.put(update, defence, number)
             rows += _noted(name, number, one, server.attempts(one, shared, model, number, kept), model)
-    table, partly, never = outcome(rows)
+    table, remarks, never = outcome(rows)
     untried = [*((name, why) for name, why in untried if name not in adversaries), *never]
     known["took"] = time.perf_counter() - started
-    report = Report(known, table, [AS_IT_IS, *tried], left_out, adversaries, untried, partly)
+    report = Report(known, table, [AS_IT_IS, *tried], left_out, adversaries, untried, remarks)
     report.unscored, report.words = pd.DataFrame(unscored), words
     return report
 

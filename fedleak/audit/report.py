@@ -45,8 +45,8 @@ class Report:
         Attack to the weakest of the registry's adversaries that can run it as it was run here.
     untried
         Attacks that were not run, and why.
-    partly
-        Attacks that failed in some of the trials, and with what.
+    remarks
+        What to know of attacks that worked: failures in some of the trials, and assumptions that do not hold.
     images
         One image inversion, if it was asked for.
     words
@@ -67,7 +67,7 @@ class Report:
     left_out: Sequence[tuple[str, str]]
     adversaries: dict[str, str]
     untried: Sequence[tuple[str, str]]
-    partly: dict[str, str]
+    remarks: dict[str, str]
     images: ImageResult | None = None
     words: WordsResult | None = None
     unscored: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -121,7 +121,7 @@ class Report:
         row: dict[str, Any] = {"scenario": scenario, "attack": attack, "applies": True}
         row |= {
             "adversary": self.adversaries.get(attack, "–"),
-            "why": self.partly.get(attack, ""),
+            "why": self.remarks.get(attack, ""),
             "n": len(part),
         }
         several = "node" in part and part["node"].nunique() >= LEAST

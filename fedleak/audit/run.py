@@ -259,9 +259,9 @@ def audit(setup: Setup, *, progress: bool = False) -> Report:
     case = prepare(setup)
     run = Run(case, progress)
     run.trials()
-    rows, partly, never = outcome(run.rows)
+    rows, remarks, never = outcome(run.rows)
     untried, known = [*run.untried, *never], facts(case, run.seen)
-    report = Report(known, rows, [AS_IT_IS, *run.remedies], run.left_out, run.adversaries, untried, partly)
+    report = Report(known, rows, [AS_IT_IS, *run.remedies], run.left_out, run.adversaries, untried, remarks)
     report.words = run.words
     if setup.images:
         with warnings.catch_warnings(action="ignore"):

@@ -100,8 +100,8 @@ def test_a_text_classifier_is_audited_with_texts():
 
 def test_tanh_before_the_head_is_right_where_the_sign_does_not_matter():
     model = nn.Sequential(nn.Linear(20, 32), nn.Tanh(), nn.Linear(32, 6))
-    with pytest.warns(UserWarning, match="inputs are not negative, and may name wrong labels here"):
-        report = audit(Setup(model=model, shape=(20,), batch_size=8, trials=3))
+    report = audit(Setup(model=model, shape=(20,), batch_size=8, trials=3))
+    assert "- LLG, LLG\\*, LLG+: needs a last layer whose inputs are not negative" in report.to_markdown()
     assert report.table.set_index("attack").loc["iLRG", "iacc"] > 0.8
 
 
