@@ -11,7 +11,7 @@ from fedleak import metrics
 from fedleak.attacks import registry
 from fedleak.attacks.labels import learned
 from fedleak.attacks.labels.simulated import Local
-from fedleak.chapters import Experiment, grid
+from fedleak.experiments import Experiment, grid
 from fedleak.data import compose, draw
 from fedleak.federated import Scheme, Server, Update
 from fedleak.intervals import NUMBER

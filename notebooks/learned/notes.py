@@ -4,9 +4,8 @@ import inspect
 
 import pandas as pd
 
-from fedleak.chapters import Number
-from fedleak.chapters.evidence import table
-from fedleak.experiments import records
+from fedleak.experiments.show import markdown
+from fedleak.experiments import Number, records
 from notebooks.learned import experiments as e
 from notebooks.learned.expected import outcomes, untrained
 from notebooks.learned.experiments_elsewhere import KNOWS
@@ -46,7 +45,9 @@ def ends(values, form=".2f"):
 
 def before(rows, text, after=""):
     """Sentences, a table, and more sentences."""
-    return "\n\n".join([inspect.cleandoc(text), table(rows), inspect.cleandoc(after)])
+    return "\n\n".join(
+        [inspect.cleandoc(text), markdown(rows), inspect.cleandoc(after)]
+    )
 
 
 def main(run):
