@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from fedleak import data, metrics
 from fedleak.attacks.labels.llg import RUNS, extract, gradient_impact, impact_and_offset
-from fedleak.chapters.experiment import seeds_of
 from fedleak.data import Images
+from fedleak.experiments.experiment import seeds_of
 from fedleak.models import build, head, head_pass
 
 SIZES = tuple(2**k for k in range(8))

@@ -20,7 +20,7 @@ from torch import Tensor
 from fedleak import data
 from fedleak.attacks.labels import gdbr, lia_sa, llg
 from fedleak.attacks.result import Prepared
-from fedleak.experiments.stamps import processor
+from fedleak.experiments.units import processor
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.models import build

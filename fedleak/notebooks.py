@@ -74,7 +74,10 @@ def execute(
     """
     source = _source(name)
     values = {"profile": profile, "device": device, **(parameters or {})}
-    _check_parameters(source, values)
+    known = papermill.inspect_notebook(str(source))
+    if unknown := ", ".join(map(repr, sorted(set(values) - set(known)))):
+        listed = ", ".join(f"{key} ({value['default']})" for key, value in known.items())
+        raise ValueError(f"{name} has no parameter {unknown}; it has: {listed or 'none'}")
     out = Path(out or paths.executed_notebook(name)).resolve()
     partial = _reserve(out)
     stamp = fingerprint(name, {key: value for key, value in values.items() if key != "scheduler"})  # same rows
@@ -89,31 +92,23 @@ def execute(
             progress_bar=progress,
             extra_arguments=["--IPKernelApp.log_level=50"],  # else each kernel warns that it talks over TCP
         )
-        _annotate(
-            partial,
-            {"input_path": _relative(source), "output_path": _relative(out)},
-            {
-                "fingerprint": stamp,
-                "parameters": values,
-                "seconds": round(time.monotonic() - start, 1),
-                "command": papermill_command(name, values, out),
-            },
-        )
+        words = ["papermill", _relative(source), _relative(out), "--cwd", "."]
+        words += [word for key, value in values.items() for word in ("-p", key, str(value))]
+        notebook = nbformat.read(partial, as_version=4)
+        notebook.metadata.papermill.update({"input_path": _relative(source), "output_path": _relative(out)})
+        notebook.metadata["fedleak"] = {
+            "fingerprint": stamp,
+            "parameters": values,
+            "seconds": round(time.monotonic() - start, 1),
+            "command": shlex.join(words),  # does the same, typed in the project's root
+        }
+        nbformat.write(notebook, partial)
         os.replace(partial, out)
     except Exception as error:  # papermill's own, a dead kernel, a time-out: all end the run at some cell
         raise _failure(name, partial, error) from error
     finally:
         partial.unlink(missing_ok=True)
     return out
-
-
-def papermill_command(name: str, parameters: Mapping[str, Any], out: Path | None = None) -> str:
-    """Return the papermill call that does the same, to be typed in the project's root."""
-    source, out = paths.source_notebook(name), out or paths.executed_notebook(name)
-    words = ["papermill", _relative(source), _relative(out), "--cwd", "."]
-    for key, value in parameters.items():
-        words += ["-p", key, str(value)]
-    return shlex.join(words)
 
 
 def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
@@ -126,11 +121,10 @@ def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
     content = [[(cell.cell_type, cell.source) for cell in cells], dict(parameters)]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode())
     top = paths.root()
-    sources = [top / "requirements.lock", *paths.published(name).glob("*")]
-    sources += [*(top / "fedleak").rglob("*.py"), *paths.recorded(name).glob("*")]
-    sources += (top / "notebooks" / name).glob("*.py")
+    sources = [top / "requirements.lock", *paths.published(name).glob("*"), *paths.recorded(name).glob("*")]
+    sources += [*(top / "fedleak").rglob("*.py"), *(top / "notebooks" / name).glob("*.py")]
     for path in sorted(path for path in sources if path.is_file()):
-        digest.update(f"{path.relative_to(top)} {_digest(path)}\n".encode())
+        digest.update(f"{path.relative_to(top)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()
 
 
@@ -206,8 +200,7 @@ def build_book(
     execute_all(stale, jobs=jobs, progress=progress)
     top = paths.root()
     jupyter_book = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
-    command = [*jupyter_book, "build", ".", "-W", "-n", "--keep-going"]
-    if subprocess.run(command, cwd=top).returncode:
+    if subprocess.run([*jupyter_book, "build", ".", "-W", "-n", "--keep-going"], cwd=top).returncode:
         raise BookFailed("the book has errors or warnings; they are printed above")
     return top / "_build" / "html" / "index.html"
 
@@ -216,13 +209,6 @@ def _source(name: str) -> Path:
     if name not in available():
         raise ValueError(f"no notebook {name!r}; there are: {', '.join(available()) or 'none'}")
     return paths.source_notebook(name)
-
-
-def _check_parameters(source: Path, values: Mapping[str, Any]) -> None:
-    known = papermill.inspect_notebook(str(source))
-    if unknown := sorted(set(values) - set(known)):
-        listed = ", ".join(f"{key} ({value['default']})" for key, value in known.items())
-        raise ValueError(f"{source.stem} has no parameter {', '.join(map(repr, unknown))}; it has: {listed or 'none'}")
 
 
 def _reserve(out: Path) -> Path:
@@ -235,42 +221,25 @@ def _reserve(out: Path) -> Path:
         raise PermissionError(f"{error}: nothing was run; name another file with --out") from error
 
 
-def _annotate(path: Path, papermill_says: dict[str, Any], fedleak_says: dict[str, Any]) -> None:
-    notebook = nbformat.read(path, as_version=4)
-    notebook.metadata.papermill.update(papermill_says)
-    notebook.metadata["fedleak"] = fedleak_says
-    nbformat.write(notebook, path)
-
-
 def _failure(name: str, partial: Path, error: Exception) -> NotebookFailed:
     """Set the partial notebook aside and name the cell that ended it."""
     where, kept = "", ""
     if partial.stat().st_size:
         # papermill marks a cell that raised as failed, but one that took the kernel with it as completed:
         # that one is the last to have been started
-        status = {
-            cell.id: cell.metadata.get("papermill", {}).get("status", "pending")
-            for cell in nbformat.read(partial, as_version=4).cells
-            if cell.cell_type == "code"
-        }
+        cells = [cell for cell in nbformat.read(partial, as_version=4).cells if cell.cell_type == "code"]
+        status = {cell.id: cell.metadata.get("papermill", {}).get("status", "pending") for cell in cells}
         failed = [cell for cell in status if status[cell] == "failed"]
-        started = [cell for cell in status if status[cell] != "pending"]
-        if failed or started:
-            where = f" in cell {(failed or started)[-1]!r}"
+        if ended := failed or [cell for cell in status if status[cell] != "pending"]:
+            where = f" in cell {ended[-1]!r}"
         keep = paths.root() / "_build" / "failed" / f"{name}.ipynb"
         files.write_bytes(keep, partial.read_bytes())
         kept = f" (as far as it got: {_relative(keep)})"
+    reason = f"{type(error).__name__}: {error}"
     if isinstance(error, papermill.PapermillExecutionError):
         reason = f"{error.ename}: {error.evalue}"
-    else:
-        reason = f"{type(error).__name__}: {error}"
     return NotebookFailed(f"{name} stopped{where} with {reason}{kept}")
 
 
 def _relative(path: Path) -> str:
-    path = Path(path)
     return path.relative_to(paths.root()).as_posix() if path.is_relative_to(paths.root()) else str(path)
-
-
-def _digest(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

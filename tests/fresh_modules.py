@@ -2,7 +2,7 @@
 
 import sys
 
-from fedleak.chapters import units
+from fedleak.experiments import units
 
 
 def forget():

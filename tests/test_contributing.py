@@ -17,8 +17,7 @@ from fedleak import paths
 from fedleak.attacks import registry
 from fedleak.attacks.contest import entrants
 from fedleak.audit import Setup, audit
-from fedleak.chapters import Results, running
-from fedleak.experiments import records, scoreboard
+from fedleak.experiments import Results, records, running, scoreboard
 from fedleak.federated import defences
 
 CHECKOUT = paths.root()

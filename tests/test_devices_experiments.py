@@ -6,7 +6,7 @@ import pytest
 from pretended_gpu import PretendedGPU
 
 from fedleak import notebooks
-from fedleak.chapters import Context, running
+from fedleak.experiments import Context, running
 
 EXPERIMENTS = [(name, one) for name in notebooks.available() for one in running.declared(name)]
 

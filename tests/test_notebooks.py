@@ -6,7 +6,7 @@ import nbformat
 import pytest
 
 from fedleak import notebooks, paths
-from fedleak.chapters import Results, running
+from fedleak.experiments import Results, running
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from fedleak import paths
-from fedleak.chapters import running
-from fedleak.experiments import published, scoreboard
+from fedleak.experiments import published, running, scoreboard
 
 sys.path.insert(0, str(paths.root() / "book" / "_ext"))
 import overview

@@ -9,16 +9,17 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import evidence
 import pandas as pd
 from render import keep, table
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
 from fedleak import data, notebooks
-from fedleak.chapters import evidence
 from fedleak.data.vision import DOWNLOADS
 from fedleak.experiments import published, scoreboard
 from fedleak.experiments.status import COUNTED
@@ -26,8 +27,12 @@ from fedleak.experiments.status import COUNTED
 logger = logging.getLogger(__name__)
 
 
+@cache
 def comparisons() -> list[dict[str, Any]]:
-    """Return every paper's values beside what is recorded, in the book's order; a notebook without a paper has none."""
+    """Return every paper's values beside what is recorded, in the book's order; a notebook without a paper has none.
+
+    They are compared once a build, for all fragments: `write` forgets those of an earlier build.
+    """
     found = []
     for chapter in notebooks.chapters():
         if chapter in scoreboard.papers():
@@ -110,6 +115,7 @@ def up_to_date(path: Path, *sources: Path) -> bool:
 
 def write(app: Sphinx) -> None:
     """Write the fragments; the examples of an audit, which take a while, only when their sources have changed."""
+    comparisons.cache_clear()
     papers = comparisons()
     fragments = {
         "scoreboard_in_short": scoreboard_in_short(papers),
@@ -121,8 +127,9 @@ def write(app: Sphinx) -> None:
         example = folder.parent / f"{name}_example.py"
         if not up_to_date(folder / f"{name}.md", example, *Path(notebooks.__file__).parent.rglob("*.py")):
             fragments[name] = made(example, folder / f"{name}.svg")
+    rows = {paper["chapter"]: paper["rows"] for paper in papers}
     for chapter in notebooks.chapters():
-        fragments[f"evidence-{chapter}"] = evidence.page(chapter)
+        fragments[f"evidence-{chapter}"] = evidence.page(chapter, rows.get(chapter, ()))
     keep(app, fragments)
 
 

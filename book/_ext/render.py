@@ -7,6 +7,8 @@ from typing import Any
 import pandas as pd
 from sphinx.application import Sphinx
 
+from fedleak.experiments.show import markdown
+
 ROLES = {"eq": "eq", "prop": "prf:ref", "lem": "prf:ref", "thm": "prf:ref"}
 
 
@@ -37,10 +39,8 @@ def link(text: str, anchor: str | None) -> str:
 
 
 def table(frame: pd.DataFrame) -> str:
-    """Return a Markdown table that scrolls when it is wide; bars and line breaks in a cell are made harmless."""
-    rows = [frame.columns, ["---"] * frame.shape[1], *frame.astype(object).itertuples(index=False)]
-    cells = ([" ".join(number(cell).split()).replace("|", r"\|") for cell in row] for row in rows)
-    return "\n".join(["::::{div} wide-table full-width", *(f"| {' | '.join(row)} |" for row in cells), "::::", ""])
+    """Return a Markdown table that scrolls when it is wide, its numbers as the book writes them."""
+    return markdown(frame.astype(object).map(number))
 
 
 def cards(frame: pd.DataFrame, columns: str) -> str:

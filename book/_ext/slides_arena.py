@@ -5,7 +5,7 @@ from render import number
 from slides import FLOOR, WIDTH, Frame, Slider, bar, pairs, rule, text
 
 from fedleak.attacks.contest import contest
-from fedleak.chapters import Context
+from fedleak.experiments import Context
 
 
 def answers() -> Slider:

@@ -21,7 +21,7 @@ def record(
 
     A run that was killed goes on where it stopped. The claims are measured anew on what is recorded.
     """
-    from fedleak.chapters import Results, running
+    from fedleak.experiments import Results, running
 
     known = running.declared(name)
     if unknown := sorted(set(artefact or ()) - set(known)):
@@ -37,7 +37,7 @@ def record(
 
 def claims(name: Annotated[str, typer.Argument(help="The chapter: the name of a folder in notebooks/.")]) -> None:
     """Measure a chapter's claims anew, on the recorded rows: after an edit of its claims, or of a record."""
-    from fedleak.chapters import Results
+    from fedleak.experiments import Results
 
     Results(name, device="cpu").keep_claims()
     typer.echo(f"measured the claims of {name}")

@@ -1,7 +1,7 @@
 """What a paper says in words, measured: a statistic of an experiment's cells, with an interval over its trials."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,19 +9,104 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fedleak.experiments import records
+from fedleak.experiments import records, status
+from fedleak.experiments.experiment import Experiment
+from fedleak.experiments.published import Paper
 from fedleak.experiments.records import RECORDED
 from fedleak.experiments.status import Measured
 from fedleak.intervals import LEAST, NUMBER, POINT, Kind, stretch, widened
 
-RESAMPLES = 400
+RESAMPLES, ROW_RESAMPLES = 400, 100
 Statistic = Callable[..., float]
+Where = Mapping[str, Any] | Callable[[pd.DataFrame], Any]
 
 
-def said(id: str, number: float | None, reading: str, note: str) -> Measured:
-    """Return a number that a chapter has worked out itself, which is exact; None was not tried."""
-    exact = number is not None
-    return Measured(id, number, exact=exact, n=int(exact), source=RECORDED, reading=reading, note=note)
+@dataclass(frozen=True)
+class Claim:
+    """One measure of one claim.
+
+    Parameters
+    ----------
+    id
+        Of the claim in ``claims.toml``.
+    statistic
+        Number made of the means by cell: it gets, for each experiment, a series over the cells, or with `wide` a frame
+        with that column's values as columns. Without experiments it takes nothing, and is exact. None was not tried.
+    of
+        The experiments.
+    value
+        Column that is averaged; by default the experiment's first value.
+    where
+        Keeps the rows with these values (a list: one of them), or those that a function of the rows says.
+    rows
+        Give the statistic the trial rows themselves.
+    kind
+        What the number is: of a share, or of a difference of shares, the interval knows the ends.
+    reading
+        Name of one of several ways to read the paper: every one is claimed, and all have to agree.
+    note
+        What the reader should know of this number.
+    """
+
+    id: str
+    statistic: Statistic | None
+    of: Sequence[Experiment] = ()
+    value: str = ""
+    wide: str | None = None
+    where: Where | None = None
+    rows: bool = False
+    kind: Kind = NUMBER
+    reading: str = ""
+    note: str = ""
+
+    def measure(self, tables: Sequence[pd.DataFrame | None], paper: Paper) -> Measured:
+        """Measure it on one table of trial rows an experiment, and name the settings in which these differ."""
+        found = [table for table in tables if table is not None]
+        if len(found) < len(tables):
+            return Measured(self.id, None, source="—", reading=self.reading, note="not recorded")
+        told: dict[str, Any] = {"source": RECORDED, "reading": self.reading, "note": self.note}
+        if self.statistic is None:
+            return Measured(self.id, None, **told)
+        if not self.of:
+            return Measured(self.id, float(self.statistic()), n=1, exact=True, **told)
+        try:
+            chosen = [kept(table, self.where) for table in found]
+            if self.rows:
+                (rows,) = used = chosen
+                result = of_rows(self.statistic, rows, self.kind)
+            else:
+                pairs = zip(self.of, chosen, strict=True)
+                cells = [Cells(t, [*e.axes, *e.by], self.value or next(iter(e.values)), self.wide) for e, t in pairs]
+                result = estimate(self.statistic, cells, self.kind)
+                used = needed(self.statistic, cells, chosen)
+        except (KeyError, IndexError, ValueError) as missing:  # a setting that these rows do not have
+            return Measured(self.id, None, **told | {"note": f"not in these rows: {missing}"})
+        if (item := paper.items[self.id]).table:
+            table = paper.tables[item.table]
+            told["differences"] = status.of_cells(table, self._settled(chosen), item.cell, self._settled(used))
+        return Measured(self.id, *result, all(e.exact for e in self.of), **told)
+
+    def _settled(self, tables: Iterable[pd.DataFrame]) -> list[dict[str, Any]]:
+        """Return the cells of some tables of rows, one an experiment."""
+        pairs = [(t, {"declared": e.declared}) for e, t in zip(self.of, tables, strict=True) if len(t)]
+        return [row for pair in pairs for row in records.settled(*pair).to_dict("records")]
+
+
+class Claims(list[Claim]):
+    """The claims of a chapter, in the order of its module."""
+
+    def add(self, id: str, statistic: Statistic | None, of: Any = (), **options: Any) -> None:
+        """Add a claim; the parameters are those of `Claim`, and `of` may be one experiment."""
+        self.append(Claim(id, statistic, (of,) if isinstance(of, Experiment) else tuple(of), **options))
+
+
+def kept(rows: pd.DataFrame, where: Where | None) -> pd.DataFrame:
+    """Return the rows that a claim or a cell is about; see `Claim`."""
+    if callable(where):
+        return rows[where(rows)]
+    for column, value in (where or {}).items():
+        rows = rows[rows[column].isin(value if isinstance(value, list) else [value])]
+    return rows
 
 
 class Cells:
@@ -42,14 +127,13 @@ class Cells:
     def __init__(self, rows: pd.DataFrame, by: Sequence[str], value: str, wide: str | None):
         varying = [c for c in by if c in rows and (c == wide or rows[c].nunique(dropna=False) > 1)]
         self.keys = varying or [by[0]]
-        self.wide = wide
-        self.trials: np.ndarray | None = None
+        self.trials: list[np.ndarray] = []
         if "trial" in rows:
             means = records.units(rows, self.keys, [value])
             grid = means.set_index([*self.keys, "trial"])[value].unstack("trial")
-            self.trials, self.index = grid.to_numpy(dtype=float), grid.index
-            self.n = int((~np.isnan(self.trials)).sum(1).min())
-            self.means = np.nanmean(self.trials, axis=1)
+            self.index, self.means = grid.index, np.nanmean(grid.to_numpy(dtype=float), axis=1)
+            self.trials = [cell[~np.isnan(cell)] for cell in grid.to_numpy(dtype=float)]
+            self.n = min(map(len, self.trials))
         else:
             cells = rows.set_index(self.keys)[value]
             self.index, self.means = cells.index, cells.to_numpy(dtype=float)
@@ -65,65 +149,41 @@ class Cells:
             return pd.Series(values, self.places.index)
         return pd.DataFrame(values, self.places.index, self.places.columns)
 
-    def resampled(self, draws: Mapping[int, np.ndarray]) -> np.ndarray:
-        """Return resampled means ``[cells, resamples]``; the draws ``[resamples, n]`` go by the number of trials."""
-        assert self.trials is not None
-        found = []
-        for cell in self.trials:
-            own = cell[~np.isnan(cell)]
-            found.append(own[draws[len(own)]].mean(1))
-        return np.array(found)
-
-    def counts(self) -> set[int]:
-        """Return the numbers of trials that occur."""
-        return set() if self.trials is None else set((~np.isnan(self.trials)).sum(1).tolist())
-
-
-@dataclass(frozen=True)
-class Needed:
-    """The cells of an experiment that a statistic needs, by the columns that tell them apart."""
-
-    keys: Sequence[str]
-    cells: frozenset[tuple[Any, ...]]
-
-    def only(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of these cells."""
-        return rows[[cell in self.cells for cell in _tuples(rows[list(self.keys)])]]
-
 
 def _tuples(table: pd.DataFrame) -> list[tuple[Any, ...]]:
     """Return the rows as tuples that compare equal, NaN being None."""
     return [tuple(None if v != v else v for v in row) for row in table.itertuples(index=False)]
 
 
-def needed(statistic: Statistic, cells: Sequence[Cells]) -> list[Needed]:
-    """Find the cells that a statistic hangs on: those that change it when their mean is very large, or very small.
+def needed(statistic: Statistic, cells: Sequence[Cells], tables: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Return the rows of the cells that a statistic hangs on: whose mean, very large or very small, changes it.
 
     A value far outside moves a mean, an extreme, a count of what is above a line, and a difference alike; a cell that
     moves none of them takes no part, and its settings say nothing about the claim.
     """
-    means = [one.means.copy() for one in cells]
+    means, found = [one.means.copy() for one in cells], []
 
-    def value() -> float:
-        return float(statistic(*(one.frame(m) for one, m in zip(cells, means, strict=True))))
+    def moved(place: int, own: np.ndarray, far: float) -> bool:
+        own[place] = far
+        try:
+            return _value(statistic, cells, means) != plain
+        except (ArithmeticError, KeyError, IndexError, ValueError):
+            return True
 
-    plain, found = value(), []
-    for number, one in enumerate(cells):
-        keys = list(_tuples(one.index.to_frame(index=False)))
-        chosen = set()
+    plain = _value(statistic, cells, means)
+    for own, one, table in zip(means, cells, tables, strict=True):
+        keys, chosen = _tuples(one.index.to_frame(index=False)), set()
         for place, key in enumerate(keys):
-            for far in (1e6, -1e6, math.nan):
-                means[number][place] = far
-                try:
-                    moved = value() != plain
-                except (ArithmeticError, KeyError, IndexError, ValueError):
-                    moved = True
-                if moved:
-                    chosen.add(key)
-                    break
-            means[number][place] = one.means[place]
-        found.append(Needed(one.keys, frozenset(chosen or keys)))
+            if any(moved(place, own, far) for far in (1e6, -1e6, math.nan)):
+                chosen.add(key)
+            own[place] = one.means[place]
+        wanted = chosen or set(keys)
+        found.append(table[[key in wanted for key in _tuples(table[one.keys])]])
     return found
+
+
+def _value(statistic: Statistic, cells: Sequence[Cells], means: Iterable[np.ndarray]) -> float:
+    return float(statistic(*(one.frame(own) for one, own in zip(cells, means, strict=True))))
 
 
 def estimate(statistic: Statistic, cells: Sequence[Cells], kind: Kind = NUMBER) -> tuple[float, float, float, int]:
@@ -132,17 +192,14 @@ def estimate(statistic: Statistic, cells: Sequence[Cells], kind: Kind = NUMBER) 
     A bootstrap over the trials, with the ends that `_bounds` says, widened as a mean's interval is. Without trial rows,
     or with fewer than three trials, there is no interval.
     """
-    value = float(statistic(*(one.frame(one.means) for one in cells)))
-    n = min(one.n for one in cells)
-    if n < LEAST or any(one.trials is None for one in cells):
+    value, n = _value(statistic, cells, [one.means for one in cells]), min(one.n for one in cells)
+    if n < LEAST or not all(one.trials for one in cells):
         return value, math.nan, math.nan, n
     rng = np.random.default_rng(0)
-    sizes = sorted(set().union(*(one.counts() for one in cells)))
+    sizes = sorted({len(cell) for one in cells for cell in one.trials})
     draws = {size: rng.integers(size, size=(RESAMPLES, size)) for size in sizes}
-    means = [one.resampled(draws) for one in cells]
-    found = [
-        float(statistic(*(one.frame(m[:, b]) for one, m in zip(cells, means, strict=True)))) for b in range(RESAMPLES)
-    ]
+    means = [np.array([cell[draws[len(cell)]].mean(1) for cell in one.trials]) for one in cells]
+    found = [_value(statistic, cells, [own[:, b] for own in means]) for b in range(RESAMPLES)]
     return value, *_bounds(value, found, n, kind), n
 
 
@@ -159,16 +216,14 @@ def _bounds(value: float, found: Sequence[float], n: int, kind: Kind) -> tuple[f
     return widened(value, low, high, n, kind)
 
 
-def of_rows(
-    statistic: Statistic, rows: pd.DataFrame, kind: Kind = NUMBER, resamples: int = 100
-) -> tuple[float, float, float, int]:
+def of_rows(statistic: Statistic, rows: pd.DataFrame, kind: Kind = NUMBER) -> tuple[float, float, float, int]:
     """Return a statistic of trial rows with its 95 % interval: for what is no function of the cells' means."""
     value, n = float(statistic(rows)), int(rows["trial"].nunique()) if "trial" in rows else 0
     if n < LEAST:
         return value, math.nan, math.nan, n
     rng, places = np.random.default_rng(0), rows.reset_index(drop=True).groupby("trial").indices
     found = []
-    for draw in rng.integers(n, size=(resamples, n)):
+    for draw in rng.integers(n, size=(ROW_RESAMPLES, n)):
         chosen = [places[t] for t in np.array(list(places))[draw]]
         numbered = np.repeat(np.arange(n), [len(c) for c in chosen])
         found.append(float(statistic(rows.iloc[np.concatenate(chosen)].assign(trial=numbered))))

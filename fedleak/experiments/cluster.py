@@ -18,7 +18,7 @@ from tqdm import tqdm
 import fedleak
 from fedleak import paths
 from fedleak.errors import extra
-from fedleak.experiments.stamps import PACKAGES
+from fedleak.experiments.units import PACKAGES
 
 with extra("cluster"):
     import cloudpickle
@@ -86,7 +86,7 @@ def compute(run: Callable[..., Any], calls: Mapping[Any, tuple], scheduler: str)
         for future in _finished(done, client, scheduler):
             key = keys.pop(future)  # and with it the result on the worker
             try:
-                result = future.result(timeout=10)
+                yield key, future.result(timeout=10)
             except (TimeoutError, CancelledError) as error:
                 if future.status == "error":  # the unit's own
                     raise
@@ -100,22 +100,19 @@ def compute(run: Callable[..., Any], calls: Mapping[Any, tuple], scheduler: str)
                 done.add(future)  # a result that was lost with its worker on the way here is being computed again
             except KilledWorker as error:
                 raise RuntimeError(f"{error} As a rule it is out of memory.") from None
-            else:
-                yield key, result
 
 
 def _finished(done: as_completed, client: Client, scheduler: str) -> Iterator[Future]:
-    looked, alone = time.monotonic(), None
+    looked, alone = time.monotonic(), 0.0
     while not done.is_empty():
         yield from done.next_batch(block=False)
         time.sleep(0.02)
-        now = time.monotonic()
-        if now - looked < LOOK:
+        if (now := time.monotonic()) < looked + LOOK:
             continue
         looked = now
         if client.scheduler_info()["workers"]:
-            alone = None
-        elif alone is None:
+            alone = 0.0
+        elif not alone:
             alone = now
             tqdm.write(f"{scheduler} has no worker; waiting for one, up to {PATIENCE:g} s")
         elif now - alone > PATIENCE:
@@ -131,7 +128,7 @@ _unpacked = lru_cache(maxsize=2)(cloudpickle.loads)
 
 def _run(work: bytes, wanted: Mapping[str, str], call: tuple) -> Any:
     here, found = get_worker().address, versions()
-    if differ := [f"{name} {found[name]} instead of {wanted[name]}" for name in wanted if found[name] != wanted[name]]:
+    if differ := [f"{name} {found[name]} instead of {own}" for name, own in wanted.items() if found[name] != own]:
         raise RuntimeError(
             f"worker {here} runs {', '.join(differ)}: start it in the environment and checkout used here"
         )

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 import matplotlib as mpl
-import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -50,9 +49,9 @@ def use_theme() -> None:
 
 def style_of(names: Sequence[str]) -> dict[str, tuple]:
     """Return a colour and a marker for every name: an attack's own, or the next free ones."""
-    taken = {STYLE[n] for n in names if n in STYLE}
-    pairs = [(c, _MARKERS[(i + turn) % len(_MARKERS)]) for turn in range(len(_MARKERS)) for i, c in enumerate(_COLOURS)]
-    rest = iter([pair for pair in pairs if pair not in taken])
+    taken, count = {STYLE[n] for n in names if n in STYLE}, len(_MARKERS)
+    pairs = ((c, _MARKERS[(i + turn) % count]) for turn in range(count) for i, c in enumerate(_COLOURS))
+    rest = (pair for pair in pairs if pair not in taken)
     return {name: STYLE.get(name) or next(rest) for name in names}
 
 
@@ -75,23 +74,21 @@ def curves(
     are hollow markers on top; otherwise this run is the lines.
     """
     table = table.rename(columns={y: "mean", f"{y} low": "low", f"{y} high": "high"})
-    panels = list(dict.fromkeys(table[panel]))
-    names = list(dict.fromkeys(table[hue]))
-    style = style_of(names)
+    panels, style = list(dict.fromkeys(table[panel])), style_of(list(dict.fromkeys(table[hue])))
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
     width, height = {1: (5.6, 3.0), 2: (8.2, 3.0), 3: (7.35, 2.2), 4: (8.4, 1.9)}[columns]  # a page is 7.2 inches wide
     words = "small" if columns == 4 else "medium"
     figure = Figure(figsize=(width, height * rows + 0.7), layout="constrained")
-    grid = np.atleast_1d(figure.subplots(rows, columns, sharey=True, squeeze=False)).ravel()
+    grid = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for axes, title in zip(grid, panels, strict=False):
         part = table[table[panel] == title]
         has_recorded = (part["source"] == RECORDED).any()
-        for name in names:
+        for name, look in style.items():
             for source in (RECORDED, NOW):
                 line = part[(part[hue] == name) & (part["source"] == source)].sort_values(x)
                 if not line.empty:
-                    _curve(axes, line, x, style[name], hollow=source == NOW and has_recorded)
+                    _curve(axes, line, x, look, hollow=source == NOW and has_recorded)
         axes.set_title(title, fontsize=words)
         axes.set_xlabel(xlabel, fontsize=words)
         if log2:

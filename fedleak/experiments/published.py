@@ -12,12 +12,20 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from fedleak import paths
 
 LOST = "?"
 Row = Mapping[str, Any]
+
+
+CHOICES = {
+    "direction": ("higher", "lower", "neither"),
+    "kind": ("value", "at least", "at most", "between"),
+    "rows": ("none", "earlier", "used"),
+}
+"""What some fields of a published value can be."""
 
 
 @dataclass(frozen=True)
@@ -38,49 +46,47 @@ class Published:
     claim: str
     where: str
     metric: str
-    direction: Literal["higher", "lower", "neither"]
-    kind: Literal["value", "at least", "at most", "between"]
+    direction: str
     published: float | tuple[float, float]
     tolerance: float
     why: str
+    kind: str = "value"
     attack: bool = False
     beyond: bool = False
     table: str = ""
     column: str = ""
     cell: Row = field(default_factory=dict)
-    rows: Literal["none", "earlier", "used"] = "none"
+    rows: str = "none"
 
     def __post_init__(self) -> None:
-        pair = isinstance(self.published, tuple)
-        if self.kind not in ("value", "at least", "at most", "between") or pair != (self.kind == "between"):
+        for name, known in CHOICES.items():
+            if (given := getattr(self, name)) not in known:
+                raise ValueError(f"{self.id}: {name} is one of {', '.join(known)}, not {given!r}")
+        if isinstance(self.published, tuple) != (self.kind == "between"):
             raise ValueError(f"{self.id}: kind {self.kind!r} does not go with published = {self.published!r}")
-        if self.direction not in ("higher", "lower", "neither"):
-            raise ValueError(f"{self.id}: direction is 'higher', 'lower' or 'neither', not {self.direction!r}")
-        if self.rows not in ("none", "earlier", "used"):
-            raise ValueError(f"{self.id}: rows is 'none', 'earlier' or 'used', not {self.rows!r}")
         if not self.tolerance >= 0:
             raise ValueError(f"{self.id}: the tolerance is not negative, got {self.tolerance}")
 
     @property
+    def _ends(self) -> tuple[float, float]:
+        low, high = self.published if isinstance(self.published, tuple) else (self.published, self.published)
+        return (-math.inf if self.kind == "at most" else low), (math.inf if self.kind == "at least" else high)
+
+    @property
     def band(self) -> tuple[float, float]:
         """The values that count as reproducing this one; 0.98 - 0.97 is more than 0.01 in binary."""
-        low, high = self.published if isinstance(self.published, tuple) else (self.published, self.published)
-        slack = self.tolerance + 1e-9
-        return (
-            -math.inf if self.kind == "at most" else low - slack,
-            math.inf if self.kind == "at least" else high + slack,
-        )
+        low, high = self._ends
+        return low - self.tolerance - 1e-9, high + self.tolerance + 1e-9
 
     def text(self) -> str:
         """Return the published value as the tables print it."""
         if isinstance(self.published, tuple):
             return f"{self.published[0]:g} to {self.published[1]:g}"
-        return {"value": "", "at least": "≥ ", "at most": "≤ "}[self.kind] + f"{self.published:g}"
+        return {"at least": "≥ ", "at most": "≤ "}.get(self.kind, "") + f"{self.published:g}"
 
     def difference(self, ours: float) -> float:
         """Return by how much `ours` misses what was published: signed, 0 where a bound or range is met."""
-        low, high = self.published if isinstance(self.published, tuple) else (self.published, self.published)
-        low, high = (-math.inf if self.kind == "at most" else low), (math.inf if self.kind == "at least" else high)
+        low, high = self._ends
         return min(ours - low, 0.0) or max(ours - high, 0.0)
 
 
@@ -113,7 +119,7 @@ class Table:
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """Every row: what holds of all of them, and its own."""
-        path, own = paths.published(self.paper) / f"{self.name}.csv", list[dict[str, Any]]()
+        path = paths.published(self.paper) / f"{self.name}.csv"
         if path.exists():
             with open(path, encoding="utf-8", newline="") as file:
                 own = [{k: number(v) for k, v in row.items()} for row in csv.DictReader(file)]
@@ -138,12 +144,11 @@ class Table:
 
     def says(self, what: str, row: Row, value: str = "") -> Any:
         """Return what ``tables.toml`` says of a row under a name: for all rows, or the first rule that fits."""
-        said = self.head.get(what)
+        said, row = self.head.get(what), {**row, "value": value}
         if isinstance(said, list) and said and isinstance(said[0], dict):
-            rules = [rule for rule in said if fits(rule.get("when"), {**row, "value": value})]
-            said = rules[0]["is"] if rules else None
+            said = next((rule["is"] for rule in said if fits(rule.get("when"), row)), None)
         if isinstance(said, str):
-            shown = self.shown({**row, "value": value})
+            shown = self.shown(row)
             return said.format(**({k: _slug(v) for k, v in shown.items()} if what == "id" else shown))
         return said
 
@@ -152,14 +157,10 @@ class Table:
         said = self.head.get(what, False)
         return said if isinstance(said, bool) else fits(said, {**row, "value": value})
 
-    def named(self, setting: str, value: Any) -> str:
-        """Return a value as sentences name it."""
-        text = f"{value:g}" if isinstance(value, float) else str(value)
-        return self.names[setting].get(text, text) if setting in self.names else text
-
     def shown(self, row: Row) -> dict[str, str]:
         """Return a row's cells as sentences name them."""
-        return {k: self.named(k, v) for k, v in row.items()}
+        texts = {k: f"{v:g}" if isinstance(v, float) else str(v) for k, v in row.items()}
+        return {k: self.names.get(k, {}).get(text, text) for k, text in texts.items()}
 
     def items(self) -> Iterator[Published]:
         """Yield every printed value."""
@@ -168,15 +169,12 @@ class Table:
                 if row.get(value) is None:
                     continue
                 rule = next(rule for rule in self.head["tolerance"] if fits(rule.get("when"), {**row, "value": value}))
+                names = ("id", "item", "claim", "where", "direction", "kind", "rows")
+                said = {name: self.says(name, row, value) for name in names if name in self.head}
                 yield Published(
-                    id=self.says("id", row, value),
-                    item=self.says("item", row, value),
+                    **{name: found for name, found in said.items() if found is not None},
                     anchor=self.head["anchor"],
-                    claim=self.says("claim", row, value),
-                    where=self.says("where", row, value),
                     metric=metric.format(**self.shown(row)),
-                    direction=self.says("direction", row, value),
-                    kind=self.says("kind", row, value) or "value",
                     published=row[value],
                     tolerance=rule["is"],
                     why=rule["why"],
@@ -185,7 +183,6 @@ class Table:
                     table=self.name,
                     column=value,
                     cell=row,
-                    rows=self.says("rows", row, value) or "none",
                 )
 
 
@@ -213,29 +210,30 @@ def load(paper: str) -> Paper:
         For two values of one id, a field that is missing, unknown or of a wrong value, or a claim that names neither
         a table with the paper's settings nor says that it has none (``table = ""``).
     """
-    head = tomllib.loads((paths.published(paper) / "tables.toml").read_text(encoding="utf-8"))
+    head, said = (
+        tomllib.loads((paths.published(paper) / f"{name}.toml").read_text(encoding="utf-8"))
+        for name in ("tables", "claims")
+    )
     title, bibkey, names = head.pop("title"), head.pop("key"), head.pop("names", {})
     tables = {name: Table(paper, name, entry, names) for name, entry in head.items()}
+    every = [_claim(paper, fields, tables) for fields in said.get("claim", [])]
+    every += [item for table in tables.values() for item in table.items()]
     items: dict[str, Published] = {}
-    text = (paths.published(paper) / "claims.toml").read_text(encoding="utf-8")
-    for fields in tomllib.loads(text).get("claim", []):
-        if isinstance(fields.get("published"), list):
-            fields["published"] = tuple(fields["published"])
-        try:
-            fields["cell"] = fields.pop("when", {})
-            found = Published(**fields)
-        except TypeError as error:
-            raise ValueError(f"{paper}/claims.toml, claim {fields.get('id')!r}: {error}") from None
-        if "table" not in fields or (found.table and found.table not in tables):
-            raise ValueError(f"{paper}/claims.toml, {found.id!r}: table names one of {', '.join(tables)}, or is empty")
-        _add(items, found, paper)
-    for table in tables.values():
-        for found in table.items():
-            _add(items, found, paper)
+    for item in every:
+        if item.id in items:
+            raise ValueError(f"{paper} has two values {item.id!r}")
+        items[item.id] = item
     return Paper(paper, title, bibkey, tables, items)
 
 
-def _add(items: dict[str, Published], found: Published, paper: str) -> None:
-    if found.id in items:
-        raise ValueError(f"{paper} has two values {found.id!r}")
-    items[found.id] = found
+def _claim(paper: str, fields: dict[str, Any], tables: Mapping[str, Table]) -> Published:
+    where = f"{paper}/claims.toml, claim {fields.get('id')!r}"
+    if fields.get("table") not in (*tables, ""):
+        raise ValueError(f"{where}: table names one of {', '.join(tables)}, or is empty")
+    if isinstance(fields.get("published"), list):
+        fields["published"] = tuple(fields["published"])
+    cell = fields.pop("when", {})
+    try:
+        return Published(**fields, cell=cell)
+    except TypeError as error:
+        raise ValueError(f"{where}: {error}") from None

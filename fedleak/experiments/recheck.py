@@ -7,9 +7,9 @@ computed again, and every row that comes out is looked for in the record.
 import io
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ import pandas as pd
 import torch
 
 from fedleak import paths
-from fedleak.chapters import Context, Experiment, running
 from fedleak.errors import DataNotFound
-from fedleak.experiments import records
+from fedleak.experiments import records, running
+from fedleak.experiments.context import Context
+from fedleak.experiments.experiment import Experiment
 from fedleak.intervals import Kind
 
-Way = tuple[list[dict[str, Any]], Callable[[dict[str, Any], Path], pd.DataFrame]]
 SAME, CLOSE, DIFFERS, NEW = "same", "within the interval", "differs", "new"
 """What a row can be: `NEW` is one of a setting that the record does not have, of something that was added since."""
 RELATIVE = 1e-3
@@ -41,18 +41,11 @@ class Record:
     paper: str
     artefact: str
     profile: str
+    table: pd.DataFrame
     facts: Mapping[str, Any]
 
     def __str__(self) -> str:
         return f"{self.paper}/{self.artefact} ({self.profile})"
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """The recorded rows."""
-        found = records.recorded(self.paper, self.artefact, self.profile)
-        if found is None:
-            raise FileNotFoundError(f"{self} is not recorded")
-        return found[0]
 
 
 @dataclass(frozen=True)
@@ -70,12 +63,10 @@ def recorded(paper: str | None = None) -> list[Record]:
     for folder in sorted((paths.root() / "data" / "results").iterdir()):
         for profile in ("quick", "paper") if paper in (None, folder.name) else ():
             for path in sorted(paths.recorded(folder.name, profile).glob("*.csv")):
-                one = records.recorded(folder.name, path.stem, profile)
-                if one is None or one[1]["device"] != "cpu" or "trial" not in one[0]:
-                    continue
-                declaration = one[1]["declared"]
-                if set(declaration["values"]) - set(declaration["times"]):
-                    found.append(Record(folder.name, path.stem, profile, one[1]))
+                if one := records.recorded(folder.name, path.stem, profile):
+                    told, cpu = one[1]["declared"], one[1]["device"] == "cpu"
+                    if cpu and "trial" in one[0] and set(told["values"]) - set(told["times"]):
+                        found.append(Record(folder.name, path.stem, profile, *one))
     return found
 
 
@@ -97,22 +88,19 @@ def spot_check(chosen: Iterable[Record], seed: int, budget: float, say: Callable
     queue = sorted(chosen, key=str)
     draw.shuffle(queue)
     outcomes, spent = [], 0.0
-    ways: dict[tuple[str, str], dict[str, Way]] = {}
+    contexts: dict[tuple[str, str], Context] = defaultdict(lambda: Context("cpu"))
     for record in queue:
-        own = random.Random(draw.random())
-        key = (record.paper, record.profile)
-        if key not in ways:
-            facts = {k: record.facts[k] for k in ("seed", "trials")}
-            ways[key] = _ways(record.paper, record.profile, **facts)
-        if record.artefact not in ways[key]:
+        own, facts = random.Random(draw.random()), record.facts
+        experiment = running.declared(record.paper).get(record.artefact)
+        if experiment is None:
             say(f"{record}: passed over, its notebook declares no such experiment")
             continue
-        settings, compute = ways[key][record.artefact]
-        cost = record.facts["seconds"] / len(settings)
+        settings = experiment.settings(record.profile, facts["trials"])
+        cost = facts["seconds"] / len(settings)
         if spent + cost > budget:
             continue
         try:
-            rows = recompute(settings, compute, own, record.facts["threads"])
+            rows = _recomputed(record, experiment, own.choice(settings), contexts[record.paper, record.profile])
         except DataNotFound as error:
             say(f"{record}: passed over, {str(error).splitlines()[0]}")
             continue
@@ -120,42 +108,27 @@ def spot_check(chosen: Iterable[Record], seed: int, budget: float, say: Callable
         if rows.empty:
             say(f"{record}: passed over, the setting that was drawn has no rows")
             continue
-        verdicts = compare(record.table, rows, record.facts["declared"])
+        verdicts = compare(record.table, rows, facts["declared"])
         outcomes.append(Outcome(record, rows, verdicts))
         counts = ", ".join(f"{verdicts.count(v)} {v}" for v in (SAME, CLOSE, DIFFERS, NEW) if v in verdicts)
         say(f"{record}: {len(rows)} of {len(record.table)} rows: {counts}")
     return outcomes
 
 
-def _ways(paper: str, profile: str, seed: int, trials: int) -> dict[str, Way]:
-    """Return, by experiment of a chapter, its settings, and what computes one of them, without its finished units."""
-    context = Context("cpu")
-
-    def run(experiment: Experiment, setting: dict[str, Any], folder: Path) -> pd.DataFrame:
-        return running.run(paper, experiment, context, [setting], seed=seed, folder=folder)
-
-    declared = running.declared(paper)
-    return {name: (e.settings(profile, trials), partial(run, e)) for name, e in declared.items()}
-
-
-def recompute(
-    settings: Sequence[dict[str, Any]],
-    compute: Callable[[dict[str, Any], Path], pd.DataFrame],
-    draw: random.Random,
-    threads: int | Sequence[int],
-) -> pd.DataFrame:
-    """Compute the rows of one setting of an experiment, drawn at random, without its cache.
+def _recomputed(record: Record, experiment: Experiment, setting: dict[str, Any], context: Context) -> pd.DataFrame:
+    """Compute the rows of one setting without its finished units.
 
     In as many threads as the record was made in, so that sums are in the same order; of several numbers in the first.
     """
-    setting, before = draw.choice(settings), torch.get_num_threads()
+    threads, before = record.facts["threads"], torch.get_num_threads()
     torch.set_num_threads(threads if isinstance(threads, int) else threads[0])
     try:
         with tempfile.TemporaryDirectory() as folder:
-            rows = compute(setting, Path(folder))
+            how: dict[str, Any] = {"seed": record.facts["seed"], "folder": Path(folder)}
+            rows = running.run(record.paper, experiment, context, [setting], **how)
+            return rows.drop(columns="seed", errors="ignore")  # a setting may have no rows
     finally:
         torch.set_num_threads(before)
-    return rows.drop(columns="seed", errors="ignore")
 
 
 def compare(table: pd.DataFrame, rows: pd.DataFrame, declaration: Mapping[str, Any]) -> list[str]:
@@ -164,19 +137,26 @@ def compare(table: pd.DataFrame, rows: pd.DataFrame, declaration: Mapping[str, A
     rows = pd.read_csv(io.StringIO(rows.to_csv(index=False, float_format="%.7g")))
     keys = [k for k in [*declaration["axes"], *declaration["by"]] if k in table and k in rows]
     values = [v for v in declaration["values"] if v in table and v in rows and v not in declaration["times"]]
-    old = {name: group for name, group in table.groupby(keys, dropna=False)}
-    verdicts = [NEW] * len(rows)
-    for name, group in rows.groupby(keys, dropna=False):
-        known = next((g for n, g in old.items() if all(_equal(a, b) for a, b in zip(n, name, strict=True))), None)
-        for place, row in group.iterrows() if known is not None else ():
-            same = _found(row, known, values, declaration["rounding"])
-            verdicts[place] = SAME if same else CLOSE if _within(group, known, table[values], declaration) else DIFFERS
+    old, verdicts = _cells(table, keys), [NEW] * len(rows)
+    for name, group in _cells(rows, keys).items():
+        if (known := old.get(name)) is None:
+            continue
+        elsewhere = CLOSE if _within(group, known, table[values], declaration) else DIFFERS
+        for place, row in group.iterrows():
+            verdicts[place] = SAME if _found(row, known, values, declaration["rounding"]) else elsewhere
     return verdicts
 
 
-def _equal(a: Any, b: Any) -> bool:
-    missing = pd.isna(a), pd.isna(b)
-    return all(missing) if any(missing) else str(a) == str(b) or a == b
+def _cells(rows: pd.DataFrame, keys: Sequence[str]) -> dict[tuple[Hashable, ...], pd.DataFrame]:
+    """Return the rows by cell; a number is the same whether it was read as an integer or not, and NaN is itself."""
+
+    def plain(value: Any) -> Hashable:
+        if pd.isna(value):
+            return None
+        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        return float(value) if number else str(value)
+
+    return {tuple(map(plain, name)): group for name, group in rows.groupby(keys, dropna=False)}
 
 
 def _found(row: pd.Series, known: pd.DataFrame, values: Sequence[str], rounding: Sequence[str]) -> bool:
@@ -196,12 +176,12 @@ def _within(group: pd.DataFrame, known: pd.DataFrame, values: pd.DataFrame, decl
     kinds = {v: Kind(**declaration["kinds"][v]) for v in values}
     settings = {**declaration["fixed"], **known.iloc[0].to_dict()}
     then = records.summarise(known.assign(cell=0), ["cell"], kinds, settings).iloc[0]
-    now, largest = group[list(values)].mean(), values.abs().max()
-
-    def agrees(v: str) -> bool:
-        if pd.isna(then[f"{v} low"]):
-            scale = largest[v] if largest[v] <= 1 else abs(then[v])
-            return bool(abs(now[v] - then[v]) <= FEW * scale)
-        return bool(then[f"{v} low"] <= now[v] <= then[f"{v} high"])
-
-    return all(agrees(v) for v in values if not pd.isna(now[v]))
+    for v, now in group[list(values)].mean().dropna().items():
+        low, high = then[f"{v} low"], then[f"{v} high"]
+        if pd.isna(low):
+            largest = values[v].abs().max()
+            half = FEW * (largest if largest <= 1 else abs(then[v]))
+            low, high = then[v] - half, then[v] + half
+        if not low <= now <= high:
+            return False
+    return True

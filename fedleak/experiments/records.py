@@ -32,7 +32,7 @@ def summarise(
     ----------
     rows
         With a column ``trial``: what is independent. Rows of one trial, such as clients that share a network, are
-        averaged first. Without that column every row is a trial of its own.
+        averaged first.
     by
         Columns that make a cell.
     kinds
@@ -40,17 +40,13 @@ def summarise(
     fixed
         Settings that all rows share and that are no columns: a kind may name one.
     """
-    if "trial" not in rows:
-        rows = rows.assign(trial=range(len(rows)))
     found = []
     for keys, group in units(rows, by, list(kinds)).groupby(list(by), sort=False, dropna=False):
         row: dict[str, Any] = dict(zip(by, keys, strict=True))
         for value, declared in kinds.items():
             v, kind = group[value].dropna().to_numpy(dtype=float), declared.settled({**(fixed or {}), **row})
-            low = high = math.nan
-            if kind is not None and v.size and np.isfinite(v).all():
-                low, high = interval(v, kind)
-            row |= {value: v.mean() if v.size else math.nan, f"{value} low": low, f"{value} high": high}
+            ends = interval(v, kind) if kind and v.size and np.isfinite(v).all() else (math.nan, math.nan)
+            row |= {value: v.mean() if v.size else math.nan, f"{value} low": ends[0], f"{value} high": ends[1]}
         found.append({**row, "n": len(group)})
     return pd.DataFrame(found)
 
@@ -87,22 +83,16 @@ def recorded(paper: str, artefact: str, profile: str = "paper") -> tuple[pd.Data
 def settled(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
     """Return one row a cell of a recorded table, with every setting as a column.
 
-    A table of trial rows is summarised by what its provenance declares. One recorded before trials were kept holds
-    ``mean, low, high`` of its first value: those are renamed, and the settings that the declaration knows are added.
+    A table of trial rows is summarised by what its provenance declares; one recorded before trials were kept has its
+    cells.
     """
     declared = facts["declared"]
-    first, *_ = declared["values"]
+    fixed = {**declared["fixed"], **declared.get("filled", {})}
     if "trial" not in table:
-        names = {"mean": first, "low": f"{first} low", "high": f"{first} high"}
-        table = table.rename(columns={old: new for old, new in names.items() if new not in table})
-        for name, value in {**declared["fixed"], **declared.get("filled", {})}.items():
-            if name not in table:
-                table[name] = value
-        return table
+        return table.assign(**{name: value for name, value in fixed.items() if name not in table})
     by = [c for c in [*declared["axes"], *declared["by"]] if c in table]
     kinds = {name: Kind(**kind) for name, kind in declared["kinds"].items() if name in table}
     found = summarise(table, by, kinds, declared["fixed"])
-    facts_of = [c for c in declared["facts"] if c in table]
-    if facts_of:
+    if facts_of := [c for c in declared["facts"] if c in table]:
         found = found.merge(table.groupby(by, sort=False, dropna=False)[facts_of].min().reset_index(), on=by)
     return found.assign(**{k: v for k, v in declared["fixed"].items() if k not in found}, exact=declared["exact"])

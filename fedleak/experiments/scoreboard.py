@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedleak import paths
-from fedleak.experiments import published
-from fedleak.experiments.records import recorded, settled
+from fedleak.experiments import published, records
 from fedleak.experiments.status import (
     COUNTED,
     NOT_ATTEMPTED,
@@ -22,31 +21,43 @@ from fedleak.experiments.status import (
 )
 from fedleak.files import write_text
 
-Cells = Mapping[str, tuple[list[dict[str, Any]], Sequence[str]]]
-"""By artefact: one row a cell of ours, and the paper's tables that they belong to."""
+Claimed = Mapping[str, Sequence[Measured]]
+Cells = Mapping[str, Sequence[dict[str, Any]]]
 
 
-def joined(paper: published.Paper, claims: Mapping[str, list[Measured]], cells: Cells) -> list[dict[str, Any]]:
-    """Return one row a published value, in the order of the paper's files: its status and what was measured."""
+def joined(paper: published.Paper, claims: Claimed, cells: Cells) -> list[dict[str, Any]]:
+    """Return one row a published value, in the order of the paper's files: its status and what was measured.
+
+    Our `cells` are rows by the paper's table that they belong to.
+    """
     found = dict(claims)
     for name, table in paper.tables.items():
         if table.values:
-            rows = [row for own, tables in cells.values() if name in tables for row in own]
-            found |= {m.id: [m] for m in from_table(table, rows, "recorded")}
-    rows, nothing = [], "nothing was measured for it"
+            found |= {m.id: [m] for m in from_table(table, cells.get(name, ()))}
+    rows = []
     for key, item in paper.items.items():
-        readings = found.get(key) or [Measured(key, None, source="—", note=nothing)]
+        readings = found.get(key) or [Measured(key, None, source="—", note="nothing was measured for it")]
         if item.table and all(one.ours is None for one in readings):
             readings = [replace(readings[0], differences=unprinted(paper.tables[item.table], item))]
         rows.append(together(item, readings))
     return rows
 
 
-def keep(paper: str, claims: Mapping[str, list[Measured]]) -> None:
+def recorded_cells(paper: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the cells of all records of a chapter, by the paper's table that they belong to."""
+    cells: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(paths.recorded(paper).glob("*.csv")):
+        if found := records.recorded(paper, path.stem):
+            rows = records.settled(*found).to_dict("records")
+            for name in found[1]["declared"]["tables"]:
+                cells.setdefault(name, []).extend(rows)
+    return cells
+
+
+def keep(paper: str, claims: Claimed) -> None:
     """Write what was measured for a chapter's claims, with the records that it was measured on."""
-    found = [
-        {**vars(m), "differences": [vars(d) for d in m.differences]} for readings in claims.values() for m in readings
-    ]
+    every = [one for readings in claims.values() for one in readings]
+    found = [{**vars(one), "differences": [vars(d) for d in one.differences]} for one in every]
     document = {"records": _digests(paper), "claims": found}
     write_text(paths.recorded(paper) / "claims.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
@@ -68,8 +79,8 @@ def kept(paper: str) -> dict[str, list[Measured]]:
     if not path.exists():
         return {}
     document = json.loads(path.read_text(encoding="utf-8"))
-    now = _digests(paper)
-    if changed := sorted(k for k in now.keys() | document["records"] if now.get(k) != document["records"].get(k)):
+    changed = sorted({name for name, _ in document["records"].items() ^ _digests(paper).items()})
+    if changed:
         raise ValueError(
             f"the claims of {paper} were measured before {', '.join(changed)} changed: "
             f"measure them again, `fedleak claims {paper}`"
@@ -79,16 +90,6 @@ def kept(paper: str) -> dict[str, list[Measured]]:
         fields["differences"] = tuple(Difference(**d) for d in fields["differences"])
         found.setdefault(fields["id"], []).append(Measured(**fields))
     return found
-
-
-def recorded_cells(paper: str) -> Cells:
-    """Return the cells of all records of a chapter."""
-    cells = {}
-    for path in sorted(paths.recorded(paper).glob("*.csv")):
-        found = recorded(paper, path.stem)
-        if found is not None and "declared" in found[1]:
-            cells[path.stem] = (settled(*found).to_dict("records"), found[1]["declared"]["tables"])
-    return cells
 
 
 def rows(paper: str) -> list[dict[str, Any]]:
@@ -102,17 +103,18 @@ def papers() -> list[str]:
 
 
 def overview() -> dict[str, dict[str, int]]:
-    """Return the counts of every chapter, and of ``all``: see `counts`."""
-    found = {paper: counts(rows(paper)) for paper in papers()}
-    found["all"] = {name: sum(one[name] for one in found.values()) for name in [*COUNTED.values(), "total", "beyond"]}
-    return found
+    """Return the number of values by status, of every chapter and of ``all``.
 
-
-def counts(found: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Count a paper's values by status; ``beyond`` counts what no paper prints, which is in none of the others."""
-    printed = Counter(COUNTED[row["status"]] for row in found if not row["beyond"])
-    beyond = sum(bool(row["beyond"]) for row in found)
-    return {**{name: printed[name] for name in COUNTED.values()}, "total": sum(printed.values()), "beyond": beyond}
+    ``total`` is their sum; ``beyond`` counts what no paper prints, which is in none of the others.
+    """
+    found = {}
+    for paper in papers():
+        every = rows(paper)
+        printed = Counter(COUNTED[row["status"]] for row in every if not row["beyond"])
+        counts = {name: printed[name] for name in COUNTED.values()}
+        found[paper] = {**counts, "total": printed.total(), "beyond": len(every) - printed.total()}
+    names = [*COUNTED.values(), "total", "beyond"]
+    return {**found, "all": {name: sum(one[name] for one in found.values()) for name in names}}
 
 
 OBSTACLES = ("not printed", "data", "GPU", "computing", "trials")

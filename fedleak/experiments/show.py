@@ -1,7 +1,8 @@
-"""Tables as the pages show them."""
+"""Tables and sentences as the pages show them."""
 
 import hashlib
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -28,13 +29,36 @@ LABELS = {
 """How tables call a column whose name alone would not say it; other names lose their underscores."""
 
 
+def say(text: str) -> None:
+    """Show Markdown whose numbers come from rows: ``say(f"LLG+ finds {found:.0%} of the labels.")``.
+
+    In the book, in JupyterLab and on GitHub the cell shows the sentences; its code is hidden.
+    """
+    from IPython.display import Markdown, display
+
+    display(Markdown(inspect.cleandoc(text)))
+
+
+def source(trial: Callable[..., Any]) -> None:
+    """Show the code of a trial."""
+    say(f"```python\n{inspect.getsource(trial)}```")
+
+
+def markdown(lines: Iterable[Mapping[str, Any]] | pd.DataFrame) -> str:
+    """Return rows as a Markdown table of a page; bars and line breaks in a cell are made harmless."""
+    frame = pd.DataFrame(lines)
+    rows = [frame.columns, ["---"] * frame.shape[1], *frame.astype(object).itertuples(index=False)]
+    cells = ([" ".join(str(cell).split()).replace("|", r"\|") for cell in row] for row in rows)
+    return "\n".join(["::::{div} wide-table full-width", *(f"| {' | '.join(row)} |" for row in cells), "::::", ""])
+
+
 def show(
     table: pd.DataFrame,
     caption: str,
-    columns: str | Mapping[str, str] | None = None,
+    columns: str | Mapping[str, str] = "",
     *,
-    value: str | None = None,
-    wide: str | None = None,
+    value: str = "",
+    wide: str = "",
     formats: Mapping[str, Any] | None = None,
 ) -> None:
     """Show a table with its caption, without the index, the same way everywhere.
@@ -56,11 +80,12 @@ def show(
     formats
         How to format columns (by their names in the table): format strings or functions; numbers have three decimals.
     """
-    names = dict(columns) if isinstance(columns, Mapping) else {c: labelled(c) for c in (columns or "").split()}
-    if value is not None:
-        cells = [bounded(row, value) for _, row in table.iterrows()]
-        table = table.assign(**{value: cells})
-    if wide is not None:
+    from IPython.display import HTML, display
+
+    names = dict(columns) if isinstance(columns, Mapping) else {c: labelled(c) for c in columns.split()}
+    if value:
+        table = table.assign(**{value: [bounded(row, value) for _, row in table.iterrows()]})
+    if wide:
         keys, order = [c for c in names if c in table], list(dict.fromkeys(table[wide]))
         order = sorted(order) if pd.api.types.is_numeric_dtype(table[wide]) else order
         table = table.pivot_table(
@@ -68,15 +93,11 @@ def show(
         )
         table = table.dropna(how="all").reindex(columns=order).reset_index().rename_axis(columns=None)
         names |= {c: c if isinstance(c, str) else f"{labelled(wide)} = {c:g}" for c in order}
-    if names:
-        table = table[[c for c in names if c in table]]
-    else:
-        names = {c: labelled(c) for c in table}
+    names = names or {c: labelled(c) for c in table}
+    table = table[[c for c in names if c in table]].rename(columns=names)
     shown = {names.get(c, c): how for c, how in (formats or {}).items()}
-    style = table.rename(columns=names).style.hide(axis="index").format(shown, precision=3, na_rep="–")
-    style = style.set_caption(caption).set_uuid(hashlib.sha256(caption.encode()).hexdigest()[:8])
-    from IPython.display import HTML, display
-
+    style = table.style.hide(axis="index").format(shown, precision=3, na_rep="–").set_caption(caption)
+    style = style.set_uuid(hashlib.sha256(caption.encode()).hexdigest()[:8])
     display(HTML(style.to_html(table_attributes='class="dataframe table"')))
 
 
@@ -85,10 +106,9 @@ def labelled(column: str) -> str:
     return LABELS.get(column, column.replace("_", " "))
 
 
-def bounded(row: Mapping[str, Any], value: str, digits: str = ".3f") -> str:
+def bounded(row: Mapping[str, Any], value: str) -> str:
     """Return a number of a row with its interval, where it has one."""
     if pd.isna(row[value]):
         return "–"
     low, high = row.get(f"{value} low"), row.get(f"{value} high")
-    known = low is not None and not pd.isna(low)
-    return f"{row[value]:{digits}}" + (f" [{low:{digits}}, {high:{digits}}]" if known else "")
+    return f"{row[value]:.3f}" + ("" if low is None or pd.isna(low) else f" [{low:.3f}, {high:.3f}]")

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedleak import data, models
 from fedleak.experiments.published import LOST, Published, Row, Table, fits
+from fedleak.experiments.records import RECORDED
 from fedleak.intervals import LEAST
 from fedleak.models import STAND_INS
 
@@ -105,9 +106,10 @@ def canonical(row: Row) -> dict[str, Any]:
 
 def _immaterial(table: Table, setting: str, row: Row) -> str:
     """Say that a setting does not matter in a row, and by what evidence; "" where it may."""
-    rules = (r for r in table.head.get("immaterial", ()) if r["setting"] == setting and fits(r.get("when"), row))
-    rule = next(rules, None)
-    return f"{setting.replace('_', ' ')} does not matter here ({rule['evidence']})" if rule else ""
+    for rule in table.head.get("immaterial", ()):
+        if rule["setting"] == setting and fits(rule.get("when"), row):
+            return f"{setting.replace('_', ' ')} does not matter here ({rule['evidence']})"
+    return ""
 
 
 def unprinted(table: Table, item: Published) -> tuple[Difference, ...]:
@@ -121,9 +123,8 @@ def differences(table: Table, ours: Row, paper: Row) -> tuple[Difference, ...]:
     """Compare every setting that the paper has and that is neither key nor value; blank ones do not apply."""
     ours, found = canonical(ours), []
     for setting, theirs in table.settings(paper).items():
-        missing = setting not in ours
         mine = ours.get(setting)
-        if theirs is None or setting in IMMATERIAL or mine == theirs or (mine is None and not missing):
+        if theirs is None or setting in IMMATERIAL or mine == theirs or (mine is None and setting in ours):
             continue
         why = _immaterial(table, setting, ours)
         if setting == "images" and isinstance(mine, int | float) and isinstance(theirs, float) and mine < theirs:
@@ -138,15 +139,13 @@ def status(item: Published, found: Measured) -> str:
         return NOT_ATTEMPTED
     low, high = (found.ours, found.ours) if found.exact else (found.low, found.high)
     bottom, top = item.band
-    if not found.exact and (found.n < LEAST or math.isnan(low) or math.isnan(high)):
-        word = UNDECIDED
-    elif bottom <= low and high <= top:
-        word = MATCH
-    elif high < bottom or low > top:
-        better = item.attack and item.kind in ("value", "between") and item.direction != "neither"
-        word = BETTER if better and (low > top) == (item.direction == "higher") else DIFFERS
-    else:
-        word = UNDECIDED
+    word = UNDECIDED
+    if found.exact or (found.n >= LEAST and not math.isnan(low) and not math.isnan(high)):
+        if bottom <= low and high <= top:
+            word = MATCH
+        elif high < bottom or low > top:
+            better = item.attack and item.kind in ("value", "between") and item.direction != "neither"
+            word = BETTER if better and (low > top) == (item.direction == "higher") else DIFFERS
     return SCALED[word] if any(not d.why for d in found.differences) else word
 
 
@@ -155,13 +154,8 @@ def candidates(table: Table, rows: Iterable[Row], cell: Row) -> list[tuple[Row, 
 
     The fewest differences win, then the largest n; a row with fewer than three trials never displaces one that decides.
     """
-
-    def order(found: tuple[Row, tuple[Difference, ...]]) -> tuple[bool, int, float]:
-        row, differ = found
-        return row["n"] < LEAST, sum(not d.why for d in differ), -row["n"]
-
-    same = [row for row in rows if _of(cell, table.keys, row)]
-    return sorted(((row, differences(table, row, cell)) for row in same), key=order)
+    same = [(row, differences(table, row, cell)) for row in rows if _of(cell, table.keys, row)]
+    return sorted(same, key=lambda one: (one[0]["n"] < LEAST, sum(not d.why for d in one[1]), -one[0]["n"]))
 
 
 def _of(cell: Row, keys: Iterable[str], row: Row) -> bool:
@@ -170,20 +164,21 @@ def _of(cell: Row, keys: Iterable[str], row: Row) -> bool:
     return all(ours.get(key) == cell.get(key) for key in keys)
 
 
-def from_table(table: Table, rows: Sequence[Row], source: str) -> list[Measured]:
-    """Measure every printed value of a table from our rows: ``column, column low, column high, n`` and the settings."""
+def from_table(table: Table, rows: Sequence[Row]) -> list[Measured]:
+    """Measure every printed value of a table from our cells: ``column, column low, column high, n`` and settings."""
     found = []
     for item in table.items():
-        same = [(row, d) for row, d in candidates(table, rows, item.cell) if _finite(row.get(item.column))]
+        value = item.column
+        same = [one for one in candidates(table, rows, item.cell) if _finite(one[0].get(value))]
         if not same:
-            why = table.says("missing", item.cell, item.column)
+            why = table.says("missing", item.cell, value)
             found.append(Measured(item.id, None, source="—", note=why or "not run here"))
             continue
         row, differ = same[0]
-        low, high = (row.get(f"{item.column} {side}", math.nan) for side in ("low", "high"))
+        low, high = (row.get(f"{value} {side}", math.nan) for side in ("low", "high"))
         more = f"{len(same)} of our rows have this cell" if len(same) > 1 else ""
         exact = bool(row.get("exact", False))
-        found.append(Measured(item.id, row[item.column], low, high, int(row["n"]), exact, source, differ, note=more))
+        found.append(Measured(item.id, row[value], low, high, int(row["n"]), exact, RECORDED, differ, note=more))
     return found
 
 
@@ -197,9 +192,8 @@ def of_cells(table: Table, rows: Sequence[Row], when: Row, used: Sequence[Row] |
     Rows of ours that belong to a cell by its keys other than ``rule`` count, every one of them that the claim hangs on
     (`used`, by default all): it may take rules that only we have, and is no closer to the paper than the farthest.
     """
-    cells = [row for row in table.rows if fits(when, row)]
     keys = [key for key in table.keys if key != "rule"]
-    wanted = list({tuple(cell.get(k) for k in keys): cell for cell in cells}.values())
+    wanted = list({tuple(cell.get(k) for k in keys): cell for cell in table.rows if fits(when, cell)}.values())
     found, missing = dict[str, Difference](), 0
     for cell in wanted:
         missing += not any(_of(cell, keys, row) for row in rows)
@@ -218,41 +212,28 @@ def together(item: Published, readings: Sequence[Measured]) -> dict[str, Any]:
     readings = [m for m in readings if m.ours is not None] or readings[:1]
     each = [status(item, m) for m in readings]
     chosen, word = readings[0], each[0]
-    if len(readings) > 1 and len(set(each)) > 1:
-        scaled = any(s in SCALED.values() for s in each)
-        word = SCALED_UNDECIDED if scaled else UNDECIDED
+    if len(set(each)) > 1:
+        word = SCALED_UNDECIDED if any(s in SCALED.values() for s in each) else UNDECIDED
     agree = sum(s in (MATCH, SCALED_AGREES) for s in each)
-    split = bool(agree) and any(s in (BETTER, DIFFERS, SCALED_DIFFERS) for s in each)
-    shown = "; ".join(f"{m.reading} {m.ours:.3g}" for m in readings) if len(readings) > 1 else ""
+    notes = [chosen.note]
+    if len(readings) > 1:
+        shown = "; ".join(f"{m.reading} {m.ours:.3g}" for m in readings)
+        notes = [f"{agree} of {len(each)} readings agree: {shown}", chosen.note]
     tried = word != NOT_ATTEMPTED
-    nothing = "" if tried or chosen.note else "no number comes out of these rows"
+    if not tried and not chosen.note:
+        notes.append("no number comes out of these rows")
     return {
-        "id": item.id,
-        "item": item.item,
-        "anchor": item.anchor,
-        "claim": item.claim,
-        "where": item.where,
-        "metric": item.metric,
-        "direction": item.direction,
+        **vars(item),
         "published": item.text(),
-        "tolerance": item.tolerance,
-        "why": item.why,
-        "beyond": item.beyond,
-        "rows": item.rows,
-        "attack": item.attack,
-        "table": item.table,
-        "column": item.column,
         "ours": chosen.ours if tried else None,
         "low": chosen.low if tried and math.isfinite(chosen.low) else None,
         "high": chosen.high if tried and math.isfinite(chosen.high) else None,
         "n": chosen.n,
         "difference": item.difference(chosen.ours) if tried and chosen.ours is not None else None,
         "status": word,
-        "split": split,
+        "split": bool(agree) and any(s in (BETTER, DIFFERS, SCALED_DIFFERS) for s in each),
         "source": chosen.source if tried else "—",
         "differences": [str(d) for d in chosen.differences if not d.why],
         "remarks": [str(d) for d in chosen.differences if d.why],
-        "note": "; ".join(
-            filter(None, [f"{agree} of {len(each)} readings agree: {shown}" * bool(shown), chosen.note, nothing])
-        ),
+        "note": "; ".join(filter(None, notes)),
     }

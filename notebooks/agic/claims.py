@@ -1,7 +1,6 @@
 """AGIC: what the paper says in words, as statistics of rows, by the id in ``data/published/agic/claims.toml``."""
 
-from fedleak.chapters import Claims
-from fedleak.experiments import published
+from fedleak.experiments import Claims, published
 from fedleak.intervals import difference
 from notebooks.agic.experiments import (
     ERROR,

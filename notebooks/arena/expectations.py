@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fedleak.chapters.results import NOW
+from fedleak.experiments.records import NOW
 from notebooks.arena import experiments as e
 from notebooks.arena.ranking import (
     REAL,

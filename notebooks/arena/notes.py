@@ -5,7 +5,7 @@ import inspect
 import pandas as pd
 
 from fedleak import models
-from fedleak.chapters.evidence import table
+from fedleak.experiments.show import markdown
 from fedleak.intervals import NUMBER, interval
 from notebooks.arena import experiments as e
 from notebooks.arena.expectations import EXPECTED, MIXED, SMOOTHED
@@ -89,7 +89,7 @@ def board(run):
         and networks at which it answered all. The trained networks are right about {", ".join(f"{v:.0%} ({models.title(n)})" for n, v in right.items())}
         of test images. LeNet is trained on MNIST, the deep networks on the 8,380 images of CIFAR-10 that the recorded run had.
         """,
-        table(numbers(wide)),
+        markdown(numbers(wide)),
         f"""
         **What training leaves** of the best attack's lead over the prior guess, by network, over the batch sizes: {share}; over 100 % since
         the untrained networks met other updates.
@@ -144,7 +144,7 @@ def deep_learned(run):
         whole head, GDBR's whitened form and the guesses, and the best of them is picked on these very updates. Leads are means over three
         networks, with 95 % intervals.
         """,
-        table(shown),
+        markdown(shown),
         f"""
         It is not ahead by 0.05 of {missed}. Being told changes what it finds by {minus(f"{gain.get('resnet18', float('nan')):+.2f}")} on ResNet-18 and by
         {minus(f"{gain.get('vgg11_bn', float('nan')):+.2f}")} on VGG-11, in the mean of the sizes. On a ResNet-18 of chapter 7, trained on half of the images to a
@@ -199,7 +199,7 @@ def fresh(run):
     return parts(
         "Means over networks, with 95 % intervals over them"
         + ("." if recorded else ": not recorded, of this run alone."),
-        table(shown),
+        markdown(shown),
     )
 
 
@@ -226,7 +226,7 @@ def conditions(run):
         for row in over.to_dict("records")
     )
     return parts(
-        table(shown),
+        markdown(shown),
         f"""
         Where classes are even the learned attacker is worse than the guess: of balanced batches of 32 it finds {even["learned"]:.2f}, the prior
         guess {even["prior guess"]:.2f}.
@@ -289,7 +289,7 @@ def soft(run):
     }
     return parts(
         "The best attack that is not told of the smoothing, by how the client labels, with $\\varepsilon = 0.1$ and $\\alpha = 1$.",
-        table(shown),
+        markdown(shown),
         f"""
         **Told $\\varepsilon$**, on the same images and three networks, against one-hot labels: {"; ".join(told)}. 0.95 was expected: the network is
         less sure than the argument has it, and what its softmax still differs by from image to image is noise on
@@ -327,7 +327,7 @@ def modes(run):
         mode the attacker passes its 500 images in evaluation mode, and for batch norm in training mode as well, all at once. Deep networks
         were not measured in training mode.
         """,
-        table(shown),
+        markdown(shown),
     )
 
 
@@ -382,13 +382,13 @@ def balance(run):
         it costs the same at both strengths, so that it is the clipping that costs. Encryption and sums leave the model as it is but for the
         rounding of a fixed-point encoding; they were not trained under.
         """,
-        table(shown),
+        markdown(shown),
         """
         **One attacker adapts.** On trained networks *learned, adaptive* is trained anew for each network and each strength, and its simulated
         clients defend themselves as the real ones do. It knows the kind of the defence and its strength, as a server does that prescribes
         them, and not which noise was drawn. All other attacks read a protected update as if it were not protected.
         """,
-        table(told),
+        markdown(told),
         f"""
         **RLU and noise.** Every attack that sums a row of the last layer's weights adds up the noise of all its entries. RLU reads the bias
         alone: $n$ numbers, each with the noise of one entry, which it multiplies by $B$. So its counts are off by about $\\sigma B$ each: by 3 of
@@ -435,7 +435,7 @@ def noise(run):
     )
     return parts(
         "150 rounds, each training also without noise, from the same start and with the same users. A cost below 0 is a gain.",
-        table(shown),
+        markdown(shown),
         """
         At the rate 0.1 noise lets slow trainings learn sooner here; why was not tested. So on an untrained LeNet, where only σ = 1 stops the
         best attack, 0.01 a round takes 100 participants at $\\eta=0.1$, and by the rule 900 at $\\eta=0.3$; with ten the model is lost first.
@@ -475,7 +475,7 @@ def refused(run):
     )
     return parts(
         "iDLG reads a single sample, GI names no label twice, RLG needs fewer directions than classes less one, our reading of SPEAR splits at most 16 samples: the registry and the attacks themselves refuse other batches. DLG, which optimises labels along with images, takes minutes for one batch of this size and is in {doc}`the chapter on LLG </notebooks/llg>`. The learned attacker takes part where the network is trained and the update is of one step.",
-        table(out.reset_index().to_dict("records")),
+        markdown(out.reset_index().to_dict("records")),
     )
 
 
@@ -483,7 +483,7 @@ def expected(run):
     """Every expectation, and what came of it"""
     return parts(
         "Each was written before the rows that decide it were recorded. L1 to L3 were written after chapter 7 and after the experiment on soft labels; L4 to L8 before the attacker met the deep networks; A1 to A3 before any of the ten networks was trained; N1 and N2 before their controls were recorded.",
-        table(outcome(run, *EXPECTED)),
+        markdown(outcome(run, *EXPECTED)),
     )
 
 

@@ -7,8 +7,8 @@ import pandas as pd
 
 from fedleak.attacks import registry
 from fedleak.attacks.contest import held_out
-from fedleak.chapters.results import NOW
-from fedleak.chapters.experiment import seeds_of
+from fedleak.experiments.records import NOW
+from fedleak.experiments.experiment import seeds_of
 from fedleak.experiments.records import summarise
 from fedleak.federated.defences import protections
 from fedleak.intervals import NUMBER, interval, rate

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from fedleak.chapters import Claims
+from fedleak.experiments import Claims
 from fedleak.intervals import MEAN, difference, rate
 from notebooks.gdbr.experiments import (
     DUMMIES,

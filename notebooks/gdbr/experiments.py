@@ -14,7 +14,7 @@ from torch import nn
 from fedleak.attacks.labels import gdbr, llg, zlg
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.stand_ins import stand_in
-from fedleak.chapters import Experiment, grid
+from fedleak.experiments import Experiment, grid
 from fedleak.data import draw
 from fedleak.federated import fedsgd
 from fedleak.federated.defences import PureNoise, Sparsification, protect

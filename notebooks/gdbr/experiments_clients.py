@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedleak import metrics, models
-from fedleak.chapters import grid
+from fedleak.experiments import grid
 from fedleak.data import compose, draw
 from fedleak.federated import Update
 from fedleak.intervals import MEAN, NUMBER, difference, rate

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fedleak import data
-from fedleak.chapters.results import NOW, RECORDED
+from fedleak.experiments.records import NOW, RECORDED
 from fedleak.experiments import plots, show
 from notebooks.gdbr.experiments import MODES
 from notebooks.gdbr.experiments_clients import FORMS, NETS, PAIRS, SCHEMES, TITLES

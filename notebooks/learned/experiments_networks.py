@@ -11,7 +11,7 @@ from fedleak import metrics, paths
 from fedleak.attacks import registry
 from fedleak.attacks.contest import contest, entrants
 from fedleak.attacks.labels.counts import whole_counts
-from fedleak.chapters import trained_once
+from fedleak.experiments import trained_once
 from fedleak.data import compose, draw
 from fedleak.federated import Update, fedsgd
 from fedleak.intervals import NUMBER, rate

@@ -4,9 +4,8 @@ import inspect
 
 import pandas as pd
 
-from fedleak.chapters import Number
-from fedleak.chapters.evidence import table
-from fedleak.experiments import records
+from fedleak.experiments import Number, records
+from fedleak.experiments.show import markdown
 from fedleak.federated.schemes import TITLES
 from fedleak.models import title
 from notebooks.learned import experiments as e
@@ -47,7 +46,9 @@ def ends(values, form=".2f"):
 
 def before(rows, text, after=""):
     """Sentences, a table, and more sentences."""
-    return "\n\n".join([inspect.cleandoc(text), table(rows), inspect.cleandoc(after)])
+    return "\n\n".join(
+        [inspect.cleandoc(text), markdown(rows), inspect.cleandoc(after)]
+    )
 
 
 def main(run):

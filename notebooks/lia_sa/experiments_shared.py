@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from fedleak import metrics
 from fedleak.attacks.labels import ilrg, lia_sa, llg
-from fedleak.chapters import grid
+from fedleak.experiments import grid
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.intervals import MEAN, NUMBER

@@ -4,7 +4,7 @@ import numpy as np
 from torch import nn
 
 from fedleak import models
-from fedleak.chapters import Claims
+from fedleak.experiments import Claims
 from fedleak.federated.defences import privacy_budget
 from fedleak.intervals import DIFFERENCE, MEAN, NUMBER, rate
 from notebooks.llg.experiments import (

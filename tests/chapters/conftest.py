@@ -13,7 +13,7 @@ EXPERIMENTS = '''
 
 import random
 
-from fedleak.chapters import Experiment, grid
+from fedleak.experiments import Experiment, grid
 from fedleak.intervals import MEAN, NUMBER
 
 LOG = []
@@ -48,7 +48,7 @@ TABLE1 = Experiment(
 FAST = Experiment("fast", many, quick=grid(net="a"), paper=grid(net="a"), values={"value": NUMBER}, trials=(30, 60))
 '''
 CLAIMS = """
-from fedleak.chapters import Claims
+from fedleak.experiments import Claims
 from fedleak.intervals import DIFFERENCE
 from notebooks.tiny.experiments import TABLE1
 

@@ -1,6 +1,6 @@
 """What a context keeps for the trials that share it."""
 
-from fedleak.chapters import Context
+from fedleak.experiments import Context
 
 
 def test_the_latest_of_what_the_trials_of_one_setting_share_is_kept():

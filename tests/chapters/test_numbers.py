@@ -7,8 +7,7 @@ import re
 import pytest
 
 from fedleak import paths
-from fedleak.chapters import Results, running
-from fedleak.experiments import records, scoreboard
+from fedleak.experiments import Results, records, running, scoreboard
 
 CHAPTERS = [path.parent.name for path in sorted((paths.root() / "notebooks").glob("*/experiments.py"))]
 
@@ -74,7 +73,7 @@ def test_every_measured_number_moves_with_the_records(chapter, monkeypatch):
     monkeypatch.setattr(records, "recorded", other)
     results = Results(chapter, device="cpu")
     monkeypatch.setattr(Results, "measured", property(lambda self: measured))
-    measured = results._measure()
+    measured = results.measure()
     after = {name: filled(text, dict(start, run=results), guarded=False) for name, text in with_helpers(cells)}
     stays = [
         f"{name}: {{{source}}}"
@@ -89,7 +88,7 @@ def test_every_measured_number_moves_with_the_records(chapter, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_claims_that_are_kept_are_those_that_the_module_measures(chapter):
-    kept, now = scoreboard.kept(chapter), Results(chapter, device="cpu")._measure()
+    kept, now = scoreboard.kept(chapter), Results(chapter, device="cpu").measure()
     assert kept.keys() == now.keys()
     for id, found in now.items():
         for ours, then in zip(found, kept[id], strict=True):

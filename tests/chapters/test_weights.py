@@ -5,7 +5,7 @@ import linecache
 import torch
 from torch import nn
 
-from fedleak.chapters import Context, trained_once
+from fedleak.experiments import Context, trained_once
 
 
 def step(ctx, model, size, seed):

@@ -17,10 +17,9 @@ from distributed import Client, LocalCluster
 from typer.testing import CliRunner
 
 from fedleak import notebooks
-from fedleak.chapters import Context, Experiment, Results, grid, running
 from fedleak.cli import app
 from fedleak.errors import DataNotFound
-from fedleak.experiments import cluster
+from fedleak.experiments import Context, Experiment, Results, cluster, grid, running
 from fedleak.intervals import NUMBER
 
 LOG = ""

@@ -131,7 +131,7 @@ def test_a_recorded_table_comes_back_and_is_settled(checkout):
 
 
 def test_a_table_of_summaries_keeps_its_rows_and_gets_what_the_declaration_fixes():
-    old = pd.DataFrame({"net": ["a"], "rule": ["x"], "mean": [0.4], "low": [0.3], "high": [0.5], "n": [7]})
+    old = pd.DataFrame({"net": ["a"], "rule": ["x"], "iacc": [0.4], "iacc low": [0.3], "iacc high": [0.5], "n": [7]})
     (row,) = records.settled(old, {"declared": DECLARED}).to_dict("records")
     assert (row["iacc"], row["iacc low"], row["iacc high"], row["n"], row["lr"]) == (0.4, 0.3, 0.5, 7, 0.1)
 
@@ -165,11 +165,10 @@ def rows_of(values):
 def test_only_the_cells_that_a_statistic_hangs_on_count():
     rows = rows_of({"ours": [0.1, 0.2, 0.3], "theirs": [0.2, 0.3, 0.3]})
     cells = claims.Cells(rows, ["data", "rule"], "iacc", "rule")
-    (told,) = claims.needed(lambda t: t["ours"].max(), [cells])
-    assert told.cells == {("m", "ours"), ("c", "ours")}
-    assert set(told.only(rows)["rule"]) == {"ours"}
-    (above,) = claims.needed(lambda t: (t["ours"] > 0.5).mean() - t.loc["m", "theirs"], [cells])
-    assert above.cells == {("m", "ours"), ("c", "ours"), ("m", "theirs")}
+    (told,) = claims.needed(lambda t: t["ours"].max(), [cells], [rows])
+    assert {*zip(told["data"], told["rule"], strict=True)} == {("m", "ours"), ("c", "ours")}
+    (above,) = claims.needed(lambda t: (t["ours"] > 0.5).mean() - t.loc["m", "theirs"], [cells], [rows])
+    assert {*zip(above["data"], above["rule"], strict=True)} == {("m", "ours"), ("c", "ours"), ("m", "theirs")}
 
 
 def test_a_claim_about_a_share_knows_its_ends():

@@ -135,9 +135,9 @@ def test_the_closest_row_is_compared_then_the_largest_and_never_one_of_two_trial
     rows = [OURS | {"side": 16, "n": 90}, OURS | {"n": 5}, OURS | {"n": 9, "iacc": 0.91}, OURS | {"n": 2, "net": "x"}]
     found = status.candidates(TABLE, rows, TABLE.rows[0])
     assert [row["n"] for row, _ in found] == [9, 5, 90, 2]
-    (one,) = status.from_table(TABLE, rows, "recorded")
+    (one,) = status.from_table(TABLE, rows)
     assert (one.ours, one.low, one.high, one.n) == (0.91, 0.88, 0.92, 9)
-    assert status.from_table(TABLE, [], "recorded")[0].ours is None
+    assert status.from_table(TABLE, [])[0].ours is None
 
 
 def test_a_claim_inherits_the_differences_of_all_its_cells_and_counts_them():

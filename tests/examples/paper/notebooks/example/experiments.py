@@ -4,7 +4,7 @@ import torch
 
 from fedleak import metrics
 from fedleak.attacks.contest import contest
-from fedleak.chapters import Experiment, grid
+from fedleak.experiments import Experiment, grid
 from fedleak.federated import fedsgd
 from fedleak.intervals import rate
 

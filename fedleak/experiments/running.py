@@ -2,9 +2,8 @@
 
 import importlib
 import json
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -14,11 +13,10 @@ import pandas as pd
 from tqdm import tqdm
 
 from fedleak import paths
-from fedleak.chapters.context import Context
-from fedleak.chapters.experiment import Experiment, Trial, seeds_of
-from fedleak.chapters.units import OtherCode, Units, code_of, writable
 from fedleak.experiments import records
-from fedleak.experiments.stamps import merged, stamp
+from fedleak.experiments.context import Context
+from fedleak.experiments.experiment import Experiment, seeds_of
+from fedleak.experiments.units import OtherCode, Units, code_of, merged, stamp, writable
 
 CHUNK = 25
 """Seeds that a vectorised trial gets at once, at most."""
@@ -27,8 +25,6 @@ Calls = dict[tuple[int, int], tuple[dict[str, Any], list[int]]]
 
 def module(paper: str, part: str) -> ModuleType:
     """Import a part of a chapter from the checkout's ``notebooks/<paper>/``, such as ``experiments``."""
-    if (top := str(paths.root())) not in sys.path:
-        sys.path.append(top)
     return importlib.import_module(f"notebooks.{paper}.{part}")
 
 
@@ -69,6 +65,8 @@ def run(
         (`OtherCode`), ``"use"`` (the change cannot change what comes out).
     folder
         Of the finished units; by default the experiment's own.
+    progress
+        Show a progress bar.
 
     Returns
     -------
@@ -88,14 +86,15 @@ def run(
     folder, code = writable(folder or paths.units() / paper / experiment.name), code_of(paper)
     plan: list[tuple[Units, list[int]]] = []
     calls: Calls = {}
+    old, step = 0, CHUNK if experiment.vectorised else 1
     for number, setting in enumerate(settings):
         wanted = seeds_of(seed, setting["trials"])
         own = {name: value for name, value in setting.items() if name != "trials"}
         units = Units(folder, experiment.name, experiment.version, own, "" if others == "use" else code)
         plan.append((units, wanted))
-        missing, step = units.missing(wanted), CHUNK if experiment.vectorised else 1
+        missing = [one for one in wanted if one not in units.units]
+        old += sum(one in units.others for one in missing)
         calls |= {(number, at): (own, missing[at : at + step]) for at in range(0, len(missing), step)}
-    old = sum(one in units.others for units, wanted in plan for one in units.missing(wanted))
     if others == "refuse" and old:
         raise OtherCode(
             f"{paper}/{experiment.name}: {old} finished units of version {experiment.version} are of other code. "
@@ -110,23 +109,22 @@ def run(
                 plan[number][0].add(one, facts)
                 bar.update()
     rows = _joined(plan)
-    if wrong := sorted((set(rows) - {*experiment.axes, "trial", "seed"}) ^ experiment.columns):
+    wrong = sorted((set(rows) - {*experiment.axes, "trial", "seed"}) ^ experiment.columns)
+    if wrong and len(rows):
         raise ValueError(f"{experiment.name}: the trial and its declaration do not have the same columns: {wrong}")
     return rows
 
 
-def _computed(work: Any, calls: Calls, scheduler: str) -> Iterator[tuple[tuple[int, int], Any]]:
-    if scheduler and calls:
-        from fedleak.experiments import cluster  # takes a second to import, and most runs need none
+def _computed(work: Callable[..., Any], calls: Calls, scheduler: str) -> Iterator[tuple[tuple[int, int], Any]]:
+    if not scheduler or not calls:
+        return ((name, work(*call)) for name, call in calls.items())
+    from fedleak.experiments import cluster  # takes a second to import, and most runs need none
 
-        yield from cluster.compute(work, calls, scheduler)
-        return
-    for name, call in calls.items():
-        yield name, work(*call)
+    return cluster.compute(work, calls, scheduler)
 
 
 def unit(
-    trial: Trial, many: bool, context: Context, code: str, setting: Mapping[str, Any], seeds: list[int]
+    trial: Callable[..., Any], many: bool, context: Context, code: str, setting: Mapping[str, Any], seeds: list[int]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Compute one call of a trial: its units, and their stamp. This is what a worker is sent."""
     context.used = {"data": {}, "device": {}}
@@ -143,7 +141,7 @@ def unit(
             raise ValueError(f"a trial of many seeds names the seed in each of its rows; setting {setting}")
         each[own].append(row)
     units = [dict(seed=one, rows=own, seconds=seconds, used=context.used["data"]) for one, own in each.items()]
-    return units, {**stamp(devices=context.used["device"]), "code": code}
+    return units, {**stamp(context.used["device"]), "code": code}
 
 
 def _plain(value: Any) -> Any:
@@ -167,7 +165,7 @@ def _joined(plan: list[tuple[Units, list[int]]]) -> pd.DataFrame:
     return table
 
 
-def record(paper: str, experiment: Experiment, rows: pd.DataFrame, **options: Any) -> Path:
+def record(paper: str, experiment: Experiment, rows: pd.DataFrame, **options: Any) -> None:
     """Write the trial rows of a run, and where they come from, to ``data/results/``; options say how it was run."""
     facts = {
         **merged(rows.attrs["stamps"]),
@@ -177,4 +175,3 @@ def record(paper: str, experiment: Experiment, rows: pd.DataFrame, **options: An
         "declared": experiment.declared,
     }
     records.record(paper, experiment.name, rows.drop(columns="seed"), facts)
-    return paths.recorded(paper, options["profile"]) / f"{experiment.name}.csv"

@@ -2,7 +2,7 @@
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,12 +11,6 @@ import numpy as np
 
 from fedleak.intervals import Kind
 
-__all__ = ["Experiment", "Names", "Rows", "Trial", "grid", "seeds_of"]
-
-Rows = Iterator[dict[str, Any]]
-Trial = Callable[..., Any]
-"""``trial(context, seed, **setting)`` yields the rows of one trial; a vectorised one calls its second parameter
-``seeds``, takes many at once, and names the ``seed`` in each row."""
 Names = str | Sequence[str]
 
 
@@ -47,12 +41,12 @@ class Experiment:
     name
         Of the recorded table, and of the paper's table or figure that it reproduces.
     trial
-        See `Trial`. What it computes hangs on its context, seed and setting alone.
+        ``trial(context, seed, **setting)`` yields the rows of one trial, which hang on these alone; a vectorised one
+        calls its second parameter ``seeds``, takes many at once, and names the ``seed`` in each row.
     quick, paper
         The settings of the two profiles, as `grid` makes them; a setting may name its own ``trials``.
     values
-        Columns that are averaged over the trials, and what each is, which decides its interval; the first is the one
-        that figures show.
+        Columns that are averaged over the trials, and what each is, which decides its interval; figures show the first.
     trials
         Trials a setting, in both profiles or in the quick and the paper one.
     by
@@ -73,7 +67,7 @@ class Experiment:
     """
 
     name: str
-    trial: Trial
+    trial: Callable[..., Any]
     quick: Sequence[Mapping[str, Any]]
     paper: Sequence[Mapping[str, Any]]
     values: Mapping[str, Kind]
@@ -92,9 +86,7 @@ class Experiment:
             given = getattr(self, column)
             object.__setattr__(self, column, (given,) if isinstance(given, str) else tuple(given))
         if taken := {"trial", "seed"} & {*self.axes, *self.columns}:
-            raise ValueError(
-                f"{self.name}: {sorted(taken)} are columns of every table, and no setting's or value's name"
-            )
+            raise ValueError(f"{self.name}: {sorted(taken)} are columns of every table, no setting's or value's name")
         if not self.quick or not self.paper:
             raise ValueError(f"{self.name}: a grid is empty: an axis without values leaves nothing to run")
 
@@ -102,9 +94,8 @@ class Experiment:
         """Return the settings of a profile, each with its number of trials; `trials` other than 0 is that of all."""
         full = profile == "paper"
         default = self.trials if isinstance(self.trials, int) else self.trials[full]
-        chosen = self.paper if full else self.quick
-        found = [{"trials": default, **setting} for setting in chosen]
-        return [{**setting, "trials": trials or setting["trials"]} for setting in found]
+        own = {"trials": trials} if trials else {}
+        return [{"trials": default, **setting, **own} for setting in (self.paper if full else self.quick)]
 
     @property
     def axes(self) -> list[str]:
@@ -122,7 +113,7 @@ class Experiment:
         return list(inspect.signature(self.trial).parameters)[1] == "seeds"
 
     @property
-    def call(self) -> Trial:
+    def call(self) -> Callable[..., Any]:
         """The trial with those of the fixed settings that are its parameters."""
         known = inspect.signature(self.trial).parameters
         return partial(self.trial, **{name: value for name, value in self.fixed.items() if name in known})

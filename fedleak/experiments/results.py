@@ -1,25 +1,53 @@
 """One run of a chapter: its parameters, its rows, the numbers of its prose, and its verdicts."""
 
-import io
-from collections import Counter
+import math
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from fedleak import intervals, paths
-from fedleak.chapters import running
-from fedleak.chapters.claim import Claims, kept
-from fedleak.chapters.context import Context
-from fedleak.chapters.experiment import Experiment
-from fedleak.chapters.page import Number, figure_of, slug
-from fedleak.experiments import published, records, scoreboard, status
+from fedleak.experiments import published, records, running, scoreboard, status
+from fedleak.experiments.claims import Claims, kept
+from fedleak.experiments.context import Context
+from fedleak.experiments.experiment import Experiment
 from fedleak.experiments.records import NOW, RECORDED
 from fedleak.experiments.status import Measured
-from fedleak.files import write_text
 from fedleak.intervals import Kind
+
+SAID = {
+    ("agrees", "agree"): (status.MATCH, status.SCALED_AGREES),
+    ("is better", "are better"): (status.BETTER,),
+    ("differs", "differ"): (status.DIFFERS, status.SCALED_DIFFERS),
+    ("is open", "are open"): (status.UNDECIDED, status.SCALED_UNDECIDED),
+    ("was not tried", "were not tried"): (status.NOT_ATTEMPTED,),
+}
+"""How a verdict calls some statuses, of one value and of several."""
+
+
+class Number(float):
+    """A measured number with its 95 % interval over n trials; ``f"{x:.2f}"`` shows it, ``f"{x:.2f ci}"`` both."""
+
+    low: float
+    high: float
+    n: int
+
+    def __new__(cls, value: float, low: float = math.nan, high: float = math.nan, n: int = 0) -> "Number":
+        """Make a number of its value, the ends of its interval (NaN: none) and the number of trials."""
+        made = super().__new__(cls, value)
+        made.low, made.high, made.n = float(low), float(high), n
+        return made
+
+    def __format__(self, how: str) -> str:
+        plain, _, more = how.partition(" ")
+        if math.isnan(self):
+            raise ValueError("a sentence names a number that was not measured")
+        shown = format(float(self), plain)
+        if more == "ci" and not math.isnan(self.low):
+            shown += f" [{format(self.low, plain)}, {format(self.high, plain)}]"
+        return shown.replace("-", "−")
 
 
 class Results:
@@ -40,8 +68,8 @@ class Results:
     record
         Whether the rows of this run are written to ``data/results/``; those of a quick run are kept apart, to be
         compared with (`fedleak recheck`), and are not shown.
-    scheduler
-        Address of the Dask scheduler whose workers run the experiments; "" runs them here.
+    scheduler, others
+        As in `running.run`.
 
     Raises
     ------
@@ -69,6 +97,7 @@ class Results:
             raise ValueError(f"trials is 0 (each experiment's own number) or more, got {trials}")
         self.paper, self.profile, self.seed, self.trials = paper, profile, seed, trials
         self.context, self.writing, self.scheduler, self.others = Context(device, data_root), record, scheduler, others
+        self.replaces = record and profile == "paper"
         if scheduler:
             from fedleak.experiments import cluster  # takes a second to import, and most runs need none
 
@@ -93,30 +122,25 @@ class Results:
 
     def recorded_rows(self, experiment: Experiment) -> pd.DataFrame | None:
         """Return the recorded rows; None where there are none, or where this run is to replace them."""
-        if self.writing and self.profile == "paper":
-            return None
-        found = records.recorded(self.paper, experiment.name)
-        return None if found is None else found[0]
+        found = None if self.replaces else records.recorded(self.paper, experiment.name)
+        return found and found[0]
 
     def best_rows(self, experiment: Experiment) -> pd.DataFrame:
         """Return the recorded rows, or this run's where nothing is recorded."""
         found = self.recorded_rows(experiment)
         return self.rows(experiment).assign(source=NOW) if found is None else found.assign(source=RECORDED)
 
-    def cells(self, experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
-        """Reduce rows to one a cell: mean, interval and n."""
-        return records.settled(rows.drop(columns="source", errors="ignore"), {"declared": experiment.declared})
-
     def now(self, experiment: Experiment) -> pd.DataFrame:
-        """Return the cells of this run."""
-        return self.cells(experiment, self.rows(experiment)).assign(source=NOW)
+        """Return the cells of this run: mean, interval and n."""
+        return records.settled(self.rows(experiment), {"declared": experiment.declared}).assign(source=NOW)
 
     def best(self, experiment: Experiment) -> pd.DataFrame:
         """Return the recorded cells, or this run's where nothing is recorded."""
-        if experiment.name not in self._best:
+        if (name := experiment.name) not in self._best:
             rows = self.best_rows(experiment)
-            self._best[experiment.name] = self.cells(experiment, rows).assign(source=rows["source"].iloc[0])
-        return self._best[experiment.name].copy()
+            cells = records.settled(rows.drop(columns="source"), {"declared": experiment.declared})
+            self._best[name] = cells.assign(source=rows["source"].iloc[0])
+        return self._best[name].copy()
 
     def both(self, experiment: Experiment) -> pd.DataFrame:
         """Return the cells of this run and the recorded ones (column ``source``)."""
@@ -143,14 +167,6 @@ class Results:
         values = values.dropna()
         return Number(values.mean(), *intervals.interval(values.to_numpy(), kind), len(values))
 
-    def keep(self, name: str, figure: Figure) -> Figure:
-        """Return a figure for display; of a run that records, its picture is kept beside the table of this name."""
-        if self.writing and self.profile == "paper":
-            picture = io.StringIO()
-            figure.savefig(picture, format="svg", metadata={"Date": None})
-            write_text(paths.recorded(self.paper) / f"{name}.svg", picture.getvalue())
-        return figure
-
     # --- claims and verdicts ----------------------------------------------------------------------------------------
 
     @cached_property
@@ -159,33 +175,28 @@ class Results:
         return published.load(self.paper)
 
     @cached_property
-    def claims(self) -> Claims:
-        """What the chapter measures of the paper's claims; none where no paper stands behind it."""
-        if not (paths.root() / "notebooks" / self.paper / "claims.py").is_file():
-            return Claims()
-        return running.module(self.paper, "claims").CLAIMS
-
-    @cached_property
     def measured(self) -> dict[str, list[Measured]]:
         """Every claim by id: as it was measured on the records, or by a paper run that records on its own rows."""
-        return self._measure() if self.writing and self.profile == "paper" else scoreboard.kept(self.paper)
+        return self.measure() if self.replaces else scoreboard.kept(self.paper)
 
-    def _measure(self) -> dict[str, list[Measured]]:
-        """Measure every claim and reading."""
-        tables = {e.name: self._official(e) for claim in self.claims for e in claim.of}
+    def measure(self) -> dict[str, list[Measured]]:
+        """Measure every claim and reading; none where no paper stands behind the chapter."""
+        if not (paths.root() / "notebooks" / self.paper / "claims.py").is_file():
+            return {}
+        claims: Claims = running.module(self.paper, "claims").CLAIMS
+        official = self.rows if self.replaces else self.recorded_rows
+        tables = {e.name: official(e) for claim in claims for e in claim.of}
         found: dict[str, list[Measured]] = {}
-        for claim in self.claims:
-            rows = [tables[e.name] for e in claim.of]
-            known = all(table is not None for table in rows)
-            nothing = Measured(claim.id, None, source="—", reading=claim.reading, note="not recorded")
-            found.setdefault(claim.id, []).append(claim.measure(rows, RECORDED, self.published) if known else nothing)
-        if found and (unknown := sorted(set(found) - set(self.published.items))):
+        for claim in claims:
+            found.setdefault(claim.id, []).append(claim.measure([tables[e.name] for e in claim.of], self.published))
+        if unknown := sorted(set(found) - set(self.published.items)):
             raise ValueError(f"claims without an entry in {self.paper}/claims.toml: {', '.join(unknown)}")
         return found
 
-    def _official(self, experiment: Experiment) -> pd.DataFrame | None:
-        """Return the rows that count: the recorded ones, or a paper run's own."""
-        return self.rows(experiment) if self.writing and self.profile == "paper" else self.recorded_rows(experiment)
+    def keep_claims(self) -> None:
+        """Measure the claims anew and write them beside the records, where there are any."""
+        if found := self.measure():
+            scoreboard.keep(self.paper, found)
 
     def __getitem__(self, id: str) -> Number:
         """Return a claim's number, of its first reading, as a number of the prose."""
@@ -199,48 +210,35 @@ class Results:
     @cached_property
     def values(self) -> list[dict[str, Any]]:
         """One row a published value: its status, and what was measured."""
-        replaced = self.writing and self.profile == "paper"
-        return scoreboard.joined(
-            self.published, self.measured, {} if replaced else scoreboard.recorded_cells(self.paper)
-        )
+        cells = {} if self.replaces else scoreboard.recorded_cells(self.paper)
+        return scoreboard.joined(self.published, self.measured, cells)
 
     def verdict(self, *anchors: str) -> str:
         """Return one line: how many of the paper's values on some figures agree, differ or are open."""
         rows = [row for row in self.values if row["anchor"] in anchors and not row["beyond"]]
         if not rows:
             raise ValueError(f"no value of {self.paper} has an anchor among {', '.join(anchors)}")
-        count = Counter(WORDS[row["status"]] for row in rows)
-        told = ", ".join(f"{count[w]} {w if count[w] != 1 else ONE[w]}" for w in ONE if count[w])
+        counts = {words: sum(row["status"] in own for row in rows) for words, own in SAID.items()}
+        if len(rows) == 1:
+            told = "The paper's one value here " + next(words[0] for words, n in counts.items() if n)
+        else:
+            each = ", ".join(f"{n} {words[n != 1]}" for words, n in counts.items() if n)
+            told = f"Of the paper's {len(rows)} values here {each}"
         scaled = sum(row["status"] in status.SCALED.values() for row in rows)
         smaller = f" ({scaled} at other settings than the paper's)" * bool(scaled)
-        where = f"../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}"
-        if len(rows) == 1:
-            values, told = "The paper's one value here", told.removeprefix("1 ")
-        else:
-            values = f"Of the paper's {len(rows)} values here"
         rules = "[by these rules](../book/scoreboard.md#how-to-read-it)"
-        return f"*{values} {told}{smaller}, {rules}: [evidence]({where}).*"
-
-    def keep_claims(self) -> None:
-        """Measure the claims anew and write them beside the records, where there are any."""
-        if self.claims:
-            scoreboard.keep(self.paper, self._measure())
+        return f"*{told}{smaller}, {rules}: [evidence](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}).*"
 
 
-ONE = {
-    "agree": "agrees",
-    "are better": "is better",
-    "differ": "differs",
-    "are open": "is open",
-    "were not tried": "was not tried",
-}
-WORDS: Mapping[str, str] = {
-    status.MATCH: "agree",
-    status.SCALED_AGREES: "agree",
-    status.BETTER: "are better",
-    status.DIFFERS: "differ",
-    status.SCALED_DIFFERS: "differ",
-    status.UNDECIDED: "are open",
-    status.SCALED_UNDECIDED: "are open",
-    status.NOT_ATTEMPTED: "were not tried",
-}
+def figure_of(row: Mapping[str, Any]) -> str:
+    """Return the evidence page's heading for a value: its figure or table, with the panel that the lecture shows apart."""
+    item = str(row["item"])
+    if not (found := re.match(r"((?:Fig\.|Table) ([0-9IVX]+))(?: \((\w)\))?", item)):
+        return item.partition(" (")[0]
+    apart = found[3] and str(row.get("anchor", "")).endswith(f"-{found[2]}{found[3]}")
+    return found[0] if apart else found[1]
+
+
+def slug(heading: str) -> str:
+    """Return the anchor that a page gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

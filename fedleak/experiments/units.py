@@ -1,23 +1,29 @@
-"""Finished units on disk: a unit is an experiment with its version, one setting and one seed.
+"""Finished units on disk, and by which code, when and where each was made.
 
-The units of a setting share a file, one line each, appended when the unit is done: a killed run loses what was in
-flight and nothing else. What a unit's rows hang on is said by its key. By which code it was made is noted beside it, so
-that a run does not take units of other code for its own unawares.
+A unit is an experiment with its version, one setting and one seed. The units of a setting share a file, one line each,
+appended when the unit is done: a killed run loses what was in flight and nothing else. What a unit's rows hang on is
+said by its key. By which code it was made is noted beside it, so that a run does not take units of other code unawares.
 """
 
 import hashlib
 import json
 import os
+import platform
+import subprocess
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
 from tqdm import tqdm
 
 from fedleak import paths
 
-WITHOUT = ("audit", "chapters", "commands", "coursework", "experiments")
+PACKAGES = ("fedleak", "torch", "torchvision", "numpy", "scipy", "pandas")
+WITHOUT = ("audit", "commands", "coursework", "experiments")
 """Rooms of the package that have no part in what a trial computes."""
 
 
@@ -27,13 +33,7 @@ def key(*parts: Any) -> str:
 
 
 def writable(folder: Path) -> Path:
-    """Make a folder for results.
-
-    Raises
-    ------
-    PermissionError
-        If it cannot be written.
-    """
+    """Make a folder for results, or raise a `PermissionError` if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".probe").write_text("")
@@ -59,7 +59,7 @@ def code_of(paper: str) -> str:
 
 
 class Units:
-    """The finished units of one experiment in one setting.
+    """The finished units of one experiment in one setting, by seed: of today's code, and of `others`.
 
     Parameters
     ----------
@@ -76,15 +76,14 @@ class Units:
         self.code = code
         self.units: dict[int, dict[str, Any]] = {}
         self.others: dict[int, dict[str, Any]] = {}
-        """Units of other code, by seed."""
         self.stamps: dict[str, dict[str, Any]] = {}
         lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
         good = [line for line in lines if self._take(line)]
-        if len(good) < len(lines):
+        if lost := len(lines) - len(good):
             os.replace(self.path, self.path.with_suffix(".corrupt"))
             self.path.write_text("".join(f"{line}\n" for line in good), encoding="utf-8")
-            lost = f"{len(lines) - len(good)} broken line{'s' * (len(lines) - len(good) > 1)}"
-            tqdm.write(f"{name}: {lost} set aside in {self.path.stem}.corrupt, computed again")
+            told = f"{lost} broken line{'s' * (lost > 1)} set aside in {self.path.stem}.corrupt"
+            tqdm.write(f"{name}: {told}, computed again")
 
     def add(self, unit: Mapping[str, Any], stamp: Mapping[str, Any]) -> None:
         """Append a finished unit, ``seed, rows, seconds, used``, and when, where and by which code it was made."""
@@ -92,10 +91,6 @@ class Units:
         if name not in self.stamps:
             self._append({"stamp": name, "facts": stamp})
         self._append({**unit, "stamp": name})
-
-    def missing(self, seeds: Iterable[int]) -> list[int]:
-        """Return those of some seeds that have no unit of today's code."""
-        return [seed for seed in seeds if seed not in self.units]
 
     def _take(self, line: str) -> bool:
         checksum, _, body = line.partition(" ")
@@ -117,3 +112,59 @@ class Units:
             file.write(line + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def stamp(devices: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the facts of a computation that ends now: date, commit, machine, versions, and where its tensors were."""
+    cuda = torch.cuda.is_available()
+    names = {torch.cuda.get_device_name(d) if cuda and d.startswith("cuda") else d for d in devices}
+    today = datetime.now(UTC).date().isoformat()
+    return {"date": today, "device": ", ".join(sorted(names)) or "cpu", "threads": torch.get_num_threads(), **machine()}
+
+
+@cache
+def machine() -> dict[str, Any]:
+    """Return what does not change while a process runs: commit, versions, processor and memory."""
+    try:
+        memory = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+    except (AttributeError, ValueError, OSError):
+        memory = "unknown"
+    return {
+        "commit": commit(),
+        "python": platform.python_version(),
+        **{package: version(package) for package in PACKAGES},
+        "processor": f"{processor()}, {os.cpu_count()} cores",
+        "memory": memory,
+    }
+
+
+def processor() -> str:
+    """Return the processor's model as the system names it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def commit() -> str:
+    """Return the checkout's commit, with ``+changes`` where something but the recorded results differs from it."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=paths.root(), capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        changes = git("status", "--porcelain", "--", ".", ":!data/results")
+        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changes else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def merged(stamps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return several stamps as one: what differs between them is listed."""
+    found: dict[str, list[Any]] = {}
+    for one in stamps:
+        for name, value in one.items():
+            if value not in found.setdefault(name, []):
+                found[name].append(value)
+    return {name: values[0] if len(values) == 1 else sorted(values, key=str) for name, values in found.items()}

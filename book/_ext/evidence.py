@@ -1,18 +1,17 @@
 """A chapter's evidence page, from its modules and records; its notes are in ``notebooks/<name>/notes.py``."""
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 import pandas as pd
 
 from fedleak import paths
-from fedleak.chapters import running
-from fedleak.chapters.experiment import Experiment
-from fedleak.chapters.page import figure_of
-from fedleak.chapters.results import Results
-from fedleak.experiments import records, scoreboard
+from fedleak.experiments import Experiment, Results, records, running
+from fedleak.experiments.results import figure_of
+from fedleak.experiments.scoreboard import obstacle
+from fedleak.experiments.show import markdown
 
 Row = Mapping[str, Any]
 LONGEST = 100
@@ -21,17 +20,21 @@ ARROWS = {"higher": " ↑", "lower": " ↓"}
 PROVENANCE = ("date", "commit", "code", "device", "processor", "threads", "seconds", "torch", "python")
 
 
-def page(chapter: str) -> str:
-    """Return the page as Markdown: values and notes by figure, then each recorded run with its rows and its trial."""
+def page(chapter: str, rows: Sequence[Row]) -> str:
+    """Return the page as Markdown: values and notes by figure, then each recorded run with its cells and its trial.
+
+    The rows are the chapter's of `generated.comparisons`.
+    """
     experiments, results = running.declared(chapter), Results(chapter, device="cpu")
     facts = {name: found for name in experiments if (found := records.recorded(chapter, name)) is not None}
     parts, notes = list[str](), _notes(chapter)
-    compared = {row["anchor"] for row in results.values} if chapter in scoreboard.papers() else set()
-    if compared:
-        parts += ["## The paper's values beside ours\n", *_compared(results, notes)]
-    if rest := {anchor: note for anchor, note in notes.items() if anchor not in compared}:
+    anchors = list(dict.fromkeys(row["anchor"] for row in rows))
+    if rows:
+        own = sorted(rows, key=lambda row: anchors.index(row["anchor"]))
+        parts += ["## The paper's values beside ours\n", *_compared(results, own, notes)]
+    if rest := {anchor: note for anchor, note in notes.items() if anchor not in anchors}:
         parts += ["## Notes\n", *_noted(results, rest)]
-    parts += ["## Where the recorded runs come from\n", table(_provenance(facts)), "## The experiments\n"]
+    parts += ["## Where the recorded runs come from\n", markdown(_provenance(facts)), "## The experiments\n"]
     for name, experiment in experiments.items():
         parts += _experiment(chapter, experiment, facts.get(name))
     return "\n".join(parts)
@@ -51,31 +54,28 @@ def _noted(results: Results, notes: Mapping[str, Any]) -> Iterator[str]:
         yield f"[In the lecture](#{anchor}).\n\n{inspect.cleandoc(note(results))}\n"
 
 
-def _compared(results: Results, notes: Mapping[str, Any]) -> Iterator[str]:
-    order = {anchor: place for place, anchor in enumerate(dict.fromkeys(row["anchor"] for row in results.values))}
-    rows = sorted(results.values, key=lambda row: order[row["anchor"]])
+def _compared(results: Results, rows: Sequence[Row], notes: Mapping[str, Any]) -> Iterator[str]:
     for anchor, own in groupby(rows, key=lambda row: row["anchor"]):
         found = list(own)
         yield f"### {figure_of(found[0])}\n"
         yield f"[In the lecture](#{anchor}).\n"
         if anchor in notes:
             yield inspect.cleandoc(notes[anchor](results)) + "\n"
-        yield table(
+        yield markdown(
             {
                 "What the paper says": f"**{row['item']}** {_plain(row['claim'])} ({row['where']}; "
                 f"*{_plain(row['metric'])}*{ARROWS.get(row['direction'], '')})",
                 "Paper": f"{row['published']}<br>± {row['tolerance']:g}: {_plain(row['why'])}",
                 "Ours [95 % interval], n": _ours(row),
                 "Status": row["status"],
-                "In the way of a decision": scoreboard.obstacle(row) or "–",
-                "Settings that differ, remarks": _plain("; ".join(filter(None, _said(row)))) or "–",
+                "In the way of a decision": obstacle(row) or "–",
+                "Settings that differ, remarks": _plain(
+                    "; ".join(filter(None, [*row["differences"], *row["remarks"], row["note"]]))
+                )
+                or "–",
             }
             for row in found
         )
-
-
-def _said(row: Row) -> list[str]:
-    return [*row["differences"], *row["remarks"], row["note"]]
 
 
 def _ours(row: Row) -> str:
@@ -99,23 +99,14 @@ def _experiment(chapter: str, experiment: Experiment, found: tuple[pd.DataFrame,
         cells = records.settled(*found)
         cells = cells[[c for c in cells if cells[c].astype(str).str.len().max() <= LONGEST]]
         sets = ", ".join(f"{d['name']} ({d['images']:,} images, {_plain(d['source'])})" for d in found[1]["datasets"])
-        yield f"{len(found[0]):,} rows, `data/results/{chapter}/{experiment.name}.csv`" + f"; data: {sets}." * bool(
-            sets
-        )
+        told = f"; data: {sets}." * bool(sets)
+        yield f"{len(found[0]):,} rows, `data/results/{chapter}/{experiment.name}.csv`{told}"
         yield f"\n:::{{dropdown}} The {len(cells):,} cells: means, 95 % intervals, n\n```{{raw}} html"
         yield cells.to_html(index=False, border=0, classes="dataframe", float_format="%.4g", na_rep="–")
         yield "```\n:::\n"
     file = experiment.trial.__module__.replace(".", "/")
     yield f":::{{dropdown}} The trial\n```{{literalinclude}} /{file}.py\n:language: python"
     yield f":pyobject: {experiment.trial.__name__}\n```\n:::\n"
-
-
-def table(lines: Iterable[Mapping[str, Any]]) -> str:
-    """Return rows as a table of the page, as wide as it may be; for notes as well."""
-    frame = pd.DataFrame(lines)
-    rows = [frame.columns, ["---"] * frame.shape[1], *frame.astype(str).itertuples(index=False)]
-    cells = (f"| {' | '.join(' '.join(str(c).split()).replace('|', chr(92) + '|') for c in row)} |" for row in rows)
-    return "\n".join(["::::{div} wide-table full-width", *cells, "::::", ""])
 
 
 def _plain(text: Any) -> str:

@@ -1,16 +1,24 @@
-"""What a trial gets from outside: where it computes, the data sets, freshly initialised networks."""
+"""What a trial gets from outside: where it computes, data sets, networks that are fresh or have been trained once."""
 
 import contextlib
+import hashlib
+import inspect
+import json
+import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from tqdm import tqdm
 
 from fedleak import data, models
 from fedleak.data import Images
+from fedleak.experiments.units import key, writable
 
 T = TypeVar("T")
+Used = dict[str, dict[str, Any]]
 
 
 class Context:
@@ -37,15 +45,15 @@ class Context:
         except (RuntimeError, AssertionError):
             raise ValueError(f"PyTorch cannot use device={device!r} here: 'cpu', 'cuda' or 'auto'") from None
         self.device, self.data_root = device, data_root
-        self.used: dict[str, dict[str, Any]] = {"data": {}, "device": {}}
+        self.used: Used = {"data": {}, "device": {}}
         """Data sets and devices that the unit under way asked for: its provenance."""
-        self._kept: dict[Hashable, tuple[Any, dict[str, dict[str, Any]]]] = {}
+        self._kept: dict[Hashable, tuple[Any, Used]] = {}
 
     def __reduce__(self) -> tuple[type["Context"], tuple[str, str]]:
         return Context, (self.device, self.data_root)
 
     def images(self, name: str, split: str = "train", **options: Any) -> Images:
-        """Load a data set once, on the device."""
+        """Load a data set once, on the device; the options are those of `fedleak.data.load`."""
 
         def load() -> Images:
             found = data.load(name, split, root=self.data_root or None, **options).to(self.device)
@@ -79,7 +87,7 @@ class Context:
         return made
 
     @contextlib.contextmanager
-    def using(self) -> Iterator[dict[str, dict[str, Any]]]:
+    def using(self) -> Iterator[Used]:
         """Collect what is used inside; it also counts for the unit around."""
         outer, self.used = self.used, {"data": {}, "device": {}}
         try:
@@ -92,3 +100,48 @@ class Context:
         """Count as used what was used before, of which this keeps or loads what came out."""
         for kind, found in used.items():
             self.used[kind].update(found)
+
+
+def trained_once(
+    ctx: Context, train: Callable[..., Any], model: nn.Module, folder: Path, *, version: int = 1, **setting: Any
+) -> nn.Module:
+    """Train a model in place with ``train(ctx, model, **setting)``, or load what the same training has given before.
+
+    The same training is one of the same code of `train`, version and setting, of the same modules and initial weights;
+    everything random in it comes from its setting. What it used (its data sets) counts as used when it is loaded.
+    `version` is raised when what `train` calls has changed; `folder` keeps the weights, a file a training.
+
+    Raises
+    ------
+    PermissionError
+        If `folder` cannot be written; found out before the training.
+    """
+    name, code = train.__name__, inspect.getsource(train)
+    path = writable(Path(folder)) / f"{name}-{key(name, code, version, setting, digest(model))}.pt"
+    if path.is_file():
+        try:
+            kept = torch.load(path, weights_only=True, map_location="cpu")
+            used = json.loads(kept["used"])
+            model.load_state_dict(kept["weights"])
+        except Exception as error:  # torch raises a dozen kinds for a broken file
+            aside = path.with_suffix(".corrupt")
+            os.replace(path, aside)
+            tqdm.write(f"{path.name} cannot be read ({type(error).__name__}): set aside as {aside.name}, trained again")
+        else:
+            ctx.use(used)
+            return model
+    with ctx.using() as used:
+        train(ctx, model, **setting)
+    part = path.with_suffix(f".{os.getpid()}.part")
+    torch.save({"weights": model.state_dict(), "used": json.dumps(used)}, part)
+    os.replace(part, path)
+    return model
+
+
+def digest(model: nn.Module) -> str:
+    """Hash a model's modules, which weights do not tell (a Tanh has none), its parameters and its buffers."""
+    sha = hashlib.sha256(repr(model).encode())
+    for name, value in model.state_dict().items():
+        sha.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        sha.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return sha.hexdigest()
