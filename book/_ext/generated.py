@@ -123,9 +123,10 @@ def write(app: Sphinx) -> None:
     }
     folder = Path(app.srcdir) / "book" / "_generated"
     folder.mkdir(exist_ok=True)
+    sources = [path for path in Path(notebooks.__file__).parent.rglob("*") if path.suffix in (".py", ".j2")]
     for name, made in (("audit", audit), ("flower", flower)):
         example = folder.parent / f"{name}_example.py"
-        if not up_to_date(folder / f"{name}.md", example, *Path(notebooks.__file__).parent.rglob("*.py")):
+        if not up_to_date(folder / f"{name}.md", example, *sources):
             fragments[name] = made(example, folder / f"{name}.svg")
     rows = {paper["chapter"]: paper["rows"] for paper in papers}
     for chapter in notebooks.chapters():

@@ -231,7 +231,7 @@ class Results:
 
 
 def figure_of(row: Mapping[str, Any]) -> str:
-    """Return the evidence page's heading for a value: its figure or table, with the panel that the lecture shows apart."""
+    """Return the evidence page's heading for a value: its figure or table, and a panel that the lecture shows apart."""
     item = str(row["item"])
     if not (found := re.match(r"((?:Fig\.|Table) ([0-9IVX]+))(?: \((\w)\))?", item)):
         return item.partition(" (")[0]
