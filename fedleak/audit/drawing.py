@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedleak.attacks.registry import ADVERSARIES
-from fedleak.audit.report import Report
 
 LOOK: Any = {
     "svg.fonttype": "none",
@@ -32,18 +31,16 @@ STYLE = {
 OTHER = {"color": "#949494", "marker": "v"}
 
 
-def figure(report: Report) -> Figure:
-    """Draw two panels of dots with 95 % intervals over the instance accuracy; the guesses are lines."""
-    attacks = report.table[report.table["attack"].isin(report.ranking())]
-    remedies = report.remedies.iloc[1:]
+def figure(attacks: pd.DataFrame, remedies: pd.DataFrame, guesses: pd.Series) -> Figure:
+    """Draw two panels of dots with 95 % intervals over the instance accuracy; the guesses' means are lines."""
     rows = [max(len(attacks), 1), max(len(remedies), 1)]
     with mpl.rc_context(LOOK):
         drawn = Figure(figsize=(5.4, 2.6 + 0.32 * rows[0] + 0.66 * rows[1]), layout="constrained")
         top, bottom = drawn.subplots(2, 1, height_ratios=[rows[0] + 0.6, 2 * rows[1] + 0.6], sharex=True)
-        _dots(top, attacks, list(attacks["attack"]), report)
+        _dots(top, attacks, list(attacks["attack"]), guesses)
         top.set_title("Attacks, on the updates as they are shared", loc="left", fontsize="medium")
         names = [f"{textwrap.fill(row['remedy'], 22)}\n({row['attack']})" for _, row in remedies.iterrows()]
-        _dots(bottom, remedies, names, report)
+        _dots(bottom, remedies, names, guesses)
         bottom.set_title("With one remedy on top: the best attack left", loc="left", fontsize="medium")
         count = attacks["n"].max() if len(attacks) else 0
         bottom.set_xlabel(f"labels named right (instance accuracy)\nn = {count} updates; bars: 95 % intervals")
@@ -54,14 +51,13 @@ def figure(report: Report) -> Figure:
     return drawn
 
 
-def _dots(axes: Axes, table: pd.DataFrame, names: list[str], report: Report) -> None:
+def _dots(axes: Axes, table: pd.DataFrame, names: list[str], guesses: pd.Series) -> None:
     for place, (_, row) in enumerate(table.iterrows()):
         if row["n"]:
             style = STYLE.get(row["adversary"], OTHER)
             axes.plot([row["iacc_low"], row["iacc_high"]], [place, place], color=style["color"], linewidth=2.2)
             axes.plot(row["iacc"], place, **style, markersize=7, linestyle="", label=row["adversary"])
-    for name, line in zip(report.guesses, itertools.cycle((":", "--", "-.")), strict=False):
-        mean = report.table.set_index("attack").loc[name, "iacc"]
+    for (name, mean), line in zip(guesses.items(), itertools.cycle((":", "--", "-.")), strict=False):
         axes.axvline(mean, color="#444444", linestyle=line, linewidth=1.4, label=f"{name} ({mean:.2f})")
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(max(len(names), 1) - 0.5, -0.5)

@@ -1,7 +1,7 @@
 """What an audit finds: how every attempt went, and what an update gives away besides the labels."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 from torch import Tensor
@@ -60,6 +60,15 @@ class WordsResult(NamedTuple):
         if self.right is None:
             return f"{many}; no texts are recorded to compare with"
         return f"{many}: {self.right} of the {self.of} that are there, and {self.named - self.right} that are not"
+
+
+class Verdict(NamedTuple):
+    """What became of one round, or of one update."""
+
+    case: str
+    status: Literal["kept", "leak", "not measurable"]
+    why: str
+    seconds: float = 0.0
 
 
 def score(found: Tensor, truth: Tensor) -> dict[str, float]:

@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
 import pandas as pd
 
-from fedleak.audit.findings import AS_IT_IS
+from fedleak.audit.findings import Verdict
+from fedleak.audit.report import Report
 from fedleak.files import write_bytes
-
-if TYPE_CHECKING:
-    from fedleak.audit.report import Report
 
 KEPT, LEAK, ERROR, NOT_MEASURABLE = range(4)
 """Exit codes of the command."""
@@ -28,65 +26,14 @@ class Limits(NamedTuple):
     """Of any one update."""
 
 
-class Verdict(NamedTuple):
-    """What became of one round, or of one update."""
-
-    case: str
-    status: Literal["kept", "leak", "not measurable"]
-    why: str
-    seconds: float = 0.0
-
-
-def _names(table: pd.DataFrame, each: bool) -> list[str]:
-    """Name the case of every row: its round (or all updates of a set-up), or its update."""
-    if "round" not in table:
-        return [f"update {t + 1}" for t in table["trial"]] if each else ["all updates"] * len(table)
-    who = zip(table["round"], table["node"], strict=True)
-    return [f"round {number}" + (f", node {node}" if each else "") for number, node in who]
-
-
-def cases(report: "Report", each: bool = False) -> pd.DataFrame:
-    """Return one row a round of a recorded run, or one of a set-up: the attack that is best in it; or one an update.
-
-    An attack decides a case if it read at least half of its updates, whether or not it beats the guesses.
-
-    Columns: ``case``, ``attack``, ``iacc`` and ``exact`` (means over the updates that it read), ``n`` (these), ``of``
-    (all of the case), ``lead`` (the largest of any attack over the best guess on the same updates), ``ahead`` (that
-    attack), ``guess`` (the best on all), ``seconds``, and ``open``: updates of which nothing is known, as no deciding
-    attack that fits the client's optimiser read them, or as they have no labels. Without any, ``attack`` is "".
-    """
-    rows = report.rows[report.rows["scenario"] == AS_IT_IS]
-    rows = rows.assign(case=_names(rows, each), fits=rows.get("fits", True))
-    unscored = [] if report.unscored.empty else _names(report.unscored, each)
-    found = []
-    for case in dict.fromkeys([*rows["case"], *unscored]):
-        of_case = rows[rows["case"] == case]
-        blind = of_case["attack"].isin(report.guesses)
-        guesses = of_case[blind].pivot(index="trial", columns="attack", values="iacc")
-        of = len(guesses) + unscored.count(case)
-        means, known = [], set()
-        for attack, part in of_case[~blind].groupby("attack", sort=False):
-            if 2 * len(part) < of:
-                continue
-            known |= set(part["trial"][part["fits"]])
-            lead = part["iacc"].mean() - guesses.loc[part["trial"]].mean().max()
-            means.append((attack, part["iacc"].mean(), part["exact"].mean(), len(part), lead))
-        best = max(means, key=lambda one: one[1:3], default=("", float("nan"), float("nan"), 0, float("nan")))
-        ahead = max(means, key=lambda one: one[4], default=best)
-        about = dict(zip(("attack", "iacc", "exact", "n"), best, strict=False))
-        about |= {"of": of, "lead": ahead[4], "ahead": ahead[0], "guess": guesses.mean().max()}
-        found.append({"case": case, **about, "seconds": of_case["seconds"].sum(), "open": of - len(known)})
-    return pd.DataFrame(found)
-
-
-def verdicts(report: "Report", limits: Limits) -> list[Verdict]:
+def verdicts(report: Report, limits: Limits) -> list[Verdict]:
     """Judge every round (and every update, if there is a limit for each): a leak before all, else not measurable.
 
     The words of texts are a case of their own, of which the smallest limit holds.
     """
-    found = [_verdict(row, limits.mean, limits.over_guess) for _, row in cases(report).iterrows()]
+    found = [_verdict(row, limits.mean, limits.over_guess) for _, row in report.cases().iterrows()]
     if limits.each is not None:
-        found += [_verdict(row, limits.each, None) for _, row in cases(report, each=True).iterrows()]
+        found += [_verdict(row, limits.each, None) for _, row in report.cases(each=True).iterrows()]
     if (words := report.words) is not None and not words.why:
         leaks = words.share > min(limit for limit in (*limits, 1.0) if limit is not None)
         found.append(Verdict("words", "leak" if leaks else "kept", words.text()))

@@ -13,8 +13,7 @@ import pandas as pd
 from markdown_it import MarkdownIt
 
 from fedleak.attacks.registry import ADVERSARIES
-from fedleak.audit import guard
-from fedleak.audit.findings import AS_IT_IS, ImageResult, WordsResult
+from fedleak.audit.findings import AS_IT_IS, ImageResult, Verdict, WordsResult
 from fedleak.audit.writing import PAGE, REPORT, check_ending
 from fedleak.files import write_text
 from fedleak.intervals import LEAST, NUMBER, interval
@@ -71,7 +70,7 @@ class Report:
     images: ImageResult | None = None
     words: WordsResult | None = None
     unscored: pd.DataFrame = field(default_factory=pd.DataFrame)
-    verdicts: Sequence[guard.Verdict] = ()
+    verdicts: Sequence[Verdict] = ()
     baseline: dict[str, Any] | None = None
 
     @cached_property
@@ -169,13 +168,47 @@ class Report:
 
     def _written(self, figure: str = "", level: int = 1) -> Any:
         """Return the filled template: its text is the report, its attributes are parts of that."""
-        about = {"mark": "#" * level, "figure": figure, "titles": WORDS, "cases": guard.cases, "least": LEAST}
+        about = {"mark": "#" * level, "figure": figure, "titles": WORDS, "least": LEAST}
         return REPORT.make_module({"report": self, **about})
 
     def headline(self) -> tuple[str, str, str]:
         """Return three sentences: what leaks, to whom, and what would reduce it, the most effective first."""
         written = self._written()
         return written.what, written.whom, written.helps
+
+    def cases(self, each: bool = False) -> pd.DataFrame:
+        """Return one row a round of a recorded run, one of a set-up, or one an update: with the attack that is best.
+
+        An attack decides a case if it read at least half of its updates, whether or not it beats the guesses.
+
+        Columns: ``case``, ``attack``, ``iacc`` and ``exact`` (means over the updates that it read), ``n`` (these),
+        ``of`` (all of the case), ``lead`` (the largest of any attack over the best guess on the same updates),
+        ``ahead`` (that attack), ``guess`` (the best on all), ``seconds``, and ``open``: updates of which nothing is
+        known, as no deciding attack that fits the client's optimiser read them, or as they have no labels. Without any,
+        ``attack`` is "".
+        """
+        rows = self.rows[self.rows["scenario"] == AS_IT_IS]
+        rows = rows.assign(case=_names(rows, each), fits=rows.get("fits", True))
+        unscored = [] if self.unscored.empty else _names(self.unscored, each)
+        found = []
+        for case in dict.fromkeys([*rows["case"], *unscored]):
+            of_case = rows[rows["case"] == case]
+            blind = of_case["attack"].isin(self.guesses)
+            guesses = of_case[blind].pivot(index="trial", columns="attack", values="iacc")
+            of = len(guesses) + unscored.count(case)
+            means, known = [], set()
+            for attack, part in of_case[~blind].groupby("attack", sort=False):
+                if 2 * len(part) < of:
+                    continue
+                known |= set(part["trial"][part["fits"]])
+                lead = part["iacc"].mean() - guesses.loc[part["trial"]].mean().max()
+                means.append((attack, part["iacc"].mean(), part["exact"].mean(), len(part), lead))
+            best = max(means, key=lambda one: one[1:3], default=("", float("nan"), float("nan"), 0, float("nan")))
+            ahead = max(means, key=lambda one: one[4], default=best)
+            about = dict(zip(("attack", "iacc", "exact", "n"), best, strict=False))
+            about |= {"of": of, "lead": ahead[4], "ahead": ahead[0], "guess": guesses.mean().max()}
+            found.append({"case": case, **about, "seconds": of_case["seconds"].sum(), "open": of - len(known)})
+        return pd.DataFrame(found)
 
     def to_markdown(self, figure: str = "", level: int = 1) -> str:
         """Return the report as Markdown.
@@ -193,7 +226,9 @@ class Report:
         """Draw every attack's instance accuracy beside the guesses, and what each remedy leaves."""
         from fedleak.audit import drawing
 
-        return drawing.figure(self)
+        means = self.table.set_index("attack")["iacc"]
+        attacks = self.table[self.table["attack"].isin(self.ranking())]
+        return drawing.figure(attacks, self.remedies.iloc[1:], means[list(self.guesses)])
 
     def svg(self) -> str:
         """Return the figure as SVG with real text; "" if nothing is scored."""
@@ -217,7 +252,7 @@ class Report:
     def to_json(self) -> str:
         """Return the report for a machine: the headline, the verdicts, a record an attack, a remedy and a round."""
         scored = {} if self.rows.empty else {"attacks": self.table, "remedies": self.remedies}
-        tables = {"attacks": pd.DataFrame(), "remedies": pd.DataFrame(), **scored, "cases": guard.cases(self)}
+        tables = {"attacks": pd.DataFrame(), "remedies": pd.DataFrame(), **scored, "cases": self.cases()}
         found = {
             "name": self.facts["name"],
             "headline": dict(zip(WORDS, self.headline(), strict=True)),
@@ -249,3 +284,11 @@ class Report:
             write_text(picture, drawn)
         write_text(path, self.to_markdown(figure=picture.name))
         return [path, picture] if drawn else [path]
+
+
+def _names(table: pd.DataFrame, each: bool) -> list[str]:
+    """Name the case of every row: its round (or all updates of a set-up), or its update."""
+    if "round" not in table:
+        return [f"update {t + 1}" for t in table["trial"]] if each else ["all updates"] * len(table)
+    who = zip(table["round"], table["node"], strict=True)
+    return [f"round {number}" + (f", node {node}" if each else "") for number, node in who]

@@ -95,7 +95,7 @@ def test_the_margin_is_over_the_guess_on_the_updates_that_an_attack_read():
     """An attack may be best by its mean, and another further ahead of what a guess gets right where it read."""
     found = findings({"LLG": [0.9, 0.9], "GI": [None, 0.8]})
     found.rows.loc[found.rows["attack"] == "random guess", "iacc"] = [0.9, 0.3]
-    (row,) = guard.cases(found).to_dict("records")
+    (row,) = found.cases().to_dict("records")
     assert (row["attack"], row["ahead"]) == ("LLG", "GI")
     assert row["lead"] == pytest.approx(0.5)
 
@@ -128,7 +128,7 @@ def statuses(path):
 
 
 def test_the_command_guards_a_deployment(run, setup_file, tmp_path):
-    limit = guard.cases(audit_run(run, Setup(model=network, shape=SHAPE)))["iacc"]
+    limit = audit_run(run, Setup(model=network, shape=SHAPE)).cases()["iacc"]
     junit, page = tmp_path / "audit.xml", tmp_path / "r.html"
     most = limit.max() - 1e-6
     result = invoke(run, "--setup", setup_file, "--fail-above", most, "--junit", junit)

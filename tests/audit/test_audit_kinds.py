@@ -53,7 +53,7 @@ def outcome(make):
     if guard.exit_code(verdicts) == guard.NOT_MEASURABLE:
         assert "Not measurable" in report.headline()[1] or "No labels" in report.headline()[0]
         return "not measurable"
-    best = guard.cases(report)["iacc"].max()
+    best = report.cases()["iacc"].max()
     return "right" if best > 0.9 else f"WRONG: {best:.2f}, {report.table.iloc[0]['attack']}"
 
 

@@ -59,7 +59,7 @@ def test_intervals_are_over_the_clients(report):
 
 
 def test_the_report_goes_with_the_rounds_and_says_what_it_cannot_see(report):
-    table = guard.cases(report)
+    table = report.cases()
     assert list(table["case"]) == ["round 1", "round 2", "round 3"]
     assert (table["n"] == 3).all()
     best = report.rows[report.rows["scenario"] == "as it is"].groupby(["round", "attack"])["iacc"].mean()
@@ -133,7 +133,7 @@ def test_without_labels_it_shows_what_attacks_say_and_how_far_they_agree(run, tm
         assert "Updates without recorded labels" in path.read_text()
     mixed = audit_run(unlabelled(run, tmp_path / "some", keep=(1,)), setup)
     assert len(mixed.unscored) == 6
-    assert list(guard.cases(mixed)["case"]) == ["round 1", "round 2", "round 3"]
+    assert list(mixed.cases()["case"]) == ["round 1", "round 2", "round 3"]
     found = guard.verdicts(mixed, guard.Limits(1.0))
     assert [verdict.status for verdict in found] == ["kept", "not measurable", "not measurable"]
     assert "Updates without recorded labels" in mixed.to_markdown()
