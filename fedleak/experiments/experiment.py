@@ -32,6 +32,16 @@ def seeds_of(seed: int, trials: int) -> list[int]:
     return [int(s) for s in np.random.SeedSequence(seed).generate_state(max(trials, 1), np.uint64) >> 1][:trials]
 
 
+def spawned(seed: int, role: str) -> int:
+    """Return a seed of its own for one role in a trial, such as ``"weights"`` or ``"batch"``.
+
+    Given one integer, two generators read the same raw numbers. Experiments that were recorded with one seed for all
+    keep it until they are recorded anew; ``benchmarks/seeds.py`` says what that is worth.
+    """
+    words = np.random.SeedSequence([seed, *role.encode()]).generate_state(1, np.uint64)
+    return int(words[0] >> np.uint64(1))
+
+
 @dataclass(frozen=True, eq=False)
 class Experiment:
     """A table of ours: what is run for it, and what its columns are.

@@ -1,6 +1,6 @@
 """What a context keeps for the trials that share it."""
 
-from fedleak.experiments import Context
+from fedleak.experiments import Context, spawned
 
 
 def test_the_latest_of_what_the_trials_of_one_setting_share_is_kept():
@@ -15,3 +15,10 @@ def test_the_latest_of_what_the_trials_of_one_setting_share_is_kept():
     get("net", 3, most=2)
     get("other", 0)
     assert made[4:] == [("other", 0), ("net", 3)]
+
+
+def test_a_seed_for_each_role_of_a_trial():
+    roles = [spawned(seed, role) for seed in (3, 4) for role in ("weights", "batch")]
+    assert len({3, 4, *roles}) == 6
+    assert spawned(3, "weights") == roles[0]
+    assert all(0 <= seed < 2**63 for seed in roles)

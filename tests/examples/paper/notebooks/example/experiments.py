@@ -4,7 +4,7 @@ import torch
 
 from fedleak import metrics
 from fedleak.attacks.contest import contest
-from fedleak.experiments import Experiment, grid
+from fedleak.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
 from fedleak.intervals import rate
 
@@ -12,12 +12,15 @@ from fedleak.intervals import rate
 def gradients(ctx, seed, batch_size, net):
     """One batch of a fresh network: how many labels every rule finds."""
     images = ctx.images("synthetic", shape=(1, 8, 8), n_classes=10, count=400)
-    model = ctx.build(net, images.shape, images.n_classes, seed=seed)
-    generator = torch.Generator().manual_seed(seed)
+    model = ctx.build(
+        net, images.shape, images.n_classes, seed=spawned(seed, "weights")
+    )
+    generator = torch.Generator().manual_seed(spawned(seed, "batch"))
     index = torch.randint(len(images), (batch_size,), generator=generator)
     update = fedsgd(model, images.x[index], images.y[index])
     truth = metrics.counts(images.y[index], images.n_classes).cpu()
-    for one in contest(update, model, "shared gradients", {"seed": seed + 1}):
+    held = {"seed": spawned(seed, "guess")}
+    for one in contest(update, model, "shared gradients", held):
         if one.found is not None and one.found.sum():
             iacc = metrics.instance_accuracy(one.found, truth).item()
             yield {"rule": one.attack.name, "iacc": iacc, "images": len(images)}
