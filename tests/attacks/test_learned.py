@@ -257,14 +257,14 @@ def test_who_knows_that_batches_are_of_one_class_names_one_class(attacker):
 
     told = learned.train(MODEL, pool(), B, iterations=150, prior=single)
     updates, truth = drawn(60, seed=21, composition="single")
-    right = [torch.equal(told(u, MODEL).counts, t) for u, t in zip(updates, truth, strict=True)]
+    right = [torch.equal(told.read(u, MODEL).counts, t) for u, t in zip(updates, truth, strict=True)]
     assert sum(right) > 0.95 * len(right)
     with pytest.raises(ValueError, match=r"labels \[batches, 6\] of 3 classes, got \[2, 7\]"):
         learned.train(MODEL, pool(), B, prior=lambda batches, size, n, _: torch.zeros(batches, size + 1).long())
     with pytest.raises(ValueError, match="of 3 classes"):
         learned.train(MODEL, pool(), B, prior=lambda batches, size, n, _: torch.full((batches, size), n))
     mixed, _ = drawn(20, seed=22, composition="balanced")  # its simulation has no such batches
-    named = [[(who(u, MODEL).counts > 0).sum().item() for u in mixed] for who in (told, attacker)]
+    named = [[(who.read(u, MODEL).counts > 0).sum().item() for u in mixed] for who in (told, attacker)]
     assert sum(named[0]) < sum(named[1])
 
 
