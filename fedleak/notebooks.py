@@ -60,8 +60,6 @@ def execute(
         Further values for the notebook's `parameters` cell.
     out
         Where to write; by default where the book looks for the chapter.
-    progress
-        Show papermill's progress bar on standard error.
 
     Raises
     ------
@@ -72,14 +70,21 @@ def execute(
     NotebookFailed
         If a cell raises. The partial notebook is kept as `_build/failed/<name>.ipynb`.
     """
-    source = _source(name)
+    source = paths.source_notebook(name)
+    if name not in available():
+        raise ValueError(f"no notebook {name!r}; there are: {', '.join(available()) or 'none'}")
     values = {"profile": profile, "device": device, **(parameters or {})}
     known = papermill.inspect_notebook(str(source))
     if unknown := ", ".join(map(repr, sorted(set(values) - set(known)))):
         listed = ", ".join(f"{key} ({value['default']})" for key, value in known.items())
         raise ValueError(f"{name} has no parameter {unknown}; it has: {listed or 'none'}")
     out = Path(out or paths.executed_notebook(name)).resolve()
-    partial = _reserve(out)
+    if out.is_dir():
+        raise ValueError(f"{out} is a folder; name the notebook to write, such as {out / 'run.ipynb'}")
+    try:
+        partial = files.reserve(out, ".ipynb")
+    except PermissionError as error:
+        raise PermissionError(f"{error}: nothing was run; name another file with --out") from error
     stamp = fingerprint(name, {key: value for key, value in values.items() if key != "scheduler"})  # same rows
     start = time.monotonic()
     try:
@@ -117,7 +122,7 @@ def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
     That is: its cells, its parameters, the package's source, the locked versions, and the paper's published and
     recorded numbers. The data sets are not hashed: the chapters print their checksums.
     """
-    cells = nbformat.read(_source(name), as_version=4).cells
+    cells = nbformat.read(paths.source_notebook(name), as_version=4).cells
     content = [[(cell.cell_type, cell.source) for cell in cells], dict(parameters)]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode())
     top = paths.root()
@@ -131,28 +136,15 @@ def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
 def is_stale(name: str, parameters: Mapping[str, Any]) -> bool:
     """Return whether the book's copy of a chapter is missing or follows from something else than what is here."""
     executed = paths.executed_notebook(name)
-    if not executed.is_file():
-        return True
-    run = nbformat.read(executed, as_version=4).metadata.get("fedleak", {})
+    run = nbformat.read(executed, as_version=4).metadata.get("fedleak", {}) if executed.is_file() else {}
     return run.get("fingerprint") != fingerprint(name, parameters)
 
 
 def execute_all(runs: Mapping[str, Mapping[str, Any]], *, jobs: int | None = None, progress: bool = True) -> None:
     """Execute notebooks, some at once: each in a process, with its share of the cores.
 
-    Parameters
-    ----------
-    runs
-        The options of `execute` by notebook.
-    jobs
-        How many at once; by default as many as there are cores, and on a GPU one after the other.
-    progress
-        Show a progress bar on standard error.
-
-    Raises
-    ------
-    NotebookFailed
-        If a notebook stops with an error: those that run beside it are finished before, the others are not begun.
+    `runs` are the options of `execute` by notebook. By default as many run at once as there are cores, and on a GPU one
+    after the other. Where one fails (`NotebookFailed`), those beside it are finished before, the others are not begun.
     """
     devices = {run.get("device", "auto") for run in runs.values()}
     on_gpu = "cuda" in devices or ("auto" in devices and torch.cuda.is_available())
@@ -181,13 +173,6 @@ def build_book(
 ) -> Path:
     """Execute the stale chapters (all of them with `force`), build the HTML, and return its front page.
 
-    Parameters
-    ----------
-    profile, device, jobs, progress
-        As in `execute` and `execute_all`.
-    force
-        Execute every chapter, up to date or not.
-
     Raises
     ------
     NotebookFailed
@@ -203,22 +188,6 @@ def build_book(
     if subprocess.run([*jupyter_book, "build", ".", "-W", "-n", "--keep-going"], cwd=top).returncode:
         raise BookFailed("the book has errors or warnings; they are printed above")
     return top / "_build" / "html" / "index.html"
-
-
-def _source(name: str) -> Path:
-    if name not in available():
-        raise ValueError(f"no notebook {name!r}; there are: {', '.join(available()) or 'none'}")
-    return paths.source_notebook(name)
-
-
-def _reserve(out: Path) -> Path:
-    """Create an empty temporary file beside `out`, or say why that cannot be done."""
-    if out.is_dir():
-        raise ValueError(f"{out} is a folder; name the notebook to write, such as {out / 'run.ipynb'}")
-    try:
-        return files.reserve(out, ".ipynb")
-    except PermissionError as error:
-        raise PermissionError(f"{error}: nothing was run; name another file with --out") from error
 
 
 def _failure(name: str, partial: Path, error: Exception) -> NotebookFailed:

@@ -152,7 +152,7 @@ def test_errata_are_shown_for_the_chapters_of_the_book_only():
     ],
 )
 def test_the_hardest_thing_in_the_way_of_a_decision(row, expected):
-    assert scoreboard.obstacle({"status": "✓ match", "differences": [], "note": "", **row}) == expected
+    assert overview.obstacle({"status": "✓ match", "differences": [], "note": "", **row}) == expected
 
 
 def test_what_is_in_the_way_is_counted():

@@ -10,13 +10,16 @@ import pandas as pd
 from fedleak import paths
 from fedleak.experiments import Experiment, Results, records, running
 from fedleak.experiments.results import figure_of
-from fedleak.experiments.scoreboard import obstacle
 from fedleak.experiments.show import markdown
+from fedleak.experiments.status import NOT_ATTEMPTED, SCALED_UNDECIDED, UNDECIDED
 
 Row = Mapping[str, Any]
 LONGEST = 100
 """Characters of a cell that is shown; columns of pictures are longer."""
 ARROWS = {"higher": " ↑", "lower": " ↓"}
+OBSTACLES = ("not printed", "data", "GPU", "computing", "trials")
+"""What keeps a value from being decided at the paper's settings, the hardest to lift first."""
+OF_DATA = ("images ", "aux ", "most aux ", "data ")
 PROVENANCE = ("date", "commit", "code", "device", "processor", "threads", "seconds", "torch", "python")
 
 
@@ -111,3 +114,21 @@ def _experiment(chapter: str, experiment: Experiment, found: tuple[pd.DataFrame,
 
 def _plain(text: Any) -> str:
     return str(text).replace("*", r"\*").replace("_", r"\_").replace("`", "'").replace("$", r"\$")
+
+
+def obstacle(row: Mapping[str, Any]) -> str | None:
+    """Return the hardest thing that stands between a value and a decision at the paper's settings; None if none does.
+
+    What the paper leaves open: a setting that it does not print, or words whose readings give different answers. Images
+    that are not here, a GPU, settings that take more computing, or no more than trials.
+    """
+    differences = row["differences"]
+    if row.get("split") or any(text.endswith("not printed") for text in differences):
+        return "not printed"
+    if any(text.startswith(OF_DATA) and " not recorded" not in text for text in differences):
+        return "data"
+    if "GPU" in row["note"] or any(text.startswith("hardware ") for text in differences):
+        return "GPU"
+    if differences or row["status"] == NOT_ATTEMPTED:
+        return "computing"
+    return "trials" if row["status"] in (UNDECIDED, SCALED_UNDECIDED) else None

@@ -11,13 +11,13 @@ from collections import Counter
 from typing import Any
 
 import pandas as pd
+from evidence import OBSTACLES, obstacle
 from generated import comparisons, logger
 from render import keep, link, number, plain, table
 from sphinx.application import Sphinx
 
 from fedleak import notebooks, paths
 from fedleak.experiments import published
-from fedleak.experiments.scoreboard import OBSTACLES, obstacle
 from fedleak.experiments.status import (
     BETTER,
     COUNTED,

@@ -23,41 +23,27 @@ Where = Mapping[str, Any] | Callable[[pd.DataFrame], Any]
 
 @dataclass(frozen=True)
 class Claim:
-    """One measure of one claim.
-
-    Parameters
-    ----------
-    id
-        Of the claim in ``claims.toml``.
-    statistic
-        Number made of the means by cell: it gets, for each experiment, a series over the cells, or with `wide` a frame
-        with that column's values as columns. Without experiments it takes nothing, and is exact. None was not tried.
-    of
-        The experiments.
-    value
-        Column that is averaged; by default the experiment's first value.
-    where
-        Keeps the rows with these values (a list: one of them), or those that a function of the rows says.
-    rows
-        Give the statistic the trial rows themselves.
-    kind
-        What the number is: of a share, or of a difference of shares, the interval knows the ends.
-    reading
-        Name of one of several ways to read the paper: every one is claimed, and all have to agree.
-    note
-        What the reader should know of this number.
-    """
+    """One measure of one claim."""
 
     id: str
+    """Of the claim in ``claims.toml``."""
     statistic: Statistic | None
+    """Number made of the means by cell: it gets, for each experiment, a series over the cells, or with `wide` a frame
+    with that column's values as columns. Without experiments it takes nothing, and is exact. None was not tried."""
     of: Sequence[Experiment] = ()
     value: str = ""
+    """Column that is averaged; by default the experiment's first value."""
     wide: str | None = None
     where: Where | None = None
+    """Keeps the rows with these values (a list: one of them), or those that a function of the rows says."""
     rows: bool = False
+    """Give the statistic the trial rows themselves."""
     kind: Kind = NUMBER
+    """What the number is: of a share, or of a difference of shares, the interval knows the ends."""
     reading: str = ""
+    """Name of one of several ways to read the paper: every one is claimed, and all have to agree."""
     note: str = ""
+    """What the reader should know of this number."""
 
     def measure(self, tables: Sequence[pd.DataFrame | None], paper: Paper) -> Measured:
         """Measure it on one table of trial rows an experiment, and name the settings in which these differ."""
@@ -110,18 +96,10 @@ def kept(rows: pd.DataFrame, where: Where | None) -> pd.DataFrame:
 
 
 class Cells:
-    """The means of one value by cell, and resampled means: the same trials in every cell, so that pairs stay pairs.
+    """The means of one value by the cells that some columns make, and its trials: the same in every cell, in pairs.
 
-    Parameters
-    ----------
-    rows
-        Trial rows, or recorded cells that have no trials any more: those have means and no resamples.
-    by
-        Columns that make a cell.
-    value
-        Column that is averaged.
-    wide
-        The column whose values become the columns of the statistic's frame; without it the statistic gets a series.
+    Recorded cells that have no trials any more have means alone. The values of the column `wide` become the columns of
+    the statistic's frame; without it the statistic gets a series.
     """
 
     def __init__(self, rows: pd.DataFrame, by: Sequence[str], value: str, wide: str | None):

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-import platform
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
@@ -34,13 +34,7 @@ KEPT = "What is finished is kept: start the cluster, and run this again with the
 
 
 def reach(scheduler: str) -> None:
-    """Make sure that a Dask scheduler answers.
-
-    Raises
-    ------
-    ConnectionError
-        If nothing answers within seconds, or something else does.
-    """
+    """Make sure that a Dask scheduler answers: `ConnectionError` if nothing does in seconds, or something else does."""
 
     async def identity() -> str:
         async with rpc(scheduler, connection_args=Security().get_connection_args("client")) as server:
@@ -129,9 +123,8 @@ _unpacked = lru_cache(maxsize=2)(cloudpickle.loads)
 def _run(work: bytes, wanted: Mapping[str, str], call: tuple) -> Any:
     here, found = get_worker().address, versions()
     if differ := [f"{name} {found[name]} instead of {own}" for name, own in wanted.items() if found[name] != own]:
-        raise RuntimeError(
-            f"worker {here} runs {', '.join(differ)}: start it in the environment and checkout used here"
-        )
+        told = "start it in the environment and checkout used here"
+        raise RuntimeError(f"worker {here} runs {', '.join(differ)}: {told}")
     with _one_at_a_time:
         try:
             return _unpacked(work)(*call)
@@ -145,6 +138,5 @@ def versions() -> dict[str, str]:
     """Return what a worker has to have in common with the process that started the sweep."""
     sources = [*Path(fedleak.__file__).parent.rglob("*.py"), *(paths.root() / "notebooks").glob("*/*.py")]
     code = b"".join(path.read_bytes() for path in sorted(sources))
-    python = ".".join(platform.python_version_tuple()[:2])
-    packages = {package: version(package) for package in PACKAGES}
-    return {"Python": python, **packages, "code of fedleak": hashlib.sha256(code).hexdigest()[:12]}
+    found = {"Python": "{}.{}".format(*sys.version_info)} | {package: version(package) for package in PACKAGES}
+    return found | {"code of fedleak": hashlib.sha256(code).hexdigest()[:12]}

@@ -24,17 +24,8 @@ Used = dict[str, dict[str, Any]]
 class Context:
     """Device and data folder of some trials; sent to a worker, these two alone, which loads its own data there.
 
-    Parameters
-    ----------
-    device
-        ``"auto"`` is the GPU where there is one. `images` and `build` put what they return there.
-    data_root
-        Folder of the data sets; "" is ``FEDLEAK_DATA``.
-
-    Raises
-    ------
-    ValueError
-        For a device that is not there.
+    The device ``"auto"`` is the GPU where there is one; a device that is not there is a `ValueError`. `images` and
+    `build` put what they return there. The data root "" is ``FEDLEAK_DATA``.
     """
 
     def __init__(self, device: str = "auto", data_root: str = ""):
@@ -109,12 +100,8 @@ def trained_once(
 
     The same training is one of the same code of `train`, version and setting, of the same modules and initial weights;
     everything random in it comes from its setting. What it used (its data sets) counts as used when it is loaded.
-    `version` is raised when what `train` calls has changed; `folder` keeps the weights, a file a training.
-
-    Raises
-    ------
-    PermissionError
-        If `folder` cannot be written; found out before the training.
+    `version` is raised when what `train` calls has changed. `folder` keeps the weights, a file a training; if it cannot
+    be written, nothing is trained.
     """
     name, code = train.__name__, inspect.getsource(train)
     path = writable(Path(folder)) / f"{name}-{key(name, code, version, setting, digest(model))}.pt"

@@ -44,52 +44,37 @@ def spawned(seed: int, role: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """A table of ours: what is run for it, and what its columns are.
-
-    Parameters
-    ----------
-    name
-        Of the recorded table, and of the paper's table or figure that it reproduces.
-    trial
-        ``trial(context, seed, **setting)`` yields the rows of one trial, which hang on these alone; a vectorised one
-        calls its second parameter ``seeds``, takes many at once, and names the ``seed`` in each row.
-    quick, paper
-        The settings of the two profiles, as `grid` makes them; a setting may name its own ``trials``.
-    values
-        Columns that are averaged over the trials, and what each is, which decides its interval; figures show the first.
-    trials
-        Trials a setting, in both profiles or in the quick and the paper one.
-    by
-        Columns beside the settings that make a cell, such as the attack's name.
-    facts
-        Columns of what the trial found itself working with, such as the images that a client holds: compared with the
-        paper's settings like the settings themselves. The smallest counts.
-    fixed
-        Settings that are the same everywhere; those that are parameters of the trial are passed to it.
-    times, rounding
-        Columns of seconds, and of rounding errors, which do not come out the same again.
-    version
-        To be raised with every edit that can change what comes out, of the trial or of what it calls.
-    exact
-        Whether nothing in it is random.
-    tables
-        The paper's tables that the cells belong to, where their names are not the experiment's.
-    """
+    """A table of ours: what is run for it, and what its columns are."""
 
     name: str
+    """Of the recorded table, and of the paper's table or figure that it reproduces."""
     trial: Callable[..., Any]
+    """``trial(context, seed, **setting)`` yields the rows of one trial, which hang on these alone; a vectorised one
+    calls its second parameter ``seeds``, takes many at once, and names the ``seed`` in each row."""
     quick: Sequence[Mapping[str, Any]]
+    """The settings of the quick profile, as `grid` makes them; a setting may name its own ``trials``."""
     paper: Sequence[Mapping[str, Any]]
     values: Mapping[str, Kind]
+    """Columns that are averaged over the trials; what each is decides its interval. Figures show the first."""
     trials: int | tuple[int, int] = 1
+    """Trials a setting, in both profiles or in the quick and the paper one."""
     by: Names = ()
+    """Columns beside the settings that make a cell, such as the attack's name."""
     facts: Names = ()
+    """Columns of what the trial found itself working with, such as the images that a client holds: compared with the
+    paper's settings like the settings themselves. The smallest counts."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that are the same everywhere; those that are parameters of the trial are passed to it."""
     times: Names = ()
+    """Columns of seconds, which do not come out the same again."""
     rounding: Names = ()
+    """Columns of rounding errors, which do not either."""
     version: int = 1
+    """To be raised with every edit that can change what comes out, of the trial or of what it calls."""
     exact: bool = False
+    """Whether nothing in it is random."""
     tables: Names = ()
+    """The paper's tables that the cells belong to, where their names are not the experiment's."""
 
     def __post_init__(self) -> None:
         for column in ("by", "facts", "times", "rounding", "tables"):

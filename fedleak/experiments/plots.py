@@ -1,5 +1,6 @@
 """The look of every figure, and the one plot shape that the notebooks share: panels of curves with intervals."""
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -83,14 +84,14 @@ def curves(
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for axes, title in zip(grid, panels, strict=False):
         part = table[table[panel] == title]
-        has_recorded = (part["source"] == RECORDED).any()
-        for name, look in style.items():
-            for source in (RECORDED, NOW):
-                line = part[(part[hue] == name) & (part["source"] == source)].sort_values(x)
-                if not line.empty:
-                    _curve(axes, line, x, look, hollow=source == NOW and has_recorded)
+        for name, source in itertools.product(style, (RECORDED, NOW)):
+            line = part[(part[hue] == name) & (part["source"] == source)].sort_values(x)
+            if not line.empty:
+                _curve(axes, line, x, style[name], hollow=source == NOW and (part["source"] == RECORDED).any())
         axes.set_title(title, fontsize=words)
         axes.set_xlabel(xlabel, fontsize=words)
+        if ylim is not None:
+            axes.set_ylim(*ylim)
         if log2:
             axes.set_xscale("log", base=2)
             ticks = sorted(part[x].unique())
@@ -99,19 +100,17 @@ def curves(
             labels = [f"{t:g}" if t in shown else "" for t in ticks]
             axes.set_xticks(ticks, labels, fontsize="small" if crowded else None)
             axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
-        if ylim is not None:
-            axes.set_ylim(*ylim)
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
-    for row in range(rows):
-        grid[row * columns].set_ylabel(ylabel, fontsize=words)
-    figure.legend(
-        handles=_legend(style, (table["source"] == RECORDED).any(), (table["source"] == NOW).any()),
-        loc="outside upper center",  # in view while the first panels are
-        ncols=min(2 * columns, 6) if columns > 1 else 3,
-        frameon=False,
-        fontsize="small",
-    )
+    for axes in grid[::columns]:
+        axes.set_ylabel(ylabel, fontsize=words)
+    handles: list = [Line2D([], [], color=c, marker=m, label=name) for name, (c, m) in style.items()]
+    handles.append(Patch(color="grey", alpha=0.3, label="95 % interval of the mean"))
+    if {RECORDED, NOW} <= {*table["source"]}:
+        handles.append(Line2D([], [], color="grey", label="line: recorded run"))
+        handles.append(Line2D([], [], color="grey", marker="o", mfc="white", linestyle="", label="hollow: this run"))
+    look = {"ncols": min(2 * columns, 6) if columns > 1 else 3, "frameon": False, "fontsize": "small"}
+    figure.legend(handles=handles, loc="outside upper center", **look)  # in view while the first panels are
     return figure
 
 
@@ -123,12 +122,3 @@ def _curve(axes: Axes, line: pd.DataFrame, x: str, style: tuple, *, hollow: bool
         return
     axes.plot(line[x], line["mean"], color=colour, marker=marker, markersize=5)
     axes.fill_between(line[x], line["low"], line["high"], color=colour, alpha=0.18, linewidth=0)
-
-
-def _legend(style: dict[str, tuple], recorded: bool, now: bool) -> list:
-    handles: list = [Line2D([], [], color=c, marker=m, label=name) for name, (c, m) in style.items()]
-    handles.append(Patch(color="grey", alpha=0.3, label="95 % interval of the mean"))
-    if recorded and now:
-        handles.append(Line2D([], [], color="grey", label="line: recorded run"))
-        handles.append(Line2D([], [], color="grey", marker="o", mfc="white", linestyle="", label="hollow: this run"))
-    return handles

@@ -26,6 +26,8 @@ CHOICES = {
     "rows": ("none", "earlier", "used"),
 }
 """What some fields of a published value can be."""
+SAID = ("id", "item", "claim", "where", "direction", "kind", "rows", "attack", "beyond")
+"""Fields of a published value that ``tables.toml`` says by row."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,8 @@ def number(text: str) -> Any:
 class Table:
     """A printed table or figure: its rows of settings (and values), and the rest of what ``tables.toml`` says of it.
 
-    ``keys`` name the columns that identify a row; the others are settings that are compared. ``fixed`` holds for every
-    row. A figure without printed values has ``axes`` in place of a CSV: their product is its rows.
+    ``fixed`` holds for every row. A figure without printed values has ``axes`` in place of a CSV: their product is its
+    rows.
     """
 
     paper: str
@@ -130,7 +132,7 @@ class Table:
 
     @property
     def keys(self) -> list[str]:
-        """The columns that identify a row."""
+        """The columns that identify a row; the others are values, and settings that are compared."""
         return self.head["keys"]
 
     @property
@@ -143,19 +145,16 @@ class Table:
         return {k: v for k, v in row.items() if k not in self.keys and k not in self.values}
 
     def says(self, what: str, row: Row, value: str = "") -> Any:
-        """Return what ``tables.toml`` says of a row under a name: for all rows, or the first rule that fits."""
+        """Return what ``tables.toml`` says of a row's value: for all rows, or the first rule that fits."""
         said, row = self.head.get(what), {**row, "value": value}
-        if isinstance(said, list) and said and isinstance(said[0], dict):
+        if isinstance(said, dict):  # a mark: of all values of the table, or of those that fit
+            return fits(said, row)
+        if isinstance(said, list):
             said = next((rule["is"] for rule in said if fits(rule.get("when"), row)), None)
         if isinstance(said, str):
             shown = self.shown(row)
             return said.format(**({k: _slug(v) for k, v in shown.items()} if what == "id" else shown))
         return said
-
-    def marked(self, what: str, row: Row, value: str) -> bool:
-        """Say whether ``tables.toml`` marks a value so: all values of the table, or those that fit a condition."""
-        said = self.head.get(what, False)
-        return said if isinstance(said, bool) else fits(said, {**row, "value": value})
 
     def shown(self, row: Row) -> dict[str, str]:
         """Return a row's cells as sentences name them."""
@@ -169,8 +168,7 @@ class Table:
                 if row.get(value) is None:
                     continue
                 rule = next(rule for rule in self.head["tolerance"] if fits(rule.get("when"), {**row, "value": value}))
-                names = ("id", "item", "claim", "where", "direction", "kind", "rows")
-                said = {name: self.says(name, row, value) for name in names if name in self.head}
+                said = {name: self.says(name, row, value) for name in SAID}
                 yield Published(
                     **{name: found for name, found in said.items() if found is not None},
                     anchor=self.head["anchor"],
@@ -178,8 +176,6 @@ class Table:
                     published=row[value],
                     tolerance=rule["is"],
                     why=rule["why"],
-                    attack=self.marked("attack", row, value),
-                    beyond=self.marked("beyond", row, value),
                     table=self.name,
                     column=value,
                     cell=row,

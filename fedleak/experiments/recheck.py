@@ -8,10 +8,10 @@ import io
 import random
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,6 @@ from fedleak import paths
 from fedleak.errors import DataNotFound
 from fedleak.experiments import records, running
 from fedleak.experiments.context import Context
-from fedleak.experiments.experiment import Experiment
 from fedleak.intervals import Kind
 
 SAME, CLOSE, DIFFERS, NEW = "same", "within the interval", "differs", "new"
@@ -34,8 +33,7 @@ FEW = 0.1
 if all are rates or differences of rates, else of the recorded mean."""
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """A recorded table, and where it comes from."""
 
     paper: str
@@ -48,13 +46,12 @@ class Record:
         return f"{self.paper}/{self.artefact} ({self.profile})"
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What came of one table: its rows, and the verdict on each."""
 
     record: Record
     rows: pd.DataFrame
-    verdicts: Sequence[str]
+    verdicts: list[str]
 
 
 def recorded(paper: str | None = None) -> list[Record]:
@@ -71,18 +68,10 @@ def recorded(paper: str | None = None) -> list[Record]:
 
 
 def spot_check(chosen: Iterable[Record], seed: int, budget: float, say: Callable[[str], None] = print) -> list[Outcome]:
-    """Recompute one setting of some of these tables, in random order, for as long as the budget lasts.
+    """Recompute one setting of some of these tables, in the random order of a seed, for as long as the budget lasts.
 
-    Parameters
-    ----------
-    chosen
-        The tables to draw from; those of a data set that is not here are passed over.
-    seed
-        Decides on the tables and on the setting in them.
-    budget
-        Seconds, by what the tables have cost when they were recorded, shared evenly among their settings.
-    say
-        Where to say what is checked.
+    The budget is seconds, by what the tables have cost when they were recorded, shared evenly among their settings. A
+    table of a data set that is not here is passed over.
     """
     draw = random.Random(seed)
     queue = sorted(chosen, key=str)
@@ -96,11 +85,12 @@ def spot_check(chosen: Iterable[Record], seed: int, budget: float, say: Callable
             say(f"{record}: passed over, its notebook declares no such experiment")
             continue
         settings = experiment.settings(record.profile, facts["trials"])
-        cost = facts["seconds"] / len(settings)
-        if spent + cost > budget:
+        if spent + (cost := facts["seconds"] / len(settings)) > budget:
             continue
+        where = experiment, contexts[record.paper, record.profile], [own.choice(settings)]
         try:
-            rows = _recomputed(record, experiment, own.choice(settings), contexts[record.paper, record.profile])
+            with _threads(facts["threads"]), tempfile.TemporaryDirectory() as folder:
+                rows = running.run(record.paper, *where, seed=facts["seed"], folder=Path(folder))
         except DataNotFound as error:
             say(f"{record}: passed over, {str(error).splitlines()[0]}")
             continue
@@ -115,18 +105,13 @@ def spot_check(chosen: Iterable[Record], seed: int, budget: float, say: Callable
     return outcomes
 
 
-def _recomputed(record: Record, experiment: Experiment, setting: dict[str, Any], context: Context) -> pd.DataFrame:
-    """Compute the rows of one setting without its finished units.
-
-    In as many threads as the record was made in, so that sums are in the same order; of several numbers in the first.
-    """
-    threads, before = record.facts["threads"], torch.get_num_threads()
-    torch.set_num_threads(threads if isinstance(threads, int) else threads[0])
+@contextmanager
+def _threads(count: int | list[int]) -> Iterator[None]:
+    """Compute in as many threads as a record was made in (the first of several): sums are in the same order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count if isinstance(count, int) else count[0])
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            how: dict[str, Any] = {"seed": record.facts["seed"], "folder": Path(folder)}
-            rows = running.run(record.paper, experiment, context, [setting], **how)
-            return rows.drop(columns="seed", errors="ignore")  # a setting may have no rows
+        yield
     finally:
         torch.set_num_threads(before)
 
@@ -137,38 +122,32 @@ def compare(table: pd.DataFrame, rows: pd.DataFrame, declaration: Mapping[str, A
     rows = pd.read_csv(io.StringIO(rows.to_csv(index=False, float_format="%.7g")))
     keys = [k for k in [*declaration["axes"], *declaration["by"]] if k in table and k in rows]
     values = [v for v in declaration["values"] if v in table and v in rows and v not in declaration["times"]]
-    old, verdicts = _cells(table, keys), [NEW] * len(rows)
-    for name, group in _cells(rows, keys).items():
-        if (known := old.get(name)) is None:
-            continue
-        elsewhere = CLOSE if _within(group, known, table[values], declaration) else DIFFERS
-        for place, row in group.iterrows():
-            verdicts[place] = SAME if _found(row, known, values, declaration["rounding"]) else elsewhere
-    return verdicts
+    table, rows = (
+        t.assign(cell=[tuple(map(_plain, k)) for k in t[keys].itertuples(index=False)]) for t in (table, rows)
+    )
+    pairs = rows.reset_index().merge(table, on=["cell", "trial"], suffixes=("", " then"))
+    for v in values:
+        pairs = pairs[_close(pairs[v], pairs[f"{v} then"], v in declaration["rounding"])]
+    old, same = dict(iter(table.groupby("cell"))), {*pairs["index"]}
+    verdicts = pd.Series(NEW, rows.index)
+    for cell, group in rows.groupby("cell"):
+        if cell in old:
+            verdicts[group.index] = CLOSE if _within(group, old[cell], table[values], declaration) else DIFFERS
+    return [SAME if place in same else verdict for place, verdict in verdicts.items()]
 
 
-def _cells(rows: pd.DataFrame, keys: Sequence[str]) -> dict[tuple[Hashable, ...], pd.DataFrame]:
-    """Return the rows by cell; a number is the same whether it was read as an integer or not, and NaN is itself."""
-
-    def plain(value: Any) -> Hashable:
-        if pd.isna(value):
-            return None
-        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        return float(value) if number else str(value)
-
-    return {tuple(map(plain, name)): group for name, group in rows.groupby(keys, dropna=False)}
+def _plain(value: Any) -> Hashable:
+    """Return a number that is the same whether it was read as an integer or not, other values as text, NaN as None."""
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return None if pd.isna(value) else float(value) if number else str(value)
 
 
-def _found(row: pd.Series, known: pd.DataFrame, values: Sequence[str], rounding: Sequence[str]) -> bool:
-    """Say whether one of the rows of the same trial has the same values."""
-    same = known[known["trial"] == row["trial"]]
-    return any(all(_close(row[v], other[v], v in rounding) for v in values) for _, other in same.iterrows())
-
-
-def _close(a: float, b: float, rounding: bool) -> bool:
-    if rounding:  # the same on the same processor, elsewhere of the same order of magnitude
-        return max(abs(a), abs(b)) <= 10 * min(abs(a), abs(b)) or max(abs(a), abs(b)) < 1e-9
-    return bool(np.isclose(a, b, rtol=RELATIVE, atol=1e-6, equal_nan=True))
+def _close(a: pd.Series, b: pd.Series, rounding: bool) -> Any:
+    if not rounding:
+        return np.isclose(a, b, rtol=RELATIVE, atol=1e-6, equal_nan=True)
+    low, high = np.minimum(a.abs(), b.abs()), np.maximum(a.abs(), b.abs())
+    # The same on the same processor, elsewhere of the same order of magnitude.
+    return (high <= 10 * low) | (high < 1e-9)
 
 
 def _within(group: pd.DataFrame, known: pd.DataFrame, values: pd.DataFrame, declaration: Mapping[str, Any]) -> bool:

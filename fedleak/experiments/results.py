@@ -59,24 +59,13 @@ class Results:
         Name of the notebook, of the folder of recorded results and of the folder of published numbers.
     profile
         ``"quick"`` or ``"paper"``.
-    device, data_root
-        As in `Context`.
-    seed
-        Seed of every experiment.
     trials
         Trials per setting; 0 is each experiment's own number.
     record
         Whether the rows of this run are written to ``data/results/``; those of a quick run are kept apart, to be
         compared with (`fedleak recheck`), and are not shown.
-    scheduler, others
-        As in `running.run`.
-
-    Raises
-    ------
-    ValueError
-        For an unknown profile, a negative number of trials, or a device that is not there.
-    ConnectionError
-        If no scheduler answers at that address.
+    device, data_root, seed, scheduler, others
+        As in `Context` and in `running.run`. A scheduler that does not answer is a `ConnectionError`.
     """
 
     def __init__(

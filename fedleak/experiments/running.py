@@ -3,7 +3,7 @@
 import importlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +20,6 @@ from fedleak.experiments.units import OtherCode, Units, code_of, merged, stamp, 
 
 CHUNK = 25
 """Seeds that a vectorised trial gets at once, at most."""
-Calls = dict[tuple[int, int], tuple[dict[str, Any], list[int]]]
 
 
 def module(paper: str, part: str) -> ModuleType:
@@ -52,8 +51,6 @@ def run(
 
     Parameters
     ----------
-    paper, experiment, context
-        The chapter, what is run, and where.
     settings
         As `Experiment.settings` returns them, each with its number of ``trials``.
     seed
@@ -64,28 +61,18 @@ def run(
         What becomes of finished units that other code has computed: ``"again"`` (computed again), ``"refuse"``
         (`OtherCode`), ``"use"`` (the change cannot change what comes out).
     folder
-        Of the finished units; by default the experiment's own.
-    progress
-        Show a progress bar.
+        Of the finished units; by default the experiment's own. If it cannot be written, nothing is computed.
 
     Returns
     -------
     pandas.DataFrame
-        One row a trial, or as many as it yields: the setting, ``trial``, ``seed`` and the trial's own columns.
-        ``attrs`` has the ``seconds`` that the trials took, their ``stamps``, and the data sets that they ``used``.
-
-    Raises
-    ------
-    ValueError
-        If the trial's columns are not those of the declaration.
-    OtherCode
-        See `others`.
-    PermissionError
-        If the folder of units cannot be written; nothing has been computed then.
+        One row a trial, or as many as it yields: the setting, ``trial``, ``seed`` and the trial's own columns, which
+        have to be those of the declaration. ``attrs`` has the ``seconds`` that the trials took, their ``stamps``, and
+        the data sets that they ``used``.
     """
     folder, code = writable(folder or paths.units() / paper / experiment.name), code_of(paper)
     plan: list[tuple[Units, list[int]]] = []
-    calls: Calls = {}
+    calls: dict[tuple[int, int], tuple[dict[str, Any], list[int]]] = {}
     old, step = 0, CHUNK if experiment.vectorised else 1
     for number, setting in enumerate(settings):
         wanted = seeds_of(seed, setting["trials"])
@@ -103,8 +90,14 @@ def run(
         )
     total, left = sum(len(wanted) for _, wanted in plan), sum(len(seeds) for _, seeds in calls.values())
     work = partial(unit, experiment.call, experiment.vectorised, context, code)
+    if scheduler and calls:
+        from fedleak.experiments import cluster  # takes a second to import, and most runs need none
+
+        computed = cluster.compute(work, calls, scheduler)
+    else:
+        computed = ((name, work(*call)) for name, call in calls.items())
     with tqdm(total=total, initial=total - left, desc=experiment.name, disable=not progress) as bar:
-        for (number, _), (found, facts) in _computed(work, calls, scheduler):
+        for (number, _), (found, facts) in computed:
             for one in found:
                 plan[number][0].add(one, facts)
                 bar.update()
@@ -113,14 +106,6 @@ def run(
     if wrong and len(rows):
         raise ValueError(f"{experiment.name}: the trial and its declaration do not have the same columns: {wrong}")
     return rows
-
-
-def _computed(work: Callable[..., Any], calls: Calls, scheduler: str) -> Iterator[tuple[tuple[int, int], Any]]:
-    if not scheduler or not calls:
-        return ((name, work(*call)) for name, call in calls.items())
-    from fedleak.experiments import cluster  # takes a second to import, and most runs need none
-
-    return cluster.compute(work, calls, scheduler)
 
 
 def unit(
@@ -151,8 +136,7 @@ def _plain(value: Any) -> Any:
 
 
 def _joined(plan: list[tuple[Units, list[int]]]) -> pd.DataFrame:
-    rows: list[dict[str, Any]] = []
-    seconds, stamps, used = 0.0, dict[str, Any](), dict[str, Any]()
+    rows, seconds, stamps, used = list[dict[str, Any]](), 0.0, dict[str, Any](), dict[str, Any]()
     for units, wanted in plan:
         for trial, seed in enumerate(wanted):
             one = units.units[seed]

@@ -7,18 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from fedleak import paths
-from fedleak.experiments import published, records
-from fedleak.experiments.status import (
-    COUNTED,
-    NOT_ATTEMPTED,
-    SCALED_UNDECIDED,
-    UNDECIDED,
-    Difference,
-    Measured,
-    from_table,
-    together,
-    unprinted,
-)
+from fedleak.experiments import published, records, status
+from fedleak.experiments.status import COUNTED, Measured
 from fedleak.files import write_text
 
 Claimed = Mapping[str, Sequence[Measured]]
@@ -33,13 +23,13 @@ def joined(paper: published.Paper, claims: Claimed, cells: Cells) -> list[dict[s
     found = dict(claims)
     for name, table in paper.tables.items():
         if table.values:
-            found |= {m.id: [m] for m in from_table(table, cells.get(name, ()))}
+            found |= {m.id: [m] for m in status.from_table(table, cells.get(name, ()))}
     rows = []
     for key, item in paper.items.items():
         readings = found.get(key) or [Measured(key, None, source="—", note="nothing was measured for it")]
         if item.table and all(one.ours is None for one in readings):
-            readings = [replace(readings[0], differences=unprinted(paper.tables[item.table], item))]
-        rows.append(together(item, readings))
+            readings = [replace(readings[0], differences=status.unprinted(paper.tables[item.table], item))]
+        rows.append(status.together(item, readings))
     return rows
 
 
@@ -87,7 +77,7 @@ def kept(paper: str) -> dict[str, list[Measured]]:
         )
     found: dict[str, list[Measured]] = {}
     for fields in document["claims"]:
-        fields["differences"] = tuple(Difference(**d) for d in fields["differences"])
+        fields["differences"] = tuple(status.Difference(**d) for d in fields["differences"])
         found.setdefault(fields["id"], []).append(Measured(**fields))
     return found
 
@@ -115,26 +105,3 @@ def overview() -> dict[str, dict[str, int]]:
         found[paper] = {**counts, "total": printed.total(), "beyond": len(every) - printed.total()}
     names = [*COUNTED.values(), "total", "beyond"]
     return {**found, "all": {name: sum(one[name] for one in found.values()) for name in names}}
-
-
-OBSTACLES = ("not printed", "data", "GPU", "computing", "trials")
-"""What keeps a value from being decided at the paper's settings, the hardest to lift first."""
-OF_DATA = ("images ", "aux ", "most aux ", "data ")
-
-
-def obstacle(row: Mapping[str, Any]) -> str | None:
-    """Return the hardest thing that stands between a value and a decision at the paper's settings; None if none does.
-
-    What the paper leaves open: a setting that it does not print, or words whose readings give different answers. Images
-    that are not here, a GPU, settings that take more computing, or no more than trials.
-    """
-    differences = row["differences"]
-    if row.get("split") or any(text.endswith("not printed") for text in differences):
-        return "not printed"
-    if any(text.startswith(OF_DATA) and " not recorded" not in text for text in differences):
-        return "data"
-    if "GPU" in row["note"] or any(text.startswith("hardware ") for text in differences):
-        return "GPU"
-    if differences or row["status"] == NOT_ATTEMPTED:
-        return "computing"
-    return "trials" if row["status"] in (UNDECIDED, SCALED_UNDECIDED) else None

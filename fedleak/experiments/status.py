@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from fedleak import data, models
 from fedleak.experiments.published import LOST, Published, Row, Table, fits
@@ -26,14 +26,11 @@ COUNTED = {
 }
 """Every status, and its name in ``fedleak scoreboard --json``."""
 SCALED = {MATCH: SCALED_AGREES, BETTER: SCALED_DIFFERS, DIFFERS: SCALED_DIFFERS, UNDECIDED: SCALED_UNDECIDED}
-IMMATERIAL: Mapping[str, str] = {
-    "trials": "the interval says what the number of trials is worth",
-    "seed": "the interval says what the seed is worth",
-    "device": "the same numbers to rounding; times are compared on their own device only",
-    "threads": "sums in another order: the same numbers to rounding",
-}
-"""Settings in which ours may always differ from the paper's, and why. `sample_of` is the one other rule; what a paper's
-``tables.toml`` lists as immaterial names its evidence: an equation's label, or a recorded artefact."""
+IMMATERIAL = ("trials", "seed", "device", "threads")
+"""Settings in which ours may always differ from the paper's: the interval says what trials and a seed are worth, and
+devices and threads give the same numbers to rounding (times are compared on their own device only). `sample_of` is the
+one other rule; what a paper's ``tables.toml`` lists as immaterial names its evidence: an equation's label, or a
+recorded artefact."""
 TITLES: Mapping[str, Callable[[Any], Any]] = {"net": models.title, "data": data.title}
 """Settings whose values have a name in words."""
 HOUSE_BY_HOUSE = {"svhn": ", whose files come house by house"}
@@ -135,7 +132,7 @@ def differences(table: Table, ours: Row, paper: Row) -> tuple[Difference, ...]:
 
 def status(item: Published, found: Measured) -> str:
     """Return the status of a measurement."""
-    if found.ours is None or not math.isfinite(found.ours):
+    if not _finite(found.ours):
         return NOT_ATTEMPTED
     low, high = (found.ours, found.ours) if found.exact else (found.low, found.high)
     bottom, top = item.band
@@ -171,8 +168,8 @@ def from_table(table: Table, rows: Sequence[Row]) -> list[Measured]:
         value = item.column
         same = [one for one in candidates(table, rows, item.cell) if _finite(one[0].get(value))]
         if not same:
-            why = table.says("missing", item.cell, value)
-            found.append(Measured(item.id, None, source="—", note=why or "not run here"))
+            why = table.says("missing", item.cell, value) or "not run here"
+            found.append(Measured(item.id, None, source="—", note=why))
             continue
         row, differ = same[0]
         low, high = (row.get(f"{value} {side}", math.nan) for side in ("low", "high"))
@@ -182,7 +179,7 @@ def from_table(table: Table, rows: Sequence[Row]) -> list[Measured]:
     return found
 
 
-def _finite(value: Any) -> bool:
+def _finite(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
@@ -222,14 +219,15 @@ def together(item: Published, readings: Sequence[Measured]) -> dict[str, Any]:
     tried = word != NOT_ATTEMPTED
     if not tried and not chosen.note:
         notes.append("no number comes out of these rows")
+    ours, low, high = (value if _finite(value) else None for value in (chosen.ours, chosen.low, chosen.high))
     return {
         **vars(item),
         "published": item.text(),
-        "ours": chosen.ours if tried else None,
-        "low": chosen.low if tried and math.isfinite(chosen.low) else None,
-        "high": chosen.high if tried and math.isfinite(chosen.high) else None,
+        "ours": ours,
+        "low": low,
+        "high": high,
         "n": chosen.n,
-        "difference": item.difference(chosen.ours) if tried and chosen.ours is not None else None,
+        "difference": None if ours is None else item.difference(ours),
         "status": word,
         "split": bool(agree) and any(s in (BETTER, DIFFERS, SCALED_DIFFERS) for s in each),
         "source": chosen.source if tried else "—",

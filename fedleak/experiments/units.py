@@ -9,10 +9,11 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from fedleak import paths
+from fedleak import files, paths
 
 PACKAGES = ("fedleak", "torch", "torchvision", "numpy", "scipy", "pandas")
 WITHOUT = ("audit", "commands", "coursework", "experiments")
@@ -34,12 +35,7 @@ def key(*parts: Any) -> str:
 
 def writable(folder: Path) -> Path:
     """Make a folder for results, or raise a `PermissionError` if it cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".probe").write_text("")
-        (folder / ".probe").unlink(missing_ok=True)  # another worker may have been here
-    except OSError as error:
-        raise PermissionError(f"cannot write results to {folder}: {error.strerror or error}") from error
+    files.reserve(folder / "probe").unlink(missing_ok=True)
     return folder
 
 
@@ -59,21 +55,14 @@ def code_of(paper: str) -> str:
 
 
 class Units:
-    """The finished units of one experiment in one setting, by seed: of today's code, and of `others`.
+    """The finished units, by seed, of an experiment of this name and version in one setting, and those of other code.
 
-    Parameters
-    ----------
-    folder
-        Folder of the experiment's units.
-    name, version, setting
-        What the units are of.
-    code
-        Hash of the code that runs today; "" takes units of any code.
+    The code is that of today, as `code_of` hashes it; "" takes units of any.
     """
 
     def __init__(self, folder: Path, name: str, version: int, setting: Mapping[str, Any], code: str = ""):
-        self.setting, self.path = dict(setting), folder / f"{key(name, version, dict(setting))}.jsonl"
-        self.code = code
+        self.setting, self.code = dict(setting), code
+        self.path = folder / f"{key(name, version, self.setting)}.jsonl"
         self.units: dict[int, dict[str, Any]] = {}
         self.others: dict[int, dict[str, Any]] = {}
         self.stamps: dict[str, dict[str, Any]] = {}
@@ -141,21 +130,16 @@ def machine() -> dict[str, Any]:
 def processor() -> str:
     """Return the processor's model as the system names it."""
     cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    found = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text() if cpuinfo.exists() else "", re.M)
+    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def commit() -> str:
     """Return the checkout's commit, with ``+changes`` where something but the recorded results differs from it."""
-
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=paths.root(), capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
+    git = partial(subprocess.check_output, cwd=paths.root(), stderr=subprocess.DEVNULL, text=True)
     try:
-        changes = git("status", "--porcelain", "--", ".", ":!data/results")
-        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changes else "")
+        changes = git(["git", "status", "--porcelain", "--", ".", ":!data/results"])
+        return git(["git", "rev-parse", "--short=12", "HEAD"]).strip() + ("+changes" if changes else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 
