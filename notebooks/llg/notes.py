@@ -52,7 +52,17 @@ def fig6(run):
         f"place of its own, {parts[algorithm, 'own', 'auxiliary']:.2f} with LLG+'s offset"
         for algorithm in e.STEPS
     ]
+    end, ids = {"iteration": 1000}, {"LLG*": "llgstar", "LLG+": "llgplus"}
+    ends = [
+        f"{attack} ends at {run.cell(e.FIG6_ROUNDS, attack=attack, **end):.2f ci} (by local steps {run[f'fig6b-{id}']:.2f ci})"
+        for attack, id in ids.items()
+    ]
+    accuracy = run.cell(e.FIG6_ROUNDS, "accuracy", attack="LLG", **end)
     return f"""
+    Under FedAvg the paper's 1,000 iterations are read twice: as local steps, a hundred rounds of ten, and as rounds. After so many
+    rounds the network is right about {accuracy:.3f ci} of the test images (by local steps {run["fig6b-accuracy"]:.3f ci}; the paper
+    {run.published.items["fig6b-accuracy"].text()}), {" and ".join(ends)}. A value on which the readings decide differently is open.
+
     On trained networks the adversary who has the gradient alone is ahead of those who measure impact and offset ({"; ".join(told)}).
     Why the update's own impact is the better one was not tested, and LLG\\* was not taken apart. DLG, on two users a training, is at
     {run["fig6b-dlg"]:.2f ci} at the end under FedAvg. The random guess is near 0.32 in the paper and at {run["fig6a-random"]:.3f ci} here;
