@@ -52,7 +52,10 @@ def fig6(run):
         f"place of its own, {parts[algorithm, 'own', 'auxiliary']:.2f} with LLG+'s offset"
         for algorithm in e.STEPS
     ]
-    end, ids = {"iteration": 1000}, {"LLG*": (r"LLG\*", "llgstar"), "LLG+": ("LLG+", "llgplus")}
+    end, ids = (
+        {"iteration": 1000},
+        {"LLG*": (r"LLG\*", "llgstar"), "LLG+": ("LLG+", "llgplus")},
+    )
     ends = [
         f"{shown} ends at {run.cell(e.FIG6_ROUNDS, attack=attack, **end):.2f ci} (by local steps {run[f'fig6b-{id}']:.2f ci})"
         for attack, (shown, id) in ids.items()
