@@ -332,7 +332,7 @@ def by_layer(ctx, seed, data, init, scale):
             found = bridge.recover(update, features, form)
             row = {"layer": layer, "form": form, **scores(found.counts, truth)}
             base = row["insacc"] if base is None else base
-            deficient = len(found.deficient)
+            deficient = len(found.facts["deficient"])
             yield {**row, "gain": row["insacc"] - base, "deficient": deficient, **real}
 
 
