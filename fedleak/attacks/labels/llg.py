@@ -207,11 +207,10 @@ def prepare(
         require_classes(aux, n)
     if runs < 1:
         raise ValueError(f"runs is at least 1, got {runs}")
-    share = negative_inputs(model)
-    unmet = (
-        "needs a last layer whose inputs are not negative, and may name wrong labels here: "
-        f"{share:.0%} of those of {head(model).name!r} are negative for inputs made up for the model",
-    )
+    unmet: tuple[str, ...] = ()
+    if share := negative_inputs(model):
+        told = f"{share:.0%} of those of {head(model).name!r} are negative for inputs made up for the model"
+        unmet = (f"needs a last layer whose inputs are not negative, and may name wrong labels here: {told}",)
 
     @cache
     def measured(samples: int, steps: int) -> tuple[Tensor, Tensor]:
@@ -233,7 +232,7 @@ def prepare(
         own = (gradient_impact(g, samples), torch.zeros_like(g))
         impact, offset = own if aux is None else measured(samples, update.steps)
         counts = extract(g, impact, offset, samples, stop_at_samples=isinstance(aux, Images))
-        return Result(counts, unmet=unmet if share else ())
+        return Result(counts, unmet=unmet)
 
     return Prepared("LLG" if aux is None else "LLG*" if isinstance(aux, str) else "LLG+", read)
 
