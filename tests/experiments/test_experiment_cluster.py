@@ -24,6 +24,8 @@ from fedleak.intervals import NUMBER
 
 LOG = ""
 PAUSE = 0.0
+TOGETHER = 0
+HERE = os.getpid()
 DEADLY = -1
 AXIS = [1, 2, 3, 4, 5, 6, 7, 8]
 
@@ -33,10 +35,22 @@ def started(a):
         log.write(f"{os.getpid()} {a}\n")
 
 
+def met(processes):
+    """Wait until so many processes have begun a trial: on a busy machine one worker may finish all before another begins."""
+    deadline = time.monotonic() + 200
+    while processes:
+        with open(LOG) as log:
+            if len({line.split()[0] for line in log} - {str(HERE)}) >= processes:
+                return
+        assert time.monotonic() < deadline, f"fewer than {processes} workers took part"
+        time.sleep(0.01)
+
+
 def trial(ctx, seed, a):
     started(a)
     if a == DEADLY:
         os.kill(os.getpid(), signal.SIGKILL)
+    met(TOGETHER)
     time.sleep(PAUSE)
     return {"value": a * torch.rand(1, generator=torch.Generator().manual_seed(seed)).item()}
 
@@ -232,8 +246,9 @@ def when(condition, act):
 
 
 @pytest.mark.slow
-def test_the_rows_are_those_of_this_process_and_more_workers_take_part(tmp_path, log, workers):
+def test_the_rows_are_those_of_this_process_and_more_workers_take_part(tmp_path, log, workers, monkeypatch):
     here = rows(tmp_path / "here")
+    monkeypatch.setattr(sys.modules[__name__], "TOGETHER", 2)
     there = rows(tmp_path / "there", workers.scheduler_address)
     pd.testing.assert_frame_equal(there, here)
     begun = log()
@@ -247,6 +262,7 @@ def test_the_rows_are_those_of_this_process_and_more_workers_take_part(tmp_path,
 def test_workers_killed_in_the_middle_of_a_trial_change_nothing(tmp_path, log, workers, monkeypatch, victims):
     here = rows(tmp_path / "here")
     first = len(log())
+    monkeypatch.setattr(sys.modules[__name__], "TOGETHER", 2)
     monkeypatch.setattr(sys.modules[__name__], "PAUSE", 0.4)
     killed = []
 
