@@ -21,6 +21,7 @@ from fedleak.federated.defences import PureNoise, Sparsification, protect
 from fedleak.federated.restricted import last_layers
 from fedleak.federated.training import accuracy
 from fedleak.models import chain, head_pass, positive_, without_biases
+from notebooks.gdbr.experiments_choices import CHOICES, REDUCED
 from notebooks.gdbr.experiments_clients import (
     FACTS,
     FORMS,
@@ -38,6 +39,9 @@ from notebooks.gdbr.experiments_clients import (
     share,
     victims_inputs,
 )
+
+
+__all__ = ["CHOICES", "REDUCED"]
 
 
 def features_of(ctx, seed, net, data, init, batch_size):

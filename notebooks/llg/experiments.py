@@ -14,6 +14,7 @@ from fedleak.attacks.images import dlg
 from fedleak.attacks.labels import gi, guess, idlg, llg
 from fedleak.attacks.labels.probes import dummy_images
 from fedleak.experiments import Experiment, grid
+from fedleak.experiments.experiment import spawned
 from fedleak.data import compose, draw, title
 from fedleak.federated import fedavg
 from fedleak.federated.defences import (
@@ -26,6 +27,7 @@ from fedleak.federated.defences import (
 from fedleak.federated.training import Federation, accuracy
 from fedleak.intervals import MEAN, NUMBER, rate
 from fedleak.models import head, head_pass
+from notebooks.llg.experiments_levels import PARTS, divided, some
 
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
 STEPS = {"FedSGD": 1, "FedAvg": 10}
@@ -179,12 +181,9 @@ FIG3 = Experiment(
 )
 
 
-def attacked(ctx, seed, data, algorithm, composition):
-    """Every LLG variant and the random guess on one fresh network: a row a batch size and attack."""
-    (images, auxiliary), steps = parties(ctx, data), STEPS[algorithm]
-    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
-    dummy = probes(model, DUMMY[TITLE[data]], SIZES, seed)
-    real = probes(model, auxiliary, SIZES, seed)
+def at_every_size(model, images, auxiliary, dummies, composition, steps, seed):
+    """Every LLG variant and the random guess on one network: a row a batch size and attack."""
+    dummy, real = (probes(model, k, SIZES, seed) for k in (dummies, auxiliary))
     rare = int(auxiliary.class_counts.min())
     for size in SIZES:
         update, index = client(model, images, composition, size, steps, seed)
@@ -201,6 +200,14 @@ def attacked(ctx, seed, data, algorithm, composition):
                 "aux": min(size, rare) if attack == "LLG+" else float("nan"),
                 **facts(images, auxiliary, index),
             }
+
+
+def attacked(ctx, seed, data, algorithm, composition):
+    """The same on a fresh network, with all images there are."""
+    images, auxiliary = parties(ctx, data)
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
+    how = DUMMY[TITLE[data]], composition, STEPS[algorithm], seed
+    yield from at_every_size(model, images, auxiliary, *how)
 
 
 MEASURED = dict(
@@ -230,6 +237,44 @@ FIG8 = Experiment(
     fixed={"net": "cnn", "composition": "balanced", "lr": LR},
     version=2,
     **MEASURED,
+)
+
+
+def reduced(ctx, seed, data, algorithm, composition, classes):
+    """The same with all images, and with as few as other data sets have here; a class may be divided into ten."""
+    pools = [divided(images, classes) for images in sets(ctx, data)]
+    weights, steps = spawned(seed, "weights"), STEPS[algorithm]
+    model = ctx.build("cnn", pools[0].shape, classes, seed=weights)
+    dummies = (
+        "ones" if classes == 100 else "zeros" if data.startswith("mnist") else "random"
+    )
+    for level, counts in {"whole": (None, None), **PARTS[classes]}.items():
+        generator = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
+        parts = [some(i, k, generator) for i, k in zip(pools, counts)]
+        how = dummies, composition, steps, spawned(seed, level) % 2**62
+        for row in at_every_size(model, *parts, *how):
+            yield {
+                "level": level,
+                **{k: row[k] for k in ("batch_size", "attack", "asr", "hellinger")},
+            }
+
+
+KINDS_OF = dict(composition="unbalanced", algorithm=["FedSGD", "FedAvg"])
+REDUCED = Experiment(
+    "reduced",
+    reduced,
+    quick=grid(data="mnist5k", classes=10, **KINDS_OF, trials=2),
+    paper=grid(data=["mnist", "cifar10-jpeg"], classes=[10, 100], **KINDS_OF)
+    + grid(
+        data=["mnist", "cifar10-jpeg"],
+        classes=[10, 100],
+        composition="balanced",
+        algorithm="FedSGD",
+    ),
+    trials=(2, 40),
+    by=("level", "batch_size", "attack"),
+    values=ASR | dict(hellinger=MEAN),
+    fixed={"net": "cnn", "lr": LR},
 )
 
 

@@ -1,0 +1,212 @@
+"""GDBR: every plausible choice of what its paper does not print, as ``data/published/gdbr/choices.toml`` has them."""
+
+import itertools
+
+import torch
+from torch import nn
+
+from fedleak import metrics
+from fedleak.attacks.labels import gdbr
+from fedleak.data import compose, draw
+from fedleak.experiments import Experiment, grid
+from fedleak.experiments.experiment import spawned
+from fedleak.models import chain, positive_
+from notebooks.gdbr.experiments_clients import (
+    PAIRS,
+    SCHEMES,
+    below,
+    body,
+    kinds,
+    pairs,
+    scores,
+    sets,
+    share,
+)
+
+HALF = "a random half of the classes"
+FIFTH, ANY = "a random fifth of the classes", "2 to n - 1 random classes"
+QUARTER = "half of one class, a quarter of another"
+DIRICHLET, ONE = "Dirichlet 0.5", "half of one class"
+NAMED = "as its name says"
+BATCHES = [("random", NAMED), ("uniform", NAMED), ("single", NAMED)]
+BATCHES += [("subclassed", one) for one in (HALF, FIFTH, ANY)]
+BATCHES += [("imbalanced", one) for one in (QUARTER, DIRICHLET, ONE)]
+SCALES = ["raw", "normalised", "half"]
+WIDTHS = {
+    "lenet": ["120-84", "500"],
+    "alexnet": ["4096-4096", "384-192"],
+    "vgg11": ["4096-4096", "512-512"],
+    "resnet18-conv": ["512", "256", "1024"],
+}
+TRIALS = {"lenet": 20, "vgg11": 12, "alexnet": 12, "resnet18-conv": 10}
+
+
+def labels_of(scheme, composition, size, n, generator):
+    """The labels of one batch."""
+    if composition in (NAMED, HALF, QUARTER):
+        return compose(SCHEMES[scheme], size, n, 1, generator)[0]
+    if composition in (FIFTH, ANY):
+        most = max(2, n // 5)
+        if composition == ANY:
+            most = int(torch.randint(2, n, (1,), generator=generator))
+        chosen = torch.randperm(n, generator=generator)[:most]
+        return chosen[torch.randint(most, (size,), generator=generator)]
+    if composition == DIRICHLET:
+        share_of = torch._sample_dirichlet(torch.full((n,), 0.5), generator=generator)
+        return torch.multinomial(share_of, size, True, generator=generator)
+    labels = torch.randint(n, (size,), generator=generator)
+    labels[: size // 2] = torch.randint(n, (1,), generator=generator)
+    return labels
+
+
+def scaled(ctx, data, which, scale):
+    """Images as the network gets them; dummies are N(0, 1) whatever the scale."""
+    victims, aux = sets(ctx, data)
+    if isinstance(which, int):
+        shape, generator = aux.x.shape[1:], torch.Generator().manual_seed(0)
+        return torch.randn((which, *shape), generator=generator).to(aux.x)
+    x = (victims if which == "victims" else aux).x
+    if scale == "half":
+        return (x - 0.5) / 0.5
+    if scale == "raw":
+        return x
+    mean, std = (f(victims.x, dim=(0, 2, 3)) for f in (torch.mean, torch.std))
+    return (x - mean[:, None, None]) / std[:, None, None]
+
+
+def tail_of(model, widths, n, seed):
+    """A chain of these hidden widths for what the network has below its own, with positive weights and no biases."""
+    first, hidden = chain(model).links[0].layer, [int(w) for w in widths.split("-")]
+    if isinstance(first, nn.Conv2d):
+        kernel = first.kernel_size
+        layers = [
+            nn.Conv2d(first.in_channels, hidden[0], kernel),
+            nn.ReLU(),
+            nn.Flatten(),
+        ]
+        shape, sizes = (first.in_channels, *kernel), (*hidden, n)
+    else:
+        layers, shape, sizes = [], (first.in_features,), (first.in_features, *hidden, n)
+    for fan_in, fan_out in itertools.pairwise(sizes):
+        layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+    tail = nn.Sequential(*layers[:-1])
+    tail.input_shape = shape
+    return positive_(tail, torch.Generator().manual_seed(seed))
+
+
+def batch_of(victims, scheme, composition, size, seed):
+    """Which images, their labels and the true counts; the same batch at every scale and width."""
+    n, generator = victims.n_classes, torch.Generator().manual_seed(seed)
+    labels = labels_of(scheme, composition, size, n, generator)
+    index = draw(victims, labels, generator)
+    return index, victims.y[index], metrics.counts(victims.y[index], n)
+
+
+def everywhere(ctx, seed, net, data):
+    """The paper's form on one batch of every composition, at every choice, from auxiliary images and from dummies."""
+    (victims, aux), model = sets(ctx, data), body(ctx, net, data, spawned(seed, "body"))
+    drawn = {b: batch_of(victims, *b, 64, spawned(seed, "batch")) for b in BATCHES}
+    dummies = {k: below(model, scaled(ctx, data, k, "")) for k in (1000, 100)}
+    for scale in SCALES:
+        own = below(model, scaled(ctx, data, "aux", scale))
+        pixels = scaled(ctx, data, "victims", scale)
+        inputs = {b: below(model, pixels[index]) for b, (index, *_) in drawn.items()}
+        for widths in WIDTHS.get(net, ["2048-1024-512-256-128-64"]):
+            tail = tail_of(model, widths, victims.n_classes, spawned(seed, "tail")).to(
+                ctx.device
+            )
+            bridge = gdbr.Bridge(tail)
+            seen = {("aux", len(aux)): bridge.observe(own)}
+            seen |= {("dummy", k): bridge.observe(x) for k, x in dummies.items()}
+            for (scheme, composition), (index, labels, truth) in drawn.items():
+                update = share(
+                    tail, inputs[scheme, composition], labels, [bridge.layer]
+                )
+                for (auxiliary, k), features in seen.items():
+                    if auxiliary == "dummy" and scheme != "random":
+                        continue
+                    yield {
+                        "scale": scale, "widths": widths, "scheme": scheme, "composition": composition,
+                        "auxiliary": auxiliary, "aux": k, "images": len(victims),
+                        "held": len(index.unique()), "side": victims.shape[1],
+                        **scores(bridge.recover(update, features, "paper").counts, truth),
+                    }  # fmt: skip
+
+
+CHOICES = Experiment(
+    "choices",
+    everywhere,
+    quick=pairs(False, ["lenet"]),
+    paper=[
+        s | {"trials": 12 if "resnet" in s["net"] else 20}
+        for s in pairs(True, list(PAIRS)[:4])
+    ],
+    by=("scale", "widths", "scheme", "composition", "auxiliary", "aux"),
+    values=kinds("insacc", "clsacc"),
+    facts=("images", "held", "side"),
+    fixed=dict(
+        init="positive", form="paper", batch_size=64, layer=1, redrawn="network"
+    ),
+    tables=("table1", "table2"),
+)
+
+
+def reduced(ctx, seed, net, data):
+    """The same batches' compositions with all images, and with as many as SVHN and CIFAR-100 leave here."""
+    (victims, aux), model = sets(ctx, data), body(ctx, net, data, spawned(seed, "body"))
+    generator = torch.Generator().manual_seed(spawned(seed, "part"))
+    parts = {"whole": (victims, aux)}
+    for few, known in ((433, 433), (1117, 916)):
+        index = [
+            torch.randperm(len(i), generator=generator)[:k]
+            for i, k in ((victims, few), (aux, known))
+        ]
+        parts[f"{few} + {known}"] = victims.take(index[0]), aux.take(index[1])
+    mean, std = (
+        f(victims.x, dim=(0, 2, 3))[:, None, None] for f in (torch.mean, torch.std)
+    )
+    put = {
+        "raw": lambda x: x,
+        "normalised": lambda x: (x - mean) / std,
+        "half": lambda x: (x - 0.5) / 0.5,
+    }
+    for scale, level in itertools.product(SCALES, parts):
+        mine, known = parts[level]
+        own = below(model, put[scale](known.x))
+        for widths in WIDTHS[net]:
+            tail = tail_of(model, widths, victims.n_classes, spawned(seed, "tail")).to(
+                ctx.device
+            )
+            bridge = gdbr.Bridge(tail)
+            features = bridge.observe(own)
+            for scheme, composition in BATCHES:
+                drawn = batch_of(
+                    mine, scheme, composition, 64, spawned(seed, f"batch of {level}")
+                )
+                index, labels, truth = drawn
+                update = share(
+                    tail,
+                    below(model, put[scale](mine.x[index])),
+                    labels,
+                    [bridge.layer],
+                )
+                found = scores(bridge.recover(update, features, "paper").counts, truth)
+                row = {
+                    "level": level,
+                    "scale": scale,
+                    "widths": widths,
+                    "scheme": scheme,
+                }
+                yield {**row, "composition": composition, **found}
+
+
+REDUCED = Experiment(
+    "reduced",
+    reduced,
+    quick=grid(net="lenet", data="mnist5k", trials=2),
+    paper=grid(net="lenet", data="mnist", trials=20)
+    + grid(net="alexnet", data="cifar10", trials=8),
+    by=("level", "scale", "widths", "scheme", "composition"),
+    values=kinds("insacc", "clsacc"),
+    fixed=dict(init="positive", form="paper", batch_size=64, layer=1, auxiliary="aux"),
+)
