@@ -44,12 +44,12 @@ def one_step(update):
     return Update(mean, "gradient", update.samples)
 
 
-def rules(model, server):
+def rules(model, server, trajectory="midpoint"):
     """The paper's four rules, prepared for one model: a function that reads an update by all of them."""
     probed = not batch_dependent(model)  # else B probe images for each of 10 n runs
     by_size = llg.prepare(model, server) if probed else None
     zero_shot = zlg.prepare(model, server)
-    local = rlu.prepare(model, server, trajectory="midpoint")
+    local = rlu.prepare(model, server, trajectory=trajectory)
 
     def read(update, **known):
         found = {"LLG+": by_size.recover(one_step(update)).counts} if probed else {}

@@ -1,0 +1,141 @@
+"""RLU: every plausible choice of what its text does not give, and what fewer images are worth.
+
+The choices are those of ``data/published/rlu/choices.toml``.
+"""
+
+import copy
+
+import torch
+
+from fedleak.data.partitions import dirichlet, local_batches
+from fedleak.experiments import Experiment, grid
+from fedleak.experiments.experiment import spawned
+from fedleak.federated import Scheme, Server
+from fedleak.models import head
+from notebooks.rlu.experiments_base import (
+    AUX,
+    CLIENTS,
+    FACTS,
+    IACC,
+    RULED,
+    SCORES,
+    counted,
+    facts,
+    rules,
+    scored,
+    server_data,
+    sets,
+)
+
+RATES = [0.003, 0.01, 0.03]
+MILD = {"momentum": [0.1, 0.3, 0.5], "regularisation": [0.001, 0.01, 0.1, 1.0]}
+SETTINGS = dict(net="lenet", batch_size=32, alpha=0.5, stage=0, clients=CLIENTS)
+
+
+def one_round(ctx, pool, auxiliary, activation, scheme, seed, of=""):
+    """Every rule on every client of one round of an untrained LeNet; RLU of several steps by Algorithm 2."""
+    generator = torch.Generator().manual_seed(spawned(seed, f"batches{of}"))
+    weights = spawned(seed, "weights")
+    model = ctx.build("lenet", pool.shape, 10, seed=weights, activation=activation)
+    parts = dirichlet(pool.y, CLIENTS, 0.5, spawned(seed, f"partition{of}") % 2**31)
+    index = [local_batches(held, scheme.steps, 32, generator) for held in parts]
+    before, server = copy.deepcopy(model), Server(model, scheme, CLIENTS)
+    updates = server.round([pool.x[i] for i in index], [pool.y[i] for i in index])
+    read, real = rules(before, auxiliary, "search"), facts(pool, parts, auxiliary)
+    for k, (update, i) in enumerate(zip(updates, index)):
+        history = server.history(k, head(before).bias)
+        for rule, n in read(update, scheme=scheme, history=history).items():
+            algorithm = 2 if rule == "RLU" and scheme.steps > 1 else None
+            row = {"rule": rule, "algorithm": algorithm}
+            yield row | scored(n, counted(pool.y[i])) | real
+
+
+def by_rate(ctx, seed, data, activation, steps, lr):
+    """One round of FedAvg at a learning rate."""
+    pool, test = sets(ctx, data)
+    auxiliary = server_data(test, AUX, spawned(seed, "auxiliary") % 2**31)
+    scheme = Scheme("fedavg", lr, steps)
+    yield from one_round(ctx, pool, auxiliary, activation, scheme, seed)
+
+
+CHOICES = Experiment(
+    "choices",
+    by_rate,
+    quick=grid(data="mnist5k", activation="relu", steps=10, lr=[0.01, 0.03]),
+    paper=grid(data="svhn", activation=["relu", "tanh"], steps=10, lr=RATES),
+    trials=(1, 20),
+    fixed=SETTINGS,
+    tables="table2",
+    **RULED,
+)
+
+
+def schemes_of(**more):
+    """FedProx and SGDm at every plausible mild setting, and at the strong one."""
+    found = []
+    for name, setting, strong in (
+        ("sgdm", "momentum", 0.9),
+        ("fedprox", "regularisation", 5.0),
+    ):
+        for level, values in (("mild", MILD[setting]), ("strong", [strong])):
+            rest = dict(momentum=0.0, regularisation=0.0) | {setting: values}
+            found += grid(name=name, level=level, **rest, **more)
+    return found
+
+
+def by_scheme(ctx, seed, data, name, level, momentum, regularisation):
+    """One round of a scheme that is not plain SGD."""
+    pool, test = sets(ctx, data)
+    auxiliary = server_data(test, AUX, spawned(seed, "auxiliary") % 2**31)
+    scheme = Scheme(name, 0.01, 10, momentum, regularisation)
+    for row in one_round(ctx, pool, auxiliary, "relu", scheme, seed):
+        yield {k: row[k] for k in ("rule", "iacc", *FACTS)}
+
+
+TABLE4_CHOICES = Experiment(
+    "table4_choices",
+    by_scheme,
+    quick=schemes_of(data="mnist5k")[:2],
+    paper=schemes_of(data="svhn"),
+    trials=(1, 20),
+    fixed=SETTINGS | dict(lr=0.01, activation="relu", steps=10, rounds=1),
+    tables="table4",
+    **RULED | dict(values=IACC),
+)
+
+
+PLAIN = dict(name="fedavg", momentum=0.0, regularisation=0.0)
+BOTH = dict(data=["mnist", "cifar10-jpeg"], activation=["relu", "tanh"], **PLAIN)
+LEVELS = {"whole": (None, AUX), "svhn": (520, 21)}
+
+
+def reduced(ctx, seed, data, name, momentum, regularisation, activation, steps, lr):
+    """One round with all images, and with as many as SVHN has here: 520, and 21 a class for the server."""
+    scheme = Scheme(name, lr, steps, momentum, regularisation)
+    pool, test = sets(ctx, data)
+    for level, (count, each) in LEVELS.items():
+        order = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
+        chosen = torch.randperm(len(pool), generator=order)[:count]
+        own = pool.take(chosen) if count else pool
+        auxiliary = server_data(test, each, spawned(seed, level) % 2**31)
+        how = activation, scheme, seed, level
+        for row in one_round(ctx, own, auxiliary, *how):
+            yield {"level": level, **{k: row[k] for k in ("rule", "cacc", "iacc")}}
+
+
+REDUCED = Experiment(
+    "reduced",
+    reduced,
+    quick=grid(data="mnist5k", **PLAIN, activation="relu", steps=1, lr=0.01),
+    paper=grid(**BOTH, steps=10, lr=RATES)
+    + grid(**BOTH, steps=1, lr=0.01)
+    + [
+        {k: v for k, v in s.items() if k != "level"}
+        | dict(activation="relu", steps=10, lr=0.01)
+        for s in schemes_of(data=["mnist", "cifar10-jpeg"])
+    ],
+    trials=(1, 10),
+    by=("level", "rule"),
+    values=SCORES,
+    fixed=SETTINGS,
+)
