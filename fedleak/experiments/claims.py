@@ -1,7 +1,8 @@
 """What a paper says in words, measured: a statistic of an experiment's cells, with an interval over its trials."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fedleak.experiments import records, status
+from fedleak.experiments import choices, records, status
+from fedleak.experiments.choices import Effect
 from fedleak.experiments.experiment import Experiment
-from fedleak.experiments.published import Paper
+from fedleak.experiments.published import Paper, Published
 from fedleak.experiments.records import RECORDED
 from fedleak.experiments.status import Measured
 from fedleak.intervals import LEAST, NUMBER, POINT, Kind, stretch, widened
@@ -46,7 +48,7 @@ class Claim:
     """What the reader should know of this number."""
 
     def measure(self, tables: Sequence[pd.DataFrame | None], paper: Paper) -> Measured:
-        """Measure it on one table of trial rows an experiment, and name the settings in which these differ."""
+        """Measure it on one table of trial rows an experiment, name the settings that differ, and what these are worth."""
         found = [table for table in tables if table is not None]
         if len(found) < len(tables):
             return Measured(self.id, None, source="—", reading=self.reading, note="not recorded")
@@ -70,7 +72,36 @@ class Claim:
         if (item := paper.items[self.id]).table:
             table = paper.tables[item.table]
             told["differences"] = status.of_cells(table, self._settled(chosen), item.cell, self._settled(used))
+            if any(not d.why for d in told["differences"]):
+                told["effects"] = tuple(self._effects(paper, item))
+        told["ends"] = self.kind.range
         return Measured(self.id, *result, all(e.exact for e in self.of), **told)
+
+    def _effects(self, paper: Paper, item: Published) -> Iterator[Effect]:
+        """Yield what the transports of its table are worth: the same statistic at both levels, on the same trials."""
+        for one in choices.load(paper.name).transports_of(item.table, item.cell):
+            rows = choices.selected(one, paper.name)
+            ends = {}
+            for name, own in rows.groupby(one.over) if rows is not None and not self.rows else ():
+                with suppress(KeyError, IndexError, ValueError):
+                    ends[str(name)] = self._contrast(own.assign(**one.when), one.part)
+            if ends:
+                yield Effect(one.record, one.settings, ends)
+
+    def _contrast(self, rows: pd.DataFrame, part: str) -> tuple[float, float]:
+        """Return the interval of the statistic at the whole level less that at a part of it."""
+        cells = []
+        for level in (choices.WHOLE, part):
+            for e in self.of:
+                own = rows[rows["level"] == level]
+                for name in set(e.fixed) & set(own):
+                    own = own[own[name] == e.fixed[name]]
+                by = [*e.axes, *e.by]
+                cells.append(Cells(kept(own, self.where), by, self.value or next(iter(e.values)), self.wide))
+        assert self.statistic is not None
+        statistic, half = self.statistic, len(self.of)
+        _, low, high, _ = estimate(lambda *t: statistic(*t[:half]) - statistic(*t[half:]), cells)
+        return low, high
 
     def _settled(self, tables: Iterable[pd.DataFrame]) -> list[dict[str, Any]]:
         """Return the cells of some tables of rows, one an experiment."""

@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from fedleak import paths
-from fedleak.experiments import published, records, status
-from fedleak.experiments.status import COUNTED, Measured
+from fedleak.experiments import published, records, status, verdicts
+from fedleak.experiments.choices import Effect
+from fedleak.experiments.status import Measured
 from fedleak.files import write_text
+from fedleak.intervals import Kind
 
 Claimed = Mapping[str, Sequence[Measured]]
 Cells = Mapping[str, Sequence[dict[str, Any]]]
@@ -23,31 +25,39 @@ def joined(paper: published.Paper, claims: Claimed, cells: Cells) -> list[dict[s
     found = dict(claims)
     for name, table in paper.tables.items():
         if table.values:
-            found |= {m.id: [m] for m in status.from_table(table, cells.get(name, ()))}
+            found |= status.from_table(table, cells.get(name, ()))
     rows = []
     for key, item in paper.items.items():
         readings = found.get(key) or [Measured(key, None, source="—", note="nothing was measured for it")]
         if item.table and all(one.ours is None for one in readings):
             readings = [replace(readings[0], differences=status.unprinted(paper.tables[item.table], item))]
-        rows.append(status.together(item, readings))
+        rows.append(verdicts.row(item, paper.name, readings))
     return rows
 
 
 def recorded_cells(paper: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the cells of all records of a chapter, by the paper's table that they belong to."""
+    """Return the cells of all records of a chapter, by the paper's table that they belong to; a table's own come first.
+
+    ``ends`` has, by column, the least and the largest value that is possible.
+    """
     cells: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(paths.recorded(paper).glob("*.csv")):
         if found := records.recorded(paper, path.stem):
-            rows = records.settled(*found).to_dict("records")
-            for name in found[1]["declared"]["tables"]:
-                cells.setdefault(name, []).extend(rows)
+            said = found[1]["declared"]
+            rows = records.settled(*found).to_dict("records") if said["tables"] else []
+            ends = {name: Kind(**kind).range for name, kind in said["kinds"].items()}
+            rows = [{**row, "ends": ends} for row in rows]
+            for name in said["tables"]:
+                own = cells.setdefault(name, [])
+                cells[name] = rows + own if name == path.stem else own + rows
     return cells
 
 
 def keep(paper: str, claims: Claimed) -> None:
     """Write what was measured for a chapter's claims, with the records that it was measured on."""
     every = [one for readings in claims.values() for one in readings]
-    found = [{**vars(one), "differences": [vars(d) for d in one.differences]} for one in every]
+    nested = ("differences", "effects")
+    found = [{**vars(one), **{k: [vars(d) for d in getattr(one, k)] for k in nested}} for one in every]
     document = {"records": _digests(paper), "claims": found}
     write_text(paths.recorded(paper) / "claims.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
@@ -78,8 +88,15 @@ def kept(paper: str) -> dict[str, list[Measured]]:
     found: dict[str, list[Measured]] = {}
     for fields in document["claims"]:
         fields["differences"] = tuple(status.Difference(**d) for d in fields["differences"])
+        fields["effects"] = tuple(_effect(one) for one in fields.get("effects", ()))
+        fields["ends"] = tuple(fields.get("ends", status.FREE))
         found.setdefault(fields["id"], []).append(Measured(**fields))
     return found
+
+
+def _effect(fields: dict[str, Any]) -> Effect:
+    ends = {name: (low, high) for name, (low, high) in fields["ends"].items()}
+    return Effect(fields["record"], tuple(fields["settings"]), ends)
 
 
 def rows(paper: str) -> list[dict[str, Any]]:
@@ -92,16 +109,28 @@ def papers() -> list[str]:
     return sorted(path.parent.name for path in (paths.root() / "data" / "published").glob("*/tables.toml"))
 
 
-def overview() -> dict[str, dict[str, int]]:
-    """Return the number of values by status, of every chapter and of ``all``.
+def overview() -> dict[str, dict[str, Any]]:
+    """Count the values of every chapter, and of ``all``: by grade and verdict, and what has no grade.
 
-    ``total`` is their sum; ``beyond`` counts what no paper prints, which is in none of the others.
+    ``depends`` is of grades A to C and in none of their counts; ``total`` is the sum of all; ``beyond`` counts what no
+    paper prints, which is in none of the others.
     """
-    found = {}
-    for paper in papers():
-        every = rows(paper)
-        printed = Counter(COUNTED[row["status"]] for row in every if not row["beyond"])
-        counts = {name: printed[name] for name in COUNTED.values()}
-        found[paper] = {**counts, "total": printed.total(), "beyond": len(every) - printed.total()}
-    names = [*COUNTED.values(), "total", "beyond"]
-    return {**found, "all": {name: sum(one[name] for one in found.values()) for name in names}}
+    found = {paper: counted(rows(paper)) for paper in papers()}
+    return {**found, "all": _summed(list(found.values()))}
+
+
+def counted(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Count values by grade and verdict, as `overview` does."""
+    printed = [row for row in values if not row["beyond"]]
+    own = Counter((row["grade"], row["verdict"]) for row in printed)
+    words = (*verdicts.DECIDED, verdicts.OPEN)
+    grades: dict[str, Any] = {grade: {word: own[grade, word] for word in words} for grade in verdicts.GRADES}
+    depends = sum(n for (_, word), n in own.items() if word == verdicts.DEPENDS)
+    rest = {"depends": depends, "not_attempted": own["", verdicts.NOT_ATTEMPTED]}
+    return {**grades, **rest, "total": len(printed), "beyond": len(values) - len(printed)}
+
+
+def _summed(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Add up counts, and counts of counts."""
+    first = each[0]
+    return {k: _summed([o[k] for o in each]) if isinstance(v, dict) else sum(o[k] for o in each) for k, v in first.items()}

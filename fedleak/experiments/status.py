@@ -1,4 +1,4 @@
-"""How a measured value stands to a published one: the settings in which they differ, and the interval, decide."""
+"""What was measured for a published value, and in which settings ours are not the paper's; `verdicts` judges it."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,26 +6,13 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from fedleak import data, models
+from fedleak.experiments.choices import Effect, effects
 from fedleak.experiments.published import LOST, Published, Row, Table, fits
 from fedleak.experiments.records import RECORDED
 from fedleak.intervals import LEAST
 from fedleak.models import STAND_INS
 
-MATCH, BETTER, DIFFERS, UNDECIDED = "✓ match", "▲ better attack", "✗ differs", "≈ undecided"
-SCALED_AGREES, SCALED_DIFFERS, SCALED_UNDECIDED = "◌ agrees", "◌ differs", "◌ undecided"
-NOT_ATTEMPTED = "— not attempted"
-COUNTED = {
-    MATCH: "match",
-    BETTER: "better",
-    DIFFERS: "differs",
-    UNDECIDED: "undecided",
-    SCALED_AGREES: "scaled_agrees",
-    SCALED_DIFFERS: "scaled_differs",
-    SCALED_UNDECIDED: "scaled_undecided",
-    NOT_ATTEMPTED: "not_attempted",
-}
-"""Every status, and its name in ``fedleak scoreboard --json``."""
-SCALED = {MATCH: SCALED_AGREES, BETTER: SCALED_DIFFERS, DIFFERS: SCALED_DIFFERS, UNDECIDED: SCALED_UNDECIDED}
+FREE = (-math.inf, math.inf)
 IMMATERIAL = ("trials", "seed", "device", "threads")
 """Settings in which ours may always differ from the paper's: the interval says what trials and a seed are worth, and
 devices and threads give the same numbers to rounding (times are compared on their own device only). `sample_of` is the
@@ -75,10 +62,14 @@ class Measured:
     high: float = math.nan
     n: int = 0
     exact: bool = False
-    source: str = "this run"
+    source: str = RECORDED
     differences: tuple[Difference, ...] = ()
     reading: str = ""
     note: str = ""
+    effects: tuple[Effect, ...] = ()
+    """What some of the settings that differ are worth, as far as it was measured."""
+    ends: tuple[float, float] = FREE
+    """The least and the largest value that is possible."""
 
 
 def sample_of(ours: Row, images: float) -> str:
@@ -130,22 +121,6 @@ def differences(table: Table, ours: Row, paper: Row) -> tuple[Difference, ...]:
     return tuple(found)
 
 
-def status(item: Published, found: Measured) -> str:
-    """Return the status of a measurement."""
-    if not _finite(found.ours):
-        return NOT_ATTEMPTED
-    low, high = (found.ours, found.ours) if found.exact else (found.low, found.high)
-    bottom, top = item.band
-    word = UNDECIDED
-    if found.exact or (found.n >= LEAST and not math.isnan(low) and not math.isnan(high)):
-        if bottom <= low and high <= top:
-            word = MATCH
-        elif high < bottom or low > top:
-            better = item.attack and item.kind in ("value", "between") and item.direction != "neither"
-            word = BETTER if better and (low > top) == (item.direction == "higher") else DIFFERS
-    return SCALED[word] if any(not d.why for d in found.differences) else word
-
-
 def candidates(table: Table, rows: Iterable[Row], cell: Row) -> list[tuple[Row, tuple[Difference, ...]]]:
     """Return our rows of one of the paper's cells, by its keys, with their differences: the best first.
 
@@ -161,25 +136,34 @@ def _of(cell: Row, keys: Iterable[str], row: Row) -> bool:
     return all(ours.get(key) == cell.get(key) for key in keys)
 
 
-def from_table(table: Table, rows: Sequence[Row]) -> list[Measured]:
-    """Measure every printed value of a table from our cells: ``column, column low, column high, n`` and settings."""
-    found = []
+def from_table(table: Table, rows: Sequence[Row]) -> dict[str, list[Measured]]:
+    """Measure every printed value of a table, by id: one measurement for each of our cells, the best first.
+
+    Cells are ``column, column low, column high, n``, settings, and ``ends``, by column the ends of what is possible.
+    """
+    found = {}
     for item in table.items():
         value = item.column
-        same = [one for one in candidates(table, rows, item.cell) if _finite(one[0].get(value))]
+        same = [one for one in candidates(table, rows, item.cell) if finite(one[0].get(value))]
         if not same:
             why = table.says("missing", item.cell, value) or "not run here"
-            found.append(Measured(item.id, None, source="—", note=why))
-            continue
-        row, differ = same[0]
-        low, high = (row.get(f"{value} {side}", math.nan) for side in ("low", "high"))
-        more = f"{len(same)} of our rows have this cell" if len(same) > 1 else ""
-        exact = bool(row.get("exact", False))
-        found.append(Measured(item.id, row[value], low, high, int(row["n"]), exact, RECORDED, differ, note=more))
+            found[item.id] = [Measured(item.id, None, source="—", note=why)]
+        else:
+            found[item.id] = [_point(table, item, row, differ) for row, differ in same]
     return found
 
 
-def _finite(value: Any) -> TypeGuard[float]:
+def _point(table: Table, item: Published, row: Row, differ: tuple[Difference, ...]) -> Measured:
+    """Return the measurement of a value in one of our cells."""
+    value = item.column
+    low, high = (row.get(f"{value} {side}", math.nan) for side in ("low", "high"))
+    how = {"exact": bool(row.get("exact", False)), "ends": row.get("ends", {}).get(value, FREE)}
+    known = effects(table.paper, table, row, item.cell, value) if any(not d.why for d in differ) else ()
+    return Measured(item.id, row[value], low, high, int(row["n"]), differences=differ, effects=known, **how)
+
+
+def finite(value: Any) -> TypeGuard[float]:
+    """Say whether a value is a number that can be judged."""
     return isinstance(value, int | float) and math.isfinite(value)
 
 
@@ -199,39 +183,3 @@ def of_cells(table: Table, rows: Sequence[Row], when: Row, used: Sequence[Row] |
     if missing:
         found["cells"] = Difference("cells", f"{len(wanted) - missing} of {len(wanted)}", len(wanted))
     return tuple(found.values())
-
-
-def together(item: Published, readings: Sequence[Measured]) -> dict[str, Any]:
-    """Return the row of a value: its status and what was measured; several readings of the paper must all agree.
-
-    ``split`` says that they do not: by one reading the value is as printed, by another it is not.
-    """
-    readings = [m for m in readings if m.ours is not None] or readings[:1]
-    each = [status(item, m) for m in readings]
-    chosen, word = readings[0], each[0]
-    if len(set(each)) > 1:
-        word = SCALED_UNDECIDED if any(s in SCALED.values() for s in each) else UNDECIDED
-    agree = sum(s in (MATCH, SCALED_AGREES) for s in each)
-    notes = [chosen.note]
-    if len(readings) > 1:
-        shown = "; ".join(f"{m.reading} {m.ours:.3g}" for m in readings)
-        notes = [f"{agree} of {len(each)} readings agree: {shown}", chosen.note]
-    tried = word != NOT_ATTEMPTED
-    if not tried and not chosen.note:
-        notes.append("no number comes out of these rows")
-    ours, low, high = (value if _finite(value) else None for value in (chosen.ours, chosen.low, chosen.high))
-    return {
-        **vars(item),
-        "published": item.text(),
-        "ours": ours,
-        "low": low,
-        "high": high,
-        "n": chosen.n,
-        "difference": None if ours is None else item.difference(ours),
-        "status": word,
-        "split": bool(agree) and any(s in (BETTER, DIFFERS, SCALED_DIFFERS) for s in each),
-        "source": chosen.source if tried else "—",
-        "differences": [str(d) for d in chosen.differences if not d.why],
-        "remarks": [str(d) for d in chosen.differences if d.why],
-        "note": "; ".join(filter(None, notes)),
-    }

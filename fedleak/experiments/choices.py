@@ -1,0 +1,210 @@
+"""What a paper does not print, as plausible choices, and what fewer images are worth: both declared before the rows.
+
+``data/published/<paper>/choices.toml`` has them. A **choice** lists values of a setting, each with its source. A
+**transport** names the recorded experiment that measured, trial by trial, what a setting is worth on other data that
+have both levels, ``whole`` and that of ours.
+"""
+
+import itertools
+import math
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedleak import paths
+from fedleak.experiments import records
+from fedleak.experiments.published import Row, Table, fits
+from fedleak.intervals import DIFFERENCE, MEAN, interval
+
+WHOLE = "whole"
+LEAST_COVERED, LEAST_VALUES = 0.9, 20
+"""A transport counts once it covered so large a share of at least so many values, blind."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The plausible values of one setting, where a condition on the paper's row holds."""
+
+    setting: str
+    values: tuple[Any, ...]
+    sources: tuple[str, ...]
+    tied: str
+    """What shares one choice: the ``paper``, the ``table`` or the ``value``."""
+    when: Row = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What settings are worth, as an interval on each of the data sets where both levels were measured."""
+
+    record: str
+    settings: tuple[str, ...]
+    ends: Mapping[str, tuple[float, float]]
+
+    @property
+    def hull(self) -> tuple[float, float]:
+        """The least and the largest effect that any of the data sets leaves possible, and none."""
+        known = [end for ends in self.ends.values() for end in ends if not math.isnan(end)]
+        return min([0.0, *known]), max([0.0, *known])
+
+
+@dataclass(frozen=True)
+class Transport:
+    """Where the effect of some settings was measured."""
+
+    settings: tuple[str, ...]
+    record: str
+    part: str
+    """Its level that stands for what we have."""
+    same: tuple[str, ...] = ()
+    """Columns of the record that have to have the values of our row."""
+    over: str = "data"
+    where: Row = field(default_factory=dict)
+    """Which rows of the record are meant."""
+    when: Row = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+
+    def effect(self, paper: str, row: Row, column: str) -> Effect | None:
+        """Return the effect on a column in one of our rows; None where the record has no such cell."""
+        rows = selected(self, paper, {name: row.get(name) for name in self.same})
+        if rows is None or column not in rows:
+            return None
+        ends = {str(name): contrast(own, self.part, column) for name, own in rows.groupby(self.over)}
+        ends = {name: one for name, one in ends.items() if one is not None}
+        return Effect(self.record, self.settings, ends) if ends else None
+
+
+@lru_cache(maxsize=256)
+def _table(paper: str, record: str) -> pd.DataFrame | None:
+    found = records.recorded(paper, record)
+    return None if found is None else found[0]
+
+
+def selected(transport: Transport, paper: str, same: Row | None = None) -> pd.DataFrame | None:
+    """Return the rows of a transport's record with these values; None where there are none."""
+    rows = _table(paper, transport.record)
+    if rows is None:
+        return None
+    for name, value in {**transport.where, **(same or {})}.items():
+        if name in rows:
+            blank = value is None or value != value
+            rows = rows[rows[name].isna() if blank else rows[name] == value]
+    return rows if len(rows) else None
+
+
+def contrast(rows: pd.DataFrame, part: str, column: str) -> tuple[float, float] | None:
+    """Return the interval of what the whole level has more than a part of it, paired by trial; None without pairs."""
+    means = rows.groupby(["level", "trial"])[column].mean().unstack("level")
+    if part not in means or WHOLE not in means:
+        return None
+    apart = (means[WHOLE] - means[part]).dropna()
+    return interval(apart.to_numpy(), DIFFERENCE) if len(apart) else None
+
+
+@dataclass(frozen=True)
+class Choices:
+    """All that is declared of one paper."""
+
+    written: str = ""
+    choices: tuple[Choice, ...] = ()
+    transports: tuple[Transport, ...] = ()
+
+    def of(self, table: str, setting: str, cell: Row) -> tuple[Any, ...]:
+        """Return the plausible values of a setting in a row of the paper; none where none are declared."""
+        for one in self.choices:
+            if one.setting == setting and table in (one.tables or (table,)) and fits(one.when, cell):
+                return one.values
+        return ()
+
+    def transports_of(self, table: str, cell: Row) -> list[Transport]:
+        """Return the transports that hold for a row of the paper."""
+        return [t for t in self.transports if table in (t.tables or (table,)) and fits(t.when, cell)]
+
+
+@lru_cache(maxsize=32)
+def load(paper: str) -> Choices:
+    """Read what is declared of a paper; nothing where it has no such file."""
+    path = paths.published(paper) / "choices.toml"
+    if not path.exists():
+        return Choices()
+    said = tomllib.loads(path.read_text(encoding="utf-8"))
+    choices, moved = [], []
+    for one in said.get("choice", ()):
+        if len(one["is"]) != len(one["sources"]):
+            raise ValueError(f"{path.name} of {paper}: every choice of {one['setting']} has a source")
+        one = {k: tuple(v) if isinstance(v, list) else v for k, v in one.items()}
+        choices.append(Choice(values=one.pop("is"), **one))
+    for one in said.get("transport", ()):
+        moved.append(Transport(**{k: tuple(v) if isinstance(v, list) else v for k, v in one.items()}))
+    return Choices(said["written"], tuple(choices), tuple(moved))
+
+
+def effects(paper: str, table: Table, row: Row, cell: Row, column: str) -> tuple[Effect, ...]:
+    """Return the effects that are known for a value of one of the paper's tables in a row of ours."""
+    known = (one.effect(paper, row, column) for one in load(paper).transports_of(table.name, cell))
+    return tuple(one for one in known if one is not None)
+
+
+# --- does transport cover what is known? --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """How often a value at the whole level was covered by one at a part of it and the effect on *other* data."""
+
+    values: int
+    covered: int
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the transport counts."""
+        return self.values >= LEAST_VALUES and self.covered >= LEAST_COVERED * self.values
+
+
+def backtest(rows: pd.DataFrame, by: Sequence[str], columns: Sequence[str], over: str = "data") -> Backtest:
+    """Predict blind, in every cell and from every other data set, what was measured at the whole level.
+
+    The even trials at the part are what one would have; the effect is that of the other data set; the odd trials at
+    the whole level are the truth: their mean has to lie in the interval.
+    """
+    by = [name for name in by if name not in ("level", over) and name in rows]
+    covered = values = 0
+    for part in [level for level in rows["level"].unique() if level != WHOLE]:
+        for column in columns:
+            means = rows[rows["level"].isin([part, WHOLE])].groupby([*by, over, "level", "trial"], dropna=False)[column]
+            pairs = means.mean().unstack("level")
+            if {part, WHOLE} <= set(pairs):
+                for hit in _predicted(pairs.dropna(subset=[part, WHOLE]), by, part, over):
+                    covered, values = covered + hit, values + 1
+    return Backtest(values, covered)
+
+
+def _predicted(pairs: pd.DataFrame, by: Sequence[str], part: str, over: str) -> Iterator[bool]:
+    """Yield, for each cell and pair of data sets, whether the one's effect covers the other's value."""
+    for _, cell in pairs.groupby(list(by), dropna=False):
+        known = {name: own.reset_index() for name, own in cell.groupby(level=over)}
+        for (name, own), other in itertools.product(known.items(), known):
+            even, odd = own[own["trial"] % 2 == 0], own[own["trial"] % 2 == 1]
+            if other == name or min(len(even), len(odd)) < 3:
+                continue
+            low, high = interval(even[part].to_numpy(), MEAN)
+            moved = interval((known[other][WHOLE] - known[other][part]).to_numpy(), DIFFERENCE)
+            down, up = Effect("", (), {other: moved}).hull
+            truth = float(np.mean(odd[WHOLE]))
+            yield bool(max(0.0, low + down) - 1e-9 <= truth <= min(1.0, high + up) + 1e-9)
+
+
+@lru_cache(maxsize=64)
+def trusted(paper: str, record: str) -> Backtest:
+    """Return the backtest of a recorded transport."""
+    found = records.recorded(paper, record)
+    if found is None:
+        return Backtest(0, 0)
+    same, over = next((t.same, t.over) for t in load(paper).transports if t.record == record)
+    return backtest(found[0], same, found[1]["declared"]["values"], over)
