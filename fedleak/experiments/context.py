@@ -110,13 +110,11 @@ def trained_once(
             kept = torch.load(path, weights_only=True, map_location="cpu")
             used = json.loads(kept["used"])
             model.load_state_dict(kept["weights"])
-        except Exception as error:  # torch raises a dozen kinds for a broken file
-            aside = path.with_suffix(".corrupt")
-            os.replace(path, aside)
-            tqdm.write(f"{path.name} cannot be read ({type(error).__name__}): set aside as {aside.name}, trained again")
-        else:
             ctx.use(used)
             return model
+        except Exception as error:  # torch raises a dozen kinds for a broken file
+            aside = path.replace(path.with_suffix(".corrupt"))
+            tqdm.write(f"{path.name} cannot be read ({type(error).__name__}): set aside as {aside.name}, trained again")
     with ctx.using() as used:
         train(ctx, model, **setting)
     part = path.with_suffix(f".{os.getpid()}.part")

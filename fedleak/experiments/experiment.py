@@ -103,30 +103,16 @@ class Experiment:
         return {*self.by, *self.values, *self.facts}
 
     @property
-    def vectorised(self) -> bool:
-        """Whether the trial takes many seeds at once."""
-        return list(inspect.signature(self.trial).parameters)[1] == "seeds"
-
-    @property
-    def call(self) -> Callable[..., Any]:
-        """The trial with those of the fixed settings that are its parameters."""
-        known = inspect.signature(self.trial).parameters
-        return partial(self.trial, **{name: value for name, value in self.fixed.items() if name in known})
+    def call(self) -> tuple[Callable[..., Any], bool]:
+        """The trial with those of the fixed settings that are its parameters, and whether it takes many seeds."""
+        known = list(inspect.signature(self.trial).parameters)
+        fixed = {name: value for name, value in self.fixed.items() if name in known}
+        return partial(self.trial, **fixed), known[1] == "seeds"
 
     @property
     def declared(self) -> dict[str, Any]:
         """What is recorded of the declaration: all that the comparison with the paper needs."""
-        return {
-            "trial": self.trial.__name__,
-            "version": self.version,
-            "axes": self.axes,
-            "by": list(self.by),
-            "values": list(self.values),
-            "kinds": {name: kind.written for name, kind in self.values.items()},
-            "facts": list(self.facts),
-            "fixed": dict(self.fixed),
-            "times": list(self.times),
-            "rounding": list(self.rounding),
-            "exact": self.exact,
-            "tables": list(self.tables or (self.name,)),
-        }
+        columns = {name: list(getattr(self, name)) for name in ("axes", "by", "values", "facts", "times", "rounding")}
+        kinds = {name: kind.written for name, kind in self.values.items()}
+        said = {"trial": self.trial.__name__, "version": self.version, "fixed": dict(self.fixed), "exact": self.exact}
+        return {**said, **columns, "kinds": kinds, "tables": list(self.tables or (self.name,))}

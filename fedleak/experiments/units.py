@@ -18,10 +18,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from tqdm import tqdm
 
 from fedleak import files, paths
+from fedleak.experiments.experiment import Experiment, seeds_of
 
 PACKAGES = ("fedleak", "torch", "torchvision", "numpy", "scipy", "pandas")
 WITHOUT = ("audit", "commands", "coursework", "experiments")
@@ -39,10 +41,6 @@ def writable(folder: Path) -> Path:
     return folder
 
 
-class OtherCode(RuntimeError):
-    """Finished units were computed by other code than today's."""
-
-
 @cache
 def code_of(paper: str) -> str:
     """Hash the code that a chapter's trials run: its experiments, and the package's science."""
@@ -55,14 +53,16 @@ def code_of(paper: str) -> str:
 
 
 class Units:
-    """The finished units, by seed, of an experiment of this name and version in one setting, and those of other code.
+    """The finished units of an experiment in one setting, by seed: those of a code, and those of other code.
 
-    The code is that of today, as `code_of` hashes it; "" takes units of any.
+    The setting has its number of ``trials``, whose seeds are wanted. The code is today's, as `code_of` hashes it; ""
+    takes units of any.
     """
 
-    def __init__(self, folder: Path, name: str, version: int, setting: Mapping[str, Any], code: str = ""):
-        self.setting, self.code = dict(setting), code
-        self.path = folder / f"{key(name, version, self.setting)}.jsonl"
+    def __init__(self, folder: Path, experiment: Experiment, setting: Mapping[str, Any], seed: int, code: str = ""):
+        self.setting, self.code = {name: value for name, value in setting.items() if name != "trials"}, code
+        self.seeds = seeds_of(seed, setting["trials"])
+        self.path = folder / f"{key(experiment.name, experiment.version, self.setting)}.jsonl"
         self.units: dict[int, dict[str, Any]] = {}
         self.others: dict[int, dict[str, Any]] = {}
         self.stamps: dict[str, dict[str, Any]] = {}
@@ -72,7 +72,12 @@ class Units:
             os.replace(self.path, self.path.with_suffix(".corrupt"))
             self.path.write_text("".join(f"{line}\n" for line in good), encoding="utf-8")
             told = f"{lost} broken line{'s' * (lost > 1)} set aside in {self.path.stem}.corrupt"
-            tqdm.write(f"{name}: {told}, computed again")
+            tqdm.write(f"{experiment.name}: {told}, computed again")
+
+    @property
+    def missing(self) -> list[int]:
+        """The seeds that are wanted and not finished."""
+        return [seed for seed in self.seeds if seed not in self.units]
 
     def add(self, unit: Mapping[str, Any], stamp: Mapping[str, Any]) -> None:
         """Append a finished unit, ``seed, rows, seconds, used``, and when, where and by which code it was made."""
@@ -146,9 +151,6 @@ def commit() -> str:
 
 def merged(stamps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return several stamps as one: what differs between them is listed."""
-    found: dict[str, list[Any]] = {}
-    for one in stamps:
-        for name, value in one.items():
-            if value not in found.setdefault(name, []):
-                found[name].append(value)
-    return {name: values[0] if len(values) == 1 else sorted(values, key=str) for name, values in found.items()}
+    frame = pd.DataFrame(stamps, dtype=object)
+    each = {name: sorted(frame[name].dropna().unique(), key=str) for name in frame}
+    return {name: values[0] if len(values) == 1 else values for name, values in each.items()}
