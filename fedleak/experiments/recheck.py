@@ -122,7 +122,8 @@ def compare(table: pd.DataFrame, rows: pd.DataFrame, declared: Mapping[str, Any]
         pairs = pairs[_close(pairs[v], pairs[f"{v} then"], v in declared["rounding"])]
         half = FEW * (largest if (largest := table[v].abs().max()) <= 1 else now[v].abs())
         low, high = now[f"{v} low"].fillna(now[v] - half), now[f"{v} high"].fillna(now[v] + half)
-        within &= now[f"{v} now"].isna() | now[f"{v} now"].between(low, high)
+        tiny = 1e-9 * now[v].abs()  # an interval can be a point, and a mean's last digit another
+        within &= now[f"{v} now"].isna() | now[f"{v} now"].between(low - tiny, high + tiny)
     verdicts = rows["cell"].map(within.map({True: CLOSE, False: DIFFERS})).fillna(NEW)
     verdicts[pairs["index"]] = SAME
     return verdicts.tolist()
