@@ -17,7 +17,7 @@ def executed():
     """All notebooks, executed side by side as the book has them: the pages' tests build it from the same copies."""
     parameters = {"profile": "quick", "device": "auto"}
     stale = {name: parameters for name in notebooks.available() if notebooks.is_stale(name, parameters)}
-    notebooks.execute_all(stale, progress=False)
+    notebooks.execute_all(stale)
 
 
 @pytest.fixture(params=notebooks.available())

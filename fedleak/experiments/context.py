@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from fedleak import data, models
+from fedleak import data, files, models
 from fedleak.data import Images
-from fedleak.experiments.units import key, writable
+from fedleak.experiments.units import key
 
 T = TypeVar("T")
 Used = dict[str, dict[str, Any]]
@@ -104,7 +104,8 @@ def trained_once(
     be written, nothing is trained.
     """
     name, code = train.__name__, inspect.getsource(train)
-    path = writable(Path(folder)) / f"{name}-{key(name, code, version, setting, digest(model))}.pt"
+    path = Path(folder) / f"{name}-{key(name, code, version, setting, digest(model))}.pt"
+    files.reserve(path).unlink()
     if path.is_file():
         try:
             kept = torch.load(path, weights_only=True, map_location="cpu")

@@ -80,7 +80,7 @@ class Experiment:
         for column in ("by", "facts", "times", "rounding", "tables"):
             given = getattr(self, column)
             object.__setattr__(self, column, (given,) if isinstance(given, str) else tuple(given))
-        if taken := {"trial", "seed"} & {*self.axes, *self.columns}:
+        if taken := {"trial", "seed"} & {*self.axes, *self.by, *self.values, *self.facts}:
             raise ValueError(f"{self.name}: {sorted(taken)} are columns of every table, no setting's or value's name")
         if not self.quick or not self.paper:
             raise ValueError(f"{self.name}: a grid is empty: an axis without values leaves nothing to run")
@@ -96,11 +96,6 @@ class Experiment:
     def axes(self) -> list[str]:
         """The names of the settings, in the order of the declaration, of both profiles."""
         return list(dict.fromkeys(k for s in [*self.quick, *self.paper] for k in s if k != "trials"))
-
-    @property
-    def columns(self) -> set[str]:
-        """The columns that a trial yields."""
-        return {*self.by, *self.values, *self.facts}
 
     @property
     def call(self) -> tuple[Callable[..., Any], bool]:

@@ -84,9 +84,9 @@ class Results:
             raise ValueError(f"profile is 'quick' or 'paper', not {profile!r}")
         if trials < 0:
             raise ValueError(f"trials is 0 (each experiment's own number) or more, got {trials}")
-        self.paper, self.profile, self.seed, self.trials = paper, profile, seed, trials
-        self.context, self.writing, self.scheduler, self.others = Context(device, data_root), record, scheduler, others
-        self.replaces = record and profile == "paper"
+        self.paper, self.profile, self.trials, self.context = paper, profile, trials, Context(device, data_root)
+        self.how: dict[str, Any] = {"seed": seed, "scheduler": scheduler, "others": others}
+        self.writing, self.replaces = record, record and profile == "paper"
         if scheduler:
             from fedleak.experiments import cluster  # takes a second to import, and most runs need none
 
@@ -100,12 +100,11 @@ class Results:
         """Return the trial rows of this run, which runs, and is recorded, when they are first asked for."""
         if experiment.name not in self._rows:
             settings = experiment.settings(self.profile, self.trials)
-            how: dict[str, Any] = {"seed": self.seed, "scheduler": self.scheduler, "others": self.others}
-            rows = running.run(self.paper, experiment, self.context, settings, **how)
+            rows = running.run(self.paper, experiment, self.context, settings, **self.how)
             if self.writing:
-                facts = {**rows.attrs, "profile": self.profile, "seed": self.seed, "trials": self.trials}
-                facts |= {"scheduler": "dask"} if self.scheduler else {}
-                facts["declared"] = experiment.declared
+                facts = {**rows.attrs, "profile": self.profile, "seed": self.how["seed"], "trials": self.trials}
+                facts |= {"scheduler": "dask"} if self.how["scheduler"] else {}
+                facts |= {"declared": experiment.declared}
                 records.record(self.paper, experiment.name, rows.drop(columns="seed"), facts)
             self._rows[experiment.name] = rows
         return self._rows[experiment.name]
@@ -171,10 +170,10 @@ class Results:
         if not (paths.root() / "notebooks" / self.paper / "claims.py").is_file():
             return {}
         claims: Claims = running.module(self.paper, "claims").CLAIMS
-        tables = {e.name: self.recorded_rows(e) for claim in claims for e in claim.of}
+        tables = {e: self.recorded_rows(e) for e in dict.fromkeys(e for claim in claims for e in claim.of)}
         found: dict[str, list[Measured]] = {}
         for claim in claims:
-            found.setdefault(claim.id, []).append(claim.measure([tables[e.name] for e in claim.of], self.published))
+            found.setdefault(claim.id, []).append(claim.measure([tables[e] for e in claim.of], self.published))
         if unknown := sorted(set(found) - set(self.published.items)):
             raise ValueError(f"claims without an entry in {self.paper}/claims.toml: {', '.join(unknown)}")
         return found
@@ -182,11 +181,10 @@ class Results:
     def __getitem__(self, id: str) -> Number:
         """Return a claim's number, of its first reading, as a number of the prose."""
         if id not in self.measured:
-            raise ValueError(
-                f"{self.paper} has measured no claim {id!r}: `fedleak claims {self.paper}`, if it is declared"
-            )
+            told = f"`fedleak claims {self.paper}`, if it is declared"
+            raise ValueError(f"{self.paper} has measured no claim {id!r}: {told}")
         first = self.measured[id][0]
-        return Number(float("nan") if first.ours is None else first.ours, first.low, first.high, first.n)
+        return Number(math.nan if first.ours is None else first.ours, first.low, first.high, first.n)
 
     @cached_property
     def values(self) -> list[dict[str, Any]]:

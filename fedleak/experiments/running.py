@@ -12,10 +12,10 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
-from fedleak import paths
+from fedleak import files, paths
 from fedleak.experiments.context import Context
 from fedleak.experiments.experiment import Experiment
-from fedleak.experiments.units import Units, code_of, merged, stamp, writable
+from fedleak.experiments.units import Units, code_of, stamp
 
 CHUNK = 25
 """Seeds that a vectorised trial gets at once, at most."""
@@ -45,30 +45,19 @@ def run(
     others: str = "again",
     folder: Path | None = None,
 ) -> pd.DataFrame:
-    """Run some settings of an experiment and return the trial rows.
+    """Run some settings of an experiment, as `Experiment.settings` returns them, and return the trial rows.
 
-    Parameters
-    ----------
-    settings
-        As `Experiment.settings` returns them, each with its number of ``trials``.
-    seed
-        Trial i has the same seed in every setting.
-    scheduler
-        Address of the Dask scheduler whose workers run the trials; "" runs them here.
-    others
-        What becomes of finished units that other code has computed: ``"again"`` (computed again), ``"refuse"``
-        (`ValueError`), ``"use"`` (the change cannot change what comes out).
-    folder
-        Of the finished units; by default the experiment's own. If it cannot be written, nothing is computed.
+    Trial i has the same seed in every setting. With a `scheduler`, the address of Dask's, its workers run the trials.
+    Finished units are in `folder`, by default the experiment's own; if it cannot be written, nothing is computed. Those
+    of `others`, which other code has computed, are ``"again"`` computed, ``"refuse"``d (`ValueError`), or ``"use"``d:
+    the change cannot change what comes out.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row a trial, or as many as it yields: the setting, ``trial``, ``seed`` and the trial's own columns, which
-        have to be those of the declaration. ``attrs`` are their provenance: what their stamps say, the ``seconds`` that
-        the trials took, and the ``datasets`` that they used.
+    There is a row a trial, or as many as it yields: the setting, ``trial``, ``seed`` and the trial's own columns, which
+    have to be those of the declaration. ``attrs`` are their provenance: what their stamps say, the ``seconds`` that the
+    trials took, and the ``datasets`` that they used.
     """
-    folder, code = writable(folder or paths.units() / paper / experiment.name), code_of(paper)
+    folder, code = folder or paths.units() / paper / experiment.name, code_of(paper)
+    files.reserve(folder / "probe").unlink(missing_ok=True)
     plan = [Units(folder, experiment, one, seed, "" if others == "use" else code) for one in settings]
     if others == "refuse" and (old := sum(one in units.others for units in plan for one in units.missing)):
         raise ValueError(
@@ -95,7 +84,9 @@ def run(
                 plan[number].add(one, facts)
                 bar.update()
     rows = _joined(plan)
-    wrong = sorted((set(rows) - {*experiment.axes, "trial", "seed"}) ^ experiment.columns)
+    wrong = sorted(
+        (set(rows) - {*experiment.axes, "trial", "seed"}) ^ {*experiment.by, *experiment.values, *experiment.facts}
+    )
     if wrong and len(rows):
         raise ValueError(f"{experiment.name}: the trial and its declaration do not have the same columns: {wrong}")
     return rows
@@ -129,14 +120,17 @@ def _plain(value: Any) -> Any:
 
 
 def _joined(plan: Sequence[Units]) -> pd.DataFrame:
+    """Return the rows of all units that are wanted, with their provenance: of the stamps, what differs is listed."""
     found = [(units, trial, units.units[seed]) for units in plan for trial, seed in enumerate(units.seeds)]
     table = pd.DataFrame(
         {**units.setting, "trial": trial, "seed": one["seed"], **row}
         for units, trial, one in found
         for row in one["rows"]
     )
-    stamps = {one["stamp"]: units.stamps[one["stamp"]] for units, _, one in found}
-    used = {name: facts for *_, one in found for name, facts in one["used"].items()}
+    stamps = pd.DataFrame({one["stamp"]: units.stamps[one["stamp"]] for units, _, one in found}.values(), dtype=object)
+    facts = {name: sorted(stamps[name].dropna().unique(), key=str) for name in stamps}
+    used = {name: loaded for *_, one in found for name, loaded in one["used"].items()}
     seconds = float(f"{sum(one['seconds'] for *_, one in found):.3g}")
-    table.attrs = {**merged(stamps.values()), "seconds": seconds, "datasets": list(used.values())}
+    table.attrs = {name: values[0] if len(values) == 1 else values for name, values in facts.items()}
+    table.attrs |= {"seconds": seconds, "datasets": list(used.values())}
     return table

@@ -7,6 +7,7 @@ said by its key. By which code it was made is noted beside it, so that a run doe
 
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -18,27 +19,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from tqdm import tqdm
 
-from fedleak import files, paths
+from fedleak import paths
 from fedleak.experiments.experiment import Experiment, seeds_of
 
 PACKAGES = ("fedleak", "torch", "torchvision", "numpy", "scipy", "pandas")
-WITHOUT = ("audit", "commands", "coursework", "experiments")
-"""Rooms of the package that have no part in what a trial computes."""
+WITHOUT = ("audit", "commands", "coursework", "experiments", "cli.py", "notebooks.py")
+"""Rooms and modules of the package that have no part in what a trial computes."""
 
 
 def key(*parts: Any) -> str:
     """Return the name of a file for what these parts describe."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
-
-
-def writable(folder: Path) -> Path:
-    """Make a folder for results, or raise a `PermissionError` if it cannot be written."""
-    files.reserve(folder / "probe").unlink(missing_ok=True)
-    return folder
 
 
 @cache
@@ -119,16 +113,13 @@ def stamp(devices: Iterable[str] = ()) -> dict[str, Any]:
 @cache
 def machine() -> dict[str, Any]:
     """Return what does not change while a process runs: commit, versions, processor and memory."""
-    try:
-        memory = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
-    except (AttributeError, ValueError, OSError):
-        memory = "unknown"
+    sizes = [os.sysconf(name) for name in ("SC_PAGE_SIZE", "SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
     return {
         "commit": commit(),
         "python": platform.python_version(),
         **{package: version(package) for package in PACKAGES},
         "processor": f"{processor()}, {os.cpu_count()} cores",
-        "memory": memory,
+        "memory": f"{math.prod(sizes) / 2**30:.0f} GiB" if sizes else "unknown",
     }
 
 
@@ -147,10 +138,3 @@ def commit() -> str:
         return git(["git", "rev-parse", "--short=12", "HEAD"]).strip() + ("+changes" if changes else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-
-
-def merged(stamps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return several stamps as one: what differs between them is listed."""
-    frame = pd.DataFrame(stamps, dtype=object)
-    each = {name: sorted(frame[name].dropna().unique(), key=str) for name in frame}
-    return {name: values[0] if len(values) == 1 else values for name, values in each.items()}
