@@ -66,7 +66,7 @@ def execute(
     ValueError
         For a notebook or a parameter that does not exist.
     PermissionError
-        If `out` cannot be written; found out before anything runs.
+        If `out` cannot be written, or is a folder; found out before anything runs.
     NotebookFailed
         If a cell raises. The partial notebook is kept as `_build/failed/<name>.ipynb`.
     """
@@ -79,8 +79,6 @@ def execute(
         listed = ", ".join(f"{key} ({value['default']})" for key, value in known.items())
         raise ValueError(f"{name} has no parameter {unknown}; it has: {listed or 'none'}")
     out = Path(out or paths.executed_notebook(name)).resolve()
-    if out.is_dir():
-        raise ValueError(f"{out} is a folder; name the notebook to write, such as {out / 'run.ipynb'}")
     try:
         partial = files.reserve(out, ".ipynb")
     except PermissionError as error:
@@ -97,10 +95,11 @@ def execute(
             progress_bar=progress,
             extra_arguments=["--IPKernelApp.log_level=50"],  # else each kernel warns that it talks over TCP
         )
-        words = ["papermill", _relative(source), _relative(out), "--cwd", "."]
+        files_of = {"input_path": _relative(source), "output_path": _relative(out)}
+        words = ["papermill", *files_of.values(), "--cwd", "."]
         words += [word for key, value in values.items() for word in ("-p", key, str(value))]
         notebook = nbformat.read(partial, as_version=4)
-        notebook.metadata.papermill.update({"input_path": _relative(source), "output_path": _relative(out)})
+        notebook.metadata.papermill.update(files_of)
         notebook.metadata["fedleak"] = {
             "fingerprint": stamp,
             "parameters": values,
@@ -123,14 +122,14 @@ def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
     recorded numbers. The data sets are not hashed: the chapters print their checksums.
     """
     cells = nbformat.read(paths.source_notebook(name), as_version=4).cells
-    content = [[(cell.cell_type, cell.source) for cell in cells], dict(parameters)]
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode())
+    content: list[Any] = [[(cell.cell_type, cell.source) for cell in cells], dict(parameters)]
     top = paths.root()
     sources = [top / "requirements.lock", *paths.published(name).glob("*"), *paths.recorded(name).glob("*")]
-    sources += [*(top / "fedleak").rglob("*.py"), *(top / "notebooks" / name).glob("*.py")]
+    sources += [*(top / "fedleak").rglob("*.py"), *(top / "notebooks").glob(f"{name}/*.py")]
+    sources += (top / "notebooks").glob("*.py")  # the look of all chapters
     for path in sorted(path for path in sources if path.is_file()):
-        digest.update(f"{path.relative_to(top)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()
+        content.append([path.relative_to(top), hashlib.sha256(path.read_bytes()).hexdigest()])
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def is_stale(name: str, parameters: Mapping[str, Any]) -> bool:
@@ -140,7 +139,7 @@ def is_stale(name: str, parameters: Mapping[str, Any]) -> bool:
     return run.get("fingerprint") != fingerprint(name, parameters)
 
 
-def execute_all(runs: Mapping[str, Mapping[str, Any]], *, jobs: int | None = None, progress: bool = True) -> None:
+def execute_all(runs: Mapping[str, Mapping[str, Any]], jobs: int | None = None) -> None:
     """Execute notebooks, some at once: each in a process, with its share of the cores.
 
     `runs` are the options of `execute` by notebook. By default as many run at once as there are cores, and on a GPU one
@@ -152,12 +151,12 @@ def execute_all(runs: Mapping[str, Mapping[str, Any]], *, jobs: int | None = Non
     jobs = min(jobs or (1 if on_gpu else cores), len(runs))
     if jobs <= 1:
         for name, run in runs.items():
-            execute(name, **run, progress=progress)
+            execute(name, **run)
         return
     with ProcessPoolExecutor(jobs, get_context("spawn"), _use_threads, (max(cores // jobs, 1),)) as pool:
         try:
             begun = [pool.submit(execute, name, **run, progress=False) for name, run in runs.items()]
-            for done in tqdm(as_completed(begun), "notebooks", len(begun), disable=not progress):
+            for done in tqdm(as_completed(begun), "notebooks", len(begun)):
                 done.result()
         finally:
             pool.shutdown(cancel_futures=True)
@@ -168,9 +167,7 @@ def _use_threads(count: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(count)
 
 
-def build_book(
-    *, profile: str = "quick", device: str = "auto", force: bool = False, jobs: int | None = None, progress: bool = True
-) -> Path:
+def build_book(profile: str = "quick", device: str = "auto", force: bool = False, jobs: int | None = None) -> Path:
     """Execute the stale chapters (all of them with `force`), build the HTML, and return its front page.
 
     Raises
@@ -182,7 +179,7 @@ def build_book(
     """
     parameters = {"profile": profile, "device": device}
     stale = {name: parameters for name in chapters() if force or is_stale(name, parameters)}
-    execute_all(stale, jobs=jobs, progress=progress)
+    execute_all(stale, jobs)
     top = paths.root()
     jupyter_book = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     if subprocess.run([*jupyter_book, "build", ".", "-W", "-n", "--keep-going"], cwd=top).returncode:

@@ -17,6 +17,7 @@ from fedleak import paths
 from fedleak.attacks import registry
 from fedleak.attacks.contest import entrants
 from fedleak.audit import Setup, audit
+from fedleak.commands import experiments as commands
 from fedleak.experiments import Results, records, running, scoreboard
 from fedleak.federated import defences
 
@@ -106,9 +107,10 @@ def test_a_defence_of_no_size_is_refused(newcomers):
 
 def test_experiment_claim_and_paper_are_in_the_scoreboard(newcomers, checkout):
     results = run()
-    assert "smallest row" in set(results.now(running.declared("example")["table1"])["rule"])
+    assert "smallest row" in set(results.best(running.declared("example")["table1"])["rule"])
     assert {row["status"] for row in results.values} == {"— not attempted"}  # a quick run counts nothing
-    run(profile="paper", record=True).keep_claims()
+    run(profile="paper", record=True)
+    commands.claims("example")
     assert scoreboard.papers() == ["example"]
     rows = {row["id"]: row for row in scoreboard.rows("example")}
     assert set(rows) == {"ahead", "tab1-4-llg", "tab1-4-randomguess", "tab1-16-llg", "tab1-16-randomguess"}
@@ -130,7 +132,8 @@ def test_a_setting_that_is_added_leaves_what_is_finished(checkout, capsys):
 
 
 def test_the_notebook_runs(checkout):
-    run(profile="paper", record=True).keep_claims()
+    run(profile="paper", record=True)
+    commands.claims("example")
     namespace = {}
     for cell in nbformat.read(paths.source_notebook("example"), as_version=4).cells:
         if cell.cell_type == "code":

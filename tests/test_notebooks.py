@@ -7,6 +7,7 @@ import pytest
 
 from fedleak import notebooks, paths
 from fedleak.experiments import Results, running
+from fedleak.experiments.records import NOW
 
 pytestmark = pytest.mark.slow
 
@@ -16,7 +17,7 @@ def executed():
     """All notebooks, executed side by side as the book has them: the pages' tests build it from the same copies."""
     parameters = {"profile": "quick", "device": "auto"}
     stale = {name: parameters for name in notebooks.available() if notebooks.is_stale(name, parameters)}
-    notebooks.execute_all(stale, progress=False)
+    notebooks.execute_all(stale)
 
 
 @pytest.fixture(params=notebooks.available())
@@ -27,7 +28,8 @@ def run(request):
 def cells(name, artefact, trials, folder, monkeypatch):
     """The cells of an experiment with another seed, computed in this process with a cache of its own."""
     monkeypatch.setenv("FEDLEAK_CACHE", str(folder))
-    return Results(name, device="cpu", trials=trials, seed=1).now(running.declared(name)[artefact])
+    found = Results(name, device="cpu", trials=trials, seed=1).both(running.declared(name)[artefact])
+    return found[found["source"] == NOW]
 
 
 def test_every_figure_has_a_caption_an_alternative_text_and_an_image(run):

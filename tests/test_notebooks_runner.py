@@ -148,7 +148,7 @@ def test_a_read_only_folder_is_found_out_first(checkout, monkeypatch):
 
 @pytest.mark.usefixtures("nothing_runs")
 def test_a_folder_is_no_notebook(checkout):
-    with pytest.raises(ValueError, match="is a folder"):
+    with pytest.raises(PermissionError, match="it is a folder: nothing was run; name another file with --out"):
         run(out=checkout)
 
 
@@ -169,6 +169,7 @@ def test_the_fingerprint_follows_what_the_result_follows_from(checkout):
     for file in (
         "fedleak/code.py",
         "fedleak/more.py",
+        "notebooks/plots.py",
         "data/published/tiny/tables.toml",
         "data/results/tiny/fig.csv",
         "requirements.lock",
@@ -234,7 +235,7 @@ print(os.environ["OMP_NUM_THREADS"])
     monkeypatch.setattr(notebooks.subprocess, "run", lambda *_, **__: pytest.fail("a book without a chapter was built"))
     monkeypatch.setattr(notebooks.os, "sched_getaffinity", lambda _: range(6), raising=False)
     with pytest.raises(notebooks.NotebookFailed, match=r"broken stopped in cell 'body' with KeyError: 'label'"):
-        notebooks.build_book(jobs=2, progress=False)
+        notebooks.build_book(jobs=2)
     finished = nbformat.read(paths.executed_notebook("tiny"), as_version=4)
     assert int(finished.cells[-1].outputs[0].text) == 3  # six cores, two jobs
     assert not paths.executed_notebook("broken").exists()

@@ -45,7 +45,7 @@ def is_outside(link):
 def pages():
     """Build the book as `fedleak book` does, and read its pages."""
     logging.getLogger("papermill").setLevel(logging.WARNING)
-    front = notebooks.build_book(progress=False)
+    front = notebooks.build_book()
     found = [path for path in front.parent.rglob("*.html") if "_static" not in path.parts]
     return {path.resolve(): Page(path) for path in found}
 

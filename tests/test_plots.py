@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedleak.experiments import plots
 from fedleak.experiments.records import NOW, RECORDED
+from notebooks import plots
 
 
 def table(sources=(NOW,), panels=("(a) MNIST",), attacks=("LLG", "LLG+"), sizes=(1, 2, 8)):

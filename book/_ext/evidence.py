@@ -10,8 +10,8 @@ import pandas as pd
 from fedleak import paths
 from fedleak.experiments import Experiment, Results, records, running
 from fedleak.experiments.results import figure_of
-from fedleak.experiments.show import markdown
 from fedleak.experiments.status import NOT_ATTEMPTED, SCALED_UNDECIDED, UNDECIDED
+from notebooks.show import markdown
 
 Row = Mapping[str, Any]
 LONGEST = 100

@@ -21,7 +21,7 @@ from sphinx.application import Sphinx
 
 from fedleak import metrics, models, notebooks, paths
 from fedleak.data import compose, title
-from fedleak.experiments import plots
+from notebooks import plots
 
 FIGURES = paths.root() / "book" / "figures"
 

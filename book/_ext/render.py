@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 from sphinx.application import Sphinx
 
-from fedleak.experiments.show import markdown
+import fedleak.experiments  # noqa: F401  makes the notebooks' package importable
+from notebooks.show import markdown
 
 ROLES = {"eq": "eq", "prop": "prf:ref", "lem": "prf:ref", "thm": "prf:ref"}
 

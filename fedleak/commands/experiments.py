@@ -37,9 +37,10 @@ def record(
 
 def claims(name: Annotated[str, typer.Argument(help="The chapter: the name of a folder in notebooks/.")]) -> None:
     """Measure a chapter's claims anew, on the recorded rows: after an edit of its claims, or of a record."""
-    from fedleak.experiments import Results
+    from fedleak.experiments import Results, scoreboard
 
-    Results(name, device="cpu").keep_claims()
+    if found := Results(name, device="cpu").measure():
+        scoreboard.keep(name, found)
     typer.echo(f"measured the claims of {name}")
 
 
@@ -51,15 +52,12 @@ def recheck(
     """Compute randomly drawn recorded results again, and compare."""
     from fedleak.experiments import recheck as again
 
-    chosen = again.recorded(name)
-    if not chosen:
-        raise ValueError(f"no recorded results of {name!r}" if name else "there are no recorded results")
     seed = date.today().toordinal() if seed is None else seed
     typer.echo(f"drawn with --seed {seed}")
-    outcomes = again.spot_check(chosen, seed, budget, typer.echo)
+    outcomes = again.spot_check(name, seed, budget, typer.echo)
     if not outcomes:
         raise ValueError(f"nothing could be checked: no setting took less than --budget {budget:g} s, on data at hand")
-    if differing := [str(one.record) for one in outcomes if again.DIFFERS in one.verdicts]:
+    if differing := [one.record for one in outcomes if again.DIFFERS in one.verdicts]:
         raise ValueError(f"what is recorded does not come out again: {', '.join(differing)}")
 
 

@@ -58,15 +58,14 @@ class Claim:
         if not self.of:
             return Measured(self.id, float(self.statistic()), n=1, exact=True, **told)
         try:
-            chosen = [kept(table, self.where) for table in found]
+            used = chosen = [kept(table, self.where) for table in found]
             if self.rows:
-                (rows,) = used = chosen
-                result = of_rows(self.statistic, rows, self.kind)
+                result = of_rows(self.statistic, chosen[0], self.kind)
             else:
                 pairs = zip(self.of, chosen, strict=True)
                 cells = [Cells(t, [*e.axes, *e.by], self.value or next(iter(e.values)), self.wide) for e, t in pairs]
                 result = estimate(self.statistic, cells, self.kind)
-                used = needed(self.statistic, cells, chosen)
+                used = needed(self.statistic, cells)
         except (KeyError, IndexError, ValueError) as missing:  # a setting that these rows do not have
             return Measured(self.id, None, **told | {"note": f"not in these rows: {missing}"})
         if (item := paper.items[self.id]).table:
@@ -135,36 +134,22 @@ class Cells:
 
     def __init__(self, rows: pd.DataFrame, by: Sequence[str], value: str, wide: str | None):
         varying = [c for c in by if c in rows and (c == wide or rows[c].nunique(dropna=False) > 1)]
-        self.keys = varying or [by[0]]
-        self.trials: list[np.ndarray] = []
-        if "trial" in rows:
-            means = records.units(rows, self.keys, [value])
-            grid = means.set_index([*self.keys, "trial"])[value].unstack("trial")
-            self.index, self.means = grid.index, np.nanmean(grid.to_numpy(dtype=float), axis=1)
-            self.trials = [cell[~np.isnan(cell)] for cell in grid.to_numpy(dtype=float)]
-            self.n = min(map(len, self.trials))
-        else:
-            cells = rows.set_index(self.keys)[value]
-            self.index, self.means = cells.index, cells.to_numpy(dtype=float)
-            self.n = int(rows["n"].min()) if "n" in rows else 0
-        places = pd.Series(range(len(self.index)), self.index, dtype=float)
-        self.places: Any = places.unstack(wide) if wide and len(self.keys) > 1 else places
+        keys = varying or [by[0]]
+        self.rows, self.place = rows, rows.groupby(keys, dropna=False).ngroup()
+        told = rows.assign(cell=self.place, trial=rows.get("trial", 0))
+        grid = records.units(told, ["cell"], [value]).pivot(index="cell", columns="trial", values=value)
+        self.means = np.nanmean(grid.to_numpy(dtype=float), axis=1)
+        self.trials = [cell[~np.isnan(cell)] for cell in grid.to_numpy(dtype=float)] if "trial" in rows else []
+        self.n = min(map(len, self.trials)) if "trial" in rows else int(rows.get("n", pd.Series([0])).min())
+        places = told.drop_duplicates("cell").set_index(keys)["cell"].sort_values()
+        self.places: Any = places.unstack(wide, fill_value=-1) if wide and len(keys) > 1 else places
 
     def frame(self, means: np.ndarray) -> Any:
         """Return means as the statistic takes them."""
-        at = self.places.to_numpy()
-        values = np.where(np.isnan(at), np.nan, means[np.nan_to_num(at).astype(int)])
-        if values.ndim == 1:
-            return pd.Series(values, self.places.index)
-        return pd.DataFrame(values, self.places.index, self.places.columns)
+        return type(self.places)(np.append(means, np.nan)[self.places.to_numpy()], *self.places.axes)
 
 
-def _tuples(table: pd.DataFrame) -> list[tuple[Any, ...]]:
-    """Return the rows as tuples that compare equal, NaN being None."""
-    return [tuple(None if v != v else v for v in row) for row in table.itertuples(index=False)]
-
-
-def needed(statistic: Statistic, cells: Sequence[Cells], tables: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+def needed(statistic: Statistic, cells: Sequence[Cells]) -> list[pd.DataFrame]:
     """Return the rows of the cells that a statistic hangs on: whose mean, very large or very small, changes it.
 
     A value far outside moves a mean, an extreme, a count of what is above a line, and a difference alike; a cell that
@@ -172,22 +157,19 @@ def needed(statistic: Statistic, cells: Sequence[Cells], tables: Sequence[pd.Dat
     """
     means, found = [one.means.copy() for one in cells], []
 
-    def moved(place: int, own: np.ndarray, far: float) -> bool:
-        own[place] = far
+    def moved(own: np.ndarray, place: int, far: float) -> bool:
+        before, own[place] = own[place], far
         try:
             return _value(statistic, cells, means) != plain
         except (ArithmeticError, KeyError, IndexError, ValueError):
             return True
+        finally:
+            own[place] = before
 
     plain = _value(statistic, cells, means)
-    for own, one, table in zip(means, cells, tables, strict=True):
-        keys, chosen = _tuples(one.index.to_frame(index=False)), set()
-        for place, key in enumerate(keys):
-            if any(moved(place, own, far) for far in (1e6, -1e6, math.nan)):
-                chosen.add(key)
-            own[place] = one.means[place]
-        wanted = chosen or set(keys)
-        found.append(table[[key in wanted for key in _tuples(table[one.keys])]])
+    for own, one in zip(means, cells, strict=True):
+        chosen = [p for p in range(len(own)) if any(moved(own, p, far) for far in (1e6, -1e6, math.nan))]
+        found.append(one.rows[one.place.isin(chosen)] if chosen else one.rows)
     return found
 
 

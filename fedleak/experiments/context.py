@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from fedleak import data, models
+from fedleak import data, files, models
 from fedleak.data import Images
-from fedleak.experiments.units import key, writable
+from fedleak.experiments.units import key
 
 T = TypeVar("T")
 Used = dict[str, dict[str, Any]]
@@ -104,19 +104,18 @@ def trained_once(
     be written, nothing is trained.
     """
     name, code = train.__name__, inspect.getsource(train)
-    path = writable(Path(folder)) / f"{name}-{key(name, code, version, setting, digest(model))}.pt"
+    path = Path(folder) / f"{name}-{key(name, code, version, setting, digest(model))}.pt"
+    files.reserve(path).unlink()
     if path.is_file():
         try:
             kept = torch.load(path, weights_only=True, map_location="cpu")
             used = json.loads(kept["used"])
             model.load_state_dict(kept["weights"])
-        except Exception as error:  # torch raises a dozen kinds for a broken file
-            aside = path.with_suffix(".corrupt")
-            os.replace(path, aside)
-            tqdm.write(f"{path.name} cannot be read ({type(error).__name__}): set aside as {aside.name}, trained again")
-        else:
             ctx.use(used)
             return model
+        except Exception as error:  # torch raises a dozen kinds for a broken file
+            aside = path.replace(path.with_suffix(".corrupt"))
+            tqdm.write(f"{path.name} cannot be read ({type(error).__name__}): set aside as {aside.name}, trained again")
     with ctx.using() as used:
         train(ctx, model, **setting)
     part = path.with_suffix(f".{os.getpid()}.part")

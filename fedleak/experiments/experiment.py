@@ -80,7 +80,7 @@ class Experiment:
         for column in ("by", "facts", "times", "rounding", "tables"):
             given = getattr(self, column)
             object.__setattr__(self, column, (given,) if isinstance(given, str) else tuple(given))
-        if taken := {"trial", "seed"} & {*self.axes, *self.columns}:
+        if taken := {"trial", "seed"} & {*self.axes, *self.by, *self.values, *self.facts}:
             raise ValueError(f"{self.name}: {sorted(taken)} are columns of every table, no setting's or value's name")
         if not self.quick or not self.paper:
             raise ValueError(f"{self.name}: a grid is empty: an axis without values leaves nothing to run")
@@ -98,35 +98,16 @@ class Experiment:
         return list(dict.fromkeys(k for s in [*self.quick, *self.paper] for k in s if k != "trials"))
 
     @property
-    def columns(self) -> set[str]:
-        """The columns that a trial yields."""
-        return {*self.by, *self.values, *self.facts}
-
-    @property
-    def vectorised(self) -> bool:
-        """Whether the trial takes many seeds at once."""
-        return list(inspect.signature(self.trial).parameters)[1] == "seeds"
-
-    @property
-    def call(self) -> Callable[..., Any]:
-        """The trial with those of the fixed settings that are its parameters."""
-        known = inspect.signature(self.trial).parameters
-        return partial(self.trial, **{name: value for name, value in self.fixed.items() if name in known})
+    def call(self) -> tuple[Callable[..., Any], bool]:
+        """The trial with those of the fixed settings that are its parameters, and whether it takes many seeds."""
+        known = list(inspect.signature(self.trial).parameters)
+        fixed = {name: value for name, value in self.fixed.items() if name in known}
+        return partial(self.trial, **fixed), known[1] == "seeds"
 
     @property
     def declared(self) -> dict[str, Any]:
         """What is recorded of the declaration: all that the comparison with the paper needs."""
-        return {
-            "trial": self.trial.__name__,
-            "version": self.version,
-            "axes": self.axes,
-            "by": list(self.by),
-            "values": list(self.values),
-            "kinds": {name: kind.written for name, kind in self.values.items()},
-            "facts": list(self.facts),
-            "fixed": dict(self.fixed),
-            "times": list(self.times),
-            "rounding": list(self.rounding),
-            "exact": self.exact,
-            "tables": list(self.tables or (self.name,)),
-        }
+        columns = {name: list(getattr(self, name)) for name in ("axes", "by", "values", "facts", "times", "rounding")}
+        kinds = {name: kind.written for name, kind in self.values.items()}
+        said = {"trial": self.trial.__name__, "version": self.version, "fixed": dict(self.fixed), "exact": self.exact}
+        return {**said, **columns, "kinds": kinds, "tables": list(self.tables or (self.name,))}

@@ -8,8 +8,8 @@ import io
 import random
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,113 +33,106 @@ FEW = 0.1
 if all are rates or differences of rates, else of the recorded mean."""
 
 
-class Record(NamedTuple):
-    """A recorded table, and where it comes from."""
-
-    paper: str
-    artefact: str
-    profile: str
-    table: pd.DataFrame
-    facts: Mapping[str, Any]
-
-    def __str__(self) -> str:
-        return f"{self.paper}/{self.artefact} ({self.profile})"
-
-
 class Outcome(NamedTuple):
-    """What came of one table: its rows, and the verdict on each."""
+    """What came of one recorded table: its name, the rows of now, and the verdict on each."""
 
-    record: Record
+    record: str
     rows: pd.DataFrame
     verdicts: list[str]
 
 
-def recorded(paper: str | None = None) -> list[Record]:
-    """Return the recorded tables (of one paper) that can be computed again on a CPU, tables of times left out."""
-    found = []
-    for folder in sorted((paths.root() / "data" / "results").iterdir()):
-        for profile in ("quick", "paper") if paper in (None, folder.name) else ():
-            for path in sorted(paths.recorded(folder.name, profile).glob("*.csv")):
-                if one := records.recorded(folder.name, path.stem, profile):
-                    told, cpu = one[1]["declared"], one[1]["device"] == "cpu"
-                    if cpu and "trial" in one[0] and set(told["values"]) - set(told["times"]):
-                        found.append(Record(folder.name, path.stem, profile, *one))
+def recorded(paper: str | None) -> dict[str, tuple[str, str, str, pd.DataFrame, dict[str, Any]]]:
+    """Return the recorded tables (of one paper) that can be computed again on a CPU, tables of times left out, by name.
+
+    Each has its paper, experiment and profile, the table and its provenance.
+    """
+    found = {}
+    for path in (paths.root() / "data" / "results").glob(f"{paper or '*'}/**/*.csv"):
+        profile = "quick" if path.parent.name == "quick" else "paper"
+        chapter = path.parts[-3] if profile == "quick" else path.parts[-2]
+        if one := records.recorded(chapter, path.stem, profile):
+            declared = one[1]["declared"]
+            if one[1]["device"] == "cpu" and "trial" in one[0] and {*declared["values"]} - {*declared["times"]}:
+                found[f"{chapter}/{path.stem} ({profile})"] = (chapter, path.stem, profile, *one)
     return found
 
 
-def spot_check(chosen: Iterable[Record], seed: int, budget: float, say: Callable[[str], None] = print) -> list[Outcome]:
-    """Recompute one setting of some of these tables, in the random order of a seed, for as long as the budget lasts.
+def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str], None] = print) -> list[Outcome]:
+    """Recompute one setting of some recorded tables (of one paper), in the random order of a seed.
 
-    The budget is seconds, by what the tables have cost when they were recorded, shared evenly among their settings. A
-    table of a data set that is not here is passed over.
+    The budget is seconds, by what the tables have cost when they were recorded, shared evenly among their settings.
+    Tables of times, and of a GPU, are left out; one of a data set that is not here is passed over.
+
+    Raises
+    ------
+    ValueError
+        If there are no recorded tables.
     """
-    draw = random.Random(seed)
-    queue = sorted(chosen, key=str)
+    draw, outcomes, spent = random.Random(seed), list[Outcome](), 0.0
+    found = recorded(paper)
+    if not found:
+        raise ValueError(f"no recorded results of {paper!r}" if paper else "there are no recorded results")
+    queue = sorted(found)
     draw.shuffle(queue)
-    outcomes, spent = [], 0.0
     contexts: dict[tuple[str, str], Context] = defaultdict(lambda: Context("cpu"))
-    for record in queue:
-        own, facts = random.Random(draw.random()), record.facts
-        experiment = running.declared(record.paper).get(record.artefact)
+    for name in queue:
+        own, (chapter, artefact, profile, table, facts) = random.Random(draw.random()), found[name]
+        experiment = running.declared(chapter).get(artefact)
         if experiment is None:
-            say(f"{record}: passed over, its notebook declares no such experiment")
+            say(f"{name}: passed over, its notebook declares no such experiment")
             continue
-        settings = experiment.settings(record.profile, facts["trials"])
+        settings = experiment.settings(profile, facts["trials"])
         if spent + (cost := facts["seconds"] / len(settings)) > budget:
             continue
-        where = experiment, contexts[record.paper, record.profile], [own.choice(settings)]
-        try:
-            with _threads(facts["threads"]), tempfile.TemporaryDirectory() as folder:
-                rows = running.run(record.paper, *where, seed=facts["seed"], folder=Path(folder))
-        except DataNotFound as error:
-            say(f"{record}: passed over, {str(error).splitlines()[0]}")
-            continue
+        where = experiment, contexts[chapter, profile], [own.choice(settings)]
+        with ExitStack() as stack:
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            # as many as the record was made in (the first of several): sums are in the same order
+            torch.set_num_threads(facts["threads"] if isinstance(facts["threads"], int) else facts["threads"][0])
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            try:
+                rows = running.run(chapter, *where, seed=facts["seed"], folder=Path(folder))
+            except DataNotFound as error:
+                say(f"{name}: passed over, {str(error).splitlines()[0]}")
+                continue
         spent += cost
         if rows.empty:
-            say(f"{record}: passed over, the setting that was drawn has no rows")
+            say(f"{name}: passed over, the setting that was drawn has no rows")
             continue
-        verdicts = compare(record.table, rows, facts["declared"])
-        outcomes.append(Outcome(record, rows, verdicts))
+        verdicts = compare(table, rows, facts["declared"])
+        outcomes.append(Outcome(name, rows, verdicts))
         counts = ", ".join(f"{verdicts.count(v)} {v}" for v in (SAME, CLOSE, DIFFERS, NEW) if v in verdicts)
-        say(f"{record}: {len(rows)} of {len(record.table)} rows: {counts}")
+        say(f"{name}: {len(rows)} of {len(table)} rows: {counts}")
     return outcomes
 
 
-@contextmanager
-def _threads(count: int | list[int]) -> Iterator[None]:
-    """Compute in as many threads as a record was made in (the first of several): sums are in the same order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count if isinstance(count, int) else count[0])
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def compare(table: pd.DataFrame, rows: pd.DataFrame, declaration: Mapping[str, Any]) -> list[str]:
+def compare(table: pd.DataFrame, rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[str]:
     """Give each row a verdict: the recorded trial is the same, or its cell's mean is within the interval, or not."""
     # as the recorded ones have been: written, and an empty text read as a NaN
     rows = pd.read_csv(io.StringIO(rows.to_csv(index=False, float_format="%.7g")))
-    keys = [k for k in [*declaration["axes"], *declaration["by"]] if k in table and k in rows]
-    values = [v for v in declaration["values"] if v in table and v in rows and v not in declaration["times"]]
-    table, rows = (
-        t.assign(cell=[tuple(map(_plain, k)) for k in t[keys].itertuples(index=False)]) for t in (table, rows)
-    )
+    keys = [k for k in [*declared["axes"], *declared["by"]] if k in table and k in rows]
+    kinds = {v: Kind(**kind) for v, kind in declared["kinds"].items() if v in table and v in rows}
+    kinds = {v: kind for v, kind in kinds.items() if v not in declared["times"]}
+    then = records.summarise(table, keys, kinds, declared["fixed"])
+    table, rows, then = (t.assign(cell=t[keys].map(_plain).agg("|".join, axis=1)) for t in (table, rows, then))
     pairs = rows.reset_index().merge(table, on=["cell", "trial"], suffixes=("", " then"))
-    for v in values:
-        pairs = pairs[_close(pairs[v], pairs[f"{v} then"], v in declaration["rounding"])]
-    old, same = dict(iter(table.groupby("cell"))), {*pairs["index"]}
-    verdicts = pd.Series(NEW, rows.index)
-    for cell, group in rows.groupby("cell"):
-        if cell in old:
-            verdicts[group.index] = CLOSE if _within(group, old[cell], table[values], declaration) else DIFFERS
-    return [SAME if place in same else verdict for place, verdict in verdicts.items()]
+    now = rows.groupby("cell")[list(kinds)].mean().add_suffix(" now").join(then.set_index("cell"), how="inner")
+    within = pd.Series(True, now.index)
+    for v in kinds:
+        pairs = pairs[_close(pairs[v], pairs[f"{v} then"], v in declared["rounding"])]
+        half = FEW * (largest if (largest := table[v].abs().max()) <= 1 else now[v].abs())
+        low, high = now[f"{v} low"].fillna(now[v] - half), now[f"{v} high"].fillna(now[v] + half)
+        tiny = 1e-9 * now[v].abs()  # an interval can be a point, and a mean's last digit another
+        within &= now[f"{v} now"].isna() | now[f"{v} now"].between(low - tiny, high + tiny)
+    verdicts = rows["cell"].map(within.map({True: CLOSE, False: DIFFERS})).fillna(NEW)
+    verdicts[pairs["index"]] = SAME
+    return verdicts.tolist()
 
 
-def _plain(value: Any) -> Hashable:
-    """Return a number that is the same whether it was read as an integer or not, other values as text, NaN as None."""
+def _plain(value: Any) -> str:
+    """Return a number that is the same whether it was read as an integer or not, as text like any other value."""
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    return None if pd.isna(value) else float(value) if number else str(value)
+    return str(float(value)) if number else str(value)
 
 
 def _close(a: pd.Series, b: pd.Series, rounding: bool) -> Any:
@@ -148,19 +141,3 @@ def _close(a: pd.Series, b: pd.Series, rounding: bool) -> Any:
     low, high = np.minimum(a.abs(), b.abs()), np.maximum(a.abs(), b.abs())
     # The same on the same processor, elsewhere of the same order of magnitude.
     return (high <= 10 * low) | (high < 1e-9)
-
-
-def _within(group: pd.DataFrame, known: pd.DataFrame, values: pd.DataFrame, declaration: Mapping[str, Any]) -> bool:
-    """Say whether the new means lie within the intervals of the recorded ones; the values are of the whole table."""
-    kinds = {v: Kind(**declaration["kinds"][v]) for v in values}
-    settings = {**declaration["fixed"], **known.iloc[0].to_dict()}
-    then = records.summarise(known.assign(cell=0), ["cell"], kinds, settings).iloc[0]
-    for v, now in group[list(values)].mean().dropna().items():
-        low, high = then[f"{v} low"], then[f"{v} high"]
-        if pd.isna(low):
-            largest = values[v].abs().max()
-            half = FEW * (largest if largest <= 1 else abs(then[v]))
-            low, high = then[v] - half, then[v] + half
-        if not low <= now <= high:
-            return False
-    return True

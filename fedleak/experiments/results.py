@@ -84,9 +84,9 @@ class Results:
             raise ValueError(f"profile is 'quick' or 'paper', not {profile!r}")
         if trials < 0:
             raise ValueError(f"trials is 0 (each experiment's own number) or more, got {trials}")
-        self.paper, self.profile, self.seed, self.trials = paper, profile, seed, trials
-        self.context, self.writing, self.scheduler, self.others = Context(device, data_root), record, scheduler, others
-        self.replaces = record and profile == "paper"
+        self.paper, self.profile, self.trials, self.context = paper, profile, trials, Context(device, data_root)
+        self.how: dict[str, Any] = {"seed": seed, "scheduler": scheduler, "others": others}
+        self.writing, self.replaces = record, record and profile == "paper"
         if scheduler:
             from fedleak.experiments import cluster  # takes a second to import, and most runs need none
 
@@ -97,21 +97,23 @@ class Results:
     # --- rows -------------------------------------------------------------------------------------------------------
 
     def rows(self, experiment: Experiment) -> pd.DataFrame:
-        """Return the trial rows of this run, which runs when they are first asked for."""
+        """Return the trial rows of this run, which runs, and is recorded, when they are first asked for."""
         if experiment.name not in self._rows:
             settings = experiment.settings(self.profile, self.trials)
-            how: dict[str, Any] = {"seed": self.seed, "scheduler": self.scheduler, "others": self.others}
-            rows = running.run(self.paper, experiment, self.context, settings, **how)
+            rows = running.run(self.paper, experiment, self.context, settings, **self.how)
             if self.writing:
-                facts = {"profile": self.profile, "seed": self.seed, "trials": self.trials}
-                facts |= {"scheduler": "dask"} if self.scheduler else {}
-                running.record(self.paper, experiment, rows, **facts)
+                facts = {**rows.attrs, "profile": self.profile, "seed": self.how["seed"], "trials": self.trials}
+                facts |= {"scheduler": "dask"} if self.how["scheduler"] else {}
+                facts |= {"declared": experiment.declared}
+                records.record(self.paper, experiment.name, rows.drop(columns="seed"), facts)
             self._rows[experiment.name] = rows
         return self._rows[experiment.name]
 
     def recorded_rows(self, experiment: Experiment) -> pd.DataFrame | None:
-        """Return the recorded rows; None where there are none, or where this run is to replace them."""
-        found = None if self.replaces else records.recorded(self.paper, experiment.name)
+        """Return the recorded rows, None if there are none; a run that replaces them computes and writes them first."""
+        if self.replaces:
+            self.rows(experiment)
+        found = records.recorded(self.paper, experiment.name)
         return found and found[0]
 
     def best_rows(self, experiment: Experiment) -> pd.DataFrame:
@@ -119,22 +121,18 @@ class Results:
         found = self.recorded_rows(experiment)
         return self.rows(experiment).assign(source=NOW) if found is None else found.assign(source=RECORDED)
 
-    def now(self, experiment: Experiment) -> pd.DataFrame:
-        """Return the cells of this run: mean, interval and n."""
-        return records.settled(self.rows(experiment), {"declared": experiment.declared}).assign(source=NOW)
-
     def best(self, experiment: Experiment) -> pd.DataFrame:
-        """Return the recorded cells, or this run's where nothing is recorded."""
+        """Return the cells of `best_rows`: mean, interval and n."""
         if (name := experiment.name) not in self._best:
-            rows = self.best_rows(experiment)
-            cells = records.settled(rows.drop(columns="source"), {"declared": experiment.declared})
-            self._best[name] = cells.assign(source=rows["source"].iloc[0])
+            self._best[name] = _cells(experiment, self.best_rows(experiment))
         return self._best[name].copy()
 
     def both(self, experiment: Experiment) -> pd.DataFrame:
         """Return the cells of this run and the recorded ones (column ``source``)."""
         best = self.best(experiment)
-        return best if (best["source"] == NOW).all() else pd.concat([self.now(experiment), best], ignore_index=True)
+        if (best["source"] == NOW).all():
+            return best
+        return pd.concat([_cells(experiment, self.rows(experiment).assign(source=NOW)), best], ignore_index=True)
 
     def cell(self, experiment: Experiment, value: str = "", **where: Any) -> Number:
         """Return the one cell of `best` that has these settings, as a number of the prose."""
@@ -145,11 +143,10 @@ class Results:
         return Number(row[value], row[f"{value} low"], row[f"{value} high"], int(row["n"]))
 
     def each(self, experiment: Experiment, value: str = "", **where: Any) -> pd.Series:
-        """Return the values of one cell by trial, to be paired with another cell's; see `mean`."""
-        value, found = value or next(iter(experiment.values)), kept(self.best_rows(experiment), where)
-        if (count := len(found[[c for c in (*experiment.axes, *experiment.by) if c in found]].drop_duplicates())) != 1:
-            raise ValueError(f"{experiment.name} has {count} cells with {where}")
-        return found.groupby("trial")[value].mean()
+        """Return the values of one `cell` by trial, to be paired with another cell's; see `mean`."""
+        value = value or next(iter(experiment.values))
+        self.cell(experiment, value, **where)
+        return kept(self.best_rows(experiment), where).groupby("trial")[value].mean()
 
     def mean(self, values: pd.Series, kind: Kind = intervals.NUMBER) -> Number:
         """Return the mean of values of trials, such as paired differences (NaN: no pair), as a number of the prose."""
@@ -165,58 +162,54 @@ class Results:
 
     @cached_property
     def measured(self) -> dict[str, list[Measured]]:
-        """Every claim by id: as it was measured on the records, or by a paper run that records on its own rows."""
+        """Every claim by id, as it was measured on the records; a run that replaces them measures anew."""
         return self.measure() if self.replaces else scoreboard.kept(self.paper)
 
     def measure(self) -> dict[str, list[Measured]]:
-        """Measure every claim and reading; none where no paper stands behind the chapter."""
+        """Measure every claim and reading on the records; none where no paper stands behind the chapter."""
         if not (paths.root() / "notebooks" / self.paper / "claims.py").is_file():
             return {}
         claims: Claims = running.module(self.paper, "claims").CLAIMS
-        official = self.rows if self.replaces else self.recorded_rows
-        tables = {e.name: official(e) for claim in claims for e in claim.of}
+        tables = {e: self.recorded_rows(e) for e in dict.fromkeys(e for claim in claims for e in claim.of)}
         found: dict[str, list[Measured]] = {}
         for claim in claims:
-            found.setdefault(claim.id, []).append(claim.measure([tables[e.name] for e in claim.of], self.published))
+            found.setdefault(claim.id, []).append(claim.measure([tables[e] for e in claim.of], self.published))
         if unknown := sorted(set(found) - set(self.published.items)):
             raise ValueError(f"claims without an entry in {self.paper}/claims.toml: {', '.join(unknown)}")
         return found
 
-    def keep_claims(self) -> None:
-        """Measure the claims anew and write them beside the records, where there are any."""
-        if found := self.measure():
-            scoreboard.keep(self.paper, found)
-
     def __getitem__(self, id: str) -> Number:
         """Return a claim's number, of its first reading, as a number of the prose."""
         if id not in self.measured:
-            raise ValueError(
-                f"{self.paper} has measured no claim {id!r}: `fedleak claims {self.paper}`, if it is declared"
-            )
+            told = f"`fedleak claims {self.paper}`, if it is declared"
+            raise ValueError(f"{self.paper} has measured no claim {id!r}: {told}")
         first = self.measured[id][0]
-        return Number(float("nan") if first.ours is None else first.ours, first.low, first.high, first.n)
+        return Number(math.nan if first.ours is None else first.ours, first.low, first.high, first.n)
 
     @cached_property
     def values(self) -> list[dict[str, Any]]:
         """One row a published value: its status, and what was measured."""
-        cells = {} if self.replaces else scoreboard.recorded_cells(self.paper)
-        return scoreboard.joined(self.published, self.measured, cells)
+        return scoreboard.joined(self.published, self.measured, scoreboard.recorded_cells(self.paper))
 
     def verdict(self, *anchors: str) -> str:
         """Return one line: how many of the paper's values on some figures agree, differ or are open."""
         rows = [row for row in self.values if row["anchor"] in anchors and not row["beyond"]]
         if not rows:
             raise ValueError(f"no value of {self.paper} has an anchor among {', '.join(anchors)}")
-        counts = {words: sum(row["status"] in own for row in rows) for words, own in SAID.items()}
+        counts = {words: n for words, own in SAID.items() if (n := sum(row["status"] in own for row in rows))}
+        told = f"Of the paper's {len(rows)} values here " + ", ".join(f"{n} {w[n != 1]}" for w, n in counts.items())
         if len(rows) == 1:
-            told = "The paper's one value here " + next(words[0] for words, n in counts.items() if n)
-        else:
-            each = ", ".join(f"{n} {words[n != 1]}" for words, n in counts.items() if n)
-            told = f"Of the paper's {len(rows)} values here {each}"
+            told = f"The paper's one value here {next(iter(counts))[0]}"
         scaled = sum(row["status"] in status.SCALED.values() for row in rows)
         smaller = f" ({scaled} at other settings than the paper's)" * bool(scaled)
         rules = "[by these rules](../book/scoreboard.md#how-to-read-it)"
         return f"*{told}{smaller}, {rules}: [evidence](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}).*"
+
+
+def _cells(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells of rows of one ``source``."""
+    cells = records.settled(rows.drop(columns="source"), {"declared": experiment.declared})
+    return cells.assign(source=rows["source"].iloc[0])
 
 
 def figure_of(row: Mapping[str, Any]) -> str:

@@ -12,11 +12,10 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
-from fedleak import paths
-from fedleak.experiments import records
+from fedleak import files, paths
 from fedleak.experiments.context import Context
-from fedleak.experiments.experiment import Experiment, seeds_of
-from fedleak.experiments.units import OtherCode, Units, code_of, merged, stamp, writable
+from fedleak.experiments.experiment import Experiment
+from fedleak.experiments.units import Units, code_of, stamp
 
 CHUNK = 25
 """Seeds that a vectorised trial gets at once, at most."""
@@ -45,64 +44,49 @@ def run(
     scheduler: str = "",
     others: str = "again",
     folder: Path | None = None,
-    progress: bool = True,
 ) -> pd.DataFrame:
-    """Run some settings of an experiment and return the trial rows.
+    """Run some settings of an experiment, as `Experiment.settings` returns them, and return the trial rows.
 
-    Parameters
-    ----------
-    settings
-        As `Experiment.settings` returns them, each with its number of ``trials``.
-    seed
-        Trial i has the same seed in every setting.
-    scheduler
-        Address of the Dask scheduler whose workers run the trials; "" runs them here.
-    others
-        What becomes of finished units that other code has computed: ``"again"`` (computed again), ``"refuse"``
-        (`OtherCode`), ``"use"`` (the change cannot change what comes out).
-    folder
-        Of the finished units; by default the experiment's own. If it cannot be written, nothing is computed.
+    Trial i has the same seed in every setting. With a `scheduler`, the address of Dask's, its workers run the trials.
+    Finished units are in `folder`, by default the experiment's own; if it cannot be written, nothing is computed. Those
+    of `others`, which other code has computed, are ``"again"`` computed, ``"refuse"``d (`ValueError`), or ``"use"``d:
+    the change cannot change what comes out.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row a trial, or as many as it yields: the setting, ``trial``, ``seed`` and the trial's own columns, which
-        have to be those of the declaration. ``attrs`` has the ``seconds`` that the trials took, their ``stamps``, and
-        the data sets that they ``used``.
+    There is a row a trial, or as many as it yields: the setting, ``trial``, ``seed`` and the trial's own columns, which
+    have to be those of the declaration. ``attrs`` are their provenance: what their stamps say, the ``seconds`` that the
+    trials took, and the ``datasets`` that they used.
     """
-    folder, code = writable(folder or paths.units() / paper / experiment.name), code_of(paper)
-    plan: list[tuple[Units, list[int]]] = []
-    calls: dict[tuple[int, int], tuple[dict[str, Any], list[int]]] = {}
-    old, step = 0, CHUNK if experiment.vectorised else 1
-    for number, setting in enumerate(settings):
-        wanted = seeds_of(seed, setting["trials"])
-        own = {name: value for name, value in setting.items() if name != "trials"}
-        units = Units(folder, experiment.name, experiment.version, own, "" if others == "use" else code)
-        plan.append((units, wanted))
-        missing = [one for one in wanted if one not in units.units]
-        old += sum(one in units.others for one in missing)
-        calls |= {(number, at): (own, missing[at : at + step]) for at in range(0, len(missing), step)}
-    if others == "refuse" and old:
-        raise OtherCode(
+    folder, code = folder or paths.units() / paper / experiment.name, code_of(paper)
+    files.reserve(folder / "probe").unlink(missing_ok=True)
+    plan = [Units(folder, experiment, one, seed, "" if others == "use" else code) for one in settings]
+    if others == "refuse" and (old := sum(one in units.others for units in plan for one in units.missing)):
+        raise ValueError(
             f"{paper}/{experiment.name}: {old} finished units of version {experiment.version} are of other code. "
             "If results can have changed, raise the experiment's version; if they cannot, "
             f"`fedleak record {paper} {experiment.name} --same`"
         )
-    total, left = sum(len(wanted) for _, wanted in plan), sum(len(seeds) for _, seeds in calls.values())
-    work = partial(unit, experiment.call, experiment.vectorised, context, code)
+    (trial, many), calls = experiment.call, dict[tuple[int, int], tuple[dict[str, Any], list[int]]]()
+    for number, units in enumerate(plan):
+        step = CHUNK if many else 1
+        seeds = units.missing
+        calls |= {(number, at): (units.setting, seeds[at : at + step]) for at in range(0, len(seeds), step)}
+    work = partial(unit, trial, many, context, code)
     if scheduler and calls:
         from fedleak.experiments import cluster  # takes a second to import, and most runs need none
 
         computed = cluster.compute(work, calls, scheduler)
     else:
         computed = ((name, work(*call)) for name, call in calls.items())
-    with tqdm(total=total, initial=total - left, desc=experiment.name, disable=not progress) as bar:
+    total, left = sum(len(units.seeds) for units in plan), sum(len(seeds) for _, seeds in calls.values())
+    with tqdm(total=total, initial=total - left, desc=experiment.name) as bar:
         for (number, _), (found, facts) in computed:
             for one in found:
-                plan[number][0].add(one, facts)
+                plan[number].add(one, facts)
                 bar.update()
     rows = _joined(plan)
-    wrong = sorted((set(rows) - {*experiment.axes, "trial", "seed"}) ^ experiment.columns)
+    wrong = sorted(
+        (set(rows) - {*experiment.axes, "trial", "seed"}) ^ {*experiment.by, *experiment.values, *experiment.facts}
+    )
     if wrong and len(rows):
         raise ValueError(f"{experiment.name}: the trial and its declaration do not have the same columns: {wrong}")
     return rows
@@ -120,13 +104,13 @@ def unit(
     rows = json.loads(json.dumps(rows, default=_plain))
     if clash := sorted({*setting, "trial"} & {column for row in rows for column in row}):
         raise ValueError(f"the trial's columns {clash} are names of settings")
-    each: dict[int, list[dict[str, Any]]] = {one: [] for one in seeds}
+    facts = {"seconds": seconds, "used": context.used["data"]}
+    units: dict[int, dict[str, Any]] = {one: {"seed": one, "rows": [], **facts} for one in seeds}
     for row in rows:
-        if (own := row.pop("seed", None if many else seeds[0])) not in each:
+        if (own := row.pop("seed", None if many else seeds[0])) not in units:
             raise ValueError(f"a trial of many seeds names the seed in each of its rows; setting {setting}")
-        each[own].append(row)
-    units = [dict(seed=one, rows=own, seconds=seconds, used=context.used["data"]) for one, own in each.items()]
-    return units, {**stamp(context.used["device"]), "code": code}
+        units[own]["rows"].append(row)
+    return list(units.values()), {**stamp(context.used["device"]), "code": code}
 
 
 def _plain(value: Any) -> Any:
@@ -135,27 +119,18 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a trial's row holds a {type(value).__name__}; use numbers, strings and booleans")
 
 
-def _joined(plan: list[tuple[Units, list[int]]]) -> pd.DataFrame:
-    rows, seconds, stamps, used = list[dict[str, Any]](), 0.0, dict[str, Any](), dict[str, Any]()
-    for units, wanted in plan:
-        for trial, seed in enumerate(wanted):
-            one = units.units[seed]
-            seconds += one["seconds"]
-            stamps[one["stamp"]] = units.stamps[one["stamp"]]
-            used |= one["used"]
-            rows += [{**units.setting, "trial": trial, "seed": seed, **row} for row in one["rows"]]
-    table = pd.DataFrame(rows)
-    table.attrs = {"seconds": seconds, "stamps": list(stamps.values()), "used": used}
+def _joined(plan: Sequence[Units]) -> pd.DataFrame:
+    """Return the rows of all units that are wanted, with their provenance: of the stamps, what differs is listed."""
+    found = [(units, trial, units.units[seed]) for units in plan for trial, seed in enumerate(units.seeds)]
+    table = pd.DataFrame(
+        {**units.setting, "trial": trial, "seed": one["seed"], **row}
+        for units, trial, one in found
+        for row in one["rows"]
+    )
+    stamps = pd.DataFrame({one["stamp"]: units.stamps[one["stamp"]] for units, _, one in found}.values(), dtype=object)
+    facts = {name: sorted(stamps[name].dropna().unique(), key=str) for name in stamps}
+    used = {name: loaded for *_, one in found for name, loaded in one["used"].items()}
+    seconds = float(f"{sum(one['seconds'] for *_, one in found):.3g}")
+    table.attrs = {name: values[0] if len(values) == 1 else values for name, values in facts.items()}
+    table.attrs |= {"seconds": seconds, "datasets": list(used.values())}
     return table
-
-
-def record(paper: str, experiment: Experiment, rows: pd.DataFrame, **options: Any) -> None:
-    """Write the trial rows of a run, and where they come from, to ``data/results/``; options say how it was run."""
-    facts = {
-        **merged(rows.attrs["stamps"]),
-        **options,
-        "seconds": float(f"{rows.attrs['seconds']:.3g}"),
-        "datasets": list(rows.attrs["used"].values()),
-        "declared": experiment.declared,
-    }
-    records.record(paper, experiment.name, rows.drop(columns="seed"), facts)

@@ -7,6 +7,7 @@ said by its key. By which code it was made is noted beside it, so that a run doe
 
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -21,26 +22,17 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from fedleak import files, paths
+from fedleak import paths
+from fedleak.experiments.experiment import Experiment, seeds_of
 
 PACKAGES = ("fedleak", "torch", "torchvision", "numpy", "scipy", "pandas")
-WITHOUT = ("audit", "commands", "coursework", "experiments")
-"""Rooms of the package that have no part in what a trial computes."""
+WITHOUT = ("audit", "commands", "coursework", "experiments", "cli.py", "notebooks.py")
+"""Rooms and modules of the package that have no part in what a trial computes."""
 
 
 def key(*parts: Any) -> str:
     """Return the name of a file for what these parts describe."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
-
-
-def writable(folder: Path) -> Path:
-    """Make a folder for results, or raise a `PermissionError` if it cannot be written."""
-    files.reserve(folder / "probe").unlink(missing_ok=True)
-    return folder
-
-
-class OtherCode(RuntimeError):
-    """Finished units were computed by other code than today's."""
 
 
 @cache
@@ -55,14 +47,16 @@ def code_of(paper: str) -> str:
 
 
 class Units:
-    """The finished units, by seed, of an experiment of this name and version in one setting, and those of other code.
+    """The finished units of an experiment in one setting, by seed: those of a code, and those of other code.
 
-    The code is that of today, as `code_of` hashes it; "" takes units of any.
+    The setting has its number of ``trials``, whose seeds are wanted. The code is today's, as `code_of` hashes it; ""
+    takes units of any.
     """
 
-    def __init__(self, folder: Path, name: str, version: int, setting: Mapping[str, Any], code: str = ""):
-        self.setting, self.code = dict(setting), code
-        self.path = folder / f"{key(name, version, self.setting)}.jsonl"
+    def __init__(self, folder: Path, experiment: Experiment, setting: Mapping[str, Any], seed: int, code: str = ""):
+        self.setting, self.code = {name: value for name, value in setting.items() if name != "trials"}, code
+        self.seeds = seeds_of(seed, setting["trials"])
+        self.path = folder / f"{key(experiment.name, experiment.version, self.setting)}.jsonl"
         self.units: dict[int, dict[str, Any]] = {}
         self.others: dict[int, dict[str, Any]] = {}
         self.stamps: dict[str, dict[str, Any]] = {}
@@ -72,7 +66,12 @@ class Units:
             os.replace(self.path, self.path.with_suffix(".corrupt"))
             self.path.write_text("".join(f"{line}\n" for line in good), encoding="utf-8")
             told = f"{lost} broken line{'s' * (lost > 1)} set aside in {self.path.stem}.corrupt"
-            tqdm.write(f"{name}: {told}, computed again")
+            tqdm.write(f"{experiment.name}: {told}, computed again")
+
+    @property
+    def missing(self) -> list[int]:
+        """The seeds that are wanted and not finished."""
+        return [seed for seed in self.seeds if seed not in self.units]
 
     def add(self, unit: Mapping[str, Any], stamp: Mapping[str, Any]) -> None:
         """Append a finished unit, ``seed, rows, seconds, used``, and when, where and by which code it was made."""
@@ -114,16 +113,13 @@ def stamp(devices: Iterable[str] = ()) -> dict[str, Any]:
 @cache
 def machine() -> dict[str, Any]:
     """Return what does not change while a process runs: commit, versions, processor and memory."""
-    try:
-        memory = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
-    except (AttributeError, ValueError, OSError):
-        memory = "unknown"
+    sizes = [os.sysconf(name) for name in ("SC_PAGE_SIZE", "SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
     return {
         "commit": commit(),
         "python": platform.python_version(),
         **{package: version(package) for package in PACKAGES},
         "processor": f"{processor()}, {os.cpu_count()} cores",
-        "memory": memory,
+        "memory": f"{math.prod(sizes) / 2**30:.0f} GiB" if sizes else "unknown",
     }
 
 
@@ -142,13 +138,3 @@ def commit() -> str:
         return git(["git", "rev-parse", "--short=12", "HEAD"]).strip() + ("+changes" if changes else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-
-
-def merged(stamps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return several stamps as one: what differs between them is listed."""
-    found: dict[str, list[Any]] = {}
-    for one in stamps:
-        for name, value in one.items():
-            if value not in found.setdefault(name, []):
-                found[name].append(value)
-    return {name: values[0] if len(values) == 1 else sorted(values, key=str) for name, values in found.items()}

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from fedleak import metrics
-from fedleak.experiments import plots
+from notebooks import plots
 from notebooks.agic.experiments import LEVEL, PLAIN, STATES
 from notebooks.agic.experiments_shared import BENT, FALLING, unhexed
 

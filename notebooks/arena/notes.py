@@ -5,7 +5,7 @@ import inspect
 import pandas as pd
 
 from fedleak import models
-from fedleak.experiments.show import markdown
+from notebooks.show import markdown
 from fedleak.intervals import NUMBER, interval
 from notebooks.arena import experiments as e
 from notebooks.arena.expectations import EXPECTED, MIXED, SMOOTHED

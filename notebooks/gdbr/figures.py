@@ -7,7 +7,8 @@ from matplotlib.lines import Line2D
 
 from fedleak import data
 from fedleak.experiments.records import NOW, RECORDED
-from fedleak.experiments import plots, show
+from notebooks import plots
+from notebooks.show import show
 from notebooks.gdbr.experiments import MODES
 from notebooks.gdbr.experiments_clients import FORMS, NETS, PAIRS, SCHEMES, TITLES
 

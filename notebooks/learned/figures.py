@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedleak.experiments import plots
+from notebooks import plots
 from fedleak.federated.schemes import TITLES
 from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS

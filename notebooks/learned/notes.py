@@ -5,7 +5,7 @@ import inspect
 import pandas as pd
 
 from fedleak.experiments import Number, records
-from fedleak.experiments.show import markdown
+from notebooks.show import markdown
 from fedleak.federated.schemes import TITLES
 from fedleak.models import title
 from notebooks.learned import experiments as e

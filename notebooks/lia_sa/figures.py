@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import torch
 from fedleak import data, models
-from fedleak.experiments import plots
+from notebooks import plots
 from fedleak.federated.aggregation import plain_sum
 from matplotlib.figure import Figure
 from notebooks.lia_sa.claims import exponent

@@ -6,7 +6,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from fedleak import models
-from fedleak.experiments import plots
+from notebooks import plots
 from notebooks.llg.claims import LETTERS
 from notebooks.llg.experiments import LEVELS, PLACES, SIZES, STEPS, TITLE, having
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from fedleak import metrics
 from fedleak.data.partitions import dirichlet
-from fedleak.experiments import plots
+from notebooks import plots
 from notebooks.rlu.experiments import CLIENTS
 from notebooks.rlu.experiments_base import counted
 from notebooks.rlu.experiments_images import WAYS

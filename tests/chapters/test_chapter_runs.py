@@ -9,9 +9,9 @@ import pytest
 from fresh_modules import forget
 
 from fedleak import paths
+from fedleak.commands import experiments as commands
 from fedleak.experiments import Experiment, Number, Results, grid, records, running, scoreboard
 from fedleak.experiments.results import figure_of, slug
-from fedleak.experiments.units import OtherCode
 from fedleak.intervals import MEAN
 
 sys.path.insert(0, str(paths.root() / "book" / "_ext"))
@@ -68,7 +68,7 @@ def test_units_of_other_code_are_not_taken_unawares(tiny):
     text = (tiny / "notebooks/tiny/experiments.py").read_text()
     (tiny / "notebooks/tiny/experiments.py").write_text(text + "\nMORE = 1\n")
     forget()
-    with pytest.raises(OtherCode, match=r"4 finished units of version 1 are of other code.*--same"):
+    with pytest.raises(ValueError, match=r"4 finished units of version 1 are of other code.*--same"):
         rows_of(others="refuse")
     rows_of(others="use")
     assert log() == []
@@ -126,7 +126,7 @@ def recorded(tiny):
     results = Results("tiny", "paper", "cpu", record=True)
     for experiment in running.declared("tiny").values():
         results.rows(experiment)
-    Results("tiny", device="cpu").keep_claims()
+    commands.claims("tiny")
     forget()
     return Results("tiny", device="cpu")
 
@@ -178,7 +178,7 @@ def test_without_a_record_nothing_is_claimed(tiny):
     results = Results("tiny", device="cpu")
     with pytest.raises(ValueError, match="fedleak claims tiny"):
         results["ahead"]
-    results.keep_claims()
+    commands.claims("tiny")
     (found,) = Results("tiny", device="cpu").measured["ahead"]
     assert (found.ours, found.note) == (None, "not recorded")
     assert math.isnan(Results("tiny", device="cpu")["ahead"])

@@ -36,7 +36,7 @@ def started(a):
 
 
 def met(processes):
-    """Wait until so many processes have begun a trial: on a busy machine one worker may finish all before another begins."""
+    """Wait until so many processes have begun a trial: on a busy machine one worker may finish all before another."""
     deadline = time.monotonic() + 200
     while processes:
         with open(LOG) as log:
@@ -58,7 +58,7 @@ def trial(ctx, seed, a):
 def rows(out, scheduler="", function=trial, axis=AXIS):
     experiment = Experiment("x", function, quick=grid(a=axis), paper=grid(a=axis), values={"value": NUMBER})
     settings = experiment.settings("quick")
-    how = {"seed": 7, "scheduler": scheduler, "folder": out, "progress": False}
+    how = {"seed": 7, "scheduler": scheduler, "folder": out}
     return running.run("llg", experiment, Context("cpu"), settings, **how)
 
 
@@ -354,12 +354,12 @@ def test_a_chapters_experiment_comes_out_the_same(tmp_path, workers, name):
     experiment = running.declared("rlu")[name]
 
     def table(scheduler):
-        how = {"scheduler": scheduler, "folder": tmp_path / (scheduler and "there"), "progress": False}
+        how = {"scheduler": scheduler, "folder": tmp_path / (scheduler and "there")}
         return running.run("rlu", experiment, Context("cpu"), SETTINGS[name], **how)
 
     try:
         here, there = table(""), table(workers.scheduler_address)
         pd.testing.assert_frame_equal(there, here)
-        assert there.attrs["used"] == here.attrs["used"] != {}
+        assert there.attrs["datasets"] == here.attrs["datasets"] != []
     finally:
         torch.set_num_threads(threads)

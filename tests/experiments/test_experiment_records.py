@@ -165,9 +165,9 @@ def rows_of(values):
 def test_only_the_cells_that_a_statistic_hangs_on_count():
     rows = rows_of({"ours": [0.1, 0.2, 0.3], "theirs": [0.2, 0.3, 0.3]})
     cells = claims.Cells(rows, ["data", "rule"], "iacc", "rule")
-    (told,) = claims.needed(lambda t: t["ours"].max(), [cells], [rows])
+    (told,) = claims.needed(lambda t: t["ours"].max(), [cells])
     assert {*zip(told["data"], told["rule"], strict=True)} == {("m", "ours"), ("c", "ours")}
-    (above,) = claims.needed(lambda t: (t["ours"] > 0.5).mean() - t.loc["m", "theirs"], [cells], [rows])
+    (above,) = claims.needed(lambda t: (t["ours"] > 0.5).mean() - t.loc["m", "theirs"], [cells])
     assert {*zip(above["data"], above["rule"], strict=True)} == {("m", "ours"), ("c", "ours"), ("m", "theirs")}
 
 

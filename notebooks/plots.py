@@ -34,7 +34,9 @@ def use_theme() -> None:
     from matplotlib_inline.backend_inline import set_matplotlib_formats
 
     set_matplotlib_formats("svg")
-    sns.set_theme(style="whitegrid", palette="colorblind", context="notebook", font_scale=0.9)
+    sns.set_theme(
+        style="whitegrid", palette="colorblind", context="notebook", font_scale=0.9
+    )
     mpl.rcParams.update(
         {
             "svg.fonttype": "none",
@@ -51,7 +53,11 @@ def use_theme() -> None:
 def style_of(names: Sequence[str]) -> dict[str, tuple]:
     """Return a colour and a marker for every name: an attack's own, or the next free ones."""
     taken, count = {STYLE[n] for n in names if n in STYLE}, len(_MARKERS)
-    pairs = ((c, _MARKERS[(i + turn) % count]) for turn in range(count) for i, c in enumerate(_COLOURS))
+    pairs = (
+        (c, _MARKERS[(i + turn) % count])
+        for turn in range(count)
+        for i, c in enumerate(_COLOURS)
+    )
     rest = (pair for pair in pairs if pair not in taken)
     return {name: STYLE.get(name) or next(rest) for name in names}
 
@@ -75,10 +81,15 @@ def curves(
     are hollow markers on top; otherwise this run is the lines.
     """
     table = table.rename(columns={y: "mean", f"{y} low": "low", f"{y} high": "high"})
-    panels, style = list(dict.fromkeys(table[panel])), style_of(list(dict.fromkeys(table[hue])))
+    panels, style = (
+        list(dict.fromkeys(table[panel])),
+        style_of(list(dict.fromkeys(table[hue]))),
+    )
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
-    width, height = {1: (5.6, 3.0), 2: (8.2, 3.0), 3: (7.35, 2.2), 4: (8.4, 1.9)}[columns]  # a page is 7.2 inches wide
+    width, height = {1: (5.6, 3.0), 2: (8.2, 3.0), 3: (7.35, 2.2), 4: (8.4, 1.9)}[
+        columns
+    ]  # a page is 7.2 inches wide
     words = "small" if columns == 4 else "medium"
     figure = Figure(figsize=(width, height * rows + 0.7), layout="constrained")
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
@@ -87,7 +98,13 @@ def curves(
         for name, source in itertools.product(style, (RECORDED, NOW)):
             line = part[(part[hue] == name) & (part["source"] == source)].sort_values(x)
             if not line.empty:
-                _curve(axes, line, x, style[name], hollow=source == NOW and (part["source"] == RECORDED).any())
+                _curve(
+                    axes,
+                    line,
+                    x,
+                    style[name],
+                    hollow=source == NOW and (part["source"] == RECORDED).any(),
+                )
         axes.set_title(title, fontsize=words)
         axes.set_xlabel(xlabel, fontsize=words)
         if ylim is not None:
@@ -104,21 +121,47 @@ def curves(
         axes.set_visible(False)
     for axes in grid[::columns]:
         axes.set_ylabel(ylabel, fontsize=words)
-    handles: list = [Line2D([], [], color=c, marker=m, label=name) for name, (c, m) in style.items()]
+    handles: list = [
+        Line2D([], [], color=c, marker=m, label=name) for name, (c, m) in style.items()
+    ]
     handles.append(Patch(color="grey", alpha=0.3, label="95 % interval of the mean"))
     if {RECORDED, NOW} <= {*table["source"]}:
         handles.append(Line2D([], [], color="grey", label="line: recorded run"))
-        handles.append(Line2D([], [], color="grey", marker="o", mfc="white", linestyle="", label="hollow: this run"))
-    look = {"ncols": min(2 * columns, 6) if columns > 1 else 3, "frameon": False, "fontsize": "small"}
-    figure.legend(handles=handles, loc="outside upper center", **look)  # in view while the first panels are
+        handles.append(
+            Line2D(
+                [],
+                [],
+                color="grey",
+                marker="o",
+                mfc="white",
+                linestyle="",
+                label="hollow: this run",
+            )
+        )
+    look = {
+        "ncols": min(2 * columns, 6) if columns > 1 else 3,
+        "frameon": False,
+        "fontsize": "small",
+    }
+    figure.legend(
+        handles=handles, loc="outside upper center", **look
+    )  # in view while the first panels are
     return figure
 
 
-def _curve(axes: Axes, line: pd.DataFrame, x: str, style: tuple, *, hollow: bool) -> None:
+def _curve(
+    axes: Axes, line: pd.DataFrame, x: str, style: tuple, *, hollow: bool
+) -> None:
     colour, marker = style
     if hollow:
-        colours = {"color": colour} if marker in "x+" else {"facecolor": "white", "edgecolor": colour}
+        colours = (
+            {"color": colour}
+            if marker in "x+"
+            else {"facecolor": "white", "edgecolor": colour}
+        )
         axes.scatter(line[x], line["mean"], marker=marker, s=34, zorder=3, **colours)
         return
     axes.plot(line[x], line["mean"], color=colour, marker=marker, markersize=5)
-    axes.fill_between(line[x], line["low"], line["high"], color=colour, alpha=0.18, linewidth=0)
+    axes.fill_between(
+        line[x], line["low"], line["high"], color=colour, alpha=0.18, linewidth=0
+    )

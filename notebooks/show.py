@@ -47,9 +47,23 @@ def source(trial: Callable[..., Any]) -> None:
 def markdown(lines: Iterable[Mapping[str, Any]] | pd.DataFrame) -> str:
     """Return rows as a Markdown table of a page; bars and line breaks in a cell are made harmless."""
     frame = pd.DataFrame(lines)
-    rows = [frame.columns, ["---"] * frame.shape[1], *frame.astype(object).itertuples(index=False)]
-    cells = ([" ".join(str(cell).split()).replace("|", r"\|") for cell in row] for row in rows)
-    return "\n".join(["::::{div} wide-table full-width", *(f"| {' | '.join(row)} |" for row in cells), "::::", ""])
+    rows = [
+        frame.columns,
+        ["---"] * frame.shape[1],
+        *frame.astype(object).itertuples(index=False),
+    ]
+    cells = (
+        [" ".join(str(cell).split()).replace("|", r"\|") for cell in row]
+        for row in rows
+    )
+    return "\n".join(
+        [
+            "::::{div} wide-table full-width",
+            *(f"| {' | '.join(row)} |" for row in cells),
+            "::::",
+            "",
+        ]
+    )
 
 
 def show(
@@ -82,21 +96,44 @@ def show(
     """
     from IPython.display import HTML, display
 
-    names = dict(columns) if isinstance(columns, Mapping) else {c: labelled(c) for c in columns.split()}
+    names = (
+        dict(columns)
+        if isinstance(columns, Mapping)
+        else {c: labelled(c) for c in columns.split()}
+    )
     if value:
-        table = table.assign(**{value: [bounded(row, value) for _, row in table.iterrows()]})
+        table = table.assign(
+            **{value: [bounded(row, value) for _, row in table.iterrows()]}
+        )
     if wide:
         keys, order = [c for c in names if c in table], list(dict.fromkeys(table[wide]))
         order = sorted(order) if pd.api.types.is_numeric_dtype(table[wide]) else order
         table = table.pivot_table(
-            index=keys, columns=wide, values=value, aggfunc="first", sort=False, dropna=False, observed=True
+            index=keys,
+            columns=wide,
+            values=value,
+            aggfunc="first",
+            sort=False,
+            dropna=False,
+            observed=True,
         )
-        table = table.dropna(how="all").reindex(columns=order).reset_index().rename_axis(columns=None)
-        names |= {c: c if isinstance(c, str) else f"{labelled(wide)} = {c:g}" for c in order}
+        table = (
+            table.dropna(how="all")
+            .reindex(columns=order)
+            .reset_index()
+            .rename_axis(columns=None)
+        )
+        names |= {
+            c: c if isinstance(c, str) else f"{labelled(wide)} = {c:g}" for c in order
+        }
     names = names or {c: labelled(c) for c in table}
     table = table[[c for c in names if c in table]].rename(columns=names)
     shown = {names.get(c, c): how for c, how in (formats or {}).items()}
-    style = table.style.hide(axis="index").format(shown, precision=3, na_rep="–").set_caption(caption)
+    style = (
+        table.style.hide(axis="index")
+        .format(shown, precision=3, na_rep="–")
+        .set_caption(caption)
+    )
     style = style.set_uuid(hashlib.sha256(caption.encode()).hexdigest()[:8])
     display(HTML(style.to_html(table_attributes='class="dataframe table"')))
 
@@ -111,4 +148,6 @@ def bounded(row: Mapping[str, Any], value: str) -> str:
     if pd.isna(row[value]):
         return "–"
     low, high = row.get(f"{value} low"), row.get(f"{value} high")
-    return f"{row[value]:.3f}" + ("" if low is None or pd.isna(low) else f" [{low:.3f}, {high:.3f}]")
+    return f"{row[value]:.3f}" + (
+        "" if low is None or pd.isna(low) else f" [{low:.3f}, {high:.3f}]"
+    )
