@@ -10,16 +10,12 @@ import pandas as pd
 from fedleak import paths
 from fedleak.experiments import Experiment, Results, records, running
 from fedleak.experiments.results import figure_of
-from fedleak.experiments.status import NOT_ATTEMPTED, SCALED_UNDECIDED, UNDECIDED
 from notebooks.show import markdown
 
 Row = Mapping[str, Any]
 LONGEST = 100
 """Characters of a cell that is shown; columns of pictures are longer."""
 ARROWS = {"higher": " ↑", "lower": " ↓"}
-OBSTACLES = ("not printed", "data", "GPU", "computing", "trials")
-"""What keeps a value from being decided at the paper's settings, the hardest to lift first."""
-OF_DATA = ("images ", "aux ", "most aux ", "data ")
 PROVENANCE = ("date", "commit", "code", "device", "processor", "threads", "seconds", "torch", "python")
 
 
@@ -70,8 +66,8 @@ def _compared(results: Results, rows: Sequence[Row], notes: Mapping[str, Any]) -
                 f"*{_plain(row['metric'])}*{ARROWS.get(row['direction'], '')})",
                 "Paper": f"{row['published']}<br>± {row['tolerance']:g}: {_plain(row['why'])}",
                 "Ours [95 % interval], n": _ours(row),
-                "Status": row["status"],
-                "In the way of a decision": obstacle(row) or "–",
+                "Verdict (grade)": row["status"],
+                "In the way of grade A": ", ".join(row["blocks"]) or "–",
                 "Settings that differ, remarks": _plain(
                     "; ".join(filter(None, [*row["differences"], *row["remarks"], row["note"]]))
                 )
@@ -114,21 +110,3 @@ def _experiment(chapter: str, experiment: Experiment, found: tuple[pd.DataFrame,
 
 def _plain(text: Any) -> str:
     return str(text).replace("*", r"\*").replace("_", r"\_").replace("`", "'").replace("$", r"\$")
-
-
-def obstacle(row: Mapping[str, Any]) -> str | None:
-    """Return the hardest thing that stands between a value and a decision at the paper's settings; None if none does.
-
-    What the paper leaves open: a setting that it does not print, or words whose readings give different answers. Images
-    that are not here, a GPU, settings that take more computing, or no more than trials.
-    """
-    differences = row["differences"]
-    if row.get("split") or any(text.endswith("not printed") for text in differences):
-        return "not printed"
-    if any(text.startswith(OF_DATA) and " not recorded" not in text for text in differences):
-        return "data"
-    if "GPU" in row["note"] or any(text.startswith("hardware ") for text in differences):
-        return "GPU"
-    if differences or row["status"] == NOT_ATTEMPTED:
-        return "computing"
-    return "trials" if row["status"] in (UNDECIDED, SCALED_UNDECIDED) else None

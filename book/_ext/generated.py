@@ -22,7 +22,7 @@ from sphinx.util import logging
 from fedleak import data, notebooks
 from fedleak.data.vision import DOWNLOADS
 from fedleak.experiments import published, scoreboard
-from fedleak.experiments.status import COUNTED
+from fedleak.experiments.verdicts import DECIDED, DEPENDS, GRADES, NOT_ATTEMPTED, OPEN
 
 logger = logging.getLogger(__name__)
 
@@ -46,20 +46,38 @@ def comparisons() -> list[dict[str, Any]]:
 
 
 def scoreboard_in_short(papers: list[dict[str, Any]]) -> str:
-    """Return one row a paper: how many of its values have which status; and of what no paper prints, in a row below."""
+    """Return how many values have which verdict, a row a paper and grade; what no paper prints stands below."""
     rows = []
     for paper in papers:
         for beyond in (False, True):
             mine = [row for row in paper["rows"] if row["beyond"] == beyond]
-            count = Counter(row["status"] for row in mine)
-            name = (
-                "our own extensions and bounds"
-                if beyond
-                else f"[{paper['title']}](/notebooks/{paper['chapter']}.ipynb)"
-            )
-            if mine:
-                rows.append({"Chapter": name} | {s: count[s] or "·" for s in COUNTED} | {"values": len(mine)})
+            name = "our own extensions" if beyond else f"[{paper['title']}](/notebooks/{paper['chapter']}.ipynb)"
+            for grade in (*GRADES, ""):
+                count = Counter(row["verdict"] for row in mine if row["grade"] == grade)
+                words = (*DECIDED, OPEN, DEPENDS, NOT_ATTEMPTED)
+                if count:
+                    rows.append({"Chapter": name, "Grade": grade or "–"} | {w: count[w] or "·" for w in words})
+                    name = ""
     return table(pd.DataFrame(rows))
+
+
+def in_one_sentence(papers: list[dict[str, Any]]) -> str:
+    """Return how many of the papers' values have a verdict, by grade."""
+    rows = [row for paper in papers for row in paper["rows"] if not row["beyond"]]
+    by = Counter((row["grade"], row["verdict"]) for row in rows)
+    told = []
+    for grade, where in (
+        ("A", "at the paper's own settings"),
+        ("B", "at every plausible choice of what the paper does not print"),
+        ("C", "with fewer images, by effects that were measured elsewhere"),
+    ):
+        own = {word: by[grade, word] for word in DECIDED}
+        told.append(f"{sum(own.values())} {where} (" + ", ".join(f"{n} {w}" for w, n in own.items() if n) + ")")
+    return (
+        f"Of the papers' {len(rows)} values these have a verdict: {'; '.join(t for t in told if t[0] != '0')}. "
+        f"{sum(row['verdict'] == DEPENDS for row in rows)} depend on what the papers do not print. The others were "
+        "measured at other settings, are open, or were not attempted; what stands in the way of each is said below."
+    )
 
 
 def data_sets() -> str:
@@ -119,6 +137,7 @@ def write(app: Sphinx) -> None:
     papers = comparisons()
     fragments = {
         "scoreboard_in_short": scoreboard_in_short(papers),
+        "in_one_sentence": in_one_sentence(papers),
         "data_sets": data_sets(),
     }
     folder = Path(app.srcdir) / "book" / "_generated"

@@ -11,24 +11,13 @@ from collections import Counter
 from typing import Any
 
 import pandas as pd
-from evidence import OBSTACLES, obstacle
 from generated import comparisons, logger
 from render import keep, link, number, plain, table
 from sphinx.application import Sphinx
 
 from fedleak import notebooks, paths
 from fedleak.experiments import published
-from fedleak.experiments.status import (
-    BETTER,
-    COUNTED,
-    DIFFERS,
-    MATCH,
-    NOT_ATTEMPTED,
-    SCALED_AGREES,
-    SCALED_DIFFERS,
-    SCALED_UNDECIDED,
-    UNDECIDED,
-)
+from fedleak.experiments.verdicts import BLOCKS, GRADES, NOT_ATTEMPTED, SIGNS
 
 Row = dict[str, Any]
 
@@ -46,23 +35,18 @@ def belongs(row: Row, artefact: Row) -> bool:
 
 def tried(rows: list[Row]) -> list[Row]:
     """Return the values that were measured."""
-    return [row for row in rows if row["status"] != NOT_ATTEMPTED]
-
-
-def differ(rows: list[Row]) -> list[Row]:
-    """Return the values that were decided and are not within their tolerance, nor better than the paper's."""
-    return [row for row in rows if row["status"] in (DIFFERS, SCALED_DIFFERS)]
+    return [row for row in rows if row["verdict"] != NOT_ATTEMPTED]
 
 
 def verdict(rows: list[Row]) -> str:
-    """Sum up a table or figure: as its worst decided value, and how many are undecided."""
-    found, measured = Counter(row["status"] for row in rows), tried(rows)
-    worst = next((s for s in (DIFFERS, SCALED_DIFFERS, SCALED_AGREES, BETTER, MATCH) if found[s]), None)
-    undecided = found[UNDECIDED] + found[SCALED_UNDECIDED]
-    if worst is None:
-        return (UNDECIDED if found[UNDECIDED] else SCALED_UNDECIDED) if undecided else NOT_ATTEMPTED
-    text = worst + (f" in {len(differ(rows))} of {len(measured)}" if differ(rows) else "")
-    return text + (f", {undecided} undecided" if undecided else "")
+    """Sum up a table or figure: how many values have which verdict, the best evidence first."""
+    found = Counter((row["grade"], row["verdict"]) for row in rows)
+    lines = []
+    for grade in GRADES:
+        own = [f"{SIGNS[word]} {found[grade, word]} {word}" for word in SIGNS if found[grade, word]]
+        lines += [f"{grade}: {', '.join(own)}"] * bool(own)
+    rest = found["", NOT_ATTEMPTED]
+    return "<br>".join([*lines, *[f"{SIGNS[NOT_ATTEMPTED]} {rest} {NOT_ATTEMPTED}"] * bool(rest)])
 
 
 def widest(rows: list[Row]) -> str:
@@ -105,13 +89,13 @@ def line(artefact: Row, rows: list[Row], records: dict[str, Row]) -> Row:
     """Return the overview's row of one table or figure."""
     measured = tried(rows)
     facts = [records[name] for name in artefact.get("records", ()) if name in records] if measured else []
-    found = Counter(map(obstacle, rows))
+    found = Counter(block for row in rows for block in row["blocks"])
     anchor = next((row["anchor"] for row in rows if row.get("anchor")), None)
     return {
         "Table or figure": f"{link(artefact['name'], anchor)}<br>{artefact['shows']}",
-        "Status": verdict(rows),
+        "Verdicts": verdict(rows) or f"{SIGNS[NOT_ATTEMPTED]} {NOT_ATTEMPTED}",
         "Measured": f"{len(measured)} of {len(rows)}",
-        "In the way of a decision": ", ".join(f"{k} ({n})" for k in OBSTACLES if (n := found[k])) or "–",
+        "In the way of grade A": ", ".join(f"{k} ({n})" for k in BLOCKS if (n := found[k])) or "–",
         "Largest difference": widest(rows),
         "Hardware": hardware(facts),
         "Cost": duration(facts) + (f"<br>at the paper's size {artefact['hours']:g} h" if "hours" in artefact else ""),
@@ -124,10 +108,10 @@ def unlisted(paper: Row, artefacts: list[Row]) -> list[str]:
 
 
 def overview(papers: list[Row]) -> str:
-    """Return one table a paper with a row for each of its tables and figures, and a line that sums up all of them."""
+    """Return one table a paper with a row for each of its tables and figures."""
     by_chapter = {paper["chapter"]: paper for paper in papers}
     listed = read("artefacts")
-    parts, total = [], Counter[str]()
+    parts = list[str]()
     for chapter, artefacts in listed.items():
         paper = by_chapter.get(chapter, {"title": f"{chapter.upper()} (its chapter is not in this book)", "rows": []})
         for item in unlisted(paper, artefacts):
@@ -136,26 +120,21 @@ def overview(papers: list[Row]) -> str:
         for artefact in artefacts:
             mine = [row for row in paper["rows"] if belongs(row, artefact)]
             rows.append(line(artefact, mine, records))
-            if not artefact.get("text"):
-                total[next(status for status in COUNTED if verdict(mine).startswith(status))] += 1
         parts += [f"### {paper['title']}\n", table(pd.DataFrame(rows))]
         if records:
             parts.append(f"All recorded runs of the chapter: {duration(list(records.values()))}.\n")
-    summed = ", ".join(f"{n} {status}" for status, n in total.most_common())
-    return f"**{sum(total.values())} tables and figures: {summed}.**\n\n" + "\n".join(parts)
+    return "\n".join(parts)
 
 
 def in_the_way(papers: list[Row]) -> str:
-    """Return how many values are decided at the papers' own settings, and by paper what stands in the way of others."""
-    found = {p["title"]: Counter(obstacle(row) for row in p["rows"] if not row["beyond"]) for p in papers}
-    total = sum(found.values(), Counter[str | None]())
-    lines = [
-        {"Paper": name, "decided": one[None], **{k: one[k] or "·" for k in OBSTACLES}} for name, one in found.items()
-    ]
-    return (
-        f"**{total[None]} of {total.total()} values are decided at the paper's own settings.** Of the others, by the "
-        "hardest thing in the way:\n\n" + table(pd.DataFrame(lines))
-    )
+    """Return by paper what stands between values and a verdict of grade A: of some values several things."""
+    lines = []
+    for paper in papers:
+        rows = [row for row in paper["rows"] if not row["beyond"]]
+        found = Counter(block for row in rows for block in row["blocks"])
+        nothing = sum(not row["blocks"] for row in rows)
+        lines.append({"Paper": paper["title"], "nothing": nothing, **{k: found[k] or "·" for k in BLOCKS}})
+    return table(pd.DataFrame(lines))
 
 
 def errata(chapters: list[str]) -> str:

@@ -13,21 +13,27 @@ from render import keep
 from sphinx.application import Sphinx
 from stacked import both
 
-from fedleak.experiments.status import COUNTED
+from fedleak.experiments import verdicts
+from fedleak.experiments.verdicts import SIGNS
 
 Row = dict[str, Any]
 CELL, GAP, PER_COLUMN = 11, 2, 5
 WORDS = {
-    "match": "match: the paper's settings, and within the tolerance",
-    "better": "a better attack than printed",
-    "differs": "differs: the paper's settings, and outside the tolerance",
-    "undecided": "undecided: the paper's settings, and the interval does not say",
-    "scaled_agrees": "agrees, at other settings than the paper's",
-    "scaled_differs": "differs, at other settings",
-    "scaled_undecided": "undecided, at other settings",
-    "not_attempted": "not attempted",
+    verdicts.AGREES: "agrees: inside the band",
+    verdicts.BETTER: "a better attack than printed",
+    verdicts.DIFFERS: "differs: outside the band",
+    verdicts.DEPENDS: "depends on what the paper does not print",
+    verdicts.OPEN: "open: the interval does not say",
+    verdicts.NOT_ATTEMPTED: "not attempted",
 }
-"""What the legend says of a status."""
+"""What the legend says of a verdict."""
+STRENGTHS = {
+    "A": "the paper's own settings",
+    "B": "every plausible choice of what it does not print",
+    "C": "fewer images, whose worth was measured elsewhere",
+    "D": "other settings",
+}
+"""What the legend says of a grade."""
 
 
 def raw(html: str) -> str:
@@ -35,36 +41,39 @@ def raw(html: str) -> str:
     return f"```{{raw}} html\n{html.strip()}\n```\n"
 
 
+def square(verdict: str, grade: str, place: str = "") -> str:
+    """Draw a value: its colour is the verdict, its strength the grade."""
+    classes = f"verdict-{verdict.replace(' ', '-')}" + f" grade-{grade}" * bool(grade)
+    return f'<rect class="{classes}" {place} width="{CELL}" height="{CELL}" rx="2"/>'
+
+
 def squares(rows: list[Row], top: int) -> tuple[str, int]:
-    """Draw a square for each value, column by column, in the order of the statuses; return them and their width."""
-    order = [name for status, name in COUNTED.items() for row in rows if row["status"] == status]
-    step = CELL + GAP
-    drawn = (
-        f'<rect class="status-{name}" x="{step * (i // PER_COLUMN)}" y="{top + step * (i % PER_COLUMN)}"'
-        f' width="{CELL}" height="{CELL}" rx="2"/>'
-        for i, name in enumerate(order)
-    )
-    return "".join(drawn), step * -(-len(order) // PER_COLUMN)
+    """Draw a square for each value, column by column, the best evidence first; return them and their width."""
+    step, ordered = CELL + GAP, sorted(rows, key=verdicts.rank)
+    places = [f'x="{step * (i // PER_COLUMN)}" y="{top + step * (i % PER_COLUMN)}"' for i in range(len(ordered))]
+    drawn = (square(row["verdict"], row["grade"], place) for row, place in zip(ordered, places, strict=True))
+    return "".join(drawn), step * -(-len(ordered) // PER_COLUMN)
 
 
 def statuses(papers: list[Row]) -> str:
-    """Return every value that the papers print as a square of its status, a strip a paper, with a legend."""
+    """Return every value that the papers print as a square, a strip a paper, with a legend."""
     top, width, parts, told = 0, 0, [], []
-    count: Counter[str] = Counter()
+    every = [row for paper in papers for row in paper["rows"] if not row["beyond"]]
     for paper in papers:
         rows = [row for row in paper["rows"] if not row["beyond"]]
-        found = Counter(COUNTED[row["status"]] for row in rows)
-        count += found
         drawn, wide = squares(rows, top + 18)
         width = max(width, wide)
-        name = escape(paper["title"].split(":")[0])
+        name, found = escape(paper["title"].split(":")[0]), Counter(row["status"] for row in rows)
         parts.append(f'<text x="0" y="{top + 12}">{name}, {len(rows)} values</text>{drawn}')
-        told.append(f"{name}: " + ", ".join(f"{found[key]} {key.replace('_', ' ')}" for key in WORDS if found[key]))
+        told.append(f"{name}: " + ", ".join(f"{n} {status}" for status, n in found.most_common()))
         top += 18 + PER_COLUMN * (CELL + GAP) + 12
+    verdict, grade = (Counter(row[name] for row in every) for name in ("verdict", "grade"))
     legend = "".join(
-        f'<li><svg width="{CELL}" height="{CELL}" aria-hidden="true"><rect class="status-{key}" width="{CELL}"'
-        f' height="{CELL}" rx="2"/></svg> {sign} <b>{count[key]}</b> {WORDS[key]}</li>'
-        for sign, key in ((status[0], key) for status, key in COUNTED.items())
+        f'<li><svg width="{CELL}" height="{CELL}" aria-hidden="true">{drawn}</svg> {sign} <b>{count}</b> {words}</li>'
+        for drawn, sign, count, words in (
+            *((square(v, ""), SIGNS[v], verdict[v], words) for v, words in WORDS.items()),
+            *((square(verdicts.AGREES, g), g, grade[g], words) for g, words in STRENGTHS.items()),
+        )
     )
     return (
         '<figure class="drawing status-picture">'

@@ -6,6 +6,7 @@ have both levels, ``whole`` and that of ours.
 """
 
 import itertools
+import json
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,8 +76,8 @@ class Transport:
         rows = selected(self, paper, {name: row.get(name) for name in self.same})
         if rows is None or column not in rows:
             return None
-        ends = {str(name): contrast(own, self.part, column) for name, own in rows.groupby(self.over)}
-        ends = {name: one for name, one in ends.items() if one is not None}
+        found = {str(name): contrast(own, self.part, column) for name, own in rows.groupby(self.over)}
+        ends = {name: one for name, one in found.items() if one is not None}
         return Effect(self.record, self.settings, ends) if ends else None
 
 
@@ -134,15 +135,17 @@ def load(paper: str) -> Choices:
     if not path.exists():
         return Choices()
     said = tomllib.loads(path.read_text(encoding="utf-8"))
-    choices, moved = [], []
-    for one in said.get("choice", ()):
+    choices: list[Choice] = []
+    for one in map(_tuples, said.get("choice", ())):
         if len(one["is"]) != len(one["sources"]):
             raise ValueError(f"{path.name} of {paper}: every choice of {one['setting']} has a source")
-        one = {k: tuple(v) if isinstance(v, list) else v for k, v in one.items()}
         choices.append(Choice(values=one.pop("is"), **one))
-    for one in said.get("transport", ()):
-        moved.append(Transport(**{k: tuple(v) if isinstance(v, list) else v for k, v in one.items()}))
-    return Choices(said["written"], tuple(choices), tuple(moved))
+    moved = tuple(Transport(**_tuples(one)) for one in said.get("transport", ()))
+    return Choices(said["written"], tuple(choices), moved)
+
+
+def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
 
 
 def effects(paper: str, table: Table, row: Row, cell: Row, column: str) -> tuple[Effect, ...]:
@@ -200,11 +203,23 @@ def _predicted(pairs: pd.DataFrame, by: Sequence[str], part: str, over: str) -> 
             yield bool(max(0.0, low + down) - 1e-9 <= truth <= min(1.0, high + up) + 1e-9)
 
 
+def backtests(paper: str) -> dict[str, Backtest]:
+    """Measure the backtest of every transport of a paper whose record is there; `scoreboard.keep` writes them down."""
+    found = {}
+    for one in load(paper).transports:
+        if one.record not in found and (recorded := records.recorded(paper, one.record)) is not None:
+            found[one.record] = backtest(recorded[0], one.same, recorded[1]["declared"]["values"], one.over)
+    return found
+
+
 @lru_cache(maxsize=64)
-def trusted(paper: str, record: str) -> Backtest:
-    """Return the backtest of a recorded transport."""
-    found = records.recorded(paper, record)
-    if found is None:
-        return Backtest(0, 0)
-    same, over = next((t.same, t.over) for t in load(paper).transports if t.record == record)
-    return backtest(found[0], same, found[1]["declared"]["values"], over)
+def known(paper: str) -> dict[str, Backtest]:
+    """Return the backtests of a paper's transports, as they were measured with its claims."""
+    path = paths.recorded(paper) / "claims.json"
+    said = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return {name: Backtest(**fields) for name, fields in said.get("backtests", {}).items()}
+
+
+def trusted(paper: str, record: str) -> bool:
+    """Say whether a recorded transport counts."""
+    return record in known(paper) and known(paper)[record].trusted

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fedleak import intervals, paths
-from fedleak.experiments import published, records, running, scoreboard, status
+from fedleak.experiments import published, records, running, scoreboard, verdicts
 from fedleak.experiments.claims import Claims, kept
 from fedleak.experiments.context import Context
 from fedleak.experiments.experiment import Experiment
@@ -18,13 +19,14 @@ from fedleak.experiments.status import Measured
 from fedleak.intervals import Kind
 
 SAID = {
-    ("agrees", "agree"): (status.MATCH, status.SCALED_AGREES),
-    ("is better", "are better"): (status.BETTER,),
-    ("differs", "differ"): (status.DIFFERS, status.SCALED_DIFFERS),
-    ("is open", "are open"): (status.UNDECIDED, status.SCALED_UNDECIDED),
-    ("was not tried", "were not tried"): (status.NOT_ATTEMPTED,),
+    verdicts.AGREES: ("agrees", "agree"),
+    verdicts.BETTER: ("is better", "are better"),
+    verdicts.DIFFERS: ("differs", "differ"),
+    verdicts.DEPENDS: ("depends on what is not printed", "depend on what is not printed"),
+    verdicts.OPEN: ("is open", "are open"),
+    verdicts.NOT_ATTEMPTED: ("was not tried", "were not tried"),
 }
-"""How a verdict calls some statuses, of one value and of several."""
+"""How a sentence says a verdict, of one value and of several."""
 
 
 class Number(float):
@@ -173,7 +175,7 @@ class Results:
         tables = {e: self.recorded_rows(e) for e in dict.fromkeys(e for claim in claims for e in claim.of)}
         found: dict[str, list[Measured]] = {}
         for claim in claims:
-            found.setdefault(claim.id, []).append(claim.measure([tables[e] for e in claim.of], self.published))
+            found.setdefault(claim.id, []).extend(claim.points([tables[e] for e in claim.of], self.published))
         if unknown := sorted(set(found) - set(self.published.items)):
             raise ValueError(f"claims without an entry in {self.paper}/claims.toml: {', '.join(unknown)}")
         return found
@@ -188,7 +190,7 @@ class Results:
 
     @cached_property
     def values(self) -> list[dict[str, Any]]:
-        """One row a published value: its status, and what was measured."""
+        """One row a published value: its verdict and grade, and what was measured."""
         return scoreboard.joined(self.published, self.measured, scoreboard.recorded_cells(self.paper))
 
     def verdict(self, *anchors: str) -> str:
@@ -196,14 +198,17 @@ class Results:
         rows = [row for row in self.values if row["anchor"] in anchors and not row["beyond"]]
         if not rows:
             raise ValueError(f"no value of {self.paper} has an anchor among {', '.join(anchors)}")
-        counts = {words: n for words, own in SAID.items() if (n := sum(row["status"] in own for row in rows))}
+        counts = {words: n for word, words in SAID.items() if (n := sum(row["verdict"] == word for row in rows))}
         told = f"Of the paper's {len(rows)} values here " + ", ".join(f"{n} {w[n != 1]}" for w, n in counts.items())
         if len(rows) == 1:
             told = f"The paper's one value here {next(iter(counts))[0]}"
-        scaled = sum(row["status"] in status.SCALED.values() for row in rows)
-        smaller = f" ({scaled} at other settings than the paper's)" * bool(scaled)
+        grades = Counter(row["grade"] for row in rows if row["grade"])
+        if len(grades) == 1:
+            told += f", evidence of grade {next(iter(grades))}"
+        elif grades:
+            told += ", evidence of grades " + ", ".join(f"{g} ({grades[g]})" for g in sorted(grades))
         rules = "[by these rules](../book/scoreboard.md#how-to-read-it)"
-        return f"*{told}{smaller}, {rules}: [evidence](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}).*"
+        return f"*{told}, {rules}: [evidence](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}).*"
 
 
 def _cells(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:

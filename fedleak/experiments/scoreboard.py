@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedleak import paths
-from fedleak.experiments import published, records, status, verdicts
+from fedleak.experiments import choices, published, records, status, verdicts
 from fedleak.experiments.choices import Effect
 from fedleak.experiments.status import Measured
 from fedleak.files import write_text
@@ -36,20 +36,21 @@ def joined(paper: published.Paper, claims: Claimed, cells: Cells) -> list[dict[s
 
 
 def recorded_cells(paper: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the cells of all records of a chapter, by the paper's table that they belong to; a table's own come first.
+    """Return the cells of a chapter's records, by the printed table that they belong to; the table's own come first.
 
     ``ends`` has, by column, the least and the largest value that is possible.
     """
     cells: dict[str, list[dict[str, Any]]] = {}
+    printed = {name for name, table in published.load(paper).tables.items() if table.values}
     for path in sorted(paths.recorded(paper).glob("*.csv")):
         if found := records.recorded(paper, path.stem):
             said = found[1]["declared"]
-            rows = records.settled(*found).to_dict("records") if said["tables"] else []
             ends = {name: Kind(**kind).range for name, kind in said["kinds"].items()}
-            rows = [{**row, "ends": ends} for row in rows]
-            for name in said["tables"]:
-                own = cells.setdefault(name, [])
-                cells[name] = rows + own if name == path.stem else own + rows
+            if wanted := printed & {*said["tables"]}:
+                rows = [{**row, "ends": ends} for row in records.settled(*found).to_dict("records")]
+                for name in wanted:
+                    own = cells.setdefault(name, [])
+                    cells[name] = rows + own if name == path.stem else own + rows
     return cells
 
 
@@ -58,7 +59,8 @@ def keep(paper: str, claims: Claimed) -> None:
     every = [one for readings in claims.values() for one in readings]
     nested = ("differences", "effects")
     found = [{**vars(one), **{k: [vars(d) for d in getattr(one, k)] for k in nested}} for one in every]
-    document = {"records": _digests(paper), "claims": found}
+    tested = {name: vars(one) for name, one in choices.backtests(paper).items()}
+    document = {"records": _digests(paper), "backtests": tested, "claims": found}
     write_text(paths.recorded(paper) / "claims.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -132,5 +134,5 @@ def counted(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _summed(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Add up counts, and counts of counts."""
-    first = each[0]
-    return {k: _summed([o[k] for o in each]) if isinstance(v, dict) else sum(o[k] for o in each) for k, v in first.items()}
+    nested = {k for k, v in each[0].items() if isinstance(v, dict)}
+    return {k: (_summed if k in nested else sum)([one[k] for one in each]) for k in each[0]}

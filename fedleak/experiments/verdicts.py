@@ -1,8 +1,8 @@
 """The rules: which verdict a published value gets, and how good the evidence is.
 
 A **verdict** says how an interval lies to the band of what was published. A **grade** says at which settings it was
-measured: **A** the paper's own; **B** at every plausible choice of what the paper does not print; **C** at fewer images,
-by an effect that was measured elsewhere; **D** at other settings. The scoreboard's page states these rules.
+measured: **A** the paper's own; **B** every plausible choice of what the paper does not print; **C** fewer images, and
+what these are worth was measured elsewhere; **D** other settings. The scoreboard's page states these rules.
 """
 
 import itertools
@@ -80,7 +80,7 @@ def moved(paper: str, point: Measured) -> Measured | None:
     """
     low, high, left = point.low, point.high, _far(point)
     for effect in point.effects:
-        if left & set(effect.settings) and choices.trusted(paper, effect.record).trusted:
+        if left & set(effect.settings) and choices.trusted(paper, effect.record):
             down, up = effect.hull
             low, high, left = low + down, high + up, left - set(effect.settings)
     bottom, top = point.ends
@@ -103,10 +103,7 @@ def _scanned(item: Published, points: Sequence[Measured], rules: Choices) -> tup
         chosen.append(here[0])
     words = [of_point(item, point) for point in chosen]
     found = sorted({word for word in words if word in DECIDED})
-    if len(set(words)) == 1:
-        verdict = words[0]
-    else:
-        verdict = DEPENDS if len(found) > 1 else OPEN
+    verdict = words[0] if len(set(words)) == 1 else DEPENDS if len(found) > 1 else OPEN
     values = sorted(point.ours for point in chosen if point.ours is not None)
     note = ""
     if len(chosen) > 1:

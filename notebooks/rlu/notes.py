@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from fedleak.experiments.status import MATCH, UNDECIDED
+from fedleak.experiments.verdicts import AGREES, OPEN
 from notebooks.rlu import experiments as e
 from notebooks.rlu.tables import fall, wide
 
@@ -49,7 +49,7 @@ def table2(run):
     )
     theirs = (both[1] - both[10]).astype(float).groupby("rule").agg(["min", "max"])
     named = [
-        row["status"]
+        row["verdict"]
         for row in run.values
         if row["id"].startswith("tab2-1-vgg16-cifar10-")
     ]
@@ -66,7 +66,7 @@ def table2(run):
 
     RLU finds every label in {exact} of {len(every)} cells and more than 0.997 of them in {nearly} others. On CIFAR-10 after one step with ten clients,
     the one part at the paper's own settings, RLU is at {single["RLU"].min():.3f} and iLRG at {single["iLRG"].min():.3f} or above: of its {len(named)} values
-    {named.count(MATCH)} agree and {named.count(UNDECIDED)} are open. In the paper ten steps on VGG-16 cost RLU {theirs.loc["RLU", "min"]:.2f} to
+    {named.count(AGREES)} agree and {named.count(OPEN)} are open. In the paper ten steps on VGG-16 cost RLU {theirs.loc["RLU", "min"]:.2f} to
     {theirs.loc["RLU", "max"]:.2f} of iAcc and iLRG {theirs.loc["iLRG", "min"]:.2f} to {theirs.loc["iLRG", "max"]:.2f}; at the rate 0.01 they cost RLU
     {cost["RLU"]["relu"]:.2f} with ReLU, {cost["RLU"]["elu"]:.2f} with ELU and {cost["RLU"]["selu"]:.2f} with SELU, and iLRG {cost["iLRG"]["relu"]:.3f},
     {cost["iLRG"]["elu"]:.2f} and {cost["iLRG"]["selu"]:.2f}. The paper's rate for these rows is lost, and so is its initialisation; the table of learning

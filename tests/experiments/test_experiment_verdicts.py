@@ -1,0 +1,246 @@
+"""How verdict and grade follow: every one can be reached, and every rule can fail."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedleak.experiments import choices, verdicts
+from fedleak.experiments.choices import Choice, Choices, Effect, Transport
+from fedleak.experiments.published import LOST, Published
+from fedleak.experiments.status import Difference, Measured
+from fedleak.experiments.verdicts import AGREES, BETTER, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN
+
+RATES = Choice("lr", (0.01, 0.03), ("code", "three times as high"), "table")
+SCALES = Choice("scale", ("raw", "half"), ("code", "tutorial"), "paper", {"net": "lenet"})
+RULES = Choices("2026-11-25", (RATES, SCALES))
+
+
+def item(**changes):
+    fields = dict(
+        id="a", item="Table 1", anchor="tab", claim="c", where="Sec. 1", metric="m", direction="higher", kind="value"
+    )
+    known = {"published": 0.9, "tolerance": 0.05, "why": "w", "attack": True, "table": "t", "cell": {"net": "lenet"}}
+    return Published(**{**fields, **known, **changes})
+
+
+def measured(low, high, n=10, **changes):
+    return Measured("a", (low + high) / 2, low, high, n, ends=(0.0, 1.0), **changes)
+
+
+GOOD, BAD, HIGH, VAGUE = (0.88, 0.92), (0.5, 0.6), (0.96, 0.99), (0.8, 0.92)
+
+
+def at(interval, **free):
+    """A measurement at some choices of what is not printed."""
+    return measured(*interval, differences=tuple(Difference(k, v, LOST) for k, v in free.items()))
+
+
+def judged(points, rules=RULES, **changes):
+    found = verdicts.judge(item(**changes), "no-such-paper", points, rules)
+    return found.verdict, found.grade
+
+
+@pytest.mark.parametrize(
+    ("changes", "low", "high", "n", "expected"),
+    [
+        ({}, 0.86, 0.94, 10, AGREES),
+        ({}, 0.96, 0.99, 10, BETTER),
+        ({"attack": False}, 0.96, 0.99, 10, DIFFERS),
+        ({"direction": "lower"}, 0.96, 0.99, 10, DIFFERS),
+        ({"direction": "lower"}, 0.70, 0.80, 10, BETTER),
+        ({"direction": "neither"}, 0.96, 0.99, 10, DIFFERS),
+        ({}, 0.70, 0.80, 10, DIFFERS),
+        ({}, 0.80, 0.90, 10, OPEN),
+        ({}, 0.88, 0.92, 2, OPEN),
+        ({}, math.nan, math.nan, 10, OPEN),
+        ({"kind": "at least"}, 0.86, 1.0, 10, AGREES),
+        ({"kind": "at least"}, 0.70, 0.80, 10, DIFFERS),
+        ({"kind": "at least"}, 0.80, 0.99, 10, OPEN),
+        ({"kind": "at most"}, 0.0, 0.94, 10, AGREES),
+        ({"kind": "at most"}, 0.96, 0.99, 10, DIFFERS),  # a bound that is broken, whatever is better
+        ({"kind": "between", "published": (0.4, 0.6)}, 0.38, 0.64, 10, AGREES),
+        ({"kind": "between", "published": (0.4, 0.6)}, 0.7, 0.8, 10, BETTER),
+    ],
+)
+def test_the_interval_decides_the_verdict(changes, low, high, n, expected):
+    point = Measured("a", 0.9 if math.isnan(low) else (low + high) / 2, low, high, n)
+    assert judged([point], **changes) == (expected, "A")
+
+
+def test_what_is_computed_needs_no_interval_and_what_was_not_tried_has_no_grade():
+    assert judged([Measured("a", 0.9, exact=True)]) == (AGREES, "A")
+    assert judged([Measured("a", 0.5, exact=True)]) == (DIFFERS, "A")
+    assert judged([Measured("a", None)]) == (NOT_ATTEMPTED, "")
+    assert judged([Measured("a", math.nan)]) == (NOT_ATTEMPTED, "")
+
+
+@pytest.mark.parametrize(("interval", "verdict"), [(GOOD, AGREES), (HIGH, BETTER), (BAD, DIFFERS), (VAGUE, OPEN)])
+def test_a_setting_that_differs_is_grade_d(interval, verdict):
+    assert judged([measured(*interval, differences=(Difference("side", 16, 32.0),))]) == (verdict, "D")
+    excused = (Difference("images", 500, 5000.0, "sample of 500 images"),)
+    assert judged([measured(*interval, differences=excused)]) == (verdict, "A")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (GOOD, GOOD, (AGREES, "B")),
+        (BAD, BAD, (DIFFERS, "B")),
+        (HIGH, HIGH, (BETTER, "B")),
+        (GOOD, BAD, (DEPENDS, "B")),
+        (HIGH, BAD, (DEPENDS, "B")),
+        (GOOD, VAGUE, (OPEN, "B")),
+    ],
+)
+def test_every_choice_has_to_say_the_same(first, second, expected):
+    assert judged([at(first, lr=0.01), at(second, lr=0.03)]) == expected
+
+
+def test_a_choice_that_is_missing_or_not_declared_is_grade_d():
+    assert judged([at(GOOD, lr=0.01)]) == (AGREES, "D")
+    assert judged([at(GOOD, lr=0.01), at(GOOD, lr=0.1)]) == (AGREES, "D")
+    assert judged([at(GOOD, momentum=0.9)]) == (AGREES, "D")
+    assert judged([at(GOOD, scale="raw"), at(GOOD, scale="half")], cell={"net": "vgg"}) == (AGREES, "D")
+
+
+def test_several_settings_are_scanned_jointly():
+    every = [at(GOOD, lr=lr, scale=scale) for lr in RATES.values for scale in SCALES.values]
+    assert judged(every) == (AGREES, "B")
+    assert judged(every[:3]) == (AGREES, "D")
+    assert judged([*every[:3], at(BAD, lr=0.03, scale="half")]) == (DEPENDS, "B")
+
+
+def test_the_papers_own_settings_come_before_a_scan():
+    assert judged([at(BAD, lr=0.01), at(BAD, lr=0.03), measured(*GOOD)]) == (AGREES, "A")
+
+
+@pytest.fixture
+def trust(monkeypatch):
+    monkeypatch.setattr(choices, "trusted", lambda paper, record: record == "reduced")
+
+
+def fewer(interval, ends, record="reduced", **free):
+    """A measurement with fewer images, and what these are worth on other data."""
+    point, few = at(interval, **free), Difference("images", 500, 5000.0)
+    effect = Effect(record, ("images", "aux"), ends)
+    return replace(point, differences=(*point.differences, few), effects=(effect,))
+
+
+SMALL, LARGE = {"mnist": (-0.01, 0.01), "cifar10": (0.0, 0.02)}, {"mnist": (-0.01, 0.3)}
+
+
+def test_fewer_images_widen_the_interval_by_what_they_are_worth(trust):
+    assert judged([fewer(GOOD, SMALL)]) == (AGREES, "C")
+    assert judged([fewer(GOOD, LARGE)]) == (OPEN, "C")
+    assert judged([fewer(BAD, SMALL)]) == (DIFFERS, "C")
+    assert judged([fewer(GOOD, SMALL, record="untested")]) == (AGREES, "D")
+    point = verdicts.moved("x", fewer((0.9, 0.99), LARGE))
+    assert (round(point.low, 3), point.high) == (0.89, 1.0)  # no share is above 1
+    assert verdicts.moved("x", replace(point, differences=(Difference("side", 16, 32.0),))) is None
+
+
+def test_scans_and_fewer_images_are_both_needed_where_both_differ(trust):
+    points = [fewer(GOOD, SMALL, lr=0.01), fewer(GOOD, SMALL, lr=0.03)]
+    assert judged(points) == (AGREES, "C")
+    assert judged(points[:1]) == (AGREES, "D")
+    assert judged([points[0], fewer(BAD, SMALL, lr=0.03)]) == (DEPENDS, "C")
+
+
+def test_the_hull_of_the_effects_has_zero_in_it():
+    assert Effect("r", (), {"a": (0.01, 0.02), "b": (math.nan, math.nan)}).hull == (0.0, 0.02)
+    assert Effect("r", (), {"a": (-0.03, -0.02)}).hull == (-0.03, 0.0)
+
+
+def test_all_readings_of_the_paper_have_to_agree():
+    good, bad, vague = (replace(measured(*i), reading=str(i)) for i in (GOOD, BAD, VAGUE))
+    assert judged([good, good]) == (AGREES, "A")
+    assert judged([good, bad]) == (DEPENDS, "A")
+    assert judged([good, vague]) == (OPEN, "A")
+    far = (Difference("side", 16, 32.0),)
+    assert judged([replace(good, differences=far), replace(bad, differences=far)]) == (OPEN, "D")
+    assert verdicts.judge(item(), "x", [good, bad], RULES).note.startswith("1 of 2 readings agree")
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        ([measured(*GOOD)], []),
+        ([measured(*VAGUE)], ["trials"]),
+        ([Measured("a", None)], ["computing"]),
+        ([Measured("a", None, note="takes a GPU")], ["GPU"]),
+        ([Measured("a", None, differences=(Difference("lr", None, LOST),))], ["not printed", "computing"]),
+        ([at(GOOD, lr=0.01)], ["not printed"]),
+        (
+            [measured(*GOOD, differences=(Difference("aux", 4, 100.0), Difference("side", 16, 32.0)))],
+            ["data", "computing"],
+        ),
+        ([measured(*GOOD, differences=(Difference("hardware", "cpu", "V100"),))], ["GPU"]),
+    ],
+)
+def test_all_that_stands_in_the_way_is_named(points, expected):
+    assert verdicts.blocks(verdicts.judge(item(), "x", points, RULES)) == expected
+
+
+# --- transports ----------------------------------------------------------------------------------------------------
+
+
+def trials(shift, noise=0.02, cells=12, count=20):
+    """Rows of two data sets at two levels, of which the part is lower by a shift of its own."""
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "data": data, "level": level, "trial": trial, "cell": cell,
+            "acc": 0.5 + rng.normal(0, noise) - (shift[data] if level == "few" else 0.0),
+        }
+        for data in shift for level in ("whole", "few") for trial in range(count) for cell in range(cells)
+    )  # fmt: skip
+
+
+def test_a_transport_that_holds_covers_what_is_known():
+    found = choices.backtest(trials({"a": 0.1, "b": 0.1}), ["cell"], ["acc"])
+    assert found.values == 24
+    assert found.trusted
+
+
+def test_a_transport_that_does_not_hold_is_found_out():
+    found = choices.backtest(trials({"a": 0.3, "b": 0.0}), ["cell"], ["acc"])
+    assert found.covered < 0.6 * found.values
+    assert not found.trusted
+
+
+def test_few_values_are_not_enough():
+    assert not choices.backtest(trials({"a": 0.1, "b": 0.1}, cells=4), ["cell"], ["acc"]).trusted
+
+
+def test_an_effect_is_paired_by_trial():
+    rows, apart = trials({"a": 0.1}, cells=1), 0.1 + np.random.default_rng(1).normal(0, 1e-4, 20)
+    whole = rows["level"] == "whole"
+    rows["acc"] = rows["trial"] * 0.02 - np.where(whole, 0, apart[rows["trial"]])
+    low, high = choices.contrast(rows, "few", "acc")
+    assert 0.0999 < low < high < 0.1001
+    assert choices.contrast(rows, "fewer", "acc") is None
+
+
+def test_an_effect_is_of_the_rows_with_the_same_settings(monkeypatch):
+    rows = pd.concat([trials({"a": s}, cells=1).assign(lr=lr) for lr, s in ((0.01, 0.0), (0.03, 0.2))])
+    monkeypatch.setattr(choices, "_table", lambda paper, record: rows)
+    one = Transport(("images",), "reduced", "few", same=("lr",))
+    assert one.effect("x", {"lr": 0.01}, "acc").hull[1] < 0.1 < one.effect("x", {"lr": 0.03}, "acc").hull[1]
+    assert one.effect("x", {"lr": 0.1}, "acc") is None
+    assert one.effect("x", {"lr": 0.01}, "psnr") is None
+
+
+def test_every_choice_has_a_source(tmp_path, monkeypatch):
+    monkeypatch.setattr(choices.paths, "published", lambda paper: tmp_path)
+    choices.load.cache_clear()
+    assert choices.load("x") == Choices()
+    (tmp_path / "choices.toml").write_text(
+        'written = "today"\n[[choice]]\nsetting = "lr"\ntied = "table"\nis = [1, 2]\nsources = ["code"]\n'
+    )
+    choices.load.cache_clear()
+    with pytest.raises(ValueError, match="every choice of lr has a source"):
+        choices.load("x")
+    choices.load.cache_clear()
