@@ -9,7 +9,7 @@ import pytest
 
 from fedleak import data, notebooks, paths
 from fedleak.data.vision import DOWNLOADS
-from fedleak.experiments import scoreboard, status
+from fedleak.experiments import scoreboard
 
 sys.path.insert(0, str(paths.root() / "book" / "_ext"))
 import executed
@@ -46,7 +46,10 @@ def row(**changes):
         "difference": -0.0088,
         "tolerance": 0.02,
         "why": "trials | batch sizes",
-        "status": "✓ match",
+        "status": "✓ agrees (A)",
+        "verdict": "agrees",
+        "grade": "A",
+        "blocks": [],
         "source": "recorded",
         "differences": [],
         "remarks": [],
@@ -64,13 +67,24 @@ def cells(line):
     return [cell.strip() for cell in line.replace(r"\|", "¦").strip("| ").split("|")]
 
 
-def test_scoreboard_in_short_keeps_statuses_and_ours_apart(warnings):
-    statuses = ["✓ match", "✓ match", "✗ differs", "◌ agrees", "◌ undecided"]
-    rows = [*(row(status=status) for status in statuses), row(beyond=True)]
+def test_scoreboard_in_short_keeps_grades_and_ours_apart(warnings):
+    told = [("agrees", "A"), ("agrees", "A"), ("differs", "A"), ("open", "D"), ("not attempted", "")]
+    rows = [*(row(verdict=verdict, grade=grade) for verdict, grade in told), row(beyond=True)]
     lines = generated.scoreboard_in_short(papers(*rows)).splitlines()
-    assert cells(lines[1])[1:] == [*status.COUNTED, "values"]
-    assert cells(lines[3]) == ["[LLG](/notebooks/llg.ipynb)", "2", "·", "1", "·", "1", "·", "1", "·", "5"]
-    assert cells(lines[4]) == ["our own extensions and bounds", "1", *"·······", "1"]
+    assert cells(lines[1])[2:] == ["agrees", "better", "differs", "open", "depends", "not attempted"]
+    assert cells(lines[3]) == ["[LLG](/notebooks/llg.ipynb)", "A", "2", "·", "1", "·", "·", "·"]
+    assert cells(lines[4])[1:] == ["D", "·", "·", "·", "1", "·", "·"]
+    assert cells(lines[5])[1:] == ["–", "·", "·", "·", "·", "·", "1"]
+    assert cells(lines[6])[:3] == ["our own extensions", "A", "1"]
+
+
+def test_one_sentence_never_adds_up_grades():
+    told = [("agrees", "A"), ("differs", "A"), ("better", "B"), ("open", "B"), ("agrees", "D"), ("depends", "C")]
+    text = generated.in_one_sentence(papers(*(row(verdict=verdict, grade=grade) for verdict, grade in told)))
+    assert "Of the papers' 6 values" in text
+    assert "2 at the paper's own settings (1 agrees, 1 differs); 1 at every plausible choice" in text
+    assert "fewer images" not in text
+    assert "1 depend on" in text
 
 
 def test_a_chapter_whose_claims_are_older_than_its_records_is_a_warning(warnings, monkeypatch):

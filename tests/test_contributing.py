@@ -108,14 +108,14 @@ def test_a_defence_of_no_size_is_refused(newcomers):
 def test_experiment_claim_and_paper_are_in_the_scoreboard(newcomers, checkout):
     results = run()
     assert "smallest row" in set(results.best(running.declared("example")["table1"])["rule"])
-    assert {row["status"] for row in results.values} == {"— not attempted"}  # a quick run counts nothing
+    assert {row["verdict"] for row in results.values} == {"not attempted"}  # a quick run counts nothing
     run(profile="paper", record=True)
     commands.claims("example")
     assert scoreboard.papers() == ["example"]
     rows = {row["id"]: row for row in scoreboard.rows("example")}
     assert set(rows) == {"ahead", "tab1-4-llg", "tab1-4-randomguess", "tab1-16-llg", "tab1-16-randomguess"}
-    assert "— not attempted" not in {row["status"] for row in rows.values()}
-    assert rows["ahead"]["status"] == "✓ match"
+    assert "not attempted" not in {row["verdict"] for row in rows.values()}
+    assert rows["ahead"]["status"] == "✓ agrees (A)"
     assert rows["ahead"]["n"] == 12
 
 

@@ -39,7 +39,10 @@ def row(**changes):
         "ours": 0.8,
         "difference": -0.1,
         "tolerance": 0.05,
-        "status": "✗ differs",
+        "status": "✗ differs (A)",
+        "verdict": "differs",
+        "grade": "A",
+        "blocks": [],
         "source": "recorded",
         "differences": [],
         "remarks": [],
@@ -86,22 +89,11 @@ def test_names_that_begin_alike_are_told_apart():
     assert overview.belongs(row(item="Fig. 8a"), {"name": "Fig. 8"})
 
 
-@pytest.mark.parametrize(
-    ("statuses", "verdict"),
-    [
-        ([], "— not attempted"),
-        (["— not attempted"], "— not attempted"),
-        (["✓ match", "— not attempted"], "✓ match"),
-        (["✓ match", "▲ better attack"], "▲ better attack"),
-        (["✓ match", "≈ undecided"], "✓ match, 1 undecided"),
-        (["≈ undecided", "◌ undecided"], "≈ undecided"),
-        (["✓ match", "◌ agrees"], "◌ agrees"),
-        (["▲ better attack", "◌ differs"], "◌ differs in 1 of 2"),
-        (["✗ differs", "◌ differs", "✓ match", "◌ undecided"], "✗ differs in 2 of 4, 1 undecided"),
-    ],
-)
-def test_a_table_is_as_good_as_its_worst_value(statuses, verdict):
-    assert overview.verdict([row(status=status) for status in statuses]) == verdict
+def test_a_table_says_how_many_values_have_which_verdict():
+    told = [("agrees", "A"), ("agrees", "A"), ("differs", "D"), ("open", "D"), ("depends", "B"), ("not attempted", "")]
+    rows = [row(verdict=verdict, grade=grade) for verdict, grade in told]
+    assert overview.verdict(rows) == "A: ✓ 2 agrees<br>B: ⇄ 1 depends<br>D: ✗ 1 differs, ≈ 1 open<br>— 1 not attempted"
+    assert overview.verdict([]) == ""
 
 
 def test_the_largest_difference_is_measured_in_tolerances():
@@ -109,7 +101,7 @@ def test_the_largest_difference_is_measured_in_tolerances():
     assert overview.widest(rows) == r"−0.1<br>*LLG\**"
     assert overview.widest([*rows, row(difference=0.001, tolerance=0.0)]).startswith("0.001")
     assert overview.widest([row(difference=0.0)]) == "0"
-    assert overview.widest([row(status="— not attempted", difference=None)]) == "–"
+    assert overview.widest([row(verdict="not attempted", difference=None)]) == "–"
 
 
 def test_hardware_and_cost_come_from_the_provenance():
@@ -133,33 +125,7 @@ def test_errata_are_shown_for_the_chapters_of_the_book_only():
     assert "eq-agic" not in text
 
 
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        ({}, None),
-        ({"status": "✗ differs"}, None),
-        ({"status": "≈ undecided"}, "trials"),
-        ({"status": "≈ undecided", "split": True}, "not printed"),
-        ({"status": "— not attempted", "differences": ["lr, paper lost or not printed"]}, "not printed"),
-        ({"status": "◌ agrees", "differences": ["side 16, paper 32"]}, "computing"),
-        ({"status": "— not attempted"}, "computing"),
-        ({"status": "— not attempted", "note": "ImageNet on ResNet-50 takes a GPU"}, "GPU"),
-        ({"status": "◌ agrees", "differences": ["side 16, paper 32", "aux 30, paper 100"]}, "data"),
-        (
-            {"status": "◌ agrees", "differences": ["aux 30, paper 100", "lr 0.1, paper lost or not printed"]},
-            "not printed",
-        ),
-    ],
-)
-def test_the_hardest_thing_in_the_way_of_a_decision(row, expected):
-    assert overview.obstacle({"status": "✓ match", "differences": [], "note": "", **row}) == expected
-
-
 def test_what_is_in_the_way_is_counted():
-    rows = [
-        {"beyond": False, "status": status, "differences": differences, "note": ""}
-        for status, differences in [("✓ match", []), ("≈ undecided", []), ("◌ agrees", ["aux 30, paper 100"])]
-    ]
+    rows = [{"beyond": False, "blocks": blocks} for blocks in ([], ["trials"], ["not printed", "data"])]
     text = overview.in_the_way([{"title": "LLG", "rows": [*rows, {**rows[0], "beyond": True}]}])
-    assert "**1 of 3 values are decided" in text
-    assert "| LLG | 1 | · | 1 | · | · | 1 |" in text
+    assert "| LLG | 1 | 1 | 1 | · | · | 1 |" in text

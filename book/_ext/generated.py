@@ -57,7 +57,6 @@ def scoreboard_in_short(papers: list[dict[str, Any]]) -> str:
                 words = (*DECIDED, OPEN, DEPENDS, NOT_ATTEMPTED)
                 if count:
                     rows.append({"Chapter": name, "Grade": grade or "–"} | {w: count[w] or "·" for w in words})
-                    name = ""
     return table(pd.DataFrame(rows))
 
 

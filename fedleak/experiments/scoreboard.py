@@ -18,7 +18,12 @@ Cells = Mapping[str, Sequence[dict[str, Any]]]
 
 
 def joined(paper: published.Paper, claims: Claimed, cells: Cells) -> list[dict[str, Any]]:
-    """Return one row a published value, in the order of the paper's files: its status and what was measured.
+    """Return one row a published value, in the order of the paper's files: its verdict and what was measured."""
+    return [verdicts.row(paper.items[key], paper.name, one) for key, one in points(paper, claims, cells).items()]
+
+
+def points(paper: published.Paper, claims: Claimed, cells: Cells) -> dict[str, Sequence[Measured]]:
+    """Return all that was measured for each published value, in the order of the paper's files.
 
     Our `cells` are rows by the paper's table that they belong to.
     """
@@ -26,13 +31,13 @@ def joined(paper: published.Paper, claims: Claimed, cells: Cells) -> list[dict[s
     for name, table in paper.tables.items():
         if table.values:
             found |= status.from_table(table, cells.get(name, ()))
-    rows = []
+    every = {}
     for key, item in paper.items.items():
         readings = found.get(key) or [Measured(key, None, source="—", note="nothing was measured for it")]
         if item.table and all(one.ours is None for one in readings):
             readings = [replace(readings[0], differences=status.unprinted(paper.tables[item.table], item))]
-        rows.append(verdicts.row(item, paper.name, readings))
-    return rows
+        every[key] = readings
+    return every
 
 
 def recorded_cells(paper: str) -> dict[str, list[dict[str, Any]]]:

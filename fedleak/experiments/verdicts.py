@@ -63,7 +63,7 @@ def of_point(item: Published, point: Measured) -> str:
     return OPEN if point.n < LEAST else of_interval(item, point.low, point.high)
 
 
-def _free(point: Measured) -> dict[str, Any]:
+def free(point: Measured) -> dict[str, Any]:
     """Return the settings of a measurement that the paper does not print."""
     return {d.setting: d.ours for d in point.differences if not d.why and d.paper == LOST}
 
@@ -90,14 +90,14 @@ def moved(paper: str, point: Measured) -> Measured | None:
 def _scanned(item: Published, points: Sequence[Measured], rules: Choices) -> tuple[str, list[Measured], str] | None:
     """Return the verdict over every joint choice of the settings that are not printed; None where one is not there."""
     cell = item.cell
-    settings = list(dict.fromkeys(name for point in points for name in _free(point)))
+    settings = list(dict.fromkeys(name for point in points for name in free(point)))
     ranges = [rules.of(item.table, name, cell) for name in settings]
     if not points or not all(ranges):
         return None
     chosen = []
     for joint in itertools.product(*ranges):
         want = dict(zip(settings, joint, strict=True))
-        here = [p for p in points if all(want[name] == value for name, value in _free(p).items())]
+        here = [p for p in points if all(want[name] == value for name, value in free(p).items())]
         if not here:
             return None
         chosen.append(here[0])
@@ -114,7 +114,7 @@ def _scanned(item: Published, points: Sequence[Measured], rules: Choices) -> tup
 
 def _reading(item: Published, paper: str, points: Sequence[Measured], rules: Choices) -> Judgement:
     """Judge one reading of the paper by the best evidence there is."""
-    plain = [point for point in points if not _free(point) and not _far(point)]
+    plain = [point for point in points if not free(point) and not _far(point)]
     if plain:
         return Judgement(of_point(item, plain[0]), "A", plain[0], points=(plain[0],))
     exact = [point for point in points if not _far(point)]
