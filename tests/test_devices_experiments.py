@@ -22,9 +22,8 @@ def test_one_cell_of_every_experiment(name, artefact, monkeypatch, tmp_path):
     monkeypatch.setenv("FEDLEAK_CACHE", str(tmp_path))
     with PretendedGPU() as gpu:
         experiment, context = running.declared(name)[artefact], Context("cuda")
-        trial, many = experiment.call
-        seeds = [7] if many else 7
-        rows = list(trial(context, seeds, **cheapest(experiment.settings("quick"))))
+        seeds = [7] if experiment.vectorised else 7
+        rows = list(experiment.call(context, seeds, **cheapest(experiment.settings("quick"))))
         used = context.used["device"] or {"cuda:0": True}
     assert rows
     assert set(used) == {"cuda:0"}

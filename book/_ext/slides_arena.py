@@ -24,12 +24,9 @@ def answers() -> Slider:
         counts, right = found[name], int(torch.minimum(found[name], truth).sum())
         exact = int((counts == truth).sum())
         drawing = "".join([rule(FLOOR), *pairs(counts, truth, 40, WIDTH - 60, float(truth.max()))])
-        words = f"{right} of {size} labels are right, and {exact} of {len(truth)} counts"
+        words = f"{right} of {size} labels right, {exact} of {len(truth)} counts"
         frames.append(Frame(name, drawing, words))
-    message = (
-        "Left of each pair, grey, what is in the batch; right what the attack names, green where the count is right."
-        " (A trained LeNet on digits; the numbers are true count / named.)"
-    )
+    message = "Beside a trained LeNet's batch (grey) stands what the attack names, green where the count is right."
     return Slider("Attack", order.index("prior guess"), message, frames)
 
 
@@ -55,11 +52,7 @@ def fits() -> Slider:
         place = 135 + 190 * min(max(formula, -0.3), 2.3)
         parts.append(f'<path class="line line-3" d="M{place:.0f} {FLOOR}v-140"/>')
         parts.append(text(place, FLOOR + 34, f"the formula: {number(formula)}"))
-        told = ", ".join(f"{near.count(c)} with {c}" for c in range(3) if near.count(c))
-        words = f"{len(near)} batches fit, {told} of class a; the best answer is {answer}, a formula's {formula:.1f}"
+        words = f"{len(near)} batches fit, and the best answer is {answer}, a formula's {formula:.1f}"
         frames.append(Frame(f"{seen:+.2f}".replace("-", "−"), "".join(parts), words.replace("-", "−")))
-    message = (
-        "Bars: how many of the batches that fit the entry, give or take 0.15, have so many images of class a; green is"
-        " the answer with the fewest wrong labels on average. The line is what one linear equation gives."
-    )
+    message = "Bars count the batches that fit, give or take 0.15; green is the best answer, the line a formula's."
     return Slider("Entry that the server sees", 2, message, frames)

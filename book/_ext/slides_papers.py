@@ -56,23 +56,19 @@ def row_sums() -> Slider:
     def height(y: float) -> float:
         return 100 - 80 * y / float(most)
 
-    frames.append(Frame("0", drawing(None), f"the row sums that the client sent; {len(negative)} are negative"))
+    frames.append(Frame("0", drawing(None), f"{len(negative)} of the row sums that the client sent are negative"))
     for k in range(size):
         first = k < len(negative)
         one = negative[k] if first else int(g.argmin())
         g = g - impact * (torch.arange(len(g)) == one)
         named.append(one)
-        why = "its sum is negative" if first else "its sum is the smallest"
-        frames.append(
-            Frame(str(k + 1), drawing(one), f"label {one} is named, since {why}, and one impact is taken off")
-        )
+        why = "negative" if first else "the smallest"
+        frames.append(Frame(str(k + 1), drawing(one), f"label {one} is named: its sum is {why}"))
     found = torch.bincount(torch.tensor(named), minlength=len(g))
     right = int(torch.minimum(found, truth).sum())
-    shown = ", ".join(map(str, sorted(labels.tolist())))
     message = (
-        "Orange: negative sums, whose labels are in the batch. Green: the label that is named at this step, off whose"
-        f" sum one sample's impact, {number(float(impact))}, is taken. Grey: the others. In the batch were {shown}:"
-        f" {right} of {size} are named rightly. (An untrained CNN on digits.)"
+        "In an untrained CNN's update, each label named (green) takes one sample's impact off its sum, and"
+        f" {right} of {size} end up right."
     )
     return Slider("Labels named", 0, message, frames)
 
@@ -109,17 +105,15 @@ def system() -> Slider:
             parts.append(text(103 + i * 54, FLOOR + 34, "●" * int(n[i])))
         return "".join([*parts, text(10, FLOOR + 16, "class", "start"), text(10, FLOOR + 34, "samples", "start")])
 
-    frames = [Frame("0", drawing([]), "no sample yet: all bars are zero, the marks are what the client's update shows")]
+    frames = [Frame("0", drawing([]), "no sample yet, and the marks are what the client's update shows")]
     for k, one in enumerate(order):
         off = (sums[k] - sent).abs().max()
-        words = f"a sample of class {one} is added; the bars are off the marks by {float(off):.1f} at most"
+        words = f"a sample of class {one} leaves the bars off the marks by {float(off):.1f} at most"
         frames.append(Frame(str(k + 1), drawing(order[: k + 1]), words))
     right = int(torch.minimum(found, truth).sum())
     message = (
-        "Dotted marks: the update of the head's bias, times B/η. Bars: A n, the sum over the samples so far (green: the"
-        " last one's class). RLU finds the samples whose bars meet the marks, all at once:"
+        "RLU finds the samples whose bars meet the dotted marks, an untrained LeNet's update:"
         f" {right} of {len(order)} are right."
-        f" (An untrained LeNet on digits, two local steps of four samples at the rate {lr:g}.)"
     )
     return Slider("Samples", len(order) // 2, message, frames)
 
@@ -157,13 +151,11 @@ def angles() -> Slider:
             text(432, 20, "client 1: true count / found"),
             *pairs(found[0], truth[0], 230, 410, 1.2 * float(truth[0].max())),
         ]
-        words = f"condition number {condition:,.0f}, {right} of {2 * classes} counts of the two clients right"
+        words = f"condition number {condition:,.0f}, {right} of {2 * classes} counts right"
         frames.append(Frame(f"{degrees}°", "".join(parts), words))
     message = (
-        "Left, one class: the server has preset the two directions (thin) and receives the sum (dot). How far to go"
-        " along each (blue, green) are the clients' gradients. The sum comes rounded, as secure aggregation sends it,"
-        " here to 9 bits: the closer the directions, the more that moves the two lengths."
-        " Right: grey the true counts, green and orange the recovered ones. (64 labels of ten classes each, one draw.)"
+        "The closer the two preset directions, the more rounding their sum, here to 9 bits, moves the lengths that are"
+        " solved for (blue, green)."
     )
     return Slider("Angle between the embeddings", 1, message, frames)
 
@@ -213,7 +205,7 @@ def bridged() -> Slider:
     found = whole_counts(size * (features.probabilities - arrived), size)
 
     def off(values: Tensor, true: Tensor) -> str:
-        return f"at most {float((values - true).abs().max() / true.abs().max()):.1%} of the largest entry off the truth"
+        return f"off by at most {float((values - true).abs().max() / true.abs().max()):.1%} of the largest entry"
 
     right = int(torch.minimum(found, truth).sum())
     negative = ", ".join(str(int(i)) for i in (withheld < 0).nonzero())
@@ -223,7 +215,7 @@ def bridged() -> Slider:
             withheld,
             None,
             "at the outputs",
-            f"the network says {named}, the batch has {negative}; this gradient is withheld",
+            f"withheld, since it tells: the network says {named}, the batch has {negative}",
         ),
         (below, None, "one layer below", f"the known last layer spreads it over {len(below)} features"),
         (start * features.outputs, None, "gradient times feature", "what the shared rows give, by the known weights"),
@@ -238,11 +230,7 @@ def bridged() -> Slider:
     drawing = text(10, 14, "true count / found", "start")
     drawing += "".join(pairs(found, truth, 70, 560, 1.2 * float(truth.max())))
     frames.append(Frame("6, server", drawing, f"less the mean softmax, times −{size}: {right} of {size} labels"))
-    message = (
-        "Steps 1 and 2 happen at the client; 3 is what it shares; 4 to 6 are the server's. Grey: true values. Green:"
-        " what the server has, with the true values as lines. (An untrained LeNet with positive weights, one batch of"
-        f" {size} digits.)"
-    )
+    message = "Grey is an untrained LeNet's true gradient, green what the server has, with the true values as lines."
     return Slider("Step", 0, message, frames)
 
 
@@ -265,8 +253,5 @@ def iterations() -> Slider:
             parts.append(text(x + side / 2, 20, name) + text(x + side / 2, 180, decibels.get(name, "")))
         words = "PSNR " + ", ".join(f"{name} {value}" for name, value in decibels.items())
         frames.append(Frame(str(iteration), "".join(parts), words))
-    message = (
-        "An attack that is ahead early need not be ahead later. (One patch of a photograph, 16 × 16 pixels, alone in"
-        " its batch; an untrained ResNet20-4, steady rate. Recorded.)"
-    )
+    message = "An attack that is ahead early need not be ahead later, here on one patch of a photograph."
     return Slider("Iteration", 4, message, frames)

@@ -2,6 +2,7 @@
 
 Boxes that lie above each other in the drawing are a stage, with all that lies within their width. What lies between
 two stages leads from one to the next: its words stand beside an arrow down. A group that starts in a stage stays there.
+Of more stages than `MOST`, those that fit beside each other stay so, as they are drawn: one row of stages is a stage.
 """
 
 import re
@@ -11,7 +12,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 SVG = "http://www.w3.org/2000/svg"
-WIDTH, EDGE, ARROW, LINE = 360, 4, 34, 15
+WIDTH, WIDEST, EDGE, ARROW, LINE, MOST = 360, 388, 4, 34, 15, 4
 ElementTree.register_namespace("", SVG)
 
 
@@ -50,10 +51,23 @@ def columns(nodes: list[Element]) -> list[tuple[float, float]]:
     return found
 
 
+def rows(ends: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the left and right ends of rows of stages."""
+    found = ends[:1]
+    for left, right in ends[1:]:
+        if right - found[-1][0] <= WIDEST - 2 * EDGE:
+            found[-1] = found[-1][0], right
+        else:
+            found.append((left, right))
+    return found
+
+
 def stacked(svg: Element) -> Element:
     """Return the drawing with its stages below each other."""
     nodes = [deepcopy(node) for node in svg if kind(node) != "defs"]
     ends = columns(nodes)
+    ends = rows(ends) if len(ends) > MOST else ends
+    width = max(WIDTH, *(right - left + 2 * EDGE for left, right in ends))
     stages: list[list[Element]] = [[] for _ in ends]
     words: list[list[str]] = [[] for _ in ends]
     for node in nodes:
@@ -66,17 +80,21 @@ def stacked(svg: Element) -> Element:
     tall = Element(svg.tag, {"role": "img", "aria-label": svg.get("aria-label", ""), "class": "tall"})
     tall.extend(deepcopy(node) for node in svg if kind(node) == "defs")
     y = float(EDGE)
-    for (left, right), stage, said in zip(ends, stages, words, strict=True):
-        y = place(tall, stage, WIDTH / 2 - (left + right) / 2, y)
+    shifts = [(width - left - right) / 2 for left, right in ends]
+    for k, (across, stage, said) in enumerate(zip(shifts, stages, words, strict=True)):
+        y = place(tall, stage, across, y)
         if stage is not stages[-1]:
             long = max(ARROW, LINE * len(said) + 12)
-            arrow = f"M{WIDTH / 2:g} {y + 3:g}V{y + long - 3:g}"
-            SubElement(tall, f"{{{SVG}}}path", {"class": "wire", "d": arrow, "marker-end": "url(#tip)"})
+            start, end = across + sum(columns(stage)[-1]) / 2, shifts[k + 1] + sum(columns(stages[k + 1])[0]) / 2
+            top, bottom = f"{y + 3:g}", f"{y + long - 3:g}"
+            way = f"V{bottom}" if start == end else f"C{start:g} {bottom} {end:g} {top} {end:g} {bottom}"
+            line = {"class": "wire", "d": f"M{start:g} {top}{way}", "marker-end": "url(#tip)"}
+            SubElement(tall, f"{{{SVG}}}path", line)
             for i, one in enumerate(said):
-                at = {"x": f"{WIDTH / 2 + 10:g}", "y": f"{y + long / 2 + 4 + LINE * (i - (len(said) - 1) / 2):g}"}
+                at = {"x": f"{start + 10:g}", "y": f"{y + long / 2 + 4 + LINE * (i - (len(said) - 1) / 2):g}"}
                 SubElement(tall, f"{{{SVG}}}text", {"class": "small"} | at).text = one
             y += long
-    tall.set("viewBox", f"0 0 {WIDTH} {y + EDGE:g}")
+    tall.set("viewBox", f"0 0 {width:g} {y + EDGE:g}")
     return tall
 
 
@@ -86,21 +104,22 @@ def place(tall: Element, stage: list[Element], across: float, y: float) -> float
     left, right = min(box[0] for box in found), max(box[1] for box in found)
     top, bottom = min(box[2] for box in found), max(box[3] for box in found)
     above = [node for node in stage if kind(node) == "text" and float(node.get("y", 0)) < top]
-    together = (left, right, top, bottom) in found
+    together, row = (left, right, top, bottom) in found, len(columns(stage)) > 1
     if together:  # one box around all: no higher than it has to be
         outer = next(node for node in stage if kind(node) == "rect" and extent(node) == (left, right))
         bottom = min(bottom, 12 + max(extent(node, down=True)[1] for node in stage if node is not outer))
         outer.set("height", f"{bottom - top:g}")
-    y += 18 * bool(above) + 6 * (not together)
+    frame = 6 * (not together and not row)
+    y += 18 * bool(above) + frame
     group = SubElement(tall, f"{{{SVG}}}g", {"transform": f"translate({across:g} {y - top:g})"})
     for node in above:
-        node.set("x", f"{(left + right) / 2:g}")
-        node.set("y", f"{top - (7 if together else 13):g}")
-    if not together:  # several boxes: a frame, for an arrow that means all of them
-        frame = {"x": left - 6, "y": top - 6, "width": right - left + 12, "height": bottom - top + 12, "rx": 8}
-        SubElement(group, f"{{{SVG}}}rect", {"class": "frame"} | {k: f"{v:g}" for k, v in frame.items()})
+        node.set("x", node.get("x", "") if row else f"{(left + right) / 2:g}")
+        node.set("y", f"{top - 7 - frame:g}")
+    if frame:  # several boxes: a frame, for an arrow that means all of them
+        size = {"x": left - 6, "y": top - 6, "width": right - left + 12, "height": bottom - top + 12, "rx": 8}
+        SubElement(group, f"{{{SVG}}}rect", {"class": "frame"} | {k: f"{v:g}" for k, v in size.items()})
     group.extend(stage)
-    return y + bottom - top + 6 * (not together)
+    return y + bottom - top + frame
 
 
 def both(figure: str) -> str:

@@ -98,11 +98,15 @@ class Experiment:
         return list(dict.fromkeys(k for s in [*self.quick, *self.paper] for k in s if k != "trials"))
 
     @property
-    def call(self) -> tuple[Callable[..., Any], bool]:
-        """The trial with those of the fixed settings that are its parameters, and whether it takes many seeds."""
-        known = list(inspect.signature(self.trial).parameters)
-        fixed = {name: value for name, value in self.fixed.items() if name in known}
-        return partial(self.trial, **fixed), known[1] == "seeds"
+    def vectorised(self) -> bool:
+        """Whether the trial takes many seeds at once."""
+        return list(inspect.signature(self.trial).parameters)[1] == "seeds"
+
+    @property
+    def call(self) -> Callable[..., Any]:
+        """The trial with those of the fixed settings that are its parameters."""
+        known = inspect.signature(self.trial).parameters
+        return partial(self.trial, **{name: value for name, value in self.fixed.items() if name in known})
 
     @property
     def declared(self) -> dict[str, Any]:

@@ -55,19 +55,11 @@ class Number(float):
 class Results:
     """What a notebook shows: the rows of this run, and the recorded ones.
 
-    Parameters
-    ----------
-    paper
-        Name of the notebook, of the folder of recorded results and of the folder of published numbers.
-    profile
-        ``"quick"`` or ``"paper"``.
-    trials
-        Trials per setting; 0 is each experiment's own number.
-    record
-        Whether the rows of this run are written to ``data/results/``; those of a quick run are kept apart, to be
-        compared with (`fedleak recheck`), and are not shown.
-    device, data_root, seed, scheduler, others
-        As in `Context` and in `running.run`. A scheduler that does not answer is a `ConnectionError`.
+    `paper` is the name of the notebook, of the folder of recorded results and of the folder of published numbers;
+    `profile` is ``"quick"`` or ``"paper"``; `trials` are those of a setting, 0 each experiment's own number. With
+    `record` the rows of this run are written to ``data/results/``; those of a quick run are kept apart, to be compared
+    with (`fedleak recheck`), and are not shown. The other parameters are those of `Context` and of `running.run`; a
+    scheduler that does not answer is a `ConnectionError`.
     """
 
     def __init__(

@@ -65,12 +65,11 @@ def run(
             "If results can have changed, raise the experiment's version; if they cannot, "
             f"`fedleak record {paper} {experiment.name} --same`"
         )
-    (trial, many), calls = experiment.call, dict[tuple[int, int], tuple[dict[str, Any], list[int]]]()
+    calls, step = dict[tuple[int, int], tuple[dict[str, Any], list[int]]](), CHUNK if experiment.vectorised else 1
     for number, units in enumerate(plan):
-        step = CHUNK if many else 1
         seeds = units.missing
         calls |= {(number, at): (units.setting, seeds[at : at + step]) for at in range(0, len(seeds), step)}
-    work = partial(unit, trial, many, context, code)
+    work = partial(unit, experiment.call, experiment.vectorised, context, code)
     if scheduler and calls:
         from fedleak.experiments import cluster  # takes a second to import, and most runs need none
 
