@@ -7,17 +7,15 @@ Those that are `register`-ed, with their strengths, are measured by the arena an
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from fedleak.errors import extra
-from fedleak.federated.update import Update
-
-Stacked = dict[str, Tensor]
-"""The updates of K clients: parameter name to ``[K, ...]``."""
+from fedleak.federated.restricted import Withhold
+from fedleak.federated.update import Stacked, Update
+from fedleak.models import head
 
 
 class Defence(Protocol):
@@ -82,7 +80,6 @@ def register(name: str, **fields: Any) -> Callable[[Maker], Maker]:
 
 def protections() -> dict[str, Protection]:
     """Return every kind of defence that is registered, by name."""
-    import_module("fedleak.federated.restricted")
     return dict(_PROTECTIONS)
 
 
@@ -206,6 +203,12 @@ def _clipped_noise(strength: float, model: nn.Module, clients: int, seed: int) -
 )
 def _sparsification(strength: float, model: nn.Module, clients: int, seed: int) -> Defence:
     return Sparsification(strength, clients)
+
+
+@register("last layer encrypted", remedies=(0.0,), says=lambda _: "last layer not shared", changes_training=False)
+def _last_layer(strength: float, model: nn.Module, clients: int, seed: int) -> Defence:
+    last = head(model)
+    return Withhold([name for name, _ in model.named_parameters() if name in (last.weight, last.bias)])
 
 
 class ReleasedCompression:

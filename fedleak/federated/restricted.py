@@ -7,9 +7,8 @@ from torch import Tensor, nn
 
 from fedleak.errors import WithheldParameter
 from fedleak.federated.aggregation import FixedPoint, secure_sum
-from fedleak.federated.defences import Defence, Stacked, register
-from fedleak.federated.update import Update
-from fedleak.models import chain, head
+from fedleak.federated.update import Stacked, Update
+from fedleak.models import chain
 
 
 def last_layers(model: nn.Module, layers: int = 1) -> tuple[str, ...]:
@@ -45,12 +44,6 @@ class Withhold:
             if name not in updates:
                 raise WithheldParameter(name, sorted(updates))
         return {name: t for name, t in updates.items() if name not in self.names}
-
-
-@register("last layer encrypted", remedies=(0.0,), says=lambda _: "last layer not shared", changes_training=False)
-def _last_layer(strength: float, model: nn.Module, clients: int, seed: int) -> Defence:
-    last = head(model)
-    return Withhold([name for name, _ in model.named_parameters() if name in (last.weight, last.bias)])
 
 
 @dataclass

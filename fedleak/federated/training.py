@@ -7,7 +7,8 @@ from torch import Generator, Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from fedleak.data import Images, compose, draw
-from fedleak.federated.defences import Defence, Stacked
+from fedleak.federated.defences import Defence
+from fedleak.federated.update import Stacked
 from fedleak.models import batch_dependent
 
 

@@ -15,6 +15,8 @@ from fedleak.errors import WithheldParameter
 
 MOST_SAMPLES = 10**8
 """Samples that an update may stand for; more than any client has, and few enough to draw a label for each."""
+Stacked = dict[str, Tensor]
+"""The updates of K clients: parameter name to ``[K, ...]``."""
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
