@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fedleak import data, notebooks, paths
-from fedleak.data.vision import DOWNLOADS
+from fedleak.data.sources import DOWNLOADS
 from fedleak.experiments import scoreboard
 
 sys.path.insert(0, str(paths.root() / "book" / "_ext"))

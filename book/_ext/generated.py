@@ -20,7 +20,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 from fedleak import data, notebooks
-from fedleak.data.vision import DOWNLOADS
+from fedleak.data.sources import DOWNLOADS
 from fedleak.experiments import published, scoreboard
 from fedleak.experiments.verdicts import DECIDED, DEPENDS, GRADES, NOT_ATTEMPTED, OPEN
 

@@ -88,10 +88,7 @@ _OF_DATA = {"aux", "prior"}
 class Attack:
     """One attack, its source, what its adversary must have, and what it makes use of.
 
-    Raises
-    ------
-    ValueError
-        If `takes` names something else.
+    Raises `ValueError` if `takes` names something else.
     """
 
     name: str
@@ -140,10 +137,12 @@ class Attack:
         """Whether preparing it takes a training, whose iterations can be said."""
         return "iterations" in self.takes
 
-    def inputs(self, adversary: Adversary | str, held: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what it takes of `held`; auxiliary data and what they tell only if the adversary has some."""
+    def inputs(self, adversary: Adversary | str, knowledge: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what it takes of `knowledge`; auxiliary data and what they tell only if the adversary has some."""
         barred = set() if Need.AUXILIARY_DATA in adversary_of(adversary).has else _OF_DATA
-        return {name: value for name, value in held.items() if name in set(self.takes) - barred and value is not None}
+        return {
+            name: value for name, value in knowledge.items() if name in set(self.takes) - barred and value is not None
+        }
 
     def lacking(self, adversary: Adversary | str) -> list[str]:
         """Name what an adversary lacks for this attack; empty if nothing."""
@@ -158,11 +157,8 @@ class Attack:
     def prepare(self, model: Any, *, adversary: Adversary | str, **options: Any) -> Prepared:
         """Prepare a label attack to read updates of a model (of a server that sends models, of these in a list).
 
-        Raises
-        ------
-        ValueError
-            If the adversary lacks something that the attack needs, or there is none of this name; and what the attack
-            says of model and options.
+        Raises `ValueError` if the adversary lacks something that the attack needs, or there is none of this name; and
+        what the attack says of model and options.
         """
         adversary = adversary_of(adversary)
         if lacks := self.lacking(adversary):
@@ -180,10 +176,7 @@ class Attack:
     def __call__(self, update: Update, model: Any, *, adversary: Adversary | str, **options: Any) -> Any:
         """Run the attack for an adversary, or for the one of `ADVERSARIES` with this name: counts, images or words.
 
-        Raises
-        ------
-        ValueError
-            As for `prepare`.
+        Raises `ValueError` as for `prepare`.
         """
         first, then = self.split(options)
         prepared = self.prepare(model, adversary=adversary, **first)
@@ -193,10 +186,7 @@ class Attack:
 def adversary_of(chosen: Adversary | str) -> Adversary:
     """Return an adversary, which may be given by its name.
 
-    Raises
-    ------
-    ValueError
-        If none of `ADVERSARIES` has this name, or it is neither.
+    Raises `ValueError` if none of `ADVERSARIES` has this name, or it is neither.
     """
     if isinstance(chosen, str):
         named = {adversary.name: adversary for adversary in ADVERSARIES}
@@ -242,13 +232,7 @@ def all_attacks() -> list[Attack]:
 
 
 def get(name: str) -> Attack:
-    """Return the attack with this name.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+    """Return the attack with this name. Raises `ValueError` if there is none."""
     known = {attack.name: attack for attack in all_attacks()}
     if name not in known:
         raise ValueError(f"unknown attack {name!r}; known: {', '.join(known)}")

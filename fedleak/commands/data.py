@@ -35,8 +35,7 @@ def download(
     A set that is already there and whole is left alone. A download that breaks off leaves nothing behind.
     """
     from fedleak.data.catalogue import entry
-    from fedleak.data.sources import ENVIRONMENT, examine, folder_of
-    from fedleak.data.vision import download as fetch
+    from fedleak.data.sources import ENVIRONMENT, examine, fetch, folder_of
 
     known, folder = entry(name), folder_of(to)
     if known.embedded:

@@ -9,9 +9,9 @@ from types import ModuleType
 from typing import Any
 
 from fedleak.coursework import wire
-from fedleak.coursework.assignment import Assignment, Check, Outcome, Result, Student, run_check, value_of
+from fedleak.coursework.assignment import Assignment, Check, Outcome, Result, Student, run_check
 from fedleak.coursework.checks import agic, defences, gdbr, lia_sa, llg, rlu
-from fedleak.coursework.worker import answer, load
+from fedleak.coursework.worker import answer, load, value_of
 
 ASSIGNMENTS = {module.ASSIGNMENT.name: module.ASSIGNMENT for module in (llg, lia_sa, rlu, gdbr, agic, defences)}
 """By name, in the book's order."""
@@ -69,6 +69,9 @@ def check(
 ) -> Result:
     """Check a solution, print a line of feedback for every check, and return the result.
 
+    Raises `ValueError` for an unknown assignment, or a function that is none of its functions; `FileNotFoundError` if
+    the file does not exist.
+
     Parameters
     ----------
     name
@@ -82,13 +85,6 @@ def check(
         Seconds for each check, where it runs in the main thread of Linux or macOS.
     show
         Print the feedback.
-
-    Raises
-    ------
-    ValueError
-        For an unknown assignment, or a function that is none of its functions.
-    FileNotFoundError
-        If the file does not exist.
     """
     found = assignment(name)
     checks = found.checks

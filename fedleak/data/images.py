@@ -13,39 +13,23 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Images:
-    """Labelled images of one data set and split, or texts as tokens.
-
-    Attributes
-    ----------
-    x : float32 tensor [N, C, H, W] or int64 tensor [N, L]
-        Pixels in [0, 1], normalisation is the model's business; or tokens, none negative.
-    y : int64 tensor [N]
-        Labels in [0, n_classes).
-    classes : tuple of str
-        The name of each class, in the order of the labels.
-    name, split : str
-        What was loaded, as `fedleak.data.load` spells it.
-    subset : bool
-        True where this is not the whole official set.
-    source : str
-        Where the pixels came from, in one line.
-    licence : str
-        The data set's licence or terms, in one line.
-
-    Raises
-    ------
-    ValueError
-        If shapes, types or ranges are not the above.
-    """
+    """Labelled images of one data set and split, or texts as tokens; other shapes, types or ranges: `ValueError`."""
 
     x: Tensor
+    """float32 [N, C, H, W], pixels in [0, 1], normalisation is the model's business; or int64 [N, L], tokens >= 0."""
     y: Tensor
+    """Labels in [0, n_classes), int64 [N]."""
     classes: tuple[str, ...]
+    """The name of each class, in the order of the labels."""
     name: str
+    """What was loaded, as `fedleak.data.load` spells it; so for `split`."""
     split: str
     subset: bool
+    """True where this is not the whole official set."""
     source: str
+    """Where the pixels came from, in one line."""
     licence: str
+    """The data set's licence or terms, in one line."""
 
     def __post_init__(self) -> None:
         if (self.x.ndim, self.x.dtype) not in ((4, torch.float32), (2, torch.int64)):
@@ -111,17 +95,10 @@ class Images:
         return f"Images({self.name}/{self.split}, {len(self)} of {size}, {classes}, {self.digest})"
 
     def of_class(self, label: int) -> Tensor:
-        """Return the indices of the images with a label, int64, ascending (empty if there is none).
-
-        Raises
-        ------
-        ValueError
-            If `label` is not in [0, n_classes).
-        """
+        """Return the indices of the images with a label, int64, ascending; a `ValueError` outside [0, n_classes)."""
         if not 0 <= label < self.n_classes:
             raise ValueError(f"{self.name} has the labels 0 to {self.n_classes - 1}, not {label}")
-        stop = int(self.class_counts[: label + 1].sum())
-        return self.class_order[stop - int(self.class_counts[label]) : stop]
+        return (self.y == label).nonzero().flatten()
 
     def take(self, indices: Tensor | Sequence[int]) -> Self:
         """Return the images at `indices` [M], in that order; a subset unless none is left out."""
@@ -132,17 +109,14 @@ class Images:
     def split_in_two(self, seed: int, fraction: float = 0.5) -> tuple[Self, Self]:
         """Divide into two disjoint sets, stratified by class: say the victims' and the attacker's.
 
+        Raises `ValueError` if `fraction` is outside (0, 1), or leaves one of the two sets empty.
+
         Parameters
         ----------
         seed : int
             Decides which image goes where; the same seed gives the same halves.
         fraction : float
             The first set's share, in (0, 1). It holds for each class to within one image.
-
-        Raises
-        ------
-        ValueError
-            If `fraction` is outside (0, 1), or leaves one of the two sets empty.
         """
         if not 0 < fraction < 1:
             raise ValueError(f"fraction must be between 0 and 1, not {fraction}")

@@ -1,16 +1,21 @@
-"""`load`: from the name of a data set to its images, wherever they are; and `check`, what is there."""
+"""`load`: from the name of a data set to its images, wherever they are; `check`, what is there; and the downloads."""
 
 import os
+import shutil
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from torchvision import datasets
+from torchvision.datasets.utils import download_and_extract_archive
 
-from fedleak.data import embedded, folder, vision
+from fedleak.data import embedded, readers
 from fedleak.data.catalogue import SPLITS, Entry, catalogue, checked, entry
 from fedleak.data.images import Images, stratified_choice
-from fedleak.data.raw import Raw, joined
+from fedleak.data.readers import Raw, joined
 from fedleak.errors import DataNotFound, MissingExtra
 
 ENVIRONMENT = "FEDLEAK_DATA"
@@ -29,6 +34,9 @@ def load(
     **options: Any,
 ) -> Images:
     """Load a data set.
+
+    Raises `ValueError` if a name, split or option is unknown, a size or limit is below 1, or a file is damaged;
+    `DataNotFound` if the set is not there, or could not be downloaded.
 
     Parameters
     ----------
@@ -53,13 +61,6 @@ def load(
     Returns
     -------
     Images
-
-    Raises
-    ------
-    ValueError
-        If a name, split or option is unknown, a size or limit is below 1, or a file is damaged.
-    DataNotFound
-        If the set is not there, or could not be downloaded.
     """
     known = entry(name)
     checked(split, SPLITS[:2] if known.name == "synthetic" else SPLITS, "split")
@@ -76,28 +77,21 @@ def load(
         if resize is not None:
             options["shape"] = (options.get("shape", known.shape)[0], *resize)
         x, y, classes = embedded.synthetic(split, **options)
-        made = "synthetic: a smooth pattern a class, plus noise"
-        whole = Images(x, y, classes, known.name, split, subset=False, source=made, licence=known.licence)
-        return whole.take(torch.from_numpy(_within(y.numpy(), limit)))
-    raw = _raw(known, split, resize, folder_of(root), download, options)
-    indices = _within(raw.labels, limit)
-    if len(indices) == 0:
-        raise ValueError(f"{known.name}/{split} ({raw.source}) holds no image")
-    return Images(
-        x=raw.decoded(indices, resize).float().div_(255),
-        y=torch.from_numpy(raw.labels[indices]).long(),
-        classes=raw.classes,
-        name=known.name,
-        split=split,
-        subset=raw.subset or len(indices) < len(raw.labels),
-        source=raw.source,
-        licence=known.licence,
-    )
+        indices = _within(y.numpy(), limit)
+        x, labels, source, subset = x[indices], y.numpy(), "synthetic: a smooth pattern a class, plus noise", False
+    else:
+        raw = _raw(known, split, resize, folder_of(root), download, options)
+        classes, labels, source, subset = raw.classes, raw.labels, raw.source, raw.subset
+        indices = _within(labels, limit)
+        if len(indices) == 0:
+            raise ValueError(f"{known.name}/{split} ({source}) holds no image")
+        x = raw.decoded(indices, resize).float().div_(255)
+    y, subset = torch.from_numpy(labels[indices]).long(), subset or len(indices) < len(labels)
+    return Images(x, y, classes, known.name, split, subset, source, known.licence)
 
 
 def _within(labels: np.ndarray, limit: int | None) -> np.ndarray:
-    count = len(labels) if limit is None else min(limit, len(labels))
-    return stratified_choice(labels, count, LIMIT_SEED)
+    return stratified_choice(labels, len(labels) if limit is None else min(limit, len(labels)), LIMIT_SEED)
 
 
 def folder_of(root: str | os.PathLike[str] | None) -> Path | None:
@@ -111,30 +105,17 @@ def _raw(
 ) -> Raw:
     """Return a split as it is found, after a download where it is not there and that is wanted."""
     if split == "all":
-        train, test = (_raw(known, part, size, root, download, options) for part in SPLITS[:2])
-        return joined(train, test)
+        return joined(*(_raw(known, part, size, root, download, options) for part in SPLITS[:2]))
     if known.embedded:
         pool = embedded.digits() if known.name == "mnist5k" else embedded.photograph_patches(size or known.shape[1:])
-        return embedded.split_pool(pool, split)
-    raw = _find(known, root, split, options)
+        return pool.part(split)
+    raw = readers.read(root, known.name, split, **options) if root else None
     if raw is None and download and root is not None:
-        vision.download(known.name, root)
-        raw = _find(known, root, split, options)
+        fetch(known.name, root)
+        raw = readers.read(root, known.name, split, **options)
     if raw is None:
         raise DataNotFound(_advice(known, root, split))
     return raw
-
-
-def _find(known: Entry, root: Path | None, split: str, options: dict[str, Any]) -> Raw | None:
-    """Look for a split in a folder: the official files first, then an archive; None if neither is there."""
-    if root is None:
-        return None
-    if known.name == "mnist":
-        return folder.read_mnist(root, split)
-    for place in (root, root / known.name):
-        if known.name in vision.READERS and (raw := vision.READERS[known.name](place, split, **options)):
-            return raw
-    return folder.read_archive(root, known.name, split, **options)
 
 
 def _advice(known: Entry, root: Path | None, split: str) -> str:
@@ -143,15 +124,49 @@ def _advice(known: Entry, root: Path | None, split: str) -> str:
     elif not root.is_dir():
         looked = f"the folder {root} does not exist"
     else:
-        archive = folder.ARCHIVES.get(known.name)
-        looked = f"looked in {root} for {vision.SOURCE}" + (f" and for {archive}" if archive else "")
-    steps = [f"set {ENVIRONMENT} to (or pass root=) the folder that holds it"]
-    if known.name in vision.DOWNLOADS:
-        steps.insert(0, f"run `fedleak data download {known.name} --to FOLDER`")
+        looked = f"looked in {root} for {readers.SOURCE} and for {readers.ARCHIVES.get(known.name, 'idx files')}"
+    fetched = f"run `fedleak data download {known.name} --to FOLDER`; " if known.name in DOWNLOADS else ""
     return (
-        f"{known.name}/{split} is not here ({looked}). Do one of: {'; '.join(steps)}; "
-        f"or use the embedded stand-in load({known.stand_in!r})."
+        f"{known.name}/{split} is not here ({looked}). Do one of: {fetched}set {ENVIRONMENT} to (or pass root=) the "
+        f"folder that holds it; or use the embedded stand-in load({known.stand_in!r})."
     )
+
+
+TINY_URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+TINY_MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
+DOWNLOADS: dict[str, Callable[[Path], object]] = {
+    "mnist": lambda folder: datasets.MNIST(folder, download=True),
+    "svhn": lambda folder: [datasets.SVHN(folder, split=split, download=True) for split in ("train", "test")],
+    "cifar10": lambda folder: datasets.CIFAR10(folder, download=True),
+    "cifar100": lambda folder: datasets.CIFAR100(folder, download=True),
+    "celeba-hair": lambda folder: datasets.CelebA(folder, download=True),
+    "celeba-gender": lambda folder: datasets.CelebA(folder, download=True),
+    "tiny-imagenet": lambda folder: download_and_extract_archive(TINY_URL, folder, md5=TINY_MD5),
+}
+"""torchvision's downloads, which verify checksums."""
+
+
+def fetch(name: str, root: Path) -> None:
+    """Download a data set in torchvision's layout, with progress and checksums; `DataNotFound` says why it failed.
+
+    It is made in a hidden folder beside its place and moved there when whole: a download that breaks off
+    leaves nothing that could be taken for the data set. What has its name already (a damaged or partial copy,
+    else there would be nothing to download) is kept beside it, as NAME.replaced-*.
+    """
+    if name not in DOWNLOADS:
+        advice = ": get it from image-net.org and unpack it with torchvision" if name == "imagenet" else ""
+        raise DataNotFound(f"{name} cannot be downloaded by this program{advice}")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".downloading-", dir=root) as staging:
+            DOWNLOADS[name](Path(staging))
+            for item in Path(staging).iterdir():
+                place = root / item.name
+                if place.exists():
+                    shutil.move(place, tempfile.mkdtemp(prefix=f"{item.name}.replaced-", dir=root))
+                shutil.move(item, place)
+    except Exception as reason:  # torchvision, gdown and the network raise many kinds
+        raise DataNotFound(f"downloading {name} failed: {type(reason).__name__}: {reason}") from reason
 
 
 class Finding(NamedTuple):
@@ -196,8 +211,7 @@ def examine(known: Entry, root: Path | None, sample: int = 64) -> Finding:
     for split in SPLITS[:2]:
         try:
             raw = _raw(known, split, None, root, False, {})
-            size = len(raw.labels)
-            for index in np.linspace(0, size - 1, min(sample, size)).astype(int):
+            for index in np.linspace(0, len(raw.labels) - 1, min(sample, len(raw.labels))).astype(int):
                 raw.pixels[int(index)]
         except DataNotFound:
             continue
@@ -205,7 +219,7 @@ def examine(known: Entry, root: Path | None, sample: int = 64) -> Finding:
             return Finding(known.name, "missing", counts, detail=str(reason))
         except ValueError as reason:
             return Finding(known.name, "corrupt", counts, subset, str(reason))
-        counts[split], subset, source = size, subset or raw.subset, raw.source
+        counts[split], subset, source = len(raw.labels), subset or raw.subset, raw.source
     if not counts:
         return Finding(known.name, "missing", counts, detail=f"stand-in: {known.stand_in}")
     return Finding(known.name, "found", counts, subset, source)

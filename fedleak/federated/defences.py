@@ -7,17 +7,15 @@ Those that are `register`-ed, with their strengths, are measured by the arena an
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from fedleak.errors import extra
-from fedleak.federated.update import Update
-
-Stacked = dict[str, Tensor]
-"""The updates of K clients: parameter name to ``[K, ...]``."""
+from fedleak.federated.restricted import Withhold
+from fedleak.federated.update import Stacked, Update
+from fedleak.models import head
 
 
 class Defence(Protocol):
@@ -82,7 +80,6 @@ def register(name: str, **fields: Any) -> Callable[[Maker], Maker]:
 
 def protections() -> dict[str, Protection]:
     """Return every kind of defence that is registered, by name."""
-    import_module("fedleak.federated.restricted")
     return dict(_PROTECTIONS)
 
 
@@ -96,10 +93,7 @@ def _positive(**values: float) -> None:
 class PureNoise:
     """Add N(0, sigma^2) to every entry, new noise in every call (LLG, Sec. 6.5.1, "pure noise").
 
-    Raises
-    ------
-    ValueError
-        If `sigma` is not a positive number.
+    Raises `ValueError` if `sigma` is not a positive number.
     """
 
     sigma: float
@@ -122,12 +116,8 @@ class ClippedNoise:
     """Clip each tensor to the L2 norm `bound`, then add noise (LLG, Sec. 6.5.1, after Geyer et al. 2017).
 
     The clipping is ``p / max(1, ||p|| / bound)``, per tensor as in the released code: a whole update of T tensors is
-    then bounded by ``bound * sqrt(T)`` only, and that is the sensitivity to account for.
-
-    Raises
-    ------
-    ValueError
-        If `bound` or `sigma` is not a positive number.
+    then bounded by ``bound * sqrt(T)`` only, and that is the sensitivity to account for. Raises `ValueError` if `bound`
+    or `sigma` is not a positive number.
     """
 
     bound: float
@@ -208,6 +198,12 @@ def _sparsification(strength: float, model: nn.Module, clients: int, seed: int) 
     return Sparsification(strength, clients)
 
 
+@register("last layer encrypted", remedies=(0.0,), says=lambda _: "last layer not shared", changes_training=False)
+def _last_layer(strength: float, model: nn.Module, clients: int, seed: int) -> Defence:
+    last = head(model)
+    return Withhold([name for name, _ in model.named_parameters() if name in (last.weight, last.bias)])
+
+
 class ReleasedCompression:
     """What LLG's released code calls compression: no compression, kept to explain Fig. 7 (c, f).
 
@@ -236,6 +232,8 @@ def privacy_budget(
 ) -> float:
     """Return epsilon of the subsampled Gaussian mechanism, from Opacus' accountant.
 
+    Raises `ValueError` for values outside the ranges above.
+
     Parameters
     ----------
     noise_multiplier
@@ -247,11 +245,6 @@ def privacy_budget(
     classic
         Convert with the tail bound of the original moments accountant (Abadi et al. 2016, Theorem 2), instead of the
         tighter one that Opacus uses today.
-
-    Raises
-    ------
-    ValueError
-        For values outside the ranges above.
     """
     from opacus.accountants import RDPAccountant
     from opacus.accountants.analysis import rdp

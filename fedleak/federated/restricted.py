@@ -7,18 +7,14 @@ from torch import Tensor, nn
 
 from fedleak.errors import WithheldParameter
 from fedleak.federated.aggregation import FixedPoint, secure_sum
-from fedleak.federated.defences import Defence, Stacked, register
-from fedleak.federated.update import Update
-from fedleak.models import chain, head
+from fedleak.federated.update import Stacked, Update
+from fedleak.models import chain
 
 
 def last_layers(model: nn.Module, layers: int = 1) -> tuple[str, ...]:
     """Name the parameters of the model's last fully connected layers, weights and biases.
 
-    Raises
-    ------
-    ValueError
-        If `layers` is below 1 or above the number of layers in the chain that the model ends with.
+    Raises `ValueError` if `layers` is below 1 or above the number of layers in the chain that the model ends with.
     """
     links = chain(model).links
     if not 1 <= layers <= len(links):
@@ -45,12 +41,6 @@ class Withhold:
             if name not in updates:
                 raise WithheldParameter(name, sorted(updates))
         return {name: t for name, t in updates.items() if name not in self.names}
-
-
-@register("last layer encrypted", remedies=(0.0,), says=lambda _: "last layer not shared", changes_training=False)
-def _last_layer(strength: float, model: nn.Module, clients: int, seed: int) -> Defence:
-    last = head(model)
-    return Withhold([name for name, _ in model.named_parameters() if name in (last.weight, last.bias)])
 
 
 @dataclass

@@ -11,7 +11,7 @@ from fedleak.models.bridged import AlexNet, positive_, resnet_conv, vgg11, witho
 from fedleak.models.chains import Chain, Link, chain
 from fedleak.models.deep import ACTIVATIONS, count_parameters, replace_relu, resnet, set_norms, vgg, vgg_bn
 from fedleak.models.heads import Head, HeadPass, batch_dependent, head, head_pass, negative_inputs
-from fedleak.models.made_up import as_inputs, input_shape, known_tokens
+from fedleak.models.inputs import as_inputs, input_shape, known_tokens
 from fedleak.models.wide import ResNet20, WideResNet
 from fedleak.models.zoo import CNN, MLP, LeNet, uniform_
 
@@ -93,6 +93,8 @@ def build(
 ) -> nn.Module:
     """Build a freshly initialised model.
 
+    Raises `ValueError` for an unknown name, initialisation or activation, or fewer than two classes.
+
     Parameters
     ----------
     name
@@ -111,11 +113,6 @@ def build(
         `positive_`); by default the one that the paper's released code uses: uniform for the CNN, else PyTorch's.
     activation
         ``"relu"``, ``"tanh"``, ``"elu"``, ``"selu"`` or ``"silu"`` in place of every ReLU; the weights stay the same.
-
-    Raises
-    ------
-    ValueError
-        For an unknown name, initialisation or activation, or fewer than two classes.
     """
     if name not in _NETWORKS:
         raise ValueError(f"unknown model {name!r}; known: {', '.join(names())}")

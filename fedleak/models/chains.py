@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedleak.models.made_up import input_shape, known_tokens, made_up_inputs, watched
+from fedleak.models.inputs import dummy_inputs, input_shape, known_tokens, watched
 
 _CHANGES_NOTHING = ("View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "Clone", "ToCopy")
 
@@ -57,12 +57,8 @@ def chain(model: nn.Module, shape: tuple[int, ...] | None = None) -> Chain:
 
     The layers, one at least, are read off the autograd graph of one forward pass, so that it does not matter how the
     model is written: modules or functions, any names. Reshaping is ignored; anything else ends the chain. `shape` is
-    that of one input, where `input_shape` cannot tell. Parameters, statistics and mode are left as they are.
-
-    Raises
-    ------
-    ValueError
-        If the model's outputs are not those of a fully connected layer.
+    that of one input, where `input_shape` cannot tell. Parameters, statistics and mode are left as they are. Raises
+    `ValueError` if the model's outputs are not those of a fully connected layer.
     """
     modules = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
     shapes: dict[str, torch.Size] = {}
@@ -72,7 +68,7 @@ def chain(model: nn.Module, shape: tuple[int, ...] | None = None) -> Chain:
         shape = input_shape(model)
     noted = watched(modules, lambda name, _, y: shapes.update({name: y.shape}))
     with noted, torch.enable_grad(), torch.random.fork_rng(devices=[]):
-        logits = torch.func.functional_call(model, (weights, buffers), (next(made_up_inputs(model, shape)),))
+        logits = torch.func.functional_call(model, (weights, buffers), (next(dummy_inputs(model, shape)),))
     owner = {id(p): n.removesuffix("weight").rstrip(".") for n, p in weights.items() if n.endswith("weight")}
     links: list[Link] = []
     node, relu = logits.grad_fn, False

@@ -1,31 +1,32 @@
 import pytest
+from mnist_files import write_mnist
 from torchvision.datasets.utils import calculate_md5
 from typer.testing import CliRunner
 
 from fedleak import cli
-from fedleak.data import catalogue, check, folder, load, vision
+from fedleak.data import catalogue, check, load, readers, sources
 from fedleak.errors import DataNotFound
 
 
-def test_download_puts_the_whole_set_in_place(tmp_path, monkeypatch, write_mnist):
-    monkeypatch.setitem(vision.DOWNLOADS, "mnist", write_mnist)
+def test_download_puts_the_whole_set_in_place(tmp_path, monkeypatch):
+    monkeypatch.setitem(sources.DOWNLOADS, "mnist", write_mnist)
     root = tmp_path / "new"
     assert len(load("mnist", root=root, download=True)) == 20
     assert [path.name for path in root.iterdir()] == ["MNIST"]
 
 
-def test_a_download_that_breaks_off_leaves_nothing(tmp_path, monkeypatch, write_mnist):
+def test_a_download_that_breaks_off_leaves_nothing(tmp_path, monkeypatch):
     def break_off(staging):
         write_mnist(staging)
         raise OSError("connection reset")
 
-    monkeypatch.setitem(vision.DOWNLOADS, "mnist", break_off)
+    monkeypatch.setitem(sources.DOWNLOADS, "mnist", break_off)
     with pytest.raises(DataNotFound, match="connection reset"):
         load("mnist", root=tmp_path, download=True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_check_tells_found_missing_and_corrupt(tmp_path, write_mnist):
+def test_check_tells_found_missing_and_corrupt(tmp_path):
     write_mnist(tmp_path)
     (tmp_path / "svhn.npz").write_bytes(b"")
     findings = {finding.name: finding for finding in check(tmp_path)}
@@ -39,7 +40,7 @@ def run(*arguments):
     return CliRunner().invoke(cli.app, ["data", *map(str, arguments)])
 
 
-def test_the_command_lists_all_sets(tmp_path, write_mnist):
+def test_the_command_lists_all_sets(tmp_path):
     write_mnist(tmp_path)
     listed = run("list", "--root", tmp_path)
     assert listed.exit_code == 0
@@ -58,11 +59,11 @@ def test_the_command_checks(tmp_path):
     assert "svhn.npz is damaged" in checked.output
 
 
-def test_the_command_downloads_once(tmp_path, monkeypatch, write_mnist):
+def test_the_command_downloads_once(tmp_path, monkeypatch):
     model = tmp_path / "model"
     official = {path.name: calculate_md5(path) for path in write_mnist(model).iterdir()}
-    monkeypatch.setattr(folder, "MNIST_MD5", official)
-    monkeypatch.setitem(vision.DOWNLOADS, "mnist", lambda staging: (model / "MNIST").rename(staging / "MNIST"))
+    monkeypatch.setattr(readers, "MNIST_MD5", official)
+    monkeypatch.setitem(sources.DOWNLOADS, "mnist", lambda staging: (model / "MNIST").rename(staging / "MNIST"))
     here = tmp_path / "here"
     (here / "MNIST").mkdir(parents=True)
     (here / "MNIST" / "mine").touch()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.fishing import constants, fished_layer, fishing_model, foresee, preset
+from fedleak.attacks.labels.fishing import constants, fishing_layer, fishing_model, foresee, preset
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, head_with_bias
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, once
@@ -26,7 +26,7 @@ __all__ = [
     "constants",
     "counts",
     "disaggregate",
-    "fished_layer",
+    "fishing_layer",
     "fishing_model",
     "foresee",
     "prepare",
@@ -109,7 +109,10 @@ def prepare(
     """Preset the fishing models, once for all rounds in which they are sent.
 
     What is read is of kind ``"gradient"``: the SUM of the U clients' mean gradients, ``samples`` = U B. It gives every
-    client's counts ``[U, n]`` (Eqs. 16 and 17), not negative; a client's need not sum to B.
+    client's counts ``[U, n]`` (Eqs. 16 and 17), not negative; a client's need not sum to B. Raises `WithheldParameter`
+    when an aggregate is read: if the gradient of the head's weights or bias is not there; `ValueError` if the head has
+    no bias, dropout is active, there are more than m + 1 clients, or the system is singular and `force` is not set; for
+    an aggregate that is not what is said above.
 
     Parameters
     ----------
@@ -121,14 +124,6 @@ def prepare(
         ``(C, H, W)`` of the random images with which the server presets embeddings and logits, and their seed.
     force
         Go on although the system is singular, with the solution of least norm.
-
-    Raises
-    ------
-    WithheldParameter
-        When an aggregate is read: if the gradient of the head's weights or bias is not there.
-    ValueError
-        If the head has no bias, dropout is active, there are more than m + 1 clients, or the system is singular and
-        `force` is not set; for an aggregate that is not what is said above.
     """
     if batch_size < 1 or not models:
         raise ValueError(f"one client and one sample at least, got {len(models)} and {batch_size}")
