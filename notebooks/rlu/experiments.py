@@ -33,11 +33,16 @@ from notebooks.rlu.experiments_base import (
     sets,
     trained,
 )
-from notebooks.rlu.experiments_choices import CHOICES, REDUCED, TABLE4_CHOICES
+from notebooks.rlu.experiments_choices import (
+    CHOICES,
+    REDUCED,
+    REDUCED_SCHEMES,
+    TABLE4_CHOICES,
+)
 from notebooks.rlu.experiments_forms import COST, TABLE5, VARIANTS
 from notebooks.rlu.experiments_images import FIG3, NORMAL, PARTITIONS
 
-__all__ = ["CHOICES", "REDUCED", "TABLE4_CHOICES"]
+__all__ = ["CHOICES", "REDUCED", "REDUCED_SCHEMES", "TABLE4_CHOICES"]
 __all__ += ["COST", "FIG3", "NORMAL", "PARTITIONS", "TABLE5", "VARIANTS"]
 
 EXTRA = {

@@ -123,19 +123,20 @@ def reduced(ctx, seed, data, name, momentum, regularisation, activation, steps, 
             yield {"level": level, **{k: row[k] for k in ("rule", "cacc", "iacc")}}
 
 
+LIKE = dict(trials=(1, 10), by=("level", "rule"), values=SCORES, fixed=SETTINGS)
 REDUCED = Experiment(
     "reduced",
     reduced,
     quick=grid(data="mnist5k", **PLAIN, activation="relu", steps=1, lr=0.01),
-    paper=grid(**BOTH, steps=10, lr=RATES)
-    + grid(**BOTH, steps=1, lr=0.01)
-    + [
-        {k: v for k, v in s.items() if k != "level"}
-        | dict(activation="relu", steps=10, lr=0.01)
-        for s in schemes_of(data=["mnist", "cifar10-jpeg"])
-    ],
-    trials=(1, 10),
-    by=("level", "rule"),
-    values=SCORES,
-    fixed=SETTINGS,
+    paper=grid(**BOTH, steps=10, lr=RATES) + grid(**BOTH, steps=1, lr=0.01),
+    **LIKE,
+)
+MORE = dict(data=["mnist", "cifar10-jpeg"], activation="relu", steps=10, lr=0.01)
+NAMED = [{k: v for k, v in s.items() if k != "level"} for s in schemes_of(**MORE)]
+REDUCED_SCHEMES = Experiment(
+    "reduced_schemes",
+    reduced,
+    quick=[NAMED[0] | dict(data="mnist5k")],
+    paper=NAMED,
+    **LIKE,
 )
