@@ -46,7 +46,11 @@ def fitted(papers: list[Row]) -> str:
         printed, name = published.load(paper["chapter"]), paper["chapter"]
         every = scoreboard.points(printed, scoreboard.kept(name), scoreboard.recorded_cells(name))
         judged = {key: verdicts.judge(printed.items[key], name, found) for key, found in every.items()}
-        scanned = [key for key, one in judged.items() if len(one.points) > 1 and printed.items[key].kind == "value"]
+        scanned = [
+            key
+            for key, one in judged.items()
+            if len(one.points) > 1 and any(map(verdicts.free, one.points)) and printed.items[key].kind == "value"
+        ]
         for table_name, keys in groupby(scanned, key=lambda key: printed.items[key].table):
             own = list(keys)
             if len(own) >= FEWEST:
