@@ -1,4 +1,4 @@
-"""What the papers do not print: the choices of every paper are of settings that it has, and a joint fit has its null."""
+"""What the papers do not print: choices are of settings that are open, and a joint fit stands beside its null."""
 
 import sys
 
