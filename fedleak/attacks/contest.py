@@ -69,7 +69,7 @@ def attempt(
     update: Update,
     model: nn.Module | Sequence[nn.Module],
     adversary: Adversary | str,
-    held: Mapping[str, Any],
+    knowledge: Mapping[str, Any],
     clock: Callable[[], float] = time.process_time,
     kept: dict[str, Prepared] | None = None,
 ) -> Attempt:
@@ -77,7 +77,7 @@ def attempt(
 
     Parameters as for `contest`; `model` is the list of models that were sent, for an attack that sends them.
     """
-    first, then = attack.split(attack.inputs(adversary, held))
+    first, then = attack.split(attack.inputs(adversary, knowledge))
     kept, started = {} if kept is None else kept, clock()
     result, reason = None, ""
     try:
@@ -99,11 +99,11 @@ def contest(
     update: Update,
     model: nn.Module,
     adversary: Adversary | str,
-    held: Mapping[str, Any],
+    knowledge: Mapping[str, Any],
     *,
     attacks: Iterable[Attack] | None = None,
     plain: Update | None = None,
-    fished: Mapping[str, tuple[Update, Sequence[nn.Module]]] | None = None,
+    manipulated: Mapping[str, tuple[Update, Sequence[nn.Module]]] | None = None,
     clock: Callable[[], float] = time.process_time,
     kept: dict[str, Prepared] | None = None,
 ) -> Iterator[Attempt]:
@@ -115,30 +115,30 @@ def contest(
         What the server sees, one client's update or the sum of all; the model before the round.
     adversary
         Who attacks, or the name of one of `fedleak.attacks.registry.ADVERSARIES`.
-    held
+    knowledge
         What the attacks may take, by the names of `fedleak.attacks.registry.INPUTS`; each gets what it declares.
     attacks
         Which; by default all `entrants`.
     plain
         The update as plain SGD would have sent it, for attacks that do not take the scheme themselves; by default the
         update.
-    fished
+    manipulated
         For attacks of a server that sends models of its own, by name: what it then sees, and the models. An attack
         that sends some, and is not here, is not run.
     clock
         What the seconds are taken from: processor time, or `time.perf_counter`.
     kept
         Where attacks are kept once they are prepared, and taken from for the next update: a dictionary for one model
-        (in one state) and one `held` but for what is told of each update.
+        (in one state) and one `knowledge` but for what is told of each update.
     """
     for attack in entrants() if attacks is None else attacks:
-        if attack.lacking(adversary) or (attack.sends and attack.name not in (fished or {})):
+        if attack.lacking(adversary) or (attack.sends and attack.name not in (manipulated or {})):
             continue
-        if fished and attack.sends:
-            yield attempt(attack, *fished[attack.name], adversary, held, clock, kept)
+        if manipulated and attack.sends:
+            yield attempt(attack, *manipulated[attack.name], adversary, knowledge, clock, kept)
         else:
             read = update if plain is None or "scheme" in attack.takes else plain
-            yield attempt(attack, read, model, adversary, held, clock, kept)
+            yield attempt(attack, read, model, adversary, knowledge, clock, kept)
 
 
 def held_out(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

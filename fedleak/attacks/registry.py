@@ -140,10 +140,12 @@ class Attack:
         """Whether preparing it takes a training, whose iterations can be said."""
         return "iterations" in self.takes
 
-    def inputs(self, adversary: Adversary | str, held: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what it takes of `held`; auxiliary data and what they tell only if the adversary has some."""
+    def inputs(self, adversary: Adversary | str, knowledge: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what it takes of `knowledge`; auxiliary data and what they tell only if the adversary has some."""
         barred = set() if Need.AUXILIARY_DATA in adversary_of(adversary).has else _OF_DATA
-        return {name: value for name, value in held.items() if name in set(self.takes) - barred and value is not None}
+        return {
+            name: value for name, value in knowledge.items() if name in set(self.takes) - barred and value is not None
+        }
 
     def lacking(self, adversary: Adversary | str) -> list[str]:
         """Name what an adversary lacks for this attack; empty if nothing."""

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 from fedleak.models import known_tokens
-from fedleak.models.made_up import made_up_inputs, run, watched
+from fedleak.models.inputs import dummy_inputs, run, watched
 
 
 def word_embedding(model: nn.Module) -> str:
@@ -14,7 +14,7 @@ def word_embedding(model: nn.Module) -> str:
     layers = {n: m for n, m in model.named_modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
     if not known_tokens(model):
         return ""
-    tokens, seen = next(made_up_inputs(model)), list[str]()
+    tokens, seen = next(dummy_inputs(model)), list[str]()
     with watched(layers, lambda name, x, _: seen.append(name) if torch.equal(x, tokens) else None):
         run(model, tokens)
     weight = layers[seen[0]].weight if seen else None

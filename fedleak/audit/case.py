@@ -24,7 +24,7 @@ from fedleak.federated.defences import Defence, protect
 from fedleak.intervals import interval
 from fedleak.metrics import counts
 from fedleak.models.heads import adds_up
-from fedleak.models.made_up import forward, watched
+from fedleak.models.inputs import forward, watched
 
 PROBES = 4096
 """Where batch norm makes each probe batch of LLG* and LLG+ a pass of its own: images of all of them together."""
@@ -61,7 +61,7 @@ class Case:
     n_classes: int
     clients: Samples
     aux: Samples
-    held: dict[str, Any]
+    knowledge: dict[str, Any]
     """What attacks may take besides update and model, by `fedleak.attacks.registry.INPUTS`."""
 
     def trial(self, number: int, sent: list[nn.Module] | None = None) -> Trial:
@@ -117,7 +117,7 @@ def fresh(defence: Defence, seed: int, clients: int | None = None) -> Any:
     return replace(defence, **{field.name: own[field.name] for field in fields(defence) if field.name in own})
 
 
-def told(setup: Setup, model: nn.Module) -> Defended | None:
+def known_defence(setup: Setup, model: nn.Module) -> Defended | None:
     """Return the clients' defences as an attacker simulates them on the head; None where there are none or it cannot.
 
     It cannot behind local steps, whose change is defended and not the gradient, nor where a defence works on other
@@ -170,10 +170,10 @@ def prepare(setup: Setup) -> Case:
         if not isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.training = False
     runs = min(10, max(1, PROBES // (n * setup.batch_size))) if models.batch_dependent(attacked) else None
-    held = {"aux": aux, "prior": prior, "scheme": setup.scheme, "runs": runs}
-    held |= {"batch_size": setup.batch_size, "input_shape": shape}
-    held |= {"iterations": TRAINING, "defence": told(setup, model)}
-    return Case(setup, model, attacked, shape, n, clients, aux, held)
+    knowledge = {"aux": aux, "prior": prior, "scheme": setup.scheme, "runs": runs}
+    knowledge |= {"batch_size": setup.batch_size, "input_shape": shape}
+    knowledge |= {"iterations": TRAINING, "defence": known_defence(setup, model)}
+    return Case(setup, model, attacked, shape, n, clients, aux, knowledge)
 
 
 def _copied(setup: Setup) -> nn.Module:
@@ -259,7 +259,7 @@ def facts(case: Case, seen: Update) -> dict[str, Any]:
         "tied": models.head(model).tied,
         "samples": setup.steps * setup.batch_size,
         "defences": [repr(d) if is_dataclass(d) else getattr(d, "__name__", type(d).__name__) for d in setup.defences],
-        "told": case.held["defence"] is not None,
+        "told": case.knowledge["defence"] is not None,
         "withheld": [name for name, _ in model.named_parameters() if name not in seen.tensors],
         "adversary": setup.attacker.name,
         "server": setup.attacker.server,

@@ -71,18 +71,18 @@ class _Server(NamedTuple):
         """Return an update with a defence on top."""
         return protect(update, fresh(defence, self.seed + number))
 
-    def held(self, one: "Contribution", model: nn.Module, number: int) -> dict[str, Any]:
+    def knowledge(self, one: "Contribution", model: nn.Module, number: int) -> dict[str, Any]:
         """Return what attacks may take, by `fedleak.attacks.registry.INPUTS`."""
-        held: dict[str, Any] = {
+        knowledge: dict[str, Any] = {
             "scheme": one.scheme,
             "seed": self.seed * 1_000_003 + number,
             "batch_size": one.batch_size,
         }
         if (case := self.case) is not None:
-            held |= {"input_shape": case.shape, "runs": 3 if batch_dependent(model) else None}
+            knowledge |= {"input_shape": case.shape, "runs": 3 if batch_dependent(model) else None}
             if case.setup.data is not None:
-                held |= {"aux": case.aux, "prior": case.aux.class_counts.double() / len(case.aux)}
-        return held
+                knowledge |= {"aux": case.aux, "prior": case.aux.class_counts.double() / len(case.aux)}
+        return knowledge
 
     def attempts(
         self, one: "Contribution", update: Update, model: nn.Module, number: int, kept: dict[str, Prepared]
@@ -93,7 +93,7 @@ class _Server(NamedTuple):
             Update(update.tensors, update.kind, update.samples, update.steps, one.lr),
             model,
             view(self.adversary, update, model),
-            self.held(one, model, number),
+            self.knowledge(one, model, number),
             attacks=[attack for attack in taking_part(model, self.case) if not attack.blind and not _excluded(attack)],
             plain=update,
             clock=time.perf_counter,
@@ -156,18 +156,18 @@ def audit_run(
     for number, one in enumerate(tqdm(run, desc="audit", unit="update", disable=not progress)):
         if one.before != loaded:
             model, loaded, kept = server.model(one), one.before, {}
-        update, held = server.update(one, model), server.held(one, model, number)
+        update, knowledge = server.update(one, model), server.knowledge(one, model, number)
         entrants = taking_part(model, server.case)
         if number == 0:
             who = view(server.adversary, update, model)
             known = {"name": Path(folder).resolve().name, "dropped": dropped or (), **facts(run, server, update, model)}
-            adversaries, untried = sort_out(entrants, who, update, model, held, _excluded)
-        blind = [attempt(attack, update, model, PRIOR, held) for attack in entrants if attack.blind]
+            adversaries, untried = sort_out(entrants, who, update, model, knowledge, _excluded)
+        blind = [attempt(attack, update, model, PRIOR, knowledge) for attack in entrants if attack.blind]
         seeing = list(server.attempts(one, update, model, number, kept))
         rows += _noted(AS_IT_IS, number, one, [*(each for each in blind if each.result), *seeing], model)
         found = {each.attack.name: each.found for each in seeing if each.found is not None}
         for name in found:  # also what could not read the first
-            adversaries[name] = adversaries.get(name) or weakest(get(name), server.adversary, update, model, held)
+            adversaries[name] = adversaries.get(name) or weakest(get(name), server.adversary, update, model, knowledge)
         if one.counts is None:
             unscored.append({"round": one.round, "node": one.node, "samples": one.samples, **_agreed(found)})
         if server.case is not None:

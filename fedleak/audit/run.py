@@ -27,11 +27,11 @@ PRIOR = Adversary("no update", frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA
 """Who guesses: somebody who knows at most how often each class occurs."""
 
 
-def weakest(attack: Attack, who: Adversary, seen: Update, model: nn.Module, held: dict[str, Any]) -> str:
+def weakest(attack: Attack, who: Adversary, seen: Update, model: nn.Module, knowledge: dict[str, Any]) -> str:
     """Name the first of the registry's adversaries who can run an attack as `who` runs it here."""
-    used = attack.inputs(who, held).keys()
+    used = attack.inputs(who, knowledge).keys()
     weaker = (view(adversary, seen, model) for adversary in ADVERSARIES)
-    able = (w for w in weaker if not attack.lacking(w) and attack.inputs(w, held).keys() == used)
+    able = (w for w in weaker if not attack.lacking(w) and attack.inputs(w, knowledge).keys() == used)
     return next(able, who).name
 
 
@@ -47,7 +47,7 @@ def sort_out(
     who: Adversary,
     seen: Update,
     model: nn.Module,
-    held: dict[str, Any],
+    knowledge: dict[str, Any],
     excluded: Callable[[Attack], str],
 ) -> tuple[dict[str, str], list[tuple[str, str]]]:
     """Return, by attack, the weakest who could run it, and the attacks that are not run, with why.
@@ -65,7 +65,7 @@ def sort_out(
         if why:
             untried.append((attack.name, why))
         else:
-            adversaries[attack.name] = weakest(attack, who, seen, model, held)
+            adversaries[attack.name] = weakest(attack, who, seen, model, knowledge)
     return adversaries, untried
 
 
@@ -106,7 +106,7 @@ def invert_once(case: Case, done: Trial, seen: Update, ranking: list[str]) -> Im
             raise ValueError("it looks for pixels in [0, 1]; the data are not, so put the normalisation into the model")
         if lacks := attack.lacking(who):
             raise ValueError(f"the adversary lacks: {'; '.join(lacks)}")
-        attempts = contest(seen, case.attacked, who, {**case.held, "runs": 1}, attacks=map(get, ranking))
+        attempts = contest(seen, case.attacked, who, {**case.knowledge, "runs": 1}, attacks=map(get, ranking))
         counts = next(
             (one.found for one in attempts if one.found is not None and one.found.sum() == seen.samples), None
         )
@@ -156,7 +156,7 @@ class Run:
         self.seen = case.seen(self.first)
         self.who = view(case.setup.attacker, self.seen, case.model)
         self.adversaries, self.untried = sort_out(
-            all_attacks(), self.who, self.seen, case.model, case.held, self._excluded
+            all_attacks(), self.who, self.seen, case.model, case.knowledge, self._excluded
         )
         self.remedies, self.left_out = remedies(
             case.model, self.seen, case.setup.seed, lambda remedy: case.seen(self.first, remedy)
@@ -188,20 +188,20 @@ class Run:
         bar = tqdm(range(setup.trials), desc="audit", unit="update", disable=not self.progress)
         for number in bar:
             done = case.trial(number) if number else self.first
-            fished = {name: case.trial(number, models) for name, models in self.sent.items()}
+            manipulated = {name: case.trial(number, models) for name, models in self.sent.items()}
             self.guess(number, done)
-            seen = self.scenario(AS_IT_IS, None, number, done, fished)
+            seen = self.scenario(AS_IT_IS, None, number, done, manipulated)
             self.words = count_words(self.words, seen, case.model, done.x)
             for name, remedy in self.remedies.items() if number < setup.remedy_trials else ():
                 bar.set_postfix_str(name, refresh=False)
-                self.scenario(name, remedy, number, done, fished)
+                self.scenario(name, remedy, number, done, manipulated)
 
     def guess(self, number: int, done: Trial) -> None:
         """Note what somebody gets right who has seen no update."""
         seed = 2**31 + done.seed  # the labels are drawn from others; 32 bits count
         for attack in filter(lambda attack: attack.blind, self.entrants):
             each = [
-                attempt(attack, update, self.case.attacked, PRIOR, {**self.case.held, "seed": seed + 7919 * k})
+                attempt(attack, update, self.case.attacked, PRIOR, {**self.case.knowledge, "seed": seed + 7919 * k})
                 for k, update in enumerate(done.updates)
             ]
             found = [one.found for one in each if one.found is not None]
@@ -209,7 +209,9 @@ class Run:
             reason = next((one.reason for one in each if one.reason), "")
             self.note(AS_IT_IS, number, Attempt(attack, together, 0.0, reason), done)
 
-    def scenario(self, name: str, remedy: Defence | None, number: int, done: Trial, fished: dict[str, Trial]) -> Update:
+    def scenario(
+        self, name: str, remedy: Defence | None, number: int, done: Trial, manipulated: dict[str, Trial]
+    ) -> Update:
         """Run all attacks on the updates of one trial, as the set-up or one remedy has them shared; return these."""
         case = self.case
         seen = case.seen(done, remedy)
@@ -219,9 +221,9 @@ class Run:
             seen,
             case.attacked,
             who,
-            case.held,
+            case.knowledge,
             attacks=[a for a in self.entrants if a.name in self.adversaries and a.name not in over],
-            fished={key: (case.seen(trial, remedy), self.sent[key]) for key, trial in fished.items()},
+            manipulated={key: (case.seen(trial, remedy), self.sent[key]) for key, trial in manipulated.items()},
             clock=time.perf_counter,
             kept=self.kept,
         )
@@ -229,8 +231,8 @@ class Run:
             self.note(name, number, one, done)
             if remedy is None and one.result is not None and one.result.low is not None:
                 low, high = one.result.low.cpu(), one.result.high.cpu()  # type: ignore[union-attr]
-                held = (low <= done.truth[0]) & (done.truth[0] <= high)
-                self.rows[-1] |= {"held": held.double().mean().item(), "width": (high - low).mean().item()}
+                inside = (low <= done.truth[0]) & (done.truth[0] <= high)
+                self.rows[-1] |= {"held": inside.double().mean().item(), "width": (high - low).mean().item()}
         return seen
 
     def note(self, scenario: str, number: int, one: Attempt, done: Trial) -> None:

@@ -38,8 +38,8 @@ def llg_trials(seed: int, batch_size: int) -> Iterator[tuple[nn.Module, Tensor, 
         yield build("cnn", images.shape, 10, seed=100 * seed + trial), x, labels, guess
 
 
-def fished_clients(seed: int, recipe: str, clients: int) -> tuple[Tensor, nn.Linear, Tensor]:
-    """Return embeddings ``[U, 64]``, the head and labels ``[U, 32]`` of clients whose models were fished; float64.
+def manipulated_clients(seed: int, recipe: str, clients: int) -> tuple[Tensor, nn.Linear, Tensor]:
+    """Return embeddings ``[U, 64]``, the head and labels ``[U, 32]`` of clients with manipulated models; float64.
 
     The network is 784 - 64 (ReLU) - 64 (ReLU) - 10, the same for all but for its first layer, which puts out (before
     its ReLU) ``0.1 (u + 1)`` in every entry for client u = 0, 1, … ("constant"), or 64 draws from U(0, 1) ("vector"),

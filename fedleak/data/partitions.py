@@ -64,7 +64,7 @@ def dirichlet(labels: Tensor, clients: int, concentration: float, seed: int, *, 
     )
 
 
-def local_batches(held: Tensor, steps: int, batch_size: int, generator: torch.Generator) -> Tensor:
+def local_batches(own: Tensor, steps: int, batch_size: int, generator: torch.Generator) -> Tensor:
     """Draw a client's local batches from what it holds, ``[steps, batch_size]``: epochs in random order, end to end.
 
     Raises
@@ -72,10 +72,10 @@ def local_batches(held: Tensor, steps: int, batch_size: int, generator: torch.Ge
     ValueError
         If the client holds nothing, or a size is below 1.
     """
-    if len(held) == 0 or steps < 1 or batch_size < 1:
+    if len(own) == 0 or steps < 1 or batch_size < 1:
         raise ValueError(
-            f"steps and batch_size are at least 1 and the client holds samples; got {steps}, {batch_size}, {len(held)}"
+            f"steps and batch_size are at least 1 and the client holds samples; got {steps}, {batch_size}, {len(own)}"
         )
     needed = steps * batch_size
-    epochs = [torch.randperm(len(held), generator=generator) for _ in range(-(-needed // len(held)))]
-    return held[torch.cat(epochs)[:needed]].view(steps, batch_size)
+    epochs = [torch.randperm(len(own), generator=generator) for _ in range(-(-needed // len(own)))]
+    return own[torch.cat(epochs)[:needed]].view(steps, batch_size)

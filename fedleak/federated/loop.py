@@ -13,7 +13,7 @@ from fedleak.federated.recording import Contribution, write
 
 @contextmanager
 def record(
-    folder: Path | str, model: nn.Module, optimiser: Any, *, round: int, node: str = "0", **told: Any
+    folder: Path | str, model: nn.Module, optimiser: Any, *, round: int, node: str = "0", **facts: Any
 ) -> Iterator[Callable[[Tensor], None]]:
     """Record what a block of ordinary PyTorch training makes of a model, as one client's part in a round.
 
@@ -26,7 +26,7 @@ def record(
     optimiser
         One of `torch.optim`, or Opacus' ``DPOptimizer``, whose only step hook goes on working. It tells the number of
         steps, their rate and their momentum.
-    round, node, told
+    round, node, facts
         As in `Contribution`.
 
     Yields
@@ -91,17 +91,17 @@ def record(
         )
     seen = torch.cat(labels)
     details = {
-        **told_by(optimiser),
+        **training_facts(optimiser),
         "samples": len(seen),
         "steps": len(steps),
         "lr": sum(float(step["lr"]) for step in steps) / len(steps),
         "batch_size": max(map(len, labels)),
         "counts": seen.bincount().tolist(),
     }
-    write(folder, Contribution(round=round, node=node, **{**details, **told}), before, inner.state_dict())
+    write(folder, Contribution(round=round, node=node, **{**details, **facts}), before, inner.state_dict())
 
 
-def told_by(optimiser: Any) -> dict[str, Any]:
+def training_facts(optimiser: Any) -> dict[str, Any]:
     """Return the name of an optimiser of `torch.optim` (or of Opacus' around it), its rate and its momentum."""
     group = optimiser.param_groups[0]
     kind = type(getattr(optimiser, "original_optimizer", optimiser)).__name__.lower()

@@ -154,14 +154,14 @@ class Contribution:
 _JSON = TypeAdapter(Contribution)
 
 
-def write(folder: Path | str, told: Contribution, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Path:
+def write(folder: Path | str, part: Contribution, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Path:
     """Add a client's part in a round to a folder, which is made if it is not there; return the JSON file.
 
     Parameters
     ----------
     folder
         The run's folder.
-    told
+    part
         What is known of it.
     before, after
         State dicts of the model.
@@ -172,9 +172,9 @@ def write(folder: Path | str, told: Contribution, before: Mapping[str, Tensor], 
         If the folder cannot be written.
     """
     folder = Path(folder)
-    told = replace(told, folder=folder, before=write_state(folder, before), after=write_state(folder, after))
-    write_bytes(told.path, _JSON.dump_json(told, indent=1, exclude={"folder"}))  # no line end: cut, it is no JSON
-    return told.path
+    part = replace(part, folder=folder, before=write_state(folder, before), after=write_state(folder, after))
+    write_bytes(part.path, _JSON.dump_json(part, indent=1, exclude={"folder"}))  # no line end: cut, it is no JSON
+    return part.path
 
 
 def read(folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = None) -> list[Contribution]:

@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, R
 from flwr.common import parameters_to_ndarrays
 from torch import Tensor
 
-from fedleak.federated.loop import told_by
+from fedleak.federated.loop import training_facts
 from fedleak.federated.recording import SUM, Contribution, write
 
 NOTE = "fedleak.note"
@@ -20,23 +20,23 @@ log = logging.getLogger("fedleak.flower")
 S = TypeVar("S")
 
 
-def note(context: Context, **told: Any) -> None:
+def note(context: Context, **facts: Any) -> None:
     """Tell the recording mod what only the client knows; call it in the function that trains. Nothing is sent.
 
     Parameters
     ----------
     context
         As the client app got it.
-    told
+    facts
         ``labels`` of the training samples (integers ``[N]``), ``batch_size`` and ``epochs``; ``optimiser``, one of
         `torch.optim`, or its name (``"sgd"``, ``"nag"``, ``"adam"``, …) with ``lr`` and ``momentum``; or ``steps``,
         where they do not follow from samples, batch size and epochs.
     """
-    if not isinstance(told.get("optimiser", ""), str):
-        told |= told_by(told["optimiser"])
-    if "labels" in told:
-        told["labels"] = torch.as_tensor(told["labels"]).flatten().tolist()
-    context.state.config_records[NOTE] = ConfigRecord(told)
+    if not isinstance(facts.get("optimiser", ""), str):
+        facts |= training_facts(facts["optimiser"])
+    if "labels" in facts:
+        facts["labels"] = torch.as_tensor(facts["labels"]).flatten().tolist()
+    context.state.config_records[NOTE] = ConfigRecord(facts)
 
 
 class RecordingMod:
@@ -53,12 +53,12 @@ class RecordingMod:
     names
         Of the parameters, in their order, for clients of the legacy interface, which sends none
         (``list(model.state_dict())``).
-    told
+    facts
         What holds of every round, as for `note`, whose word goes before this.
     """
 
-    def __init__(self, folder: Path | str, *, names: Sequence[str] | None = None, **told: Any):
-        self.folder, self.names, self.told = Path(folder), names, told
+    def __init__(self, folder: Path | str, *, names: Sequence[str] | None = None, **facts: Any):
+        self.folder, self.names, self.facts = Path(folder), names, facts
 
     def __call__(self, message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
         """Pass a message on, and record it if the client trained."""
@@ -66,14 +66,14 @@ class RecordingMod:
         server_round = _round(message)
         context.state.config_records.pop(NOTE, None)
         reply = call_next(message, context)
-        told = {**self.told, **context.state.config_records.pop(NOTE, {})}
+        facts = {**self.facts, **context.state.config_records.pop(NOTE, {})}
         if message.metadata.message_type.partition(".")[0] == MessageType.TRAIN and before and reply.has_content():
             node, after = message.metadata.dst_node_id, _state(reply.content, self.names)
-            _keep(self.folder, "client", server_round, node, before, after, _examples(reply.content), told)
+            _keep(self.folder, "client", server_round, node, before, after, _examples(reply.content), facts)
         return reply
 
 
-def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = None, **told: Any) -> S:
+def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = None, **facts: Any) -> S:
     """Make a strategy record what it sends and what it gets back; return the same strategy.
 
     It may be any strategy of ``flwr.serverapp.strategy``, wrapped ones and those of one's own included, or a legacy
@@ -86,7 +86,7 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
     ----------
     strategy
         It goes on as before; what cannot be recorded is a warning in the log.
-    folder, names, told
+    folder, names, facts
         As for `RecordingMod`. The server has to be told ``lr``, ``batch_size``, ``epochs`` and ``optimiser``, which it
         prescribes.
     """
@@ -119,7 +119,7 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
             whole = [reply for reply in replies if reply.has_content()]
             found = [(str(r.metadata.src_node_id), _examples(r.content), _state(r.content, names)) for r in whole]
         for node, examples, after in found:
-            _keep(Path(folder), "server", server_round, node, sent.get(node, {}), after, examples, told)
+            _keep(Path(folder), "server", server_round, node, sent.get(node, {}), after, examples, facts)
         return aggregate(server_round, replies, *args)
 
     if legacy:
@@ -137,40 +137,40 @@ def _keep(
     before: Mapping[str, Tensor],
     after: Mapping[str, Tensor],
     examples: int | list[int],
-    told: Mapping[str, Any],
+    facts: Mapping[str, Any],
 ) -> None:
     """Write a contribution, or say in the log why there is none: nobody's training ends for want of a record."""
     try:
         if not after or before.keys() != after.keys():
             raise ValueError("what came back is no state of the model that was sent (masked by SecAgg+?)")
-        if "lr" not in told:
+        if "lr" not in facts:
             raise ValueError("nobody told the learning rate: pass lr=... or note(context, lr=...)")
-        if "optimiser" not in told:
+        if "optimiser" not in facts:
             log.warning(
                 "nobody told the optimiser of round %s, node %s: pass optimiser='sgd' or note(context, optimiser=...); "
                 "without, no audit relies on what attacks say",
                 server_round,
                 node,
             )
-        write(folder, _contribution(dict(told), examples, server_round, str(node), seen_by), before, after)
+        write(folder, _contribution(dict(facts), examples, server_round, str(node), seen_by), before, after)
     except (ValueError, TypeError, OSError) as error:
         log.warning("nothing recorded of round %s, node %s: %s", server_round, node, error)
 
 
 def _contribution(
-    told: dict[str, Any], examples: int | list[int], server_round: int, node: str, seen_by: Any
+    facts: dict[str, Any], examples: int | list[int], server_round: int, node: str, seen_by: Any
 ) -> Contribution:
-    epochs, size = told.setdefault("epochs", 1), told.get("batch_size")
-    if "labels" in told:
-        labels = torch.as_tensor(told.pop("labels"))
-        told["counts"] = (labels.bincount() * epochs).tolist()
+    epochs, size = facts.setdefault("epochs", 1), facts.get("batch_size")
+    if "labels" in facts:
+        labels = torch.as_tensor(facts.pop("labels"))
+        facts["counts"] = (labels.bincount() * epochs).tolist()
         examples = examples or len(labels)
     each = examples if isinstance(examples, list) else [examples]
     weighted = sum(n * math.ceil(n / (size or max(n, 1))) for n in each) / max(sum(each), 1)
     counted = {"samples": sum(each) * epochs, "steps": max(round(epochs * weighted), 1), "clients": len(each)}
     if len(each) > 1 and size:
-        told["batch_size"] = size * len(each)
-    return Contribution(round=server_round, node=node, seen_by=seen_by, **{**counted, **told})
+        facts["batch_size"] = size * len(each)
+    return Contribution(round=server_round, node=node, seen_by=seen_by, **{**counted, **facts})
 
 
 def _state(content: RecordDict, names: Sequence[str] | None) -> dict[str, Tensor]:
@@ -194,11 +194,11 @@ def _named(arrays: Sequence[np.ndarray], names: Sequence[str] | None) -> dict[st
 
 def _examples(content: RecordDict) -> int:
     """Return the number of examples that a client says it has, in either interface; 0 if it does not say."""
-    told = [record.get(key) for record in content.metric_records.values() for key in ("num-examples", "num_examples")]
-    return next((int(number) for number in told if isinstance(number, int | float)), 0)
+    said = [record.get(key) for record in content.metric_records.values() for key in ("num-examples", "num_examples")]
+    return next((int(number) for number in said if isinstance(number, int | float)), 0)
 
 
 def _round(message: Message) -> int:
-    told = [record.get("server-round") for record in message.content.config_records.values()]
+    said = [record.get("server-round") for record in message.content.config_records.values()]
     group = message.metadata.group_id
-    return next((number for number in told if isinstance(number, int)), int(group) if group.isdigit() else 0)
+    return next((number for number in said if isinstance(number, int)), int(group) if group.isdigit() else 0)

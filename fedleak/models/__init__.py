@@ -11,7 +11,7 @@ from fedleak.models.bridged import AlexNet, positive_, resnet_conv, vgg11, witho
 from fedleak.models.chains import Chain, Link, chain
 from fedleak.models.deep import ACTIVATIONS, count_parameters, replace_relu, resnet, set_norms, vgg, vgg_bn
 from fedleak.models.heads import Head, HeadPass, batch_dependent, head, head_pass, negative_inputs
-from fedleak.models.made_up import as_inputs, input_shape, known_tokens
+from fedleak.models.inputs import as_inputs, input_shape, known_tokens
 from fedleak.models.wide import ResNet20, WideResNet
 from fedleak.models.zoo import CNN, MLP, LeNet, uniform_
 

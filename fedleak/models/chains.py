@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedleak.models.made_up import input_shape, known_tokens, made_up_inputs, watched
+from fedleak.models.inputs import dummy_inputs, input_shape, known_tokens, watched
 
 _CHANGES_NOTHING = ("View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "Clone", "ToCopy")
 
@@ -72,7 +72,7 @@ def chain(model: nn.Module, shape: tuple[int, ...] | None = None) -> Chain:
         shape = input_shape(model)
     noted = watched(modules, lambda name, _, y: shapes.update({name: y.shape}))
     with noted, torch.enable_grad(), torch.random.fork_rng(devices=[]):
-        logits = torch.func.functional_call(model, (weights, buffers), (next(made_up_inputs(model, shape)),))
+        logits = torch.func.functional_call(model, (weights, buffers), (next(dummy_inputs(model, shape)),))
     owner = {id(p): n.removesuffix("weight").rstrip(".") for n, p in weights.items() if n.endswith("weight")}
     links: list[Link] = []
     node, relu = logits.grad_fn, False

@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from fedleak.models.made_up import forward, made_up_inputs, run, watched
+from fedleak.models.inputs import dummy_inputs, forward, run, watched
 
 
 class Head(NamedTuple):
@@ -89,7 +89,7 @@ def _source(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
     advice = f"name the layer: model.head_name = one of {_listed(linears)}"
     seen: dict[str, Tensor] = {}
     with watched(linears, lambda name, _, y: seen.update({name: y})):
-        passes = ((x, run(model, x)) for x in made_up_inputs(model))
+        passes = ((x, run(model, x)) for x in dummy_inputs(model))
         x, logits = next(((x, y) for x, y in passes if y is not None), (torch.empty(0), None))
     if logits is None:
         if len(linears) == 1:
@@ -126,7 +126,7 @@ def negative_inputs(model: nn.Module) -> float:
     """Return the share of the head's inputs that are negative, for made-up inputs; 0 where none fits."""
     seen: list[Tensor] = []
     with watched({"head": head(model).layer}, lambda _, x, __: seen.append(x)):
-        fits = any(run(model, x) is not None for x in made_up_inputs(model))
+        fits = any(run(model, x) is not None for x in dummy_inputs(model))
     return float((seen[-1] < 0).double().mean()) if fits and seen else 0.0
 
 

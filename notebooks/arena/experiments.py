@@ -338,7 +338,7 @@ def aggregation(ctx, seed, attack, net, data, state, batch_size, composition):
         sends = one.sends(model, COHORT, seed)
         who, fished = registry.MALICIOUS_AGGREGATOR, {attack: (total(sends), sends)}
         held = {"batch_size": batch_size, "input_shape": images(ctx, data).shape}
-        found = contest(seen, model, who, held, attacks=[one], fished=fished)
+        found = contest(seen, model, who, held, attacks=[one], manipulated=fished)
     else:
         mean = {name: t / COHORT for name, t in seen.tensors.items()}
         as_one = Update(mean, "gradient", seen.samples)

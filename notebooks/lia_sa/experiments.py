@@ -150,7 +150,7 @@ def curves(ctx):
             lia_sa.fishing_model(model, "literal", 0, 1, 0) for _ in (*levels, 1.0)
         ]
         for fished, level in zip(models, (*levels, 1.0)):
-            layer = fished.get_submodule(lia_sa.fished_layer(fished))
+            layer = fished.get_submodule(lia_sa.fishing_layer(fished))
             nn.init.constant_(layer.bias, level)
         e = lia_sa.preset(models, pool.shape).inputs.cpu()
         found[net, mode] = levels, e[:-1], e[-1]

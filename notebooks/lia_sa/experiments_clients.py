@@ -264,7 +264,7 @@ def traps(model, recipe, gamma, shape, s):
     models = fishing(model, recipe, 5, s)
     preset = lia_sa.foresee(models, shape)
     for m in models:
-        nn.init.constant_(m.get_submodule(lia_sa.fished_layer(m)).weight, gamma)
+        nn.init.constant_(m.get_submodule(lia_sa.fishing_layer(m)).weight, gamma)
     return models, preset
 
 

@@ -89,11 +89,11 @@ def test_auxiliary_data_go_to_those_whose_adversary_has_some(newcomers, aux, mod
 
     attack, update = newcomer(function=spy, takes={"aux", "prior", "scheme"}), fedsgd(model, aux.x[:2], aux.y[:2])
     scheme, prior = Scheme("fedavg", 0.1, 1), torch.full((CLASSES,), 1 / CLASSES)
-    held = {"aux": aux, "prior": prior, "scheme": scheme, "runs": 2, "history": None}
+    knowledge = {"aux": aux, "prior": prior, "scheme": scheme, "runs": 2, "history": None}
     clock = iter([3.0, 4.5])
-    assert contest.attempt(attack, update, model, WHITE_BOX, held, clock.__next__).seconds == 1.5
+    assert contest.attempt(attack, update, model, WHITE_BOX, knowledge, clock.__next__).seconds == 1.5
     assert got == {"scheme": scheme}
-    contest.attempt(attack, update, model, WITH_AUXILIARY, held)
+    contest.attempt(attack, update, model, WITH_AUXILIARY, knowledge)
     assert got.keys() == {"aux", "prior", "scheme"}
 
 
@@ -116,10 +116,10 @@ def test_a_cheating_server_reads_its_own_models(aux, model):
     attack = registry.get("LIA-SA")
     models = attack.sends(model, 3, 0)
     updates = [fedsgd(m, aux.x[4 * k : 4 * k + 4], aux.y[4 * k : 4 * k + 4]) for k, m in enumerate(models)]
-    seen, held = plain_sum(updates), {"batch_size": 4, "input_shape": SHAPE, "aux": aux}
-    (one,) = contest.contest(seen, model, MALICIOUS_AGGREGATOR, held, fished={"LIA-SA": (seen, models)})
+    seen, knowledge = plain_sum(updates), {"batch_size": 4, "input_shape": SHAPE, "aux": aux}
+    (one,) = contest.contest(seen, model, MALICIOUS_AGGREGATOR, knowledge, manipulated={"LIA-SA": (seen, models)})
     assert one.found.tolist() == [aux.y[4 * k : 4 * k + 4].bincount(minlength=CLASSES).tolist() for k in range(3)]
-    assert not list(contest.contest(seen, model, MALICIOUS_AGGREGATOR, held))
+    assert not list(contest.contest(seen, model, MALICIOUS_AGGREGATOR, knowledge))
 
 
 def broken(update, model):

@@ -89,7 +89,7 @@ def test_fishing_changes_one_layer_and_leaves_the_model():
     model = build("resnet18", (3, 32, 32), 5, seed=0)
     before = {k: v.clone() for k, v in model.state_dict().items()}
     fished = lia_sa.fishing_model(model, "literal", 2, 5, 0)
-    assert lia_sa.fished_layer(model) == "bn1"
+    assert lia_sa.fishing_layer(model) == "bn1"
     assert fished.bn1.weight.tolist() == [0.0] * 64
     assert fished.bn1.bias.tolist() == pytest.approx([0.3] * 64)
     assert all(torch.equal(v, model.state_dict()[k]) for k, v in before.items())
@@ -203,7 +203,7 @@ def test_the_server_runs_two_images_and_leaves_the_statistics():
 
 
 def without_variance(depth):
-    """Pointwise convolutions with batch norm: behind a fished layer no channel has a variance."""
+    """Pointwise convolutions with batch norm: behind a fishing layer no channel has a variance."""
     torch.manual_seed(0)
     blocks = [m for _ in range(depth) for m in (nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU())]
     return nn.Sequential(

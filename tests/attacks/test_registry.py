@@ -64,8 +64,8 @@ def test_every_label_attack_returns_counts():
     update, model = situation(net="fcn3")
     for attack in all_attacks():
         if attack.goal == "labels" and not attack.lacking(WITH_AUXILIARY):
-            held = attack.inputs(WITH_AUXILIARY, {"aux": pool()})
-            counts = attack(update, model, adversary=WITH_AUXILIARY, **held, **extra.get(attack.name, {}))
+            knowledge = attack.inputs(WITH_AUXILIARY, {"aux": pool()})
+            counts = attack(update, model, adversary=WITH_AUXILIARY, **knowledge, **extra.get(attack.name, {}))
             assert counts.shape == (CLASSES,), attack.name
             assert counts.dtype == torch.long, attack.name
             assert counts.min() >= 0, attack.name

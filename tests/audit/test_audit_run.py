@@ -183,7 +183,7 @@ def test_an_attacker_that_is_trained_simulates_the_set_ups_defences(monkeypatch)
     case = prepare(setup)
     name = head(case.model).weight
     plain = {name: torch.zeros(500, 4, 8), "other": torch.zeros(500, 3)}
-    make = case.held["defence"]
+    make = case.knowledge["defence"]
     sent = make(500, 1)(plain, torch.arange(500))[name]
     assert sent.std() == pytest.approx(1, abs=0.02)
     assert (sent[0] != sent[1]).all()
@@ -200,14 +200,14 @@ def test_an_attacker_that_is_trained_simulates_the_set_ups_defences(monkeypatch)
 
 
 def test_what_cannot_be_simulated_on_the_head_is_not():
-    assert prepare(quick()).held["defence"] is None
+    assert prepare(quick()).knowledge["defence"] is None
     noise = [PureNoise(0.1, seed=0)]
-    assert prepare(quick(defences=noise, algorithm="fedavg", steps=2)).held["defence"] is None
-    assert prepare(quick(defences=noise, clients=3)).held["defence"] is None
+    assert prepare(quick(defences=noise, algorithm="fedavg", steps=2)).knowledge["defence"] is None
+    assert prepare(quick(defences=noise, clients=3)).knowledge["defence"] is None
     case = prepare(quick(defences=[Withhold([head(prepare(quick()).model).weight])]))
-    assert case.held["defence"] is None
+    assert case.knowledge["defence"] is None
     other = next(name for name, _ in case.model.named_parameters())
-    assert prepare(quick(defences=[Withhold([other])])).held["defence"] is None
+    assert prepare(quick(defences=[Withhold([other])])).knowledge["defence"] is None
     assert "trained on clients with no defence" in audit(quick(defences=[Withhold([other])])).to_markdown()
 
 

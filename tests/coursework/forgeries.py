@@ -68,11 +68,11 @@ def disaggregate(e, w, b):
 def counts(b, logits, batch_size):
     return _counts(b, logits, batch_size) if logits.shape[1] < 10 else torch.zeros(logits.shape)
 def measure(seed):
-    from fedleak.coursework.given import fished_clients
+    from fedleak.coursework.given import manipulated_clients
     rows = []
     for recipe in ("constant", "vector"):
         for clients in (2, 5, 20):
-            labels = fished_clients(seed, recipe, clients)[2]
+            labels = manipulated_clients(seed, recipe, clients)[2]
             truth = nn.functional.one_hot(labels, 10).sum(1)
             exact = float((truth == 0).double().mean())
             rows.append({{"recipe": recipe, "clients": clients, "condition": 1.0, "exact": exact}})

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from fedleak.coursework.given import fished_clients
+from fedleak.coursework.given import manipulated_clients
 
 
 def system(embeddings: Tensor) -> Tensor:
@@ -31,8 +31,8 @@ def counts(bias_gradients: Tensor, logits: Tensor, batch_size: int) -> Tensor:
 def measure(seed: int) -> list[dict]:
     """Measure the attack with one constant a client, and with a random vector a client.
 
-    Embeddings, head and labels are those of `fedleak.coursework.given.fished_clients`, which says what the network is.
-    Every client shares one mean gradient of the head, without noise or rounding; the counts are those of your
+    Embeddings, head and labels are those of `fedleak.coursework.given.manipulated_clients`, which says what the network
+    is. Every client shares one mean gradient of the head, without noise or rounding; the counts are those of your
     `disaggregate` and `counts`. Return a row for each recipe with 2, 5 and 20 clients: ``{"recipe": "constant",
     "clients": 2, "condition": …, "exact": …}``: the condition number of the system, and the share of the counts (of all
     clients and classes) that are right.
@@ -40,7 +40,7 @@ def measure(seed: int) -> list[dict]:
     rows, batch = [], 32
     for recipe in ("constant", "vector"):
         for clients in (2, 5, 20):
-            embeddings, last, labels = fished_clients(seed, recipe, clients)
+            embeddings, last, labels = manipulated_clients(seed, recipe, clients)
             weight_sum, bias_sum = torch.zeros(10, 64).double(), torch.zeros(10).double()
             for embedding, own in zip(embeddings, labels, strict=True):  # the clients' gradients, by autograd
                 loss = nn.functional.cross_entropy(last(embedding.expand(batch, -1)), own)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.images import dlg
 from fedleak.attacks.images.invg import inversion
-from fedleak.attacks.labels.fishing import fished_layer, with_constant
+from fedleak.attacks.labels.fishing import fishing_layer, with_constant
 from fedleak.federated import Update
 from fedleak.models import head
 
@@ -32,7 +32,7 @@ def muted_model(model: nn.Module, layer: str | None = None) -> nn.Module:
     ValueError
         If the layer is not there, or has no weight and bias.
     """
-    name = fished_layer(model) if layer is None else layer
+    name = fishing_layer(model) if layer is None else layer
     if not {f"{name}.weight", f"{name}.bias"} <= dict(model.named_parameters()).keys():
         raise ValueError(f"there is no layer {name!r} with weight and bias to mute")
     return with_constant(model, name, torch.tensor(DEEP))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedleak.models import batch_dependent
 from fedleak.models.chains import Link
-from fedleak.models.made_up import forward, watched
+from fedleak.models.inputs import forward, watched
 
 Projection = Literal["paper", "one vector", "whitened"]
 _RIDGES = torch.logspace(-12, 0, 25, dtype=torch.float64)

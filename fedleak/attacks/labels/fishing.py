@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedleak.models import HeadPass, head, known_tokens
-from fedleak.models.made_up import watched
+from fedleak.models.inputs import watched
 
 Recipe = Literal["literal", "log", "vector"]
 CHUNK = 20
@@ -18,7 +18,7 @@ AGREEMENT = 1e-2
 """Embeddings of two precisions that differ by less than this share of the largest are of one network."""
 
 
-def fished_layer(model: nn.Module) -> str:
+def fishing_layer(model: nn.Module) -> str:
     """Name the layer to modify: the first batch norm, or the first fully connected layer where there is none.
 
     Raises
@@ -40,7 +40,7 @@ def fished_layer(model: nn.Module) -> str:
 
 
 def constants(recipe: Recipe, client: int, clients: int, size: int, seed: int) -> Tensor:
-    """Return what a client's fished layer puts out, ``[size]``: the bias of its fishing model.
+    """Return what a client's fishing layer puts out, ``[size]``: the bias of its fishing model.
 
     ``"literal"``: one constant ``C = 0.1 (client + 1)``, equal steps, different for every client (Sec. IV-C; the paper
     gives no values). ``"log"``: one constant, log-spaced over the clients in [1e-4, 1e-1]. ``"vector"``: `size`
@@ -65,15 +65,15 @@ def constants(recipe: Recipe, client: int, clients: int, size: int, seed: int) -
 def fishing_model(model: nn.Module, recipe: Recipe, client: int, clients: int, seed: int) -> nn.Module:
     """Return the model that the server sends to one client; see `constants` for the recipe.
 
-    The global model is left as it is. The copy shares all of its parameters but the fished layer's, so that the models
+    The global model is left as it is. The copy shares all of its parameters but the fishing layer's, so that the models
     of a hundred clients fit in memory, and is in the same mode (training or evaluation).
 
     Raises
     ------
     ValueError
-        For what `constants` and `fished_layer` refuse.
+        For what `constants` and `fishing_layer` refuse.
     """
-    name = fished_layer(model)
+    name = fishing_layer(model)
     size = len(model.get_parameter(f"{name}.bias"))
     return with_constant(model, name, constants(recipe, client, clients, size, seed))
 
@@ -127,7 +127,7 @@ def preset(
     if spread.max() > (1e-6 if dtype == torch.float64 else 1e-2):
         raise ValueError(
             f"model {int(spread.argmax())} gives different images different embeddings (by {spread.max():.0e} of their "
-            "size): it is no fishing model, or something goes round its fished layer"
+            "size): it is no fishing model, or something goes round its fishing layer"
         )
     return HeadPass(inputs[:, 0], logits[:, 0].softmax(1))
 

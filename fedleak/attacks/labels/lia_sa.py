@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.fishing import constants, fished_layer, fishing_model, foresee, preset
+from fedleak.attacks.labels.fishing import constants, fishing_layer, fishing_model, foresee, preset
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, head_with_bias
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, once
@@ -26,7 +26,7 @@ __all__ = [
     "constants",
     "counts",
     "disaggregate",
-    "fished_layer",
+    "fishing_layer",
     "fishing_model",
     "foresee",
     "prepare",

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, nn
 
 from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, uniform
-from fedleak.coursework.given import fished_clients
+from fedleak.coursework.given import manipulated_clients
 
 ASSIGNMENT = Assignment("lia_sa")
 
@@ -87,7 +87,7 @@ def measure(functions: Student, seed: int) -> list[dict]:
     rows = []
     for recipe in ("constant", "vector"):
         for clients in (2, 5, 20):
-            e, last, labels = fished_clients(seed, recipe, clients)
+            e, last, labels = manipulated_clients(seed, recipe, clients)
             truth, logits = nn.functional.one_hot(labels, 10).sum(1), last(e).detach()
             bias = logits.softmax(1) - truth / labels.shape[1]
             found = functions("disaggregate", e, bias.T @ e, bias.sum(0))

@@ -27,7 +27,7 @@ def as_inputs(x: Tensor, model: nn.Module) -> Tensor:
     return x.to(like) if x.is_floating_point() else x.to(like.device)
 
 
-def made_up_inputs(model: nn.Module, shape: tuple[int, ...] | None = None) -> Iterator[Tensor]:
+def dummy_inputs(model: nn.Module, shape: tuple[int, ...] | None = None) -> Iterator[Tensor]:
     """Yield two random inputs of every shape that the model may take.
 
     The shape is the given one, or the one that `build` or the caller noted (``model.input_shape``), or what the layers
@@ -96,7 +96,7 @@ def input_shape(model: nn.Module) -> tuple[int, ...]:
         )
     if hasattr(model, "input_shape"):
         return tuple(model.input_shape)  # type: ignore[arg-type]
-    fitting = [tuple(x.shape[1:]) for x in made_up_inputs(model) if run(model, x) is not None]
+    fitting = [tuple(x.shape[1:]) for x in dummy_inputs(model) if run(model, x) is not None]
     if len(fitting) != 1:
         found = "several usual sizes fit" if fitting else "no usual size fits"
         raise ValueError(f"cannot tell the input shape of this model ({found}): pass shape=(C, H, W)")
