@@ -4,7 +4,6 @@ A check calls the submitted functions through a `Student`, in this process (a no
 compares what comes back with autograd, a closed form or the package's own attack on random inputs.
 """
 
-import builtins
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -134,7 +133,7 @@ class Assignment:
 
         def register(table: Callable[[Student, int], list[dict]]) -> Check:
             def measure(student: Student, generator: Generator) -> None:
-                seed = seed_of(generator)
+                seed, first = seed_of(generator), "correct the functions first"
                 ours = table(lambda name, *inputs: right[name](*inputs), seed)
                 try:
                     own = table(student, seed)
@@ -142,9 +141,8 @@ class Assignment:
                     raise
                 except Exception as error:  # shapes that nothing can be measured with
                     problem = "measure: nothing can be measured with what your functions give"
-                    raise Trouble(problem, "correct the functions first", detail=type(error).__name__) from None
-                what = "what your functions give is far from what right ones give"
-                _same_table(own, ours, keys, WIDE, what, "correct the functions first")
+                    raise Trouble(problem, first, detail=type(error).__name__) from None
+                _same_table(own, ours, keys, WIDE, "what your functions give is far from what right ones give", first)
                 what = "this is not what your functions give on the inputs of this seed"
                 _same_table(student("measure", seed), own, keys, NEAR, what, hint)
 
@@ -166,22 +164,6 @@ def run_check(check: Check, student: Student, seed: int) -> Outcome:
     except Exception as error:  # an answer of a kind that no check foresees must not stop a grader
         return Outcome(check, "error", "the answer cannot be checked", detail=type(error).__name__)
     return Outcome(check, "passed")
-
-
-def value_of(reply: Any, function: str) -> Any:
-    """Return what a submission's process says that a function returned, or raise what it did instead as `Trouble`."""
-    match reply:
-        case {"value": value}:
-            return value
-        case {"raised": "NotImplementedError"}:
-            raise Trouble(f"`{function}` is not there, or raises NotImplementedError", status="not written")
-        case {"raised": str(kind), "line": int() | None as line, "text": str(text), "importing": bool(importing)}:
-            known = isinstance(getattr(builtins, kind, None), type)  # a name of the submission's own is not repeated
-            what = "the file cannot be imported:" if importing else f"`{function}` raised"
-            where = f" (line {line})" if line is not None and 0 < line < 10_000 else ""
-            message = f"{what} {kind if known else 'an exception of its own'}{where}"
-            raise Trouble(message, status="error", detail=text if known else f"{kind} {text}")
-    raise Trouble("no readable answer", status="error")
 
 
 def normal(generator: Generator, *shape: int) -> Tensor:
@@ -300,8 +282,5 @@ def _same_table(got: Any, right: list[dict], keys: int, tolerance: float, what: 
             near = isinstance(value, int | float) and abs(value - row[name]) <= tolerance * abs(row[name])
             if not (name != "condition" or value > SINGULAR if singular else near):
                 where = ", ".join(f"{label} {each}" for label, each in zip(columns, key, strict=False))
-                raise Trouble(
-                    f"measure: {name} at {where}: {what}",
-                    hint,
-                    detail=f"expected {shown(row[name])}, got {shown(value)}",
-                )
+                detail = f"expected {shown(row[name])}, got {shown(value)}"
+                raise Trouble(f"measure: {name} at {where}: {what}", hint, detail=detail)

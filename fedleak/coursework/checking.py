@@ -9,9 +9,9 @@ from types import ModuleType
 from typing import Any
 
 from fedleak.coursework import wire
-from fedleak.coursework.assignment import Assignment, Check, Outcome, Result, Student, run_check, value_of
+from fedleak.coursework.assignment import Assignment, Check, Outcome, Result, Student, run_check
 from fedleak.coursework.checks import agic, defences, gdbr, lia_sa, llg, rlu
-from fedleak.coursework.worker import answer, load
+from fedleak.coursework.worker import answer, load, value_of
 
 ASSIGNMENTS = {module.ASSIGNMENT.name: module.ASSIGNMENT for module in (llg, lia_sa, rlu, gdbr, agic, defences)}
 """By name, in the book's order."""

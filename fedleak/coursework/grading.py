@@ -9,7 +9,7 @@ import csv
 import hashlib
 import io
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -20,16 +20,16 @@ import torch
 
 from fedleak import files, paths
 from fedleak.coursework import similarity
-from fedleak.coursework.assignment import Check, Outcome, Result, run_check
+from fedleak.coursework.assignment import Outcome, Result, run_check
 from fedleak.coursework.checking import ASSIGNMENTS, assignment
 from fedleak.coursework.sandbox import Remote
 
-TIMEOUT = 120.0
-"""Seconds that a submission may take, for all checks together."""
 LARGEST = 2**20
 """Bytes of a submission."""
 FIXED = ("student", "assignment", "points", "max", "seconds", "error", "similar", "imports", "file")
 """Columns of the grade book before those of the checks."""
+UNGRADED = "not graded"
+"""Status of checks that the machine's fault kept from running; `grade` tries them again when it resumes."""
 
 
 class Submission(NamedTuple):
@@ -44,7 +44,8 @@ class Submission(NamedTuple):
 class Settings(NamedTuple):
     """How submissions are graded."""
 
-    timeout: float = TIMEOUT
+    timeout: float = 120.0
+    """Seconds that a submission may take, for all checks together."""
     seed: int = 0
     hidden: tuple[Path, ...] = ()
     """Folders that a submission's process need not see."""
@@ -69,25 +70,25 @@ def submissions(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
         raise FileNotFoundError(f"no folder {str(folder)!r}")
     wanted = [assignment(name).name for name in only]
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "_")))
-    students = [entry for entry in entries if entry.is_dir()]
-    files = [entry for entry in entries if entry.suffix == ".py"]
-    if files and len(wanted) != 1:
-        raise ValueError(f"{files[0].name} is a single file: say which assignment it is for, with --assignment NAME")
-    if not wanted:
-        wanted = [name for name in ASSIGNMENTS if any((student / f"{name}.py").is_file() for student in students)]
-    if not wanted or not (students or files):
+    students, single = [e for e in entries if e.is_dir()], [e for e in entries if e.suffix == ".py"]
+    if single and len(wanted) != 1:
+        raise ValueError(f"{single[0].name} is a single file: say which assignment it is for, with --assignment NAME")
+    wanted = wanted or [name for name in ASSIGNMENTS if any((one / f"{name}.py").is_file() for one in students)]
+    if not wanted or not (students or single):
         expected = ", ".join(f"{name}.py" for name in ASSIGNMENTS)
         raise ValueError(f"no submissions in {str(folder)!r}: expected a folder for each student with {expected}")
-    found = [Submission(file.stem, wanted[0], file) for file in files]
+    found = [Submission(file.stem, wanted[0], file) for file in single]
     return found + [Submission(one.name, name, one / f"{name}.py") for one in students for name in wanted]
 
 
 def read(path: Path) -> bytes:
     """Return a submission; `ValueError` says for its row why there is none. Links and pipes are none."""
-    if path.is_symlink() or not path.is_file():
+    if path.is_symlink():
+        raise ValueError(f"{path.name} is a link")
+    if not path.is_file():
         notebook = path.with_suffix(".ipynb")
         there = f"; a notebook {notebook.name} is there: export it as Python" if notebook.is_file() else ""
-        raise ValueError(f"{path.name} is missing{there}" if not path.is_symlink() else f"{path.name} is a link")
+        raise ValueError(f"{path.name} is missing{there}")
     try:
         if path.stat().st_size > LARGEST:
             raise ValueError(f"{path.name} has more than 1 MiB")
@@ -107,22 +108,19 @@ def grade_one(submission: Submission, settings: Settings = USUAL) -> tuple[Resul
     text = f"{settings.seed}/{student}/{name}".encode()
     seed = int.from_bytes(hashlib.sha256(text).digest()[:7], "big")
     try:
-        remote = Remote(f"{name}.py", read(path), settings.timeout, settings.hidden)
-        with contextlib.closing(remote):
-            outcomes = [_run(check, remote, seed) for check in checks]
+        with contextlib.closing(Remote(f"{name}.py", read(path), settings.timeout, settings.hidden)) as remote:
+            outcomes = []
+            for check in checks:
+                remote.next_check()
+                outcomes.append(replace(run_check(check, remote, seed), detail=""))
     except (ValueError, ChildProcessError) as error:
         status = "missing" if isinstance(error, ValueError) else UNGRADED
-        return Result(name, tuple(Outcome(check, status, str(error)) for check in checks)), 0.0
+        return _all_alike(name, status, str(error)), 0.0
     return Result(name, tuple(outcomes)), remote.limit - remote.left
 
 
-def _run(check: Check, remote: Remote, seed: int) -> Outcome:
-    remote.next_check()
-    return replace(run_check(check, remote, seed), detail="")
-
-
-UNGRADED = "not graded"
-"""Status of checks that the machine's fault kept from running; `grade` tries them again when it resumes."""
+def _all_alike(name: str, status: str, message: str) -> Result:
+    return Result(name, tuple(Outcome(check, status, message) for check in assignment(name).checks))
 
 
 def row_of(submission: Submission, result: Result, seconds: float) -> dict[str, Any]:
@@ -162,36 +160,30 @@ def _all(found: list[Submission], settings: Settings, jobs: int) -> Iterator[tup
         if len(found) > 1:
             yield from _all([submission], settings, 1)
         else:
-            message = "the grader's process was ended from outside"
-            outcomes = tuple(Outcome(c, "stopped", message) for c in assignment(submission.assignment).checks)
-            result = Result(submission.assignment, outcomes)
+            result = _all_alike(submission.assignment, "stopped", "the grader's process was ended from outside")
             yield submission, row_of(submission, result, 0.0), f"{result}\n"
 
 
 def _texts(found: list[Submission]) -> dict[Submission, dict[str, Any]]:
     """Return the columns that come from the submissions' texts."""
-    sources: dict[Submission, bytes] = {}
-    for submission in found:
-        with contextlib.suppress(ValueError):
-            sources[submission] = read(submission.path)
-    made = {
-        s: {"similar": "", "imports": " ".join(similarity.imports(b)), "file": _digest(b)} for s, b in sources.items()
-    }
-    for name in dict.fromkeys(s.assignment for s in sources):
-        own = {s.student: source for s, source in sources.items() if s.assignment == name}
-        stub = b""
+    made: dict[Submission, dict[str, Any]] = {}
+    for name in dict.fromkeys(submission.assignment for submission in found):
+        sources, known, stub = {}, {}, b""
+        for submission in found:
+            if submission.assignment == name:
+                with contextlib.suppress(ValueError):
+                    sources[submission] = read(submission.path)
         with contextlib.suppress(OSError):  # no checkout, no solutions to compare with
             folder = paths.root() / "book" / "coursework"
             stub = (folder / "stubs" / f"{name}.py").read_bytes()
-            own["(solution)"] = (folder / "solutions" / f"{name}.py").read_bytes()
-        for whose, (share, other) in similarity.nearest(own, stub).items():
-            for submission in [s for s in sources if (s.student, s.assignment) == (whose, name)]:
-                made[submission]["similar"] = f"{share:.2f} {other}"
+            known["(solution)"] = (folder / "solutions" / f"{name}.py").read_bytes()
+        near = similarity.nearest({s.student: source for s, source in sources.items()} | known, stub)
+        for submission, source in sources.items():
+            share, other = near[submission.student]
+            digest = hashlib.sha256(source).hexdigest()[:12]
+            imported = " ".join(similarity.imports(source))
+            made[submission] = {"similar": f"{share:.2f} {other}", "imports": imported, "file": digest}
     return made
-
-
-def _digest(source: bytes) -> str:
-    return hashlib.sha256(source).hexdigest()[:12]
 
 
 def grade(
@@ -203,7 +195,7 @@ def grade(
     jobs: int = 1,
     resume: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Grade all submissions in a folder, and write a row for each as soon as it is known; sort them at the end.
+    """Grade all submissions in a folder, and write a row for each as soon as it is known.
 
     Parameters
     ----------
@@ -233,31 +225,27 @@ def grade(
         raise ValueError(f"the time limit and the jobs are positive, got {settings.timeout:g} s and {jobs}")
     found = submissions(folder, only)
     settings = settings._replace(hidden=(folder, *settings.hidden))
-    columns = [
-        *FIXED,
-        *(f"{n}.{c.name}" for n in dict.fromkeys(s.assignment for s in found) for c in ASSIGNMENTS[n].checks),
-    ]
-    texts, rows = _texts(found), {}
+    names = dict.fromkeys(submission.assignment for submission in found)
+    columns = [*FIXED, *(f"{name}.{check.name}" for name in names for check in ASSIGNMENTS[name].checks)]
+    texts, rows = _texts(found), dict[Submission, dict[str, Any]]()
     if resume and out.is_file():
         with out.open(newline="", encoding="utf-8") as file:
             before = {(row.get("student"), row.get("assignment")): row for row in csv.DictReader(file)}
-        for submission in found:
-            row, own = before.get(submission[:2], {}), texts.get(submission, {})
+        for submission, own in texts.items():
+            row = before.get(submission[:2], {})
             whole = all(row.get(name) is not None for name in columns)
-            if own and whole and row["file"] == own["file"] and not row["error"].startswith(UNGRADED):
+            if whole and row["file"] == own["file"] and not row["error"].startswith(UNGRADED):
                 rows[submission] = {name: row[name] for name in columns} | own
-    _write(out, columns, [*rows.values()])
+    _write(out, columns, rows.values())
     for submission, row, text in _all([s for s in found if s not in rows], settings, jobs):
-        rows[submission] = {**row, **texts.get(submission, {})}
-        with out.open("a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, columns).writerow(rows[submission])
+        rows[submission] = row | texts.get(submission, {})
+        _write(out, columns, (rows[s] for s in found if s in rows))
         if feedback:
             files.write_text(feedback / f"{submission.student}_{submission.assignment}.txt", text)
         yield rows[submission]
-    _write(out, columns, [rows[submission] for submission in found])
 
 
-def _write(out: Path, columns: list[str], rows: list[dict[str, Any]]) -> None:
+def _write(out: Path, columns: list[str], rows: Iterable[dict[str, Any]]) -> None:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns)
     writer.writeheader()

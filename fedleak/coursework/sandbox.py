@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedleak.coursework import wire
-from fedleak.coursework.assignment import Trouble, value_of
+from fedleak.coursework.assignment import Trouble
+from fedleak.coursework.worker import value_of
 
 START = 120.0
 """Seconds that PyTorch may take to start; they are not the submission's."""

@@ -70,8 +70,7 @@ def nearest(sources: Mapping[str, bytes], given: bytes = b"") -> dict[str, tuple
     sets = {name: pieces(source) - common for name, source in sources.items()}
     found = {}
     for name, own in sets.items():
-        shares = (
-            (len(own & other) / max(len(own | other), 1), whose) for whose, other in sets.items() if whose != name
-        )
+        others = [(other, whose) for whose, other in sets.items() if whose != name]
+        shares = ((len(own & other) / max(len(own | other), 1), whose) for other, whose in others)
         found[name] = max(shares, default=(0.0, ""))
     return found

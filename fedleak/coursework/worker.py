@@ -1,5 +1,6 @@
 """Run a submission's functions: in this process for the student, in a process that decides nothing for the grader."""
 
+import builtins
 import contextlib
 import functools
 import os
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedleak.coursework import wire
+from fedleak.coursework.assignment import Trouble
 from fedleak.errors import line_of
 
 
@@ -30,6 +32,22 @@ def answer(source: Callable[[], Mapping[str, Any]], path: Path, function: str, a
         kind = "NotImplementedError" if isinstance(error, NotImplementedError) else type(error).__name__
         text = " ".join(str(error).split())[:200]
         return {"raised": kind, "line": line_of(error, path), "text": text, "importing": functions is None}
+
+
+def value_of(reply: Any, function: str) -> Any:
+    """Return what a submission's process says that a function returned, or raise what it did instead as `Trouble`."""
+    match reply:
+        case {"value": value}:
+            return value
+        case {"raised": "NotImplementedError"}:
+            raise Trouble(f"`{function}` is not there, or raises NotImplementedError", status="not written")
+        case {"raised": str(kind), "line": int() | None as line, "text": str(text), "importing": bool(importing)}:
+            known = isinstance(getattr(builtins, kind, None), type)  # a name of the submission's own is not repeated
+            what = "the file cannot be imported:" if importing else f"`{function}` raised"
+            where = f" (line {line})" if line is not None and 0 < line < 10_000 else ""
+            message = f"{what} {kind if known else 'an exception of its own'}{where}"
+            raise Trouble(message, status="error", detail=text if known else f"{kind} {text}")
+    raise Trouble("no readable answer", status="error")
 
 
 def serve(link: socket.socket) -> None:

@@ -12,8 +12,8 @@ import torch
 
 from fedleak import coursework, paths
 from fedleak.coursework import check, wire
-from fedleak.coursework.assignment import Trouble, value_of
-from fedleak.coursework.worker import load
+from fedleak.coursework.assignment import Trouble
+from fedleak.coursework.worker import load, value_of
 
 SOLUTION = paths.root() / "book" / "coursework" / "solutions" / "lia_sa.py"
 
