@@ -37,10 +37,7 @@ class MissingExtra(ModuleNotFoundError):
 def extra(name: str) -> Iterator[None]:
     """Import what only an extra of fedleak brings: as a block around the imports, or as a function's decorator.
 
-    Raises
-    ------
-    MissingExtra
-        If a module is not there.
+    Raises `MissingExtra` if a module is not there.
     """
     try:
         yield

@@ -8,12 +8,8 @@ from pathlib import Path
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file under a temporary name beside it, which replaces what is there once all is on the disk.
 
-    Raises
-    ------
-    PermissionError
-        If the folder or the file cannot be written.
-    OSError
-        If the disk is full or fails; what was there stays.
+    Raises `PermissionError` if the folder or the file cannot be written; `OSError` if the disk is full or fails; what
+    was there stays.
     """
     temporary = reserve(path)
     try:
@@ -34,10 +30,7 @@ def write_text(path: Path, text: str) -> None:
 def reserve(path: Path, suffix: str = ".tmp") -> Path:
     """Create the folder of a file, and an empty one in it that all can read and whose temporary name ends in `suffix`.
 
-    Raises
-    ------
-    PermissionError
-        If that cannot be done.
+    Raises `PermissionError` if that cannot be done.
     """
     path = Path(path)
     try:

@@ -51,12 +51,8 @@ def hellinger(recovered: Tensor, truth: Tensor) -> Tensor:
 def label_number_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
     """Return the share of the classes whose number of labels is exactly right, in [0, 1] (LnAcc; iLRG, Sec. 4.1).
 
-    Counts that are all zero are allowed: a rule that names nothing is right about the classes that do not occur.
-
-    Raises
-    ------
-    ValueError
-        If the counts are of different shapes, or one is negative.
+    Counts that are all zero are allowed: a rule that names nothing is right about the classes that do not occur. Raises
+    `ValueError` if the counts are of different shapes, or one is negative.
     """
     if recovered.shape != truth.shape:
         raise ValueError(f"counts of shapes {tuple(recovered.shape)} and {tuple(truth.shape)} do not compare")

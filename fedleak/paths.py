@@ -9,12 +9,8 @@ from pathlib import Path
 def root() -> Path:
     """Return the project's root: the nearest folder upwards that holds `_toc.yml`, `notebooks/` and `fedleak/`.
 
-    Looked for from the working directory and from this file, in that order.
-
-    Raises
-    ------
-    FileNotFoundError
-        If neither is inside a checkout: the notebooks and the recorded results are not part of the wheel.
+    Looked for from the working directory and from this file, in that order. Raises `FileNotFoundError` if neither is
+    inside a checkout: the notebooks and the recorded results are not part of the wheel.
     """
     for start in (Path.cwd(), Path(__file__).resolve().parent):
         for folder in (start, *start.parents):

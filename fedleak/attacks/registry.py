@@ -88,10 +88,7 @@ _OF_DATA = {"aux", "prior"}
 class Attack:
     """One attack, its source, what its adversary must have, and what it makes use of.
 
-    Raises
-    ------
-    ValueError
-        If `takes` names something else.
+    Raises `ValueError` if `takes` names something else.
     """
 
     name: str
@@ -160,11 +157,8 @@ class Attack:
     def prepare(self, model: Any, *, adversary: Adversary | str, **options: Any) -> Prepared:
         """Prepare a label attack to read updates of a model (of a server that sends models, of these in a list).
 
-        Raises
-        ------
-        ValueError
-            If the adversary lacks something that the attack needs, or there is none of this name; and what the attack
-            says of model and options.
+        Raises `ValueError` if the adversary lacks something that the attack needs, or there is none of this name; and
+        what the attack says of model and options.
         """
         adversary = adversary_of(adversary)
         if lacks := self.lacking(adversary):
@@ -182,10 +176,7 @@ class Attack:
     def __call__(self, update: Update, model: Any, *, adversary: Adversary | str, **options: Any) -> Any:
         """Run the attack for an adversary, or for the one of `ADVERSARIES` with this name: counts, images or words.
 
-        Raises
-        ------
-        ValueError
-            As for `prepare`.
+        Raises `ValueError` as for `prepare`.
         """
         first, then = self.split(options)
         prepared = self.prepare(model, adversary=adversary, **first)
@@ -195,10 +186,7 @@ class Attack:
 def adversary_of(chosen: Adversary | str) -> Adversary:
     """Return an adversary, which may be given by its name.
 
-    Raises
-    ------
-    ValueError
-        If none of `ADVERSARIES` has this name, or it is neither.
+    Raises `ValueError` if none of `ADVERSARIES` has this name, or it is neither.
     """
     if isinstance(chosen, str):
         named = {adversary.name: adversary for adversary in ADVERSARIES}
@@ -244,13 +232,7 @@ def all_attacks() -> list[Attack]:
 
 
 def get(name: str) -> Attack:
-    """Return the attack with this name.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+    """Return the attack with this name. Raises `ValueError` if there is none."""
     known = {attack.name: attack for attack in all_attacks()}
     if name not in known:
         raise ValueError(f"unknown attack {name!r}; known: {', '.join(known)}")

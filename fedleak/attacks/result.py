@@ -69,12 +69,8 @@ class Prepared:
     def recover(self, update: Update, **of_the_update: Any) -> Result:
         """Read an update; `of_the_update` is what is known of its client alone, such as the ``scheme``.
 
-        Raises
-        ------
-        WithheldParameter, ValueError
-            As the attack's own ``recover`` says.
-        TypeError
-            If the attack returns no counts.
+        Raises `WithheldParameter` or `ValueError` as the attack's own ``recover`` says; `TypeError` if the attack
+        returns no counts.
         """
         started = time.perf_counter()
         found = self.read(update, **of_the_update)

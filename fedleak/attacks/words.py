@@ -31,12 +31,8 @@ def word_embedding(model: nn.Module) -> str:
 def recover(update: Update, model: nn.Module) -> Tensor:
     """Name the distinct words of all texts behind an update, ``[words]``, in ascending order.
 
-    Raises
-    ------
-    WithheldParameter
-        If the embedding's gradient is not shared.
-    ValueError
-        If the model's inputs are no tokens, or all rows move, as of a weight that is the last layer's too, or in noise.
+    Raises `WithheldParameter` if the embedding's gradient is not shared; `ValueError` if the model's inputs are no
+    tokens, or all rows move, as of a weight that is the last layer's too, or in noise.
     """
     if not (name := word_embedding(model)):
         raise ValueError("the model has no embedding that takes its inputs and is trained")

@@ -118,6 +118,9 @@ def audit_run(
 ) -> Report:
     """Attack every update of a recorded run with all that applies, and report.
 
+    Raises `ValueError` or `FileNotFoundError` as for `fedleak.federated.recording.read`, or if the run is of another
+    model than the set-up's.
+
     Parameters
     ----------
     folder
@@ -132,11 +135,6 @@ def audit_run(
         Leave out updates with NaN or infinity; the report names them.
     progress
         Show a progress bar.
-
-    Raises
-    ------
-    ValueError, FileNotFoundError
-        As for `fedleak.federated.recording.read`, or if the run is of another model than the set-up's.
     """
     from fedleak.federated.recording import read  # which nobody needs who has no recorded run
 

@@ -267,12 +267,7 @@ class Report:
     def save(self, path: Path | str) -> list[Path]:
         """Write the report: ``.html``, ``.json``, or ``.md`` with the figure as ``.svg`` beside it. Returns the files.
 
-        Raises
-        ------
-        ValueError
-            For another ending.
-        PermissionError
-            If the folder cannot be written to.
+        Raises `ValueError` for another ending; `PermissionError` if the folder cannot be written to.
         """
         path = Path(path)
         check_ending(path)

@@ -25,6 +25,8 @@ AS_DATA = "data"
 class Setup:
     """Somebody's federated learning, as far as its updates depend on it.
 
+    Raises `ValueError` for values out of their range, or unknown names, with what there is.
+
     Parameters
     ----------
     model
@@ -67,11 +69,6 @@ class Setup:
         Of everything that is random.
     name
         What the report calls the set-up; by default the model's class.
-
-    Raises
-    ------
-    ValueError
-        For values out of their range, or unknown names, with what there is.
     """
 
     model: nn.Module | Callable[[], nn.Module]

@@ -69,6 +69,9 @@ def check(
 ) -> Result:
     """Check a solution, print a line of feedback for every check, and return the result.
 
+    Raises `ValueError` for an unknown assignment, or a function that is none of its functions; `FileNotFoundError` if
+    the file does not exist.
+
     Parameters
     ----------
     name
@@ -82,13 +85,6 @@ def check(
         Seconds for each check, where it runs in the main thread of Linux or macOS.
     show
         Print the feedback.
-
-    Raises
-    ------
-    ValueError
-        For an unknown assignment, or a function that is none of its functions.
-    FileNotFoundError
-        If the file does not exist.
     """
     found = assignment(name)
     checks = found.checks

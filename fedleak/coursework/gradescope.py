@@ -65,6 +65,9 @@ def student(metadata: Path) -> str:
 def export(folder: Path, only: Sequence[str] = (), seed: int = 0) -> list[Path]:
     """Write ``folder/NAME.zip`` for every assignment, or for these; return the paths.
 
+    Raises `FileNotFoundError` outside a checkout, which the zip takes the package's sources and the locked versions
+    from; `ValueError` for an unknown assignment.
+
     Parameters
     ----------
     folder
@@ -73,13 +76,6 @@ def export(folder: Path, only: Sequence[str] = (), seed: int = 0) -> list[Path]:
         Names of assignments.
     seed
         Of the checks' random inputs; every student's own follow from it. It is in the zip.
-
-    Raises
-    ------
-    FileNotFoundError
-        Outside a checkout, which the zip takes the package's sources and the locked versions from.
-    ValueError
-        For an unknown assignment.
     """
     top, written = paths.root(), []
     sources = [*(top / name for name in CARRIED), *sorted((top / "fedleak").rglob("*.py"))]

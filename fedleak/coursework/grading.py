@@ -58,13 +58,8 @@ def submissions(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
     """Find the submissions in a folder: ``student/assignment.py``, or ``student.py`` for a single assignment.
 
     A student who lacks an assignment that is asked for, or that somebody else has handed in, gets an entry for it.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such folder.
-    ValueError
-        If it holds no submission, for an unknown assignment, or for ``student.py`` without exactly one assignment.
+    Raises `FileNotFoundError` if there is no such folder; `ValueError` if it holds no submission, for an unknown
+    assignment, or for ``student.py`` without exactly one assignment.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {str(folder)!r}")
@@ -197,6 +192,9 @@ def grade(
 ) -> Iterator[dict[str, Any]]:
     """Grade all submissions in a folder, and write a row for each as soon as it is known.
 
+    Raises `ValueError` or `FileNotFoundError`: see `submissions`; for a time limit or a number of jobs that is not
+    positive.
+
     Parameters
     ----------
     folder, only
@@ -215,11 +213,6 @@ def grade(
     ------
     dict
         The row.
-
-    Raises
-    ------
-    ValueError, FileNotFoundError
-        See `submissions`; for a time limit or a number of jobs that is not positive.
     """
     if not (settings.timeout > 0 and jobs > 0):
         raise ValueError(f"the time limit and the jobs are positive, got {settings.timeout:g} s and {jobs}")

@@ -17,16 +17,8 @@ FOR_TEACHERS = re.compile(r"^.*(?:coursework/teachers$|<teachers>).*\n", re.M)
 def copy(folder: Path) -> int:
     """Copy what git knows of the checkout to a new folder, without solutions, and return how many files that is.
 
-    The package's own attacks stay: they are what the book is about.
-
-    Raises
-    ------
-    FileExistsError
-        If the folder is there.
-    FileNotFoundError
-        Outside a checkout.
-    ValueError
-        If git does not list the checkout's files.
+    The package's own attacks stay: they are what the book is about. Raises `FileExistsError` if the folder is there;
+    `FileNotFoundError` outside a checkout; `ValueError` if git does not list the checkout's files.
     """
     top = paths.root()
     if folder.exists():

@@ -73,6 +73,8 @@ def compose(
 ) -> Tensor:
     """Draw the labels of the batches of many trials.
 
+    Raises `ValueError` if the composition is unknown, or a size is below 1.
+
     Parameters
     ----------
     composition : str
@@ -88,11 +90,6 @@ def compose(
     Returns
     -------
     int64 tensor [trials, batch_size], or [trials, steps, batch_size] where `steps` is given
-
-    Raises
-    ------
-    ValueError
-        If the composition is unknown, or a size is below 1.
     """
     if composition not in COMPOSITIONS:
         raise ValueError(f"unknown batch composition {composition!r}; there are: {', '.join(COMPOSITIONS)}")
@@ -109,7 +106,7 @@ def draw(images: Images, labels: Tensor, generator: Generator) -> Tensor:
 
     A row is what the last axis runs over: one batch. Within a row no image is drawn twice, except of a class
     that has fewer images than the row asks for: of that class, the row's images are drawn with replacement.
-    Rows are independent of each other.
+    Rows are independent of each other. Raises `ValueError` if a label is out of range, or of a class without any image.
 
     Parameters
     ----------
@@ -123,11 +120,6 @@ def draw(images: Images, labels: Tensor, generator: Generator) -> Tensor:
     -------
     int64 tensor, shaped like `labels`
         Indices into `images`, on its device.
-
-    Raises
-    ------
-    ValueError
-        If a label is out of range, or of a class without any image.
     """
     if labels.numel() == 0:
         return torch.empty_like(labels, device=images.y.device)

@@ -38,12 +38,8 @@ def digits() -> Raw:
 def photograph_patches(size: tuple[int, int]) -> Raw:
     """Return equally many non-overlapping patches of every photograph, as one pool.
 
-    Patches without any contrast (a black corner) are left out; among the rest the choice is random, seeded.
-
-    Raises
-    ------
-    ValueError
-        If a photograph does not hold five such patches: one for testing, and four for training.
+    Patches without any contrast (a black corner) are left out; among the rest the choice is random, seeded. Raises
+    `ValueError` if a photograph does not hold five such patches: one for testing, and four for training.
     """
     rng = np.random.default_rng(0)
     patches = []

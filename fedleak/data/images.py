@@ -109,17 +109,14 @@ class Images:
     def split_in_two(self, seed: int, fraction: float = 0.5) -> tuple[Self, Self]:
         """Divide into two disjoint sets, stratified by class: say the victims' and the attacker's.
 
+        Raises `ValueError` if `fraction` is outside (0, 1), or leaves one of the two sets empty.
+
         Parameters
         ----------
         seed : int
             Decides which image goes where; the same seed gives the same halves.
         fraction : float
             The first set's share, in (0, 1). It holds for each class to within one image.
-
-        Raises
-        ------
-        ValueError
-            If `fraction` is outside (0, 1), or leaves one of the two sets empty.
         """
         if not 0 < fraction < 1:
             raise ValueError(f"fraction must be between 0 and 1, not {fraction}")

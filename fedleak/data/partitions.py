@@ -11,7 +11,8 @@ def dirichlet(labels: Tensor, clients: int, concentration: float, seed: int, *, 
     """Give each client a Dirichlet-distributed share of every class (Yurochkin et al., ICML 2019, Sec. 4).
 
     Every sample goes to exactly one client. A partition that leaves a client with fewer than `at_least` samples is
-    drawn again, as a whole.
+    drawn again, as a whole. Raises `ValueError` for values out of range, more samples asked for than there are, or if
+    1000 draws left somebody with too few.
 
     Parameters
     ----------
@@ -30,11 +31,6 @@ def dirichlet(labels: Tensor, clients: int, concentration: float, seed: int, *, 
     -------
     list of Tensor
         Indices into `labels`, int64, of each client, in random order.
-
-    Raises
-    ------
-    ValueError
-        For values out of range, more samples asked for than there are, or if 1000 draws left somebody with too few.
     """
     if clients < 1 or at_least < 0 or not (concentration > 0 and np.isfinite(concentration)):
         raise ValueError(
@@ -67,10 +63,7 @@ def dirichlet(labels: Tensor, clients: int, concentration: float, seed: int, *, 
 def local_batches(own: Tensor, steps: int, batch_size: int, generator: torch.Generator) -> Tensor:
     """Draw a client's local batches from what it holds, ``[steps, batch_size]``: epochs in random order, end to end.
 
-    Raises
-    ------
-    ValueError
-        If the client holds nothing, or a size is below 1.
+    Raises `ValueError` if the client holds nothing, or a size is below 1.
     """
     if len(own) == 0 or steps < 1 or batch_size < 1:
         raise ValueError(

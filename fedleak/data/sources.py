@@ -35,6 +35,9 @@ def load(
 ) -> Images:
     """Load a data set.
 
+    Raises `ValueError` if a name, split or option is unknown, a size or limit is below 1, or a file is damaged;
+    `DataNotFound` if the set is not there, or could not be downloaded.
+
     Parameters
     ----------
     name : str
@@ -58,13 +61,6 @@ def load(
     Returns
     -------
     Images
-
-    Raises
-    ------
-    ValueError
-        If a name, split or option is unknown, a size or limit is below 1, or a file is damaged.
-    DataNotFound
-        If the set is not there, or could not be downloaded.
     """
     known = entry(name)
     checked(split, SPLITS[:2] if known.name == "synthetic" else SPLITS, "split")

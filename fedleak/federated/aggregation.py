@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 class FixedPoint:
     """Real numbers in [-bound, bound] as signed integers of `bits` bits, and these as integers modulo 2^64.
 
-    Raises
-    ------
-    ValueError
-        For fewer than 2 or more than 53 bits (a double's), or a bound that is not a positive number.
+    Raises `ValueError` for fewer than 2 or more than 53 bits (a double's), or a bound that is not a positive number.
     """
 
     bits: int = 32
@@ -43,10 +40,7 @@ class FixedPoint:
     def encode(self, values: np.ndarray) -> np.ndarray:
         """Return the integers, uint64, of any shape.
 
-        Raises
-        ------
-        ValueError
-            If a value is NaN, infinite or outside the bound: it would be cut off silently.
+        Raises `ValueError` if a value is NaN, infinite or outside the bound: it would be cut off silently.
         """
         if not np.isfinite(values).all():
             raise ValueError("NaN or infinite values cannot be encoded")
@@ -69,12 +63,8 @@ class FixedPoint:
 def plain_sum(updates: Sequence[Update], encoding: FixedPoint | None = None) -> Update:
     """Sum updates in the clear: what secure aggregation gives the server, at no cost.
 
-    With an encoding they are rounded as the protocol does: the result is the same bit by bit, float64.
-
-    Raises
-    ------
-    ValueError
-        If the updates are not gradients of one step, of the same parameters.
+    With an encoding they are rounded as the protocol does: the result is the same bit by bit, float64. Raises
+    `ValueError` if the updates are not gradients of one step, of the same parameters.
     """
     if encoding is not None:
         return _decoded(updates, np.sum(_encoded(updates, encoding), axis=0), encoding)
@@ -93,6 +83,8 @@ def secure_sum(
 ) -> "tuple[Update, Transcript]":
     """Sum updates by the protocol; return the sum of the survivors' (float64, exact to the encoding) and what was seen.
 
+    Raises `ValueError` if the updates do not go together, the sum does not fit in 64 bits, or too few clients are left.
+
     Parameters
     ----------
     updates
@@ -104,11 +96,6 @@ def secure_sum(
         sharing their keys.
     entropy
         Source of the clients' secrets, ``entropy(n)`` being n random bytes; the sum does not depend on it.
-
-    Raises
-    ------
-    ValueError
-        If the updates do not go together, the sum does not fit in 64 bits, or too few clients are left.
     """
     from fedleak.federated.protocol import Party, run_protocol  # its cryptography is no part of the attacks
 

@@ -36,12 +36,8 @@ class Server:
         """Let every client train on its batches and move the model by their mean, as the scheme has it.
 
         Batches are ``[steps, B, C, H, W]`` and ``[steps, B]`` a client. The clients' updates of this round, which are
-        returned, are from the model as it was before.
-
-        Raises
-        ------
-        ValueError
-            If there are not as many batches as clients; see `Client.train` for the rest.
+        returned, are from the model as it was before. Raises `ValueError` if there are not as many batches as clients;
+        see `Client.train` for the rest.
         """
         if not len(x) == len(y) == self.clients:
             raise ValueError(f"expected the batches of {self.clients} clients, got {len(x)} and {len(y)}")

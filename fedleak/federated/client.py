@@ -19,6 +19,8 @@ State = dict[str, Tensor]
 class Softening:
     """How a client makes labels soft.
 
+    Raises `ValueError` for a smoothing outside [0, 1] or a mixup below 0.
+
     Parameters
     ----------
     smoothing
@@ -28,11 +30,6 @@ class Softening:
         batch from Beta(mixup, mixup) (Zhang et al., ICLR 2018).
     seed
         Of what mixup draws.
-
-    Raises
-    ------
-    ValueError
-        For a smoothing outside [0, 1] or a mixup below 0.
     """
 
     smoothing: float = 0.0
@@ -71,6 +68,8 @@ def fedavg(
 ) -> Update:
     """Train on one batch after the other with plain SGD and share the result; the model is left as it was.
 
+    Raises `ValueError` for shapes that do not fit together, an empty batch or labels outside the model's classes.
+
     Parameters
     ----------
     model, lr
@@ -86,11 +85,6 @@ def fedavg(
     -------
     Update
         With ``samples = steps * B``. With plain SGD the two kinds carry the same information.
-
-    Raises
-    ------
-    ValueError
-        For shapes that do not fit together, an empty batch or labels outside the model's classes.
     """
     _check(x, y)
     start = {name: p.detach() for name, p in model.named_parameters()}
@@ -125,17 +119,14 @@ class Client:
     def train(self, model: nn.Module, x: Tensor, y: Tensor, server: Mapping[str, Tensor]) -> Update:
         """Train for a round from the global model, which is left as it was, and share the change of the weights.
 
+        Raises `ValueError` as for `fedavg`, or for another number of steps than the scheme's.
+
         Parameters
         ----------
         model, x, y
             As for `fedavg`, with the scheme's number of steps.
         server
             What the server sends besides the model: Scaffold's control variate, FedDC's mean update.
-
-        Raises
-        ------
-        ValueError
-            As for `fedavg`, or for another number of steps than the scheme's.
         """
         scheme = self.scheme
         _check(x, y, scheme.steps)

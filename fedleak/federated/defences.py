@@ -93,10 +93,7 @@ def _positive(**values: float) -> None:
 class PureNoise:
     """Add N(0, sigma^2) to every entry, new noise in every call (LLG, Sec. 6.5.1, "pure noise").
 
-    Raises
-    ------
-    ValueError
-        If `sigma` is not a positive number.
+    Raises `ValueError` if `sigma` is not a positive number.
     """
 
     sigma: float
@@ -119,12 +116,8 @@ class ClippedNoise:
     """Clip each tensor to the L2 norm `bound`, then add noise (LLG, Sec. 6.5.1, after Geyer et al. 2017).
 
     The clipping is ``p / max(1, ||p|| / bound)``, per tensor as in the released code: a whole update of T tensors is
-    then bounded by ``bound * sqrt(T)`` only, and that is the sensitivity to account for.
-
-    Raises
-    ------
-    ValueError
-        If `bound` or `sigma` is not a positive number.
+    then bounded by ``bound * sqrt(T)`` only, and that is the sensitivity to account for. Raises `ValueError` if `bound`
+    or `sigma` is not a positive number.
     """
 
     bound: float
@@ -239,6 +232,8 @@ def privacy_budget(
 ) -> float:
     """Return epsilon of the subsampled Gaussian mechanism, from Opacus' accountant.
 
+    Raises `ValueError` for values outside the ranges above.
+
     Parameters
     ----------
     noise_multiplier
@@ -250,11 +245,6 @@ def privacy_budget(
     classic
         Convert with the tail bound of the original moments accountant (Abadi et al. 2016, Theorem 2), instead of the
         tighter one that Opacus uses today.
-
-    Raises
-    ------
-    ValueError
-        For values outside the ranges above.
     """
     from opacus.accountants import RDPAccountant
     from opacus.accountants.analysis import rdp

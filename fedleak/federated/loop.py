@@ -17,6 +17,8 @@ def record(
 ) -> Iterator[Callable[[Tensor], None]]:
     """Record what a block of ordinary PyTorch training makes of a model, as one client's part in a round.
 
+    Raises `ValueError` if no step was made or no labels were shown. What raises in the block leaves no file.
+
     Parameters
     ----------
     folder
@@ -33,11 +35,6 @@ def record(
     ------
     Callable
         To be called with the labels of every batch, integers ``[B]``.
-
-    Raises
-    ------
-    ValueError
-        If no step was made or no labels were shown. What raises in the block leaves no file.
 
     Examples
     --------

@@ -108,10 +108,7 @@ class Transcript:
 def run_protocol(clients: Sequence[Party], threshold: int, dropped: Collection[int] = ()) -> Transcript:
     """Run the server's side; the clients numbered in `dropped` leave after they have shared their keys.
 
-    Raises
-    ------
-    ValueError
-        If `threshold` is not between 2 and the number of clients, or fewer clients than that survive.
+    Raises `ValueError` if `threshold` is not between 2 and the number of clients, or fewer clients than that survive.
     """
     if not 2 <= threshold <= len(clients):
         raise ValueError(f"threshold is between 2 and the {len(clients)} clients, got {threshold}")

@@ -40,6 +40,8 @@ SUM = "sum"
 class Contribution:
     """One client's part in one round.
 
+    Raises `ValueError` for a value of another type or out of its range.
+
     Parameters
     ----------
     round
@@ -64,11 +66,6 @@ class Contribution:
         Names of the files with the model as it came and as it went.
     folder
         The run's folder, where it was read from one.
-
-    Raises
-    ------
-    ValueError
-        For a value of another type or out of its range.
     """
 
     round: NonNegativeInt
@@ -115,10 +112,7 @@ class Contribution:
     def states(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the model's state before and after.
 
-        Raises
-        ------
-        ValueError
-            If a file is missing, or is not what was written: the message names it.
+        Raises `ValueError` if a file is missing, or is not what was written: the message names it.
         """
         folder = self.folder / "states"
         before, after = (read_state(folder / f"{name}.safetensors") for name in (self.before, self.after))
@@ -127,10 +121,7 @@ class Contribution:
     def update(self) -> Update:
         """Return what the server sees, an `Update` of kind ``"delta"``.
 
-        Raises
-        ------
-        ValueError
-            As for `states` and `Update.from_states`; the message names the file.
+        Raises `ValueError` as for `states` and `Update.from_states`; the message names the file.
         """
         before, after = self.states()
         with _naming(self.path):
@@ -139,10 +130,7 @@ class Contribution:
     def truth(self, n_classes: int) -> Tensor | None:
         """Return the true label counts ``[n_classes]``; None if they were not recorded.
 
-        Raises
-        ------
-        ValueError
-            If there are labels of other classes; the message names the file.
+        Raises `ValueError` if there are labels of other classes; the message names the file.
         """
         if self.counts is None:
             return None
@@ -157,6 +145,8 @@ _JSON = TypeAdapter(Contribution)
 def write(folder: Path | str, part: Contribution, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Path:
     """Add a client's part in a round to a folder, which is made if it is not there; return the JSON file.
 
+    Raises `PermissionError` if the folder cannot be written.
+
     Parameters
     ----------
     folder
@@ -165,11 +155,6 @@ def write(folder: Path | str, part: Contribution, before: Mapping[str, Tensor], 
         What is known of it.
     before, after
         State dicts of the model.
-
-    Raises
-    ------
-    PermissionError
-        If the folder cannot be written.
     """
     folder = Path(folder)
     part = replace(part, folder=folder, before=write_state(folder, before), after=write_state(folder, after))
@@ -182,6 +167,9 @@ def read(folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = 
 
     What both client and server recorded is taken as the server saw it, with what the client told. In a round in which
     the server saw only the sum under secure aggregation, the clients' records tell its labels, and are no updates.
+    Raises `FileNotFoundError` if there is no such folder; `ValueError` if it holds no round, or a round is missing; if
+    a file is cut or changed, a state has other keys or shapes than the others, or holds NaN or infinity. The message
+    names the file.
 
     Parameters
     ----------
@@ -191,14 +179,6 @@ def read(folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = 
         Accept missing rounds, as in the folder of a client that was not always chosen.
     dropped
         If given, contributions with NaN or infinity are left out, and are named in it.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such folder.
-    ValueError
-        If it holds no round, or a round is missing; if a file is cut or changed, a state has other keys or shapes than
-        the others, or holds NaN or infinity. The message names the file.
     """
     folder = Path(folder)
     if not folder.is_dir():

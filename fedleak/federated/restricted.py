@@ -14,10 +14,7 @@ from fedleak.models import chain
 def last_layers(model: nn.Module, layers: int = 1) -> tuple[str, ...]:
     """Name the parameters of the model's last fully connected layers, weights and biases.
 
-    Raises
-    ------
-    ValueError
-        If `layers` is below 1 or above the number of layers in the chain that the model ends with.
+    Raises `ValueError` if `layers` is below 1 or above the number of layers in the chain that the model ends with.
     """
     links = chain(model).links
     if not 1 <= layers <= len(links):

@@ -25,10 +25,7 @@ _REGULARISED = ("fedprox", "feddyn", "feddc")
 class Scheme:
     """What clients and server agree on for a training run.
 
-    Raises
-    ------
-    ValueError
-        For an unknown name, a value out of its range, or one that the scheme does not have or lacks.
+    Raises `ValueError` for an unknown name, a value out of its range, or one that the scheme does not have or lacks.
     """
 
     name: Name
@@ -77,12 +74,8 @@ class Scheme:
         """Return h of one parameter in the round that is being attacked (RLU, Table 1).
 
         `own` are the client's updates of that parameter in all earlier rounds; `controls`, for Scaffold, the server's
-        control variates of all rounds, this one included; `mean`, for FedDC, that of all clients' last updates.
-
-        Raises
-        ------
-        ValueError
-            If something is missing that the scheme needs.
+        control variates of all rounds, this one included; `mean`, for FedDC, that of all clients' last updates. Raises
+        `ValueError` if something is missing that the scheme needs.
         """
         if not own or self.name in ("fedavg", "fedprox", *_MOMENTUM):
             return torch.zeros(())

@@ -15,6 +15,9 @@ from fedleak.models import batch_dependent
 def stacked_updates(model: nn.Module, x: Tensor, y: Tensor, lr: float, chunk: int | None = None) -> Stacked:
     """Return what `fedavg` shares for each of K clients (the gradients summed over the steps), in one computation.
 
+    Raises `ValueError` if batch norm in training mode makes a client's steps depend on each other's statistics, for
+    shapes that do not fit together, or for a negative label.
+
     Parameters
     ----------
     model, lr
@@ -28,12 +31,6 @@ def stacked_updates(model: nn.Module, x: Tensor, y: Tensor, lr: float, chunk: in
     -------
     dict
         Parameter name to ``[K, ...]``.
-
-    Raises
-    ------
-    ValueError
-        If batch norm in training mode makes a client's steps depend on each other's statistics, for shapes that do not
-        fit together, or for a negative label.
     """
     if x.dim() < 4 or y.dim() != 3 or x.shape[:3] != y.shape or y.numel() == 0:
         raise ValueError(

@@ -25,6 +25,9 @@ _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 class Update:
     """One client's contribution to a round, as the server receives it.
 
+    Raises `ValueError` for anything else than such tensors, an unknown kind, counts that are no whole numbers or below
+    1, more steps than samples, more than `MOST_SAMPLES`, or a missing or non-positive learning rate.
+
     Parameters
     ----------
     tensors
@@ -40,12 +43,6 @@ class Update:
         Number of local optimisation steps, 1 for FedSGD.
     lr
         The client's learning rate; needed to read a ``"delta"``.
-
-    Raises
-    ------
-    ValueError
-        For anything else than such tensors, an unknown kind, counts that are no whole numbers or below 1, more steps
-        than samples, more than `MOST_SAMPLES`, or a missing or non-positive learning rate.
     """
 
     tensors: Mapping[str, Tensor]
@@ -78,12 +75,8 @@ class Update:
         """Make an update of kind ``"delta"`` from two state dicts, as `nn.Module.state_dict` returns them.
 
         Flower's ``ArrayRecord`` will do too. Batch norm's running statistics and whatever is not floating-point
-        (counters) are no parameters: they are left out.
-
-        Raises
-        ------
-        ValueError
-            If the states are of different models, or what `Update` refuses.
+        (counters) are no parameters: they are left out. Raises `ValueError` if the states are of different models, or
+        what `Update` refuses.
         """
         before, after = (s.to_torch_state_dict() if hasattr(s, "to_torch_state_dict") else s for s in (before, after))
         for name, state in (("before", before), ("after", after)):
@@ -109,10 +102,7 @@ class Update:
     def batch_size(self) -> int:
         """Samples per local step, B.
 
-        Raises
-        ------
-        ValueError
-            If the steps do not divide the samples, so that there is no such number.
+        Raises `ValueError` if the steps do not divide the samples, so that there is no such number.
         """
         if self.samples % self.steps:
             raise ValueError(
@@ -124,10 +114,7 @@ class Update:
     def gradient(self, name: str) -> Tensor:
         """Return the mean gradient of one local step for parameter `name`, in the parameter's shape.
 
-        Raises
-        ------
-        WithheldParameter
-            If the client did not share it.
+        Raises `WithheldParameter` if the client did not share it.
         """
         scale = self.steps if self.lr is None or self.kind == "gradient" else -self.lr * self.steps
         return self._shared(name) / scale
@@ -139,12 +126,8 @@ class Update:
     def delta(self, name: str, lr: float | None = None) -> Tensor:
         """Return the change of parameter `name` over the local steps, as plain SGD makes it; errors as for `gradient`.
 
-        `lr` is the learning rate where the update does not say it.
-
-        Raises
-        ------
-        ValueError
-            If gradients were shared without the learning rate, and none is given.
+        `lr` is the learning rate where the update does not say it. Raises `ValueError` if gradients were shared without
+        the learning rate, and none is given.
         """
         if self.kind == "delta":
             return self._shared(name)
@@ -155,12 +138,8 @@ class Update:
     def model(self, before: nn.Module) -> nn.Module:
         """Return the client's model at the end of its local steps, from the model before them, which stays as it was.
 
-        Raises
-        ------
-        WithheldParameter
-            If a parameter is not shared.
-        ValueError
-            As for `delta`; if a parameter is of another shape, NaN or infinite.
+        Raises `WithheldParameter` if a parameter is not shared; `ValueError` as for `delta`; if a parameter is of
+        another shape, NaN or infinite.
         """
         after = copy.deepcopy(before)
         with torch.no_grad():
@@ -191,10 +170,7 @@ class Update:
 def fitting(tensor: Tensor, name: str, parameter: Tensor) -> Tensor:
     """Return what an update tells of parameter `name`, detached, if it can be of this parameter.
 
-    Raises
-    ------
-    ValueError
-        If the shapes differ, or an entry is NaN or infinite.
+    Raises `ValueError` if the shapes differ, or an entry is NaN or infinite.
     """
     if tensor.shape != parameter.shape:
         raise ValueError(

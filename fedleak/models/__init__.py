@@ -93,6 +93,8 @@ def build(
 ) -> nn.Module:
     """Build a freshly initialised model.
 
+    Raises `ValueError` for an unknown name, initialisation or activation, or fewer than two classes.
+
     Parameters
     ----------
     name
@@ -111,11 +113,6 @@ def build(
         `positive_`); by default the one that the paper's released code uses: uniform for the CNN, else PyTorch's.
     activation
         ``"relu"``, ``"tanh"``, ``"elu"``, ``"selu"`` or ``"silu"`` in place of every ReLU; the weights stay the same.
-
-    Raises
-    ------
-    ValueError
-        For an unknown name, initialisation or activation, or fewer than two classes.
     """
     if name not in _NETWORKS:
         raise ValueError(f"unknown model {name!r}; known: {', '.join(names())}")

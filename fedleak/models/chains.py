@@ -57,12 +57,8 @@ def chain(model: nn.Module, shape: tuple[int, ...] | None = None) -> Chain:
 
     The layers, one at least, are read off the autograd graph of one forward pass, so that it does not matter how the
     model is written: modules or functions, any names. Reshaping is ignored; anything else ends the chain. `shape` is
-    that of one input, where `input_shape` cannot tell. Parameters, statistics and mode are left as they are.
-
-    Raises
-    ------
-    ValueError
-        If the model's outputs are not those of a fully connected layer.
+    that of one input, where `input_shape` cannot tell. Parameters, statistics and mode are left as they are. Raises
+    `ValueError` if the model's outputs are not those of a fully connected layer.
     """
     modules = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
     shapes: dict[str, torch.Size] = {}

@@ -37,11 +37,8 @@ def head(model: nn.Module, name: str | None = None) -> Head:
     It is the last module of an `nn.Sequential`, and a bare `nn.Linear` itself; of other models a forward pass of a
     made-up input tells, once a model. A frozen layer is one too if adapters (LoRA) add to its outputs. Where the caller
     knows the layer, `name` says it; to name it for all attacks, note it on the model: ``model.head_name = "fc"``.
-
-    Raises
-    ------
-    ValueError
-        If the model has no such layer, its outputs are not those of one layer (two heads, a softmax), or nothing tells.
+    Raises `ValueError` if the model has no such layer, its outputs are not those of one layer (two heads, a softmax),
+    or nothing tells.
     """
     linears = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
     if not linears:

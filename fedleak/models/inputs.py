@@ -84,10 +84,8 @@ def run(model: nn.Module, x: Tensor) -> Any:
 def input_shape(model: nn.Module) -> tuple[int, ...]:
     """Find the shape of one input: what `build` or the caller noted, or the only suggested one that fits.
 
-    Raises
-    ------
-    ValueError
-        If none fits, or several do (adaptive pooling): then the caller has to say it. If the inputs are tokens.
+    Raises `ValueError` if none fits, or several do (adaptive pooling): then the caller has to say it. If the inputs are
+    tokens.
     """
     if known_tokens(model):
         raise ValueError(

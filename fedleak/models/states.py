@@ -8,12 +8,7 @@ from torch import Tensor, nn
 def bare(state: Mapping[str, Tensor], weight: str = "") -> nn.Module:
     """Return a module that has nothing but a state's last linear layer, its head, at its place.
 
-    It is the one with this `weight`; without, the last.
-
-    Raises
-    ------
-    ValueError
-        If there is no weight that is a matrix.
+    It is the one with this `weight`; without, the last. Raises `ValueError` if there is no weight that is a matrix.
     """
     matrices = [name for name, t in state.items() if t.dim() == 2 and name.rpartition(".")[2] == "weight"]
     if not matrices:
@@ -35,7 +30,9 @@ def last_matrix(before: Mapping[str, Tensor], after: Mapping[str, Tensor], class
     """Return which weight is the last layer's, by how it moved, and on what grounds; by its name alone nothing is.
 
     With the cross-entropy, the gradient of a last layer sums to 0 over the classes, and so does what any kind of SGD
-    makes of it. Where noise or another optimiser hides that, the rows that are as many as the classes tell.
+    makes of it. Where noise or another optimiser hides that, the rows that are as many as the classes tell. Raises
+    `ValueError` if nothing or several things tell, or adapters (LoRA) are among what moved: then the model has to be
+    known.
 
     Parameters
     ----------
@@ -43,11 +40,6 @@ def last_matrix(before: Mapping[str, Tensor], after: Mapping[str, Tensor], class
         A client's states.
     classes
         How many there are at least, by the recorded labels; 0 if none are.
-
-    Raises
-    ------
-    ValueError
-        If nothing or several things tell, or adapters (LoRA) are among what moved: then the model has to be known.
     """
     moved = {k: (after[k] - t).double() for k, t in before.items() if t.is_floating_point() and not t.equal(after[k])}
     adapters = [k for k, t in moved.items() if t.dim() == 2 and ("lora_" in k or k.rpartition(".")[2] in ("A", "B"))]

@@ -16,12 +16,8 @@ from fedleak.federated import Update
 def recover(update: Update, model: nn.Module) -> Tensor:
     """Recover the counts ``[n]``: all samples in the class with the smallest row sum.
 
-    Raises
-    ------
-    WithheldParameter
-        If the client did not share the gradient of the head's weights.
-    ValueError
-        If its shape is not that of the model's head.
+    Raises `WithheldParameter` if the client did not share the gradient of the head's weights; `ValueError` if its shape
+    is not that of the model's head.
     """
     g = row_sums(update, model)
     return update.samples * nn.functional.one_hot(torch.argmin(g), len(g))

@@ -10,13 +10,7 @@ from fedleak.federated.defences import Defence, Stacked, register
 
 @dataclass
 class Signs:
-    """Share the sign of every entry, times `size`.
-
-    Raises
-    ------
-    ValueError
-        If `size` is not positive.
-    """
+    """Share the sign of every entry, times `size`. Raises `ValueError` if `size` is not positive."""
 
     size: float
 

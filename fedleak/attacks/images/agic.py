@@ -37,10 +37,7 @@ _SHAPES: dict[str, Callable[[float, int], float]] = {
 def layer_function(shape: Shape, convolutions: int, beta: float) -> list[float]:
     """Return l_1 … l_N, from 1 at the first convolution to `beta` at the last (Table I; Eq. 7 if linear).
 
-    Raises
-    ------
-    ValueError
-        For an unknown shape or a `beta` that is not positive.
+    Raises `ValueError` for an unknown shape or a `beta` that is not positive.
     """
     if not beta > 0:
         raise ValueError(f"beta is positive, got {beta}")
@@ -60,6 +57,8 @@ def layer_weights(
 ) -> LayerWeights:
     """Return the rule for the layers' weights alpha (Eqs. 7 and 8).
 
+    Raises `ValueError` when the rule is used, if the model has no convolution.
+
     Parameters
     ----------
     beta, shape
@@ -68,11 +67,6 @@ def layer_weights(
         Multiply a convolution's weight by 1 / (1 - p), p being the share of exact zeros in its gradient.
     norms
         The paper does not name batch norm: its parameters get their convolution's weight, or 1.
-
-    Raises
-    ------
-    ValueError
-        When the rule is used, if the model has no convolution.
     """
 
     def weigh(update: Update, model: nn.Module) -> dict[str, float]:
@@ -133,6 +127,9 @@ def invert_many(
 ) -> Inversion:
     """Reconstruct N batches at once from their updates in one or more rounds (Eqs. 5 and 6).
 
+    Raises `ValueError` for rounds, models and labels that do not go together, a model without convolutions, or models
+    of different kinds.
+
     Parameters
     ----------
     rounds, models, labels
@@ -144,12 +141,6 @@ def invert_many(
         Weights of the rounds, by default 1 and then 0.1; alpha, by default `layer_weights()`, for an untrained network.
     descent, **options
         As for `fedleak.attacks.images.invg.invert_many`.
-
-    Raises
-    ------
-    ValueError
-        For rounds, models and labels that do not go together, a model without convolutions, or models of different
-        kinds.
     """
     if not len(rounds) == len(models) == len(labels):
         raise ValueError(
@@ -182,6 +173,9 @@ def reconstruct(
 ) -> Tensor:
     """Reconstruct ``[samples, C, H, W]`` in [0, 1]; of several independent updates ``[N, samples, C, H, W]``.
 
+    Raises `WithheldParameter` or `ValueError` as for `fedleak.attacks.images.invg.reconstruct`, and for a model without
+    convolutions.
+
     Parameters
     ----------
     updates, model, labels, iterations
@@ -197,11 +191,6 @@ def reconstruct(
     -----
     UserWarning
         If the one-batch approximation is off by more than a tenth at this learning rate, with the measured error.
-
-    Raises
-    ------
-    WithheldParameter, ValueError
-        As for `fedleak.attacks.images.invg.reconstruct`, and for a model without convolutions.
     """
     many, found = labelled(updates, model, labels, rule)
     error = expected_error(many[0], model, found[0])
@@ -226,12 +215,8 @@ def greedy_pairs(errors: Tensor, allowed: Tensor | None = None) -> Tensor:
     """Map one-to-one from the smallest error ``[K, K]`` to the largest (Sec. IV-B, step 1).
 
     Every image of the first epoch gets a partner in the second, ``[K]``. `allowed` are the pairs that share a label,
-    ``[K, K]``, by default all; what is left when no allowed pair is, is matched without.
-
-    Raises
-    ------
-    ValueError
-        If the epochs do not hold equally many images.
+    ``[K, K]``, by default all; what is left when no allowed pair is, is matched without. Raises `ValueError` if the
+    epochs do not hold equally many images.
     """
     if errors.shape[0] != errors.shape[1]:
         raise ValueError(f"the epochs hold {errors.shape[0]} and {errors.shape[1]} images: no one-to-one mapping")

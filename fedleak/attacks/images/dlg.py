@@ -34,6 +34,9 @@ class Match(NamedTuple):
 def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **options: Unpack[Start]) -> Match:
     """Find dummy images and labels whose gradient is closest to the update's (L-BFGS, learning rate 1).
 
+    Raises `WithheldParameter` if a layer's gradient is not shared; `ValueError` if a gradient is NaN or infinite or not
+    of its parameter's shape, or `iterations` is below 1.
+
     Parameters
     ----------
     update, model
@@ -41,13 +44,6 @@ def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **o
         mean gradient is matched, with one dummy batch as large as all of them together.
     iterations, **options
         Outer steps; seed, shape and snapshots as for `fedleak.attacks.images.engine.invert`.
-
-    Raises
-    ------
-    WithheldParameter
-        If a layer's gradient is not shared.
-    ValueError
-        If a gradient is NaN or infinite or not of its parameter's shape, or `iterations` is below 1.
     """
     found = invert([View([update], model)], DLG, iterations=iterations, **options)
     assert found.label_logits is not None

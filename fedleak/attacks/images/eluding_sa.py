@@ -25,12 +25,8 @@ def muted_model(model: nn.Module, layer: str | None = None) -> nn.Module:
 
     By default it is the first batch norm (128 parameters in VGG and ResNet), or the first fully connected layer where
     there is none. That silences everything behind it if biases behind it are 0, as they are in untrained VGGs and
-    ResNets. With biases (or sigmoids) name the last layer before the head.
-
-    Raises
-    ------
-    ValueError
-        If the layer is not there, or has no weight and bias.
+    ResNets. With biases (or sigmoids) name the last layer before the head. Raises `ValueError` if the layer is not
+    there, or has no weight and bias.
     """
     name = fishing_layer(model) if layer is None else layer
     if not {f"{name}.weight", f"{name}.bias"} <= dict(model.named_parameters()).keys():
@@ -61,14 +57,8 @@ def reconstruct(
     """Reconstruct the target's images ``[samples, C, H, W]`` in [0, 1] from the sum of all clients' gradients.
 
     `aggregate` is the sum of the target's gradient and the muted clients', `model` the normal one, which the target
-    got, `samples` its batch size; iterations and seed are those of `fedleak.attacks.images.dlg.match`.
-
-    Raises
-    ------
-    WithheldParameter
-        If a layer's gradient is not shared.
-    ValueError
-        For gradients that do not fit the model.
+    got, `samples` its batch size; iterations and seed are those of `fedleak.attacks.images.dlg.match`. Raises
+    `WithheldParameter` if a layer's gradient is not shared; `ValueError` for gradients that do not fit the model.
     """
     # The head's bias is a constant here, not a parameter: its gradient is the one that does not come through.
     frozen = copy.deepcopy(model)

@@ -30,6 +30,9 @@ def invert(
 ) -> Inversion:
     """Reconstruct N batches of images at once from one or more rounds.
 
+    Raises `ValueError` if `iterations` is below 1, the views do not go together, or there are more or fewer seeds than
+    reconstructions.
+
     Parameters
     ----------
     views, descent, iterations
@@ -40,11 +43,6 @@ def invert(
         Shape of one image, where the model does not tell it.
     snapshots
         Numbers of iterations after which the images are kept.
-
-    Raises
-    ------
-    ValueError
-        If `iterations` is below 1, the views do not go together, or there are more or fewer seeds than reconstructions.
     """
     if iterations < 1:
         raise ValueError(f"iterations is at least 1, got {iterations}")

@@ -29,12 +29,8 @@ inversion = partial(
 def inferred(update: Update, model: nn.Module, rule: str = "GI") -> Tensor:
     """Return the labels ``[samples]`` that a label attack of the registry reads off the update, in ascending order.
 
-    `rule` is its name. GI, which the AGIC paper uses, never repeats a label; others do (LLG, LLG*, iLRG, …).
-
-    Raises
-    ------
-    ValueError
-        If the rule does not name as many labels as there are samples.
+    `rule` is its name. GI, which the AGIC paper uses, never repeats a label; others do (LLG, LLG*, iLRG, …). Raises
+    `ValueError` if the rule does not name as many labels as there are samples.
     """
     counts = get(rule)(update, model, adversary=WHITE_BOX)
     if int(counts.sum()) != update.samples:
@@ -96,6 +92,9 @@ def reconstruct(
 ) -> Tensor:
     """Reconstruct ``[samples, C, H, W]`` in [0, 1]; of several independent updates ``[N, samples, C, H, W]``.
 
+    Raises `WithheldParameter` if a layer's gradient is not shared; `ValueError` for updates that do not fit the model,
+    or several local steps without labels.
+
     Parameters
     ----------
     updates, model
@@ -104,13 +103,6 @@ def reconstruct(
         ``[samples]`` or ``[N, samples]``; by default by GI's rule. Of FedAvg they have to be given, by step.
     iterations, **options
         Of `invert_many`.
-
-    Raises
-    ------
-    WithheldParameter
-        If a layer's gradient is not shared.
-    ValueError
-        For updates that do not fit the model, or several local steps without labels.
     """
     if labels is None and (updates if isinstance(updates, Update) else updates[0]).steps > 1:
         raise ValueError("InvG simulates the local steps, and no attack says which label belongs to which: pass labels")

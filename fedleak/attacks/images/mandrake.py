@@ -91,14 +91,9 @@ def reconstruct(aggregate: Update, model: Fronted, *, client: int) -> Tensor:
     A bin with one image gives that image; a bin with several gives a weighted mean of them. The scale, which the bias
     gradient would give for one client and does not for a sum, follows from the bin: its middle is the mean brightness.
 
-    `aggregate` is the sum of the clients' gradients, `model` any of their models, and `client` is 0 … U - 1.
-
-    Raises
-    ------
-    WithheldParameter
-        If the gradient of the bins is not shared.
-    ValueError
-        If there is no such client, or the gradient is not of the model's shape.
+    `aggregate` is the sum of the clients' gradients, `model` any of their models, and `client` is 0 … U - 1. Raises
+    `WithheldParameter` if the gradient of the bins is not shared; `ValueError` if there is no such client, or the
+    gradient is not of the model's shape.
     """
     front = model.front
     channels, height, width = front.shape

@@ -65,13 +65,9 @@ def distance(
 class View:
     """One round as N independent attacks see it: an update each, the same model, and which dummies went into it.
 
-    Raises
-    ------
-    ValueError
-        For updates that do not go together or do not fit the model, labels of another shape or outside the classes, or
-        a simulation without labels or learning rate.
-    WithheldParameter
-        If a layer's gradient is not shared.
+    Raises `ValueError` for updates that do not go together or do not fit the model, labels of another shape or outside
+    the classes, or a simulation without labels or learning rate; `WithheldParameter` if a layer's gradient is not
+    shared.
     """
 
     updates: Sequence[Update]

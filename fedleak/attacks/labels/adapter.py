@@ -79,7 +79,9 @@ def contributions(model: nn.Module, names: list[str], aux: Images) -> Tensor:
 def prepare(model: nn.Module, aux: Images) -> Prepared:
     """Prepare the fit; of updates of several steps all parameters are needed.
 
-    What is read gives counts ``[n]`` that sum to ``update.samples``.
+    What is read gives counts ``[n]`` that sum to ``update.samples``. Raises `WithheldParameter` when an update is read:
+    if a parameter that is needed is not shared; `ValueError` for auxiliary data that lack a class; when an update is
+    read, for NaN or infinite gradients, an update of another model, or if nothing that is shared adds to the outputs.
 
     Parameters
     ----------
@@ -87,14 +89,6 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
         Before the round.
     aux
         Labelled samples of every class.
-
-    Raises
-    ------
-    WithheldParameter
-        When an update is read: if a parameter that is needed is not shared.
-    ValueError
-        For auxiliary data that lack a class; when an update is read, for NaN or infinite gradients, an update of
-        another model, or if nothing that is shared adds to the outputs.
     """
     n = head(model).layer.out_features
     require_classes(aux, n)

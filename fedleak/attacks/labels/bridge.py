@@ -56,12 +56,8 @@ class Features:
     def vector(self, projection: Projection) -> Tensor:
         """Return the vector v that all rows of the gradient are projected on, scaled to ``mean(x . v) = 1``, ``[m]``.
 
-        ``"one vector"``: the mean input. ``"whitened"``: the one that makes ``x . v`` as constant as can be.
-
-        Raises
-        ------
-        ValueError
-            For another projection, or if all inputs are zero.
+        ``"one vector"``: the mean input. ``"whitened"``: the one that makes ``x . v`` as constant as can be. Raises
+        `ValueError` for another projection, or if all inputs are zero.
         """
         mean = self.inputs.mean(0)
         if not mean.any() or projection not in ("one vector", "whitened"):
@@ -77,12 +73,8 @@ def observe(model: nn.Module, links: Sequence[Link], images: Tensor, chunk: int 
     """Run images ``[N, C, H, W]`` through the model once and keep what the bridge needs; running statistics stay.
 
     `links` are the chain from the layer whose gradient is used to the model's last. `chunk` images are run at a time,
-    but all at once where a sample's output depends on its batch.
-
-    Raises
-    ------
-    ValueError
-        If there are no images, or features are NaN or infinite.
+    but all at once where a sample's output depends on its batch. Raises `ValueError` if there are no images, or
+    features are NaN or infinite.
     """
     if len(images) == 0:
         raise ValueError("no auxiliary images")
@@ -128,10 +120,7 @@ class Crossing(NamedTuple):
 def crossing(links: Sequence[Link]) -> Crossing:
     """Factorise the layers of a chain above the first, for any number of recoveries: the paper's way, all units active.
 
-    Raises
-    ------
-    ValueError
-        If a weight is NaN, infinite or zero (rank 0).
+    Raises `ValueError` if a weight is NaN, infinite or zero (rank 0).
     """
     across, deficient = None, []
     for link in links[1:]:
@@ -149,11 +138,7 @@ def masked_crossing(links: Sequence[Link], rates: Sequence[Tensor]) -> Crossing:
     The logits' gradient reaches a unit through the units above it, each open for a share q of the samples:
     ``grad a = W_2^T Q_2 W_3^T Q_3 … W_L^T grad z``. The equation of a unit weighs as much as its own rate: of a dead
     one nothing is known. `rates` are the shares of active samples, a tensor for each layer of the chain but the last.
-
-    Raises
-    ------
-    ValueError
-        If a weight is NaN, infinite or zero, or if all units of a layer are dead.
+    Raises `ValueError` if a weight is NaN, infinite or zero, or if all units of a layer are dead.
     """
     for link, rate in zip(links, rates, strict=False):
         if not rate.any():

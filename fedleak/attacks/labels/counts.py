@@ -21,12 +21,8 @@ def project(values: Tensor, total: int | Tensor) -> Tensor:
 def whole_counts(values: Tensor, total: int) -> Tensor:
     """Round estimates ``[..., n]`` to non-negative integers ``[..., n]`` that sum to `total`.
 
-    They are moved to the nearest ones of this sum, and rounded down; the largest remainders then get one more.
-
-    Raises
-    ------
-    ValueError
-        If an estimate is NaN or infinite, or `total` is below 1.
+    They are moved to the nearest ones of this sum, and rounded down; the largest remainders then get one more. Raises
+    `ValueError` if an estimate is NaN or infinite, or `total` is below 1.
     """
     if total < 1:
         raise ValueError(f"the number of samples is at least 1, got {total}")

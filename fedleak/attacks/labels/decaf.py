@@ -54,7 +54,10 @@ def bases(model: nn.Module, aux: Images) -> Tensor:
 def prepare(model: nn.Module, aux: Images) -> Prepared:
     """Prepare the fit; of updates of several steps all parameters are needed.
 
-    What is read gives counts ``[n]`` that sum to ``update.samples``.
+    What is read gives counts ``[n]`` that sum to ``update.samples``. Raises `WithheldParameter` when an update is read:
+    if a parameter that is needed is not shared; `ValueError` for auxiliary data that lack a class; when an update is
+    read, for NaN or infinite gradients, an update of another model, or if no class has a negative entry in its row, so
+    that none could occur.
 
     Parameters
     ----------
@@ -62,14 +65,6 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
         Before the round.
     aux
         Labelled images of every class.
-
-    Raises
-    ------
-    WithheldParameter
-        When an update is read: if a parameter that is needed is not shared.
-    ValueError
-        For auxiliary data that lack a class; when an update is read, for NaN or infinite gradients, an update of
-        another model, or if no class has a negative entry in its row, so that none could occur.
     """
     require_classes(aux, head(model).layer.out_features)
     before = cache(lambda: bases(model, aux))

@@ -21,10 +21,7 @@ AGREEMENT = 1e-2
 def fishing_layer(model: nn.Module) -> str:
     """Name the layer to modify: the first batch norm, or the first fully connected layer where there is none.
 
-    Raises
-    ------
-    ValueError
-        If the model has neither, or if the layer has no bias, or if it is the head itself.
+    Raises `ValueError` if the model has neither, or if the layer has no bias, or if it is the head itself.
     """
     norms = [name for name, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     linears = [name for name, m in model.named_modules() if isinstance(m, nn.Linear)]
@@ -45,11 +42,7 @@ def constants(recipe: Recipe, client: int, clients: int, size: int, seed: int) -
     ``"literal"``: one constant ``C = 0.1 (client + 1)``, equal steps, different for every client (Sec. IV-C; the paper
     gives no values). ``"log"``: one constant, log-spaced over the clients in [1e-4, 1e-1]. ``"vector"``: `size`
     independent draws from U(0, 1) a client, which the paper's "every element has a constant value C" does not allow.
-
-    Raises
-    ------
-    ValueError
-        For an unknown recipe, or a client that is not one of `clients`.
+    Raises `ValueError` for an unknown recipe, or a client that is not one of `clients`.
     """
     if recipe not in get_args(Recipe):
         raise ValueError(f"unknown recipe {recipe!r}; there are: {', '.join(get_args(Recipe))}")
@@ -66,12 +59,8 @@ def fishing_model(model: nn.Module, recipe: Recipe, client: int, clients: int, s
     """Return the model that the server sends to one client; see `constants` for the recipe.
 
     The global model is left as it is. The copy shares all of its parameters but the fishing layer's, so that the models
-    of a hundred clients fit in memory, and is in the same mode (training or evaluation).
-
-    Raises
-    ------
-    ValueError
-        For what `constants` and `fishing_layer` refuse.
+    of a hundred clients fit in memory, and is in the same mode (training or evaluation). Raises `ValueError` for what
+    `constants` and `fishing_layer` refuse.
     """
     name = fishing_layer(model)
     size = len(model.get_parameter(f"{name}.bias"))
@@ -95,17 +84,13 @@ def preset(
     """Return what the server presets (step 1 of the attack): the head's inputs and softmax of every fishing model.
 
     Two random images of this shape, U(0, 1), go through each of the U models, in float64, or float32 for what a client
-    computes (which hides a singular system). They have to give the same embedding, or the model does not fish.
+    computes (which hides a singular system). They have to give the same embedding, or the model does not fish. Raises
+    `ValueError` without models, where dropout is active, or where an embedding depends on the image.
 
     Returns
     -------
     HeadPass
         ``inputs [U, m]`` and ``probabilities [U, n]``.
-
-    Raises
-    ------
-    ValueError
-        Without models, where dropout is active, or where an embedding depends on the image.
     """
     if not models:
         raise ValueError("no fishing models")

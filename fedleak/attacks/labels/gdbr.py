@@ -28,12 +28,8 @@ class Bridge:
     """The bridge of one model, in the mode that the client uses, factorised once.
 
     It starts at the layer of this name, of which the gradient is used, "" being the one below the last. `shape` is that
-    of one image, where the model does not say.
-
-    Raises
-    ------
-    ValueError
-        If the layer is not part of the chain that the model ends with, or the chain has no layer below the last.
+    of one image, where the model does not say. Raises `ValueError` if the layer is not part of the chain that the model
+    ends with, or the chain has no layer below the last.
     """
 
     model: nn.Module
@@ -71,12 +67,7 @@ class Bridge:
 
         ``"paper"`` projects each row on the layer's own weights and divides by the mean output, a zero one being
         replaced by the mean of the others (Sec. V-D 4). The others project all rows on one vector and divide by the
-        share of active images.
-
-        Raises
-        ------
-        ValueError
-            If all features are zero.
+        share of active images. Raises `ValueError` if all features are zero.
         """
         if not features.outputs.any():
             raise ValueError(f"all outputs of {self.layer!r} are zero for the auxiliary images: nothing to divide by")
@@ -93,14 +84,8 @@ class Bridge:
         The result's ``facts`` are the ``estimates`` before rounding, ``[n]`` (Eq. 21), the ``layer`` whose gradient was
         used, the ``deficient`` layers, without full row rank, where the pseudo-inverse stands for Eq. 9 and gives the
         smallest of many solutions, and the number of ``zero_features``, units that are never active for the auxiliary
-        images.
-
-        Raises
-        ------
-        WithheldParameter
-            If the layer's gradient is not shared.
-        ValueError
-            If it is not of the layer's shape, or NaN or infinite; if the features are all zero.
+        images. Raises `WithheldParameter` if the layer's gradient is not shared; `ValueError` if it is not of the
+        layer's shape, or NaN or infinite; if the features are all zero.
         """
         name = self.links[0].weight
         gradient = fitting(update.gradient(name).double(), name, self.links[0].layer.weight)
@@ -132,6 +117,9 @@ def prepare(
 ) -> Prepared:
     """Prepare the attack: a bridge is built once for each layer that updates are read by.
 
+    Raises `ValueError` if the model has no chain; and when an update is read, if the layer is not in the chain, a layer
+    cannot be crossed, the features are all zero, or as `Bridge.recover` says.
+
     Parameters
     ----------
     model
@@ -146,12 +134,6 @@ def prepare(
         Whether layers without full row rank are crossed by their pseudo-inverse, or are an error.
     seed
         Of the dummy images.
-
-    Raises
-    ------
-    ValueError
-        If the model has no chain; and when an update is read, if the layer is not in the chain, a layer cannot be
-        crossed, the features are all zero, or as `Bridge.recover` says.
     """
     images = aux.x if isinstance(aux, Images) else aux
     shape = None if images is None else tuple(images.shape[1:])

@@ -18,10 +18,7 @@ from fedleak.federated import Update
 def recover(update: Update, model: nn.Module) -> Tensor:
     """Name the K classes with the smallest entry in their row of the head's gradient; counts ``[n]`` of 0 and 1.
 
-    Raises
-    ------
-    ValueError
-        If there are more samples than classes: the rule cannot repeat a label.
+    Raises `ValueError` if there are more samples than classes: the rule cannot repeat a label.
     """
     gradient = head_gradient(update, model)
     n_classes = len(gradient)

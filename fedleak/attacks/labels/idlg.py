@@ -38,14 +38,9 @@ def prepare(model: nn.Module) -> Prepared:
     """Prepare iDLG, which measures nothing: it names the class whose row sum is negative, counts ``[n]`` of sum 1.
 
     With non-negative inputs of the head exactly one row sum is negative. Without that guarantee the smallest
-    row sum is taken, which is the same class where the rule holds. The label is proven where `proves` says so.
-
-    Raises
-    ------
-    WithheldParameter
-        When an update is read: if the head's gradient is not shared.
-    ValueError
-        If the update holds more than one sample: the rule is for one.
+    row sum is taken, which is the same class where the rule holds. The label is proven where `proves` says so. Raises
+    `WithheldParameter` when an update is read: if the head's gradient is not shared; `ValueError` if the update holds
+    more than one sample: the rule is for one.
     """
 
     def read(update: Update) -> Result:

@@ -49,12 +49,8 @@ def solve(weight: Tensor, bias: Tensor, weight_gradient: Tensor, bias_gradient: 
 def recover(update: Update, model: nn.Module) -> Tensor:
     """Recover the counts ``[n]``; they need not sum to ``update.samples``.
 
-    Raises
-    ------
-    WithheldParameter
-        If the gradient of the head's weights or bias is not shared.
-    ValueError
-        If the head has no bias, a gradient is NaN or infinite, or its shape is not the model's.
+    Raises `WithheldParameter` if the gradient of the head's weights or bias is not shared; `ValueError` if the head has
+    no bias, a gradient is NaN or infinite, or its shape is not the model's.
     """
     layer, gradient, bias = head(model).layer, head_gradient(update, model), bias_gradient(update, model)
     return solve(layer.weight.detach().double(), layer.bias.detach().double(), gradient, bias, update.samples)

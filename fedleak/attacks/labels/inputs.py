@@ -11,12 +11,8 @@ from fedleak.models import Head, head
 def head_gradient(update: Update, model: nn.Module) -> Tensor:
     """Return the mean gradient of the head's weights over one local step, ``[n, m]``, in double precision.
 
-    Raises
-    ------
-    WithheldParameter
-        If the client did not share it.
-    ValueError
-        If its shape is not that of the model's head, or an entry is NaN or infinite.
+    Raises `WithheldParameter` if the client did not share it; `ValueError` if its shape is not that of the model's
+    head, or an entry is NaN or infinite.
     """
     last = head(model)
     return fitting(update.gradient(last.weight).double(), last.weight, last.layer.weight)

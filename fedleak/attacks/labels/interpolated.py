@@ -20,6 +20,8 @@ from fedleak.federated import Update
 def estimate(row_sums: Tensor, probabilities: Tensor, masses: Tensor, samples: int, steps: int) -> Tensor:
     """Estimate real counts ``[n]``, the mean over the steps of ``K (p_t - grad / O_t)``.
 
+    Raises `ValueError` if O is 0 at a step.
+
     Parameters
     ----------
     row_sums
@@ -28,11 +30,6 @@ def estimate(row_sums: Tensor, probabilities: Tensor, masses: Tensor, samples: i
         p and O with the model before the round and the one after it, ``[2, n]`` and ``[2]``.
     samples, steps
         K, and T: step t is at t/T of the way, from 0 to T - 1.
-
-    Raises
-    ------
-    ValueError
-        If O is 0 at a step.
     """
     way = torch.arange(steps, dtype=masses.dtype, device=masses.device) / steps
     p = torch.lerp(probabilities[0], probabilities[1], way[:, None])
@@ -53,7 +50,8 @@ def prepare(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = 
     """Prepare the attack: noise is sent through the model. What is read gives counts ``[n]`` of sum ``update.samples``.
 
     Of several steps all parameters are needed; of one it is ZLG, since the statistics before the first step are those
-    of the model.
+    of the model. Raises `WithheldParameter` when an update is read: if a parameter that is needed is not shared;
+    `ValueError` when an update is read: for NaN or infinite gradients, or an update of another model.
 
     Parameters
     ----------
@@ -61,13 +59,6 @@ def prepare(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = 
         Before the round.
     seed, shape
         Seed of the noise; shape of one input, where the model does not tell it.
-
-    Raises
-    ------
-    WithheldParameter
-        When an update is read: if a parameter that is needed is not shared.
-    ValueError
-        When an update is read: for NaN or infinite gradients, or an update of another model.
     """
     see = zlg.passes(model, zlg.noise(model, seed, shape))
 

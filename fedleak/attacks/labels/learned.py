@@ -61,7 +61,9 @@ def train(
 
     A fifth of the auxiliary images calibrates the intervals and is not trained on. With fewer than ten images of a
     class all are used for both, and the intervals are then too narrow. Once trained, the closed forms that it reads
-    with are those of all images (not with a defence or local steps).
+    with are those of all images (not with a defence or local steps). Raises `ValueError` if the model has no linear
+    head or its head no bias to share, the auxiliary data lack a class or are of others, or a number is out of range; if
+    the prior draws no such labels; if the training would take longer than it may.
 
     Parameters
     ----------
@@ -93,12 +95,6 @@ def train(
         for every batch the logits of their own classes are raised, by 0 to twice what gives the training loss.
     prior
         Draws the labels of the simulated batches: by default of all kinds, for an attacker who knows nothing of them.
-
-    Raises
-    ------
-    ValueError
-        If the model has no linear head or its head no bias to share, the auxiliary data lack a class or are of others,
-        or a number is out of range; if the prior draws no such labels; if the training would take longer than it may.
     """
     samples = batch_size * local.steps
     if not 1 <= samples <= MOST_SAMPLES:
@@ -141,7 +137,10 @@ def prepare(
     """Prepare the attack: `train` an attacker for each batch size, number and rate of steps that an update has.
 
     Of an update the head's gradient is used (the bias's too, if it is shared). Several local steps are those of plain
-    SGD on equal batches, or made to read like them. The result has the ends of 90 % intervals.
+    SGD on equal batches, or made to read like them. The result has the ends of 90 % intervals. Raises
+    `WithheldParameter` when an update is read: if the gradient of the head's weights is not shared; `ValueError` as for
+    `train`; when an update is read, for several local steps of different batches or an unknown rate, for an update of
+    another model, or with NaN or infinite entries.
 
     Parameters
     ----------
@@ -149,14 +148,6 @@ def prepare(
         Before the round; labelled images of every class.
     iterations, seed, seconds, defence
         As for `train`.
-
-    Raises
-    ------
-    WithheldParameter
-        When an update is read: if the gradient of the head's weights is not shared.
-    ValueError
-        As for `train`; when an update is read, for several local steps of different batches or an unknown rate, for an
-        update of another model, or with NaN or infinite entries.
     """
     last = head(model)
     require_classes(aux, last.layer.out_features)

@@ -109,7 +109,10 @@ def prepare(
     """Preset the fishing models, once for all rounds in which they are sent.
 
     What is read is of kind ``"gradient"``: the SUM of the U clients' mean gradients, ``samples`` = U B. It gives every
-    client's counts ``[U, n]`` (Eqs. 16 and 17), not negative; a client's need not sum to B.
+    client's counts ``[U, n]`` (Eqs. 16 and 17), not negative; a client's need not sum to B. Raises `WithheldParameter`
+    when an aggregate is read: if the gradient of the head's weights or bias is not there; `ValueError` if the head has
+    no bias, dropout is active, there are more than m + 1 clients, or the system is singular and `force` is not set; for
+    an aggregate that is not what is said above.
 
     Parameters
     ----------
@@ -121,14 +124,6 @@ def prepare(
         ``(C, H, W)`` of the random images with which the server presets embeddings and logits, and their seed.
     force
         Go on although the system is singular, with the solution of least norm.
-
-    Raises
-    ------
-    WithheldParameter
-        When an aggregate is read: if the gradient of the head's weights or bias is not there.
-    ValueError
-        If the head has no bias, dropout is active, there are more than m + 1 clients, or the system is singular and
-        `force` is not set; for an aggregate that is not what is said above.
     """
     if batch_size < 1 or not models:
         raise ValueError(f"one client and one sample at least, got {len(models)} and {batch_size}")

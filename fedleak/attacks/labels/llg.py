@@ -54,6 +54,8 @@ def gradient_impact(row_sums: Tensor, samples: int) -> Tensor:
 def impact_and_offset(probe_row_sums: Tensor, batch_size: float, steps: int = 1) -> tuple[Tensor, Tensor]:
     """Estimate impact ``[...]`` and offset ``[..., n]`` from probes of known label (Eqs. 19 and 20).
 
+    Raises `ValueError` for shapes that do not fit or counts below 1.
+
     Parameters
     ----------
     probe_row_sums
@@ -63,11 +65,6 @@ def impact_and_offset(probe_row_sums: Tensor, batch_size: float, steps: int = 1)
     steps
         Local steps of the victim, gamma: the released code divides the impact by it, Eq. 19 as printed does not.
         The offset is not scaled.
-
-    Raises
-    ------
-    ValueError
-        For shapes that do not fit or counts below 1.
     """
     runs, n_labels, n_classes = probe_row_sums.shape[-3:]
     if n_labels != n_classes or n_classes < 2:
@@ -85,6 +82,7 @@ def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop
 
     The algorithm takes one label after the other: of the class with the smallest gradient, from which it then takes the
     impact. That fills all classes up to one level, so the counts follow without the loop, for any number of samples.
+    Raises `ValueError` if `samples` is below 1, or a value is NaN or infinite.
 
     Parameters
     ----------
@@ -100,11 +98,6 @@ def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop
     -------
     LongTensor
         Counts ``[..., n]``; they sum to `samples`, or more as said above.
-
-    Raises
-    ------
-    ValueError
-        If `samples` is below 1, or a value is NaN or infinite.
     """
     if samples < 1:
         raise ValueError(f"samples is at least 1, got {samples}")
@@ -181,7 +174,10 @@ def prepare(
 ) -> Prepared:
     """Prepare the attack for which the adversary has what it needs, for any number of updates.
 
-    Impact and offset are measured once for each number of samples and steps that an update has.
+    Impact and offset are measured once for each number of samples and steps that an update has. Raises
+    `WithheldParameter` when an update is read: if the head's gradient is not shared; `ValueError` for auxiliary data of
+    other classes, or a number of runs below 1; and when an update is read, for one of another model, with NaN or
+    infinite gradients, or of more samples than can be probed.
 
     Parameters
     ----------
@@ -192,14 +188,6 @@ def prepare(
         (`from_dummies`); labelled images LLG+ (`from_auxiliary`).
     runs, seed, shape
         Probe batches per label, and their seed; shape of one dummy image, where the model does not tell it.
-
-    Raises
-    ------
-    WithheldParameter
-        When an update is read: if the head's gradient is not shared.
-    ValueError
-        For auxiliary data of other classes, or a number of runs below 1; and when an update is read, for one of another
-        model, with NaN or infinite gradients, or of more samples than can be probed.
     """
     layer = head(model).layer
     n = layer.out_features

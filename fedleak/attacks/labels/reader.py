@@ -64,6 +64,9 @@ def _own(errors: Tensor, labels: Tensor) -> Tensor:
 class Reader:
     """Reads head gradients of one model, real ones and simulated ones, the same way.
 
+    Raises `ValueError` for auxiliary data without a class or of other classes, a model without a linear head, with more
+    than 200 classes, or whose outputs are NaN or infinite.
+
     Parameters
     ----------
     model
@@ -75,12 +78,6 @@ class Reader:
     train_loss
         Mean cross-entropy of the clients' images, if it is known: images that fit the model worse than this are read as
         if they fitted as well.
-
-    Raises
-    ------
-    ValueError
-        For auxiliary data without a class or of other classes, a model without a linear head, with more than 200
-        classes, or whose outputs are NaN or infinite.
     """
 
     def __init__(self, model: nn.Module, aux: Images, bias: bool = True, train_loss: float | None = None):

@@ -28,12 +28,8 @@ def separable(gradient: Tensor, samples: int) -> Tensor:
 
     Class c does if some direction r of the columns' space has ``r_c = -1``, and ``r_j >= 0`` for all others, but for
     `SLACK`. The space has at most one direction a sample; what is left beside these is rounding, as of a difference of
-    weights, and widens the slack.
-
-    Raises
-    ------
-    ValueError
-        If the gradient is 0, or of the rank n - 1 or above: then such a direction is there for every class.
+    weights, and widens the slack. Raises `ValueError` if the gradient is 0, or of the rank n - 1 or above: then such a
+    direction is there for every class.
     """
     left, values, _ = torch.linalg.svd(gradient, full_matrices=False)
     rank = min(int((values > NOISE * values[0]).sum()), samples)
@@ -62,13 +58,9 @@ def separable(gradient: Tensor, samples: int) -> Tensor:
 def recover(update: Update, model: nn.Module) -> Tensor:
     """Recover counts ``[n]`` that sum to ``update.samples``: evenly over the classes that RLG says occur.
 
-    Raises
-    ------
-    WithheldParameter
-        If the gradient of the head's weights is not shared.
-    ValueError
-        For NaN, infinite or other models' gradients; if the batch has as many directions as classes less one, or more;
-        if no class can be separated.
+    Raises `WithheldParameter` if the gradient of the head's weights is not shared; `ValueError` for NaN, infinite or
+    other models' gradients; if the batch has as many directions as classes less one, or more; if no class can be
+    separated.
     """
     gradient = head_gradient(update, model)
     occurs = separable(gradient, update.samples)

@@ -211,6 +211,10 @@ def recover(
 ) -> Tensor:
     """Recover the label counts ``[n]`` behind an update; they sum to ``update.samples``.
 
+    Raises `WithheldParameter` if a parameter that is needed is not shared; `ValueError` if the model's head has no
+    bias, the learning rate is missing, scheme and update do not fit each other, auxiliary data lack a class, a gradient
+    is NaN or infinite, or the smoothing is not in [0, 1].
+
     Parameters
     ----------
     update, model
@@ -229,14 +233,6 @@ def recover(
         How the coefficients are estimated, see `erroneous_confidence`.
     smoothing
         The label smoothing that the client is known to train with (`fedleak.federated.Softening`); beyond the paper.
-
-    Raises
-    ------
-    WithheldParameter
-        If a parameter that is needed is not shared.
-    ValueError
-        If the model's head has no bias, the learning rate is missing, scheme and update do not fit each other,
-        auxiliary data lack a class, a gradient is NaN or infinite, or the smoothing is not in [0, 1].
     """
     prepared = prepare(model, aux, trajectory=trajectory, confidence=confidence)
     return prepared.recover(update, scheme=scheme, history=history, smoothing=smoothing).counted()

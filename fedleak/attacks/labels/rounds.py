@@ -20,6 +20,9 @@ from fedleak.federated import Update
 def disaggregate(totals: Tensor, participation: Tensor, samples: int) -> Tensor:
     """Solve for the counts of every client, ``[U, n]``; each client's sum to `samples`.
 
+    Raises `ValueError` if the shapes do not fit, or the rounds do not tell the clients apart: two that always meet, or
+    fewer rounds than clients.
+
     Parameters
     ----------
     totals
@@ -28,12 +31,6 @@ def disaggregate(totals: Tensor, participation: Tensor, samples: int) -> Tensor:
         Which clients took part in which round, bool ``[R, U]``.
     samples
         Of one client in one round.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not fit, or the rounds do not tell the clients apart: two that always meet, or fewer rounds
-        than clients.
     """
     if totals.ndim != 2 or participation.ndim != 2 or len(totals) != len(participation):
         raise ValueError(
@@ -55,6 +52,8 @@ def recover(
 ) -> Tensor:
     """Recover the counts of every client in one round, ``[U, n]``, from the sums of many.
 
+    Raises `ValueError` as for `disaggregate` and the attack; if the rounds' samples are not as many for each client.
+
     Parameters
     ----------
     aggregates, models
@@ -64,11 +63,6 @@ def recover(
         Which clients took part in which round, bool ``[R, U]``.
     attack
         A label attack on a single update, as ``lambda update, model: rlu.recover(update, model, aux)``.
-
-    Raises
-    ------
-    ValueError
-        As for `disaggregate` and the attack; if the rounds' samples are not as many for each client.
     """
     clients = participation.sum(1).tolist()
     if not len(aggregates) == len(models) == len(clients) or 0 in clients:

@@ -64,15 +64,10 @@ def recover(update: Update, model: nn.Module, *, seed: int = 0) -> Tensor:
     """Recover the counts ``[n]`` of a batch of up to 16 samples, exactly or not at all; they sum to ``update.samples``.
 
     Of the fully connected layers with bias and ReLU at the model's end, the one with the most outputs is split. `seed`
-    is that of the draws.
-
-    Raises
-    ------
-    WithheldParameter
-        If the gradient of the head's weights or of that layer is not shared.
-    ValueError
-        For several local steps or more samples; a model without such a layer; NaN, infinite or other models' gradients;
-        a batch in which samples have next to no gradient of their own; or if no splitting was found that fits.
+    is that of the draws. Raises `WithheldParameter` if the gradient of the head's weights or of that layer is not
+    shared; `ValueError` for several local steps or more samples; a model without such a layer; NaN, infinite or other
+    models' gradients; a batch in which samples have next to no gradient of their own; or if no splitting was found that
+    fits.
     """
     if update.steps != 1 or update.samples > MOST:
         raise ValueError(

@@ -21,10 +21,7 @@ class Columns(NamedTuple):
 def columns(gradient: Tensor, samples: int, generator: torch.Generator) -> Columns:
     """Find the `samples` directions of a gradient ``[m, n]``, by a random range finder.
 
-    Raises
-    ------
-    ValueError
-        If the gradient is not of this rank: samples without a gradient of their own above the noise.
+    Raises `ValueError` if the gradient is not of this rank: samples without a gradient of their own above the noise.
     """
     m, n = gradient.shape
     if not samples < min(m, n):

@@ -128,13 +128,9 @@ def weighted_solve(each: Tensor, labels: Tensor, gradient: Tensor, start: Tensor
 def prepare(model: nn.Module, aux: Images) -> Prepared:
     """Prepare the attack: auxiliary data are run through the model once. See `recover`, whose parameters these are.
 
-    What is read may be said more of: ``scheme``, ``seed`` and ``smoothing``.
-
-    Raises
-    ------
-    ValueError
-        For auxiliary data that lack a class, or a head without a bias; for more auxiliary images and entries of the
-        head than memory has room for.
+    What is read may be said more of: ``scheme``, ``seed`` and ``smoothing``. Raises `ValueError` for auxiliary data
+    that lack a class, or a head without a bias; for more auxiliary images and entries of the head than memory has room
+    for.
     """
     layer = head_with_bias(model).layer
     require_classes(aux, layer.out_features)
@@ -186,6 +182,10 @@ def recover(
 ) -> Tensor:
     """Recover the label counts ``[n]`` behind an update; they sum to ``update.samples``.
 
+    Raises `WithheldParameter` if a parameter that is needed is not shared; `ValueError` as for `rlu.recover`; for a
+    scheme with a history; for more auxiliary images and entries of the head than memory has room for; for local batches
+    of different sizes.
+
     Parameters
     ----------
     update, model
@@ -198,13 +198,5 @@ def recover(
         Of the simulated batches.
     smoothing
         As for `rlu.recover`.
-
-    Raises
-    ------
-    WithheldParameter
-        If a parameter that is needed is not shared.
-    ValueError
-        As for `rlu.recover`; for a scheme with a history; for more auxiliary images and entries of the head than
-        memory has room for; for local batches of different sizes.
     """
     return prepare(model, aux).recover(update, scheme=scheme, seed=seed, smoothing=smoothing).counted()

@@ -24,17 +24,14 @@ _NEEDS = {Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}
 def estimate(row_sums: Tensor, probabilities: Tensor, mass: Tensor | float, samples: int) -> Tensor:
     """Estimate counts ``[..., n]`` of sum K: ``n_i = K (p_i - grad_i / O)``, for any number of updates at once.
 
+    Raises `ValueError` if O is 0.
+
     Parameters
     ----------
     row_sums
         Row sums of the head's mean gradient over a step, ``[..., n]``.
     probabilities, mass
         Expected softmax p of each class, ``[..., n]``, and expected sum O of the head's inputs.
-
-    Raises
-    ------
-    ValueError
-        If O is 0.
     """
     if mass == 0:
         raise ValueError("the last layer's inputs sum to 0 on average: ZLG divides by this sum")
@@ -83,7 +80,9 @@ def prepare(
     """Prepare ZLG, or with labelled images ZLG+. What is read gives counts ``[n]`` of sum ``update.samples``.
 
     Of several local steps all parameters are needed: probabilities and mass are the mean of those before and after the
-    round.
+    round. Raises `WithheldParameter` when an update is read: if a parameter that is needed is not shared; `ValueError`
+    for auxiliary data that lack a class; when an update is read, for NaN or infinite gradients, or an update of another
+    model.
 
     Parameters
     ----------
@@ -93,14 +92,6 @@ def prepare(
         ``None`` is ZLG, labelled images make it ZLG+.
     seed, shape
         Seed of the noise; shape of one input, where the model does not tell it.
-
-    Raises
-    ------
-    WithheldParameter
-        When an update is read: if a parameter that is needed is not shared.
-    ValueError
-        For auxiliary data that lack a class; when an update is read, for NaN or infinite gradients, or an update of
-        another model.
     """
     return from_noise(model, seed=seed, shape=shape) if aux is None else from_auxiliary(model, aux)
 
