@@ -274,7 +274,7 @@ def _archive(path: Path, name: str, split: str, crop: bool = True) -> Raw:
         square = FACE if name.startswith("celeba") and crop else None
         pixels = Encoded(np.split(fields["blob"], offsets[1:-1]), square, archive=path)
     if key == "hair":  # -1: none of the five colours, or several
-        pixels, labels = Subset(pixels, np.flatnonzero(labels >= 0)), labels[labels >= 0]
+        pixels, labels = Subset(pixels, np.flatnonzero(labels >= 0).tolist()), labels[labels >= 0]
     raw = Raw(pixels, labels.astype(np.int64), classes, f"{path.name}, a subset", subset=True)
     if "test_images" in fields:
         return raw

@@ -109,7 +109,7 @@ def _raw(
     if known.embedded:
         pool = embedded.digits() if known.name == "mnist5k" else embedded.photograph_patches(size or known.shape[1:])
         return pool.part(split)
-    raw = root and readers.read(root, known.name, split, **options)
+    raw = readers.read(root, known.name, split, **options) if root else None
     if raw is None and download and root is not None:
         fetch(known.name, root)
         raw = readers.read(root, known.name, split, **options)
