@@ -304,7 +304,7 @@ def sent(
         "update": update,
         "model": model,
         "adversary": who,
-        "held": held,
+        "knowledge": held,
         "plain": plain,
     }, truth
 
