@@ -21,7 +21,7 @@ from fedleak.federated.defences import PureNoise, Sparsification, protect
 from fedleak.federated.restricted import last_layers
 from fedleak.federated.training import accuracy
 from fedleak.models import chain, head_pass, positive_, without_biases
-from notebooks.gdbr.experiments_choices import CHOICES, REDUCED
+from notebooks.gdbr.experiments_choices import CHOICES, POSITIVE_LAYERS, REDUCED
 from notebooks.gdbr.experiments_clients import (
     FACTS,
     FORMS,
@@ -41,7 +41,7 @@ from notebooks.gdbr.experiments_clients import (
 )
 
 
-__all__ = ["CHOICES", "REDUCED"]
+__all__ = ["CHOICES", "POSITIVE_LAYERS", "REDUCED"]
 
 
 def features_of(ctx, seed, net, data, init, batch_size):

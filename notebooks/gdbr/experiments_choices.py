@@ -10,7 +10,9 @@ from fedleak.attacks.labels import gdbr
 from fedleak.data import compose, draw
 from fedleak.experiments import Experiment, grid
 from fedleak.experiments.experiment import spawned
-from fedleak.models import chain, positive_
+from fedleak.federated import fedsgd
+from fedleak.federated.restricted import last_layers
+from fedleak.models import chain, positive_, without_biases
 from notebooks.gdbr.experiments_clients import (
     SCHEMES,
     below,
@@ -206,4 +208,63 @@ REDUCED = Experiment(
     by=("level", "scale", "widths", "scheme", "composition"),
     values=kinds("insacc", "clsacc"),
     fixed=dict(init="positive", form="paper", batch_size=64, layer=1, auxiliary="aux"),
+)
+
+
+POSITIVE = [
+    "the fully connected layers",
+    "the last layer",
+    "the last two layers",
+    "all layers",
+]
+
+
+def which_positive(ctx, seed, net, data, scale, positive):
+    """The paper's form on one batch of every composition, where fewer or more layers are drawn from U(0.01, 0.2)."""
+    victims, _ = sets(ctx, data)
+    n, weights = victims.n_classes, spawned(seed, "weights")
+    model = ctx.build(net, victims.shape, n, seed=weights)
+    links = [link.layer for link in chain(model).links]
+    drawn = {
+        "the last layer": links[-1:],
+        "the last two layers": links[-2:],
+        "the fully connected layers": links,
+        "all layers": [
+            m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)
+        ],
+    }[positive]
+    generator = torch.Generator().manual_seed(spawned(seed, "tail"))
+    for layer in drawn:
+        values = torch.empty(layer.weight.shape).uniform_(
+            0.01, 0.2, generator=generator
+        )
+        layer.weight.data = values.to(layer.weight)
+    bridge = gdbr.Bridge(without_biases(model))
+    features = bridge.observe(scaled(ctx, data, "aux", scale))
+    pixels = scaled(ctx, data, "victims", scale)
+    for scheme, composition in BATCHES:
+        if composition in (NAMED, HALF, QUARTER):
+            index, labels, truth = batch_of(
+                victims, scheme, composition, 64, spawned(seed, "batch")
+            )
+            update = fedsgd(model, pixels[index], labels).without(*last_layers(model))
+            yield {
+                "scheme": scheme,
+                **scores(bridge.recover(update, features, "paper").counts, truth),
+            }
+
+
+POSITIVE_LAYERS = Experiment(
+    "positive_layers",
+    which_positive,
+    quick=grid(
+        net="lenet", data="mnist5k", scale="raw", positive=POSITIVE[:2], trials=2
+    ),
+    paper=grid(net="lenet", data="mnist", scale=SCALES, positive=POSITIVE, trials=20)
+    + grid(
+        net="vgg11", data="cifar10", scale=SCALES, positive=POSITIVE[1:3], trials=10
+    ),
+    by="scheme",
+    values=kinds("insacc", "clsacc"),
+    fixed=dict(form="paper", batch_size=64, layer=1, auxiliary="aux"),
 )
