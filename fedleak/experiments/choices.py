@@ -20,7 +20,7 @@ import pandas as pd
 from fedleak import paths
 from fedleak.experiments import records
 from fedleak.experiments.published import Row, Table, fits
-from fedleak.intervals import DIFFERENCE, MEAN, interval
+from fedleak.intervals import DIFFERENCE, Kind, interval
 
 WHOLE = "whole"
 LEAST_COVERED, LEAST_VALUES = 0.9, 20
@@ -76,22 +76,35 @@ class Transport:
         rows = selected(self, paper, {name: row.get(name) for name in self.same})
         if rows is None or column not in rows:
             return None
-        found = {str(name): contrast(own, self.part, column) for name, own in rows.groupby(self.over)}
+        kind = kind_of(paper, self.record, column, rows.iloc[0].to_dict())
+        found = {str(name): contrast(own, self.part, column, kind) for name, own in rows.groupby(self.over)}
         ends = {name: one for name, one in found.items() if one is not None}
         return Effect(self.record, self.settings, ends) if ends else None
 
 
 @lru_cache(maxsize=256)
-def _table(paper: str, record: str) -> pd.DataFrame | None:
-    found = records.recorded(paper, record)
-    return None if found is None else found[0]
+def _recorded(paper: str, record: str) -> tuple[pd.DataFrame, dict[str, Any]] | None:
+    return records.recorded(paper, record)
+
+
+def kind_of(paper: str, record: str, column: str, cell: Row) -> Kind:
+    """Return what a difference of two values of a recorded column is: of rates, with as many labels as they have."""
+    found = _recorded(paper, record)
+    said = found[1]["declared"] if found else {"kinds": {}, "fixed": {}}
+    return _apart(Kind(**said["kinds"].get(column, {"name": "mean"})), {**said["fixed"], **cell})
+
+
+def _apart(kind: Kind, cell: Row) -> Kind:
+    known = kind.settled(cell)
+    return DIFFERENCE if known is None else Kind("difference", known.labels)
 
 
 def selected(transport: Transport, paper: str, same: Row | None = None) -> pd.DataFrame | None:
     """Return the rows of a transport's record with these values; None where there are none."""
-    rows = _table(paper, transport.record)
-    if rows is None:
+    found = _recorded(paper, transport.record)
+    if found is None:
         return None
+    rows = found[0]
     for name, value in {**transport.where, **(same or {})}.items():
         if name in rows:
             blank = value is None or value != value
@@ -99,13 +112,13 @@ def selected(transport: Transport, paper: str, same: Row | None = None) -> pd.Da
     return rows if len(rows) else None
 
 
-def contrast(rows: pd.DataFrame, part: str, column: str) -> tuple[float, float] | None:
+def contrast(rows: pd.DataFrame, part: str, column: str, kind: Kind = DIFFERENCE) -> tuple[float, float] | None:
     """Return the interval of what the whole level has more than a part of it, paired by trial; None without pairs."""
     means = rows.groupby(["level", "trial"])[column].mean().unstack("level")
     if part not in means or WHOLE not in means:
         return None
     apart = (means[WHOLE] - means[part]).dropna()
-    return interval(apart.to_numpy(), DIFFERENCE) if len(apart) else None
+    return interval(apart.to_numpy(), kind) if len(apart) else None
 
 
 @dataclass(frozen=True)
@@ -170,7 +183,9 @@ class Backtest:
         return self.values >= LEAST_VALUES and self.covered >= LEAST_COVERED * self.values
 
 
-def backtest(rows: pd.DataFrame, by: Sequence[str], columns: Sequence[str], over: str = "data") -> Backtest:
+def backtest(
+    rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind], over: str = "data", fixed: Row | None = None
+) -> Backtest:
     """Predict blind, in every cell and from every other data set, what was measured at the whole level.
 
     The even trials at the part are what one would have; the effect is that of the other data set; the odd trials at
@@ -179,25 +194,27 @@ def backtest(rows: pd.DataFrame, by: Sequence[str], columns: Sequence[str], over
     by = [name for name in by if name not in ("level", over) and name in rows]
     covered = values = 0
     for part in [level for level in rows["level"].unique() if level != WHOLE]:
-        for column in columns:
+        for column, kind in kinds.items():
             means = rows[rows["level"].isin([part, WHOLE])].groupby([*by, over, "level", "trial"], dropna=False)[column]
             pairs = means.mean().unstack("level")
             if {part, WHOLE} <= set(pairs):
-                for hit in _predicted(pairs.dropna(subset=[part, WHOLE]), by, part, over):
+                for hit in _predicted(pairs.dropna(subset=[part, WHOLE]), by, part, over, kind, fixed or {}):
                     covered, values = covered + hit, values + 1
     return Backtest(values, covered)
 
 
-def _predicted(pairs: pd.DataFrame, by: Sequence[str], part: str, over: str) -> Iterator[bool]:
+def _predicted(pairs: pd.DataFrame, by: Sequence[str], part: str, over: str, kind: Kind, fixed: Row) -> Iterator[bool]:
     """Yield, for each cell and pair of data sets, whether the one's effect covers the other's value."""
-    for _, cell in pairs.groupby(list(by), dropna=False):
+    for keys, cell in pairs.groupby(list(by), dropna=False):
+        apart = _apart(kind, {**fixed, **dict(zip(by, keys, strict=True))})
+        level = Kind(kind.name, apart.labels)
         known = {name: own.reset_index() for name, own in cell.groupby(level=over)}
         for (name, own), other in itertools.product(known.items(), known):
             even, odd = own[own["trial"] % 2 == 0], own[own["trial"] % 2 == 1]
             if other == name or min(len(even), len(odd)) < 3:
                 continue
-            low, high = interval(even[part].to_numpy(), MEAN)
-            moved = interval((known[other][WHOLE] - known[other][part]).to_numpy(), DIFFERENCE)
+            low, high = interval(even[part].to_numpy(), level)
+            moved = interval((known[other][WHOLE] - known[other][part]).to_numpy(), apart)
             down, up = Effect("", (), {other: moved}).hull
             truth = float(np.mean(odd[WHOLE]))
             yield bool(max(0.0, low + down) - 1e-9 <= truth <= min(1.0, high + up) + 1e-9)
@@ -208,7 +225,9 @@ def backtests(paper: str) -> dict[str, Backtest]:
     found = {}
     for one in load(paper).transports:
         if one.record not in found and (recorded := records.recorded(paper, one.record)) is not None:
-            found[one.record] = backtest(recorded[0], one.same, recorded[1]["declared"]["values"], one.over)
+            rows, said = recorded[0], recorded[1]["declared"]
+            kinds = {name: Kind(**kind) for name, kind in said["kinds"].items()}
+            found[one.record] = backtest(rows, one.same, kinds, one.over, said["fixed"])
     return found
 
 

@@ -261,9 +261,7 @@ POSITIVE_LAYERS = Experiment(
         net="lenet", data="mnist5k", scale="raw", positive=POSITIVE[:2], trials=2
     ),
     paper=grid(net="lenet", data="mnist", scale=SCALES, positive=POSITIVE, trials=20)
-    + grid(
-        net="vgg11", data="cifar10", scale=SCALES, positive=POSITIVE[1:3], trials=10
-    ),
+    + grid(net="vgg11", data="cifar10", scale="raw", positive=POSITIVE[1:3], trials=10),
     by="scheme",
     values=kinds("insacc", "clsacc"),
     fixed=dict(form="paper", batch_size=64, layer=1, auxiliary="aux"),

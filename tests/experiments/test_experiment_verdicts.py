@@ -12,6 +12,7 @@ from fedleak.experiments.choices import Choice, Choices, Effect, Transport
 from fedleak.experiments.published import LOST, Published
 from fedleak.experiments.status import Difference, Measured
 from fedleak.experiments.verdicts import AGREES, BETTER, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN
+from fedleak.intervals import MEAN, difference
 
 RATES = Choice("lr", (0.01, 0.03), ("code", "three times as high"), "table")
 SCALES = Choice("scale", ("raw", "half"), ("code", "tutorial"), "paper", {"net": "lenet"})
@@ -200,19 +201,25 @@ def trials(shift, noise=0.02, cells=12, count=20):
 
 
 def test_a_transport_that_holds_covers_what_is_known():
-    found = choices.backtest(trials({"a": 0.1, "b": 0.1}), ["cell"], ["acc"])
+    found = choices.backtest(trials({"a": 0.1, "b": 0.1}), ["cell"], {"acc": MEAN})
     assert found.values == 24
     assert found.trusted
 
 
 def test_a_transport_that_does_not_hold_is_found_out():
-    found = choices.backtest(trials({"a": 0.3, "b": 0.0}), ["cell"], ["acc"])
+    found = choices.backtest(trials({"a": 0.3, "b": 0.0}), ["cell"], {"acc": MEAN})
     assert found.covered < 0.6 * found.values
     assert not found.trusted
 
 
 def test_few_values_are_not_enough():
-    assert not choices.backtest(trials({"a": 0.1, "b": 0.1}, cells=4), ["cell"], ["acc"]).trusted
+    assert not choices.backtest(trials({"a": 0.1, "b": 0.1}, cells=4), ["cell"], {"acc": MEAN}).trusted
+
+
+def test_no_effect_on_rates_is_worth_its_labels():
+    rows = trials({"a": 0.0}, noise=0.0, cells=1)
+    assert choices.contrast(rows, "few", "acc")[1] > 0.1
+    assert choices.contrast(rows, "few", "acc", difference(1000))[1] < 0.001
 
 
 def test_an_effect_is_paired_by_trial():
@@ -226,7 +233,8 @@ def test_an_effect_is_paired_by_trial():
 
 def test_an_effect_is_of_the_rows_with_the_same_settings(monkeypatch):
     rows = pd.concat([trials({"a": s}, cells=1).assign(lr=lr) for lr, s in ((0.01, 0.0), (0.03, 0.2))])
-    monkeypatch.setattr(choices, "_table", lambda paper, record: rows)
+    said = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {}}}
+    monkeypatch.setattr(choices, "_recorded", lambda paper, record: (rows, said))
     one = Transport(("images",), "reduced", "few", same=("lr",))
     assert one.effect("x", {"lr": 0.01}, "acc").hull[1] < 0.1 < one.effect("x", {"lr": 0.03}, "acc").hull[1]
     assert one.effect("x", {"lr": 0.1}, "acc") is None
