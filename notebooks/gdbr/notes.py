@@ -69,8 +69,8 @@ def table1(run):
     return f"""
     The paper does not say how pixels are scaled, what *subclassed* and *imbalanced* batches are, and how wide the fully connected layers of
     its networks are. All three were scanned jointly, on LeNet, AlexNet and VGG-11 ({{ref}}`choices`). Of the {found.total()} InsAccs with
-    auxiliary images in Tables I and II {found["better"]} are better than printed at every choice, {found["agrees"]} agree at every one, and
-    {found["open"]} are open at some. So many on one side are no improvements: something that they share is another than in the paper.
+    auxiliary images in Tables I and II {found["better"]} are better than printed at every choice, no more than {found["agrees"]} in the band at
+    every one, and {found["open"]} open at some. So many on one side are no improvements: something that they share is another than in the paper.
 
     **Which layers are positive?** "For the bottom layers, we initialize the weights using a uniform distribution between 0.01 and 0.2": we draw all
     fully connected layers. If the last layer alone is drawn so, LeNet's random batches on MNIST, {fits["lenet"]:.0%} otherwise, have
