@@ -151,7 +151,7 @@ def fetch(name: str, root: Path) -> None:
 
     It is made in a hidden folder beside its place and moved there when whole: a download that breaks off
     leaves nothing that could be taken for the data set. What has its name already (a damaged or partial copy,
-    else there would be nothing to download) is kept beside it, as NAME.replaced-*.
+    else there would be nothing to download) is kept beside it, as ``NAME.replaced-*``.
     """
     if name not in DOWNLOADS:
         advice = ": get it from image-net.org and unpack it with torchvision" if name == "imagenet" else ""
