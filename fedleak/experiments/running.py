@@ -49,8 +49,8 @@ def run(
 
     Trial i has the same seed in every setting. With a `scheduler`, the address of Dask's, its workers run the trials.
     Finished units are in `folder`, by default the experiment's own; if it cannot be written, nothing is computed. Those
-    that other code has computed are, by `others`, computed ``"again"``, refused (``"refuse"``, a `ValueError`), or taken
-    (``"use"``: the change cannot change what comes out).
+    that other code has computed are, by `others`, computed ``"again"``, refused (``"refuse"``: a `ValueError`) or
+    taken (``"use"``: the change cannot change what comes out).
 
     There is a row a trial, or as many as it yields: the setting, ``trial``, ``seed`` and the trial's own columns, which
     have to be those of the declaration. ``attrs`` are their provenance: what their stamps say, the ``seconds`` that the
