@@ -27,6 +27,8 @@ WORDS = {
     verdicts.NOT_ATTEMPTED: "not attempted",
 }
 """What the legend says of a verdict."""
+UNGRADED = (verdicts.DEPENDS, verdicts.NOT_ATTEMPTED)
+"""Verdicts that the legend counts; the others are never added up over grades."""
 STRENGTHS = {
     "A": "the paper's own settings",
     "B": "every plausible choice of what it does not print",
@@ -71,7 +73,7 @@ def statuses(papers: list[Row]) -> str:
     legend = "".join(
         f'<li><svg width="{CELL}" height="{CELL}" aria-hidden="true">{drawn}</svg> {sign} <b>{count}</b> {words}</li>'
         for drawn, sign, count, words in (
-            *((square(v, ""), SIGNS[v], verdict[v], words) for v, words in WORDS.items()),
+            *((square(v, ""), SIGNS[v], verdict[v] if v in UNGRADED else "", words) for v, words in WORDS.items()),
             *((square(verdicts.AGREES, g), g, grade[g], words) for g, words in STRENGTHS.items()),
         )
     )
