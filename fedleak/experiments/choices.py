@@ -1,4 +1,4 @@
-"""What a paper does not print, as plausible choices, and what fewer images are worth: both declared before the rows.
+"""What a paper does not print, as plausible choices that are declared before the rows, and what fewer images are worth.
 
 ``data/published/<paper>/choices.toml`` has them. A **choice** lists values of a setting, each with its source. A
 **transport** names the recorded experiment that measured, trial by trial, what a setting is worth on other data that
@@ -74,11 +74,13 @@ class Transport:
     def effect(self, paper: str, row: Row, column: str) -> Effect | None:
         """Return the effect on a column in one of our rows; None where the record has no such cell."""
         rows = selected(self, paper, {name: row.get(name) for name in self.same})
-        if rows is None or column not in rows:
+        found = _recorded(paper, self.record)
+        if rows is None or found is None or column not in rows:
             return None
-        kind = kind_of(paper, self.record, column, rows.iloc[0].to_dict())
-        found = {str(name): contrast(own, self.part, column, kind) for name, own in rows.groupby(self.over)}
-        ends = {name: one for name, one in found.items() if one is not None}
+        said = found[1]["declared"]
+        kind = _apart(Kind(**said["kinds"][column]), {**said["fixed"], **rows.iloc[0].to_dict()})
+        each = {str(name): contrast(own, self.part, column, kind) for name, own in rows.groupby(self.over)}
+        ends = {name: one for name, one in each.items() if one is not None}
         return Effect(self.record, self.settings, ends) if ends else None
 
 
@@ -87,14 +89,8 @@ def _recorded(paper: str, record: str) -> tuple[pd.DataFrame, dict[str, Any]] | 
     return records.recorded(paper, record)
 
 
-def kind_of(paper: str, record: str, column: str, cell: Row) -> Kind:
-    """Return what a difference of two values of a recorded column is: of rates, with as many labels as they have."""
-    found = _recorded(paper, record)
-    said = found[1]["declared"] if found else {"kinds": {}, "fixed": {}}
-    return _apart(Kind(**said["kinds"].get(column, {"name": "mean"})), {**said["fixed"], **cell})
-
-
 def _apart(kind: Kind, cell: Row) -> Kind:
+    """Return what a difference of two values of a kind is in a cell: of rates, with as many labels as they have."""
     known = kind.settled(cell)
     return DIFFERENCE if known is None else Kind("difference", known.labels)
 

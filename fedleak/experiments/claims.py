@@ -42,22 +42,10 @@ class Claim:
     """Give the statistic the trial rows themselves."""
     kind: Kind = NUMBER
     """What the number is: of a share, or of a difference of shares, the interval knows the ends."""
-    scan: Sequence[str] = ()
-    """Columns of choices that the paper does not print: the statistic is measured at each of their joint values."""
     reading: str = ""
     """Name of one of several ways to read the paper: every one is claimed, and all have to agree."""
     note: str = ""
     """What the reader should know of this number."""
-
-    def points(self, tables: Sequence[pd.DataFrame | None], paper: Paper) -> list[Measured]:
-        """Measure it, at every joint choice that it scans."""
-        if not self.scan or any(table is None for table in tables):
-            return [self.measure(tables, paper)]
-        found = [table for table in tables if table is not None]
-        joint = found[0][[*self.scan]].drop_duplicates().to_dict("records")
-        return [
-            self.measure([kept(t, {k: v for k, v in one.items() if k in t}) for t in found], paper) for one in joint
-        ]
 
     def measure(self, tables: Sequence[pd.DataFrame | None], paper: Paper) -> Measured:
         """Measure it on one table of trial rows an experiment, name what differs, and what that is worth."""

@@ -167,7 +167,7 @@ class Results:
         tables = {e: self.recorded_rows(e) for e in dict.fromkeys(e for claim in claims for e in claim.of)}
         found: dict[str, list[Measured]] = {}
         for claim in claims:
-            found.setdefault(claim.id, []).extend(claim.points([tables[e] for e in claim.of], self.published))
+            found.setdefault(claim.id, []).append(claim.measure([tables[e] for e in claim.of], self.published))
         if unknown := sorted(set(found) - set(self.published.items)):
             raise ValueError(f"claims without an entry in {self.paper}/claims.toml: {', '.join(unknown)}")
         return found

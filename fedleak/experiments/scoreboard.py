@@ -95,8 +95,8 @@ def kept(paper: str) -> dict[str, list[Measured]]:
     found: dict[str, list[Measured]] = {}
     for fields in document["claims"]:
         fields["differences"] = tuple(status.Difference(**d) for d in fields["differences"])
-        fields["effects"] = tuple(_effect(one) for one in fields.get("effects", ()))
-        fields["ends"] = tuple(fields.get("ends", status.FREE))
+        fields["effects"] = tuple(_effect(one) for one in fields["effects"])
+        fields["ends"] = tuple(fields["ends"])
         found.setdefault(fields["id"], []).append(Measured(**fields))
     return found
 

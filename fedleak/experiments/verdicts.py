@@ -89,9 +89,8 @@ def moved(paper: str, point: Measured) -> Measured | None:
 
 def _scanned(item: Published, points: Sequence[Measured], rules: Choices) -> tuple[str, list[Measured], str] | None:
     """Return the verdict over every joint choice of the settings that are not printed; None where one is not there."""
-    cell = item.cell
     settings = list(dict.fromkeys(name for point in points for name in free(point)))
-    ranges = [rules.of(item.table, name, cell) for name in settings]
+    ranges = [rules.of(item.table, name, item.cell) for name in settings]
     if not points or not all(ranges):
         return None
     chosen = []
@@ -102,8 +101,8 @@ def _scanned(item: Published, points: Sequence[Measured], rules: Choices) -> tup
             return None
         chosen.append(here[0])
     words = [of_point(item, point) for point in chosen]
-    found = sorted({word for word in words if word in DECIDED})
-    verdict = words[0] if len(set(words)) == 1 else DEPENDS if len(found) > 1 else OPEN
+    flips = len(set(words) & set(DECIDED)) > 1
+    verdict = words[0] if len(set(words)) == 1 else DEPENDS if flips else OPEN
     values = sorted(point.ours for point in chosen if point.ours is not None)
     note = ""
     if len(chosen) > 1:
@@ -120,8 +119,8 @@ def _reading(item: Published, paper: str, points: Sequence[Measured], rules: Cho
     exact = [point for point in points if not _far(point)]
     if found := _scanned(item, exact, rules):
         return Judgement(found[0], "B", found[1][0], found[2], tuple(found[1]))
-    wide = [(point, moved(paper, point)) for point in points]
-    if found := _scanned(item, [new for _, new in wide if new is not None], rules):
+    wide = [new for point in points if (new := moved(paper, point)) is not None]
+    if found := _scanned(item, wide, rules):
         by = ", ".join(sorted({effect.record for one in found[1] for effect in one.effects}))
         note = "; ".join(filter(None, [found[2], f"interval widened by what {by} measured"]))
         return Judgement(found[0], "C", found[1][0], note, tuple(found[1]))

@@ -8,8 +8,7 @@ from torch import nn
 from fedleak import metrics
 from fedleak.attacks.labels import gdbr
 from fedleak.data import compose, draw
-from fedleak.experiments import Experiment, grid
-from fedleak.experiments.experiment import spawned
+from fedleak.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
 from fedleak.federated.restricted import last_layers
 from fedleak.models import chain, positive_, without_biases
@@ -17,8 +16,11 @@ from notebooks.gdbr.experiments_clients import (
     SCHEMES,
     below,
     body,
+    dummies,
     kinds,
     pairs,
+    pixels,
+    scaled,
     scores,
     sets,
     share,
@@ -37,7 +39,6 @@ WIDTHS = {
     "lenet": ["120-84", "500"],
     "alexnet": ["4096-4096", "384-192"],
     "vgg11": ["4096-4096", "512-512"],
-    "resnet18-conv": ["512", "256", "1024"],
 }
 
 
@@ -59,38 +60,14 @@ def labels_of(scheme, composition, size, n, generator):
     return labels
 
 
-def scaled(ctx, data, which, scale):
-    """Images as the network gets them; dummies are N(0, 1) whatever the scale."""
-    victims, aux = sets(ctx, data)
-    if isinstance(which, int):
-        shape, generator = aux.x.shape[1:], torch.Generator().manual_seed(0)
-        return torch.randn((which, *shape), generator=generator).to(aux.x)
-    x = (victims if which == "victims" else aux).x
-    if scale == "half":
-        return (x - 0.5) / 0.5
-    if scale == "raw":
-        return x
-    mean, std = (f(victims.x, dim=(0, 2, 3)) for f in (torch.mean, torch.std))
-    return (x - mean[:, None, None]) / std[:, None, None]
-
-
 def tail_of(model, widths, n, seed):
     """A chain of these hidden widths for what the network has below its own, with positive weights and no biases."""
     first, hidden = chain(model).links[0].layer, [int(w) for w in widths.split("-")]
-    if isinstance(first, nn.Conv2d):
-        kernel = first.kernel_size
-        layers = [
-            nn.Conv2d(first.in_channels, hidden[0], kernel),
-            nn.ReLU(),
-            nn.Flatten(),
-        ]
-        shape, sizes = (first.in_channels, *kernel), (*hidden, n)
-    else:
-        layers, shape, sizes = [], (first.in_features,), (first.in_features, *hidden, n)
-    for fan_in, fan_out in itertools.pairwise(sizes):
+    layers = []
+    for fan_in, fan_out in itertools.pairwise((first.in_features, *hidden, n)):
         layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
     tail = nn.Sequential(*layers[:-1])
-    tail.input_shape = shape
+    tail.input_shape = (first.in_features,)
     return positive_(tail, torch.Generator().manual_seed(seed))
 
 
@@ -106,18 +83,18 @@ def everywhere(ctx, seed, net, data):
     """The paper's form on one batch of every composition, at every choice, from auxiliary images and from dummies."""
     (victims, aux), model = sets(ctx, data), body(ctx, net, data, spawned(seed, "body"))
     drawn = {b: batch_of(victims, *b, 64, spawned(seed, "batch")) for b in BATCHES}
-    dummies = {k: below(model, scaled(ctx, data, k, "")) for k in (1000, 100)}
+    made = {k: below(model, dummies(aux, k)) for k in (1000, 100)}
     for scale in SCALES:
-        own = below(model, scaled(ctx, data, "aux", scale))
-        pixels = scaled(ctx, data, "victims", scale)
-        inputs = {b: below(model, pixels[index]) for b, (index, *_) in drawn.items()}
-        for widths in WIDTHS.get(net, ["2048-1024-512-256-128-64"]):
+        own = below(model, pixels(ctx, data, "aux", scale))
+        shown = pixels(ctx, data, "victims", scale)
+        inputs = {b: below(model, shown[index]) for b, (index, *_) in drawn.items()}
+        for widths in WIDTHS[net]:
             tail = tail_of(model, widths, victims.n_classes, spawned(seed, "tail")).to(
                 ctx.device
             )
             bridge = gdbr.Bridge(tail)
             seen = {("aux", len(aux)): bridge.observe(own)}
-            seen |= {("dummy", k): bridge.observe(x) for k, x in dummies.items()}
+            seen |= {("dummy", k): bridge.observe(x) for k, x in made.items()}
             for (scheme, composition), (index, labels, truth) in drawn.items():
                 update = share(
                     tail, inputs[scheme, composition], labels, [bridge.layer]
@@ -161,17 +138,9 @@ def reduced(ctx, seed, net, data):
             for i, k in ((victims, few), (aux, known))
         ]
         parts[f"{few} + {known}"] = victims.take(index[0]), aux.take(index[1])
-    mean, std = (
-        f(victims.x, dim=(0, 2, 3))[:, None, None] for f in (torch.mean, torch.std)
-    )
-    put = {
-        "raw": lambda x: x,
-        "normalised": lambda x: (x - mean) / std,
-        "half": lambda x: (x - 0.5) / 0.5,
-    }
     for scale, level in itertools.product(SCALES, parts):
         mine, known = parts[level]
-        own = below(model, put[scale](known.x))
+        own = below(model, scaled(known.x, scale, victims.x))
         for widths in WIDTHS[net]:
             tail = tail_of(model, widths, victims.n_classes, spawned(seed, "tail")).to(
                 ctx.device
@@ -185,7 +154,7 @@ def reduced(ctx, seed, net, data):
                 index, labels, truth = drawn
                 update = share(
                     tail,
-                    below(model, put[scale](mine.x[index])),
+                    below(model, scaled(mine.x[index], scale, victims.x)),
                     labels,
                     [bridge.layer],
                 )
@@ -240,14 +209,14 @@ def which_positive(ctx, seed, net, data, scale, positive):
         )
         layer.weight.data = values.to(layer.weight)
     bridge = gdbr.Bridge(without_biases(model))
-    features = bridge.observe(scaled(ctx, data, "aux", scale))
-    pixels = scaled(ctx, data, "victims", scale)
+    features = bridge.observe(pixels(ctx, data, "aux", scale))
+    shown = pixels(ctx, data, "victims", scale)
     for scheme, composition in BATCHES:
         if composition in (NAMED, HALF, QUARTER):
             index, labels, truth = batch_of(
                 victims, scheme, composition, 64, spawned(seed, "batch")
             )
-            update = fedsgd(model, pixels[index], labels).without(*last_layers(model))
+            update = fedsgd(model, shown[index], labels).without(*last_layers(model))
             yield {
                 "scheme": scheme,
                 **scores(bridge.recover(update, features, "paper").counts, truth),

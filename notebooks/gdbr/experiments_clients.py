@@ -102,17 +102,28 @@ def body(ctx, net, data, s):
     return ctx.once(("body", net, data, s), make, most=20)
 
 
-def pixels(ctx, data, which, scale):
-    """Images as the network gets them: in [0, 1], or normalised by channel; dummies are N(0, 1)."""
-    victims, aux = sets(ctx, data)
-    if which == "dummy":
-        generator = torch.Generator().manual_seed(0)
-        return torch.randn(aux.x.shape, generator=generator).to(aux.x)
-    x = (victims if which == "victims" else aux).x
+def scaled(x, scale, like):
+    """Pixels in [0, 1] as they are, normalised by channel like a set of images, or in [-1, 1]."""
     if scale == "raw":
         return x
-    mean, std = (f(victims.x, dim=(0, 2, 3)) for f in (torch.mean, torch.std))
+    if scale == "half":
+        return (x - 0.5) / 0.5
+    mean, std = (f(like, dim=(0, 2, 3)) for f in (torch.mean, torch.std))
     return (x - mean[:, None, None]) / std[:, None, None]
+
+
+def dummies(aux, count):
+    """That many N(0, 1) images."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn((count, *aux.x.shape[1:]), generator=generator).to(aux.x)
+
+
+def pixels(ctx, data, which, scale):
+    """Images as the network gets them; dummies are N(0, 1) whatever the scale."""
+    victims, aux = sets(ctx, data)
+    if which == "dummy":
+        return dummies(aux, len(aux))
+    return scaled((victims if which == "victims" else aux).x, scale, victims.x)
 
 
 def known_inputs(ctx, net, data, s, which, scale="raw"):
