@@ -5,7 +5,7 @@ from datetime import date
 
 import pytest
 
-from fedleak.experiments import published, recheck, scoreboard
+from fedleak.experiments import published, recheck, scoreboard, verdicts
 from fedleak.experiments.recheck import DIFFERS, SAME
 
 SEED = int(os.environ.get("FEDLEAK_RECHECK_SEED", date.today().toordinal()))
@@ -32,4 +32,5 @@ def test_the_scoreboard_counts_all_that_the_papers_print():
     printed = {paper: len(published.load(paper).items) for paper in scoreboard.papers()}
     assert found["all"]["total"] + found["all"]["beyond"] == sum(printed.values())
     for counts in found.values():
-        assert sum(n for name, n in counts.items() if name not in ("total", "beyond")) == counts["total"]
+        graded = sum(sum(counts[grade].values()) for grade in verdicts.GRADES)
+        assert graded + counts["depends"] + counts["not_attempted"] == counts["total"]
