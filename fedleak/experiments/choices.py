@@ -223,7 +223,8 @@ def backtests(paper: str) -> dict[str, Backtest]:
         if one.record not in found and (recorded := records.recorded(paper, one.record)) is not None:
             rows, said = recorded[0], recorded[1]["declared"]
             kinds = {name: Kind(**kind) for name, kind in said["kinds"].items()}
-            found[one.record] = backtest(rows, one.same, kinds, one.over, said["fixed"])
+            same = {name: rows[name].iloc[0] for name in said["axes"] if rows[name].nunique() == 1}
+            found[one.record] = backtest(rows, one.same, kinds, one.over, same | said["fixed"])
     return found
 
 

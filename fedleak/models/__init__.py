@@ -44,14 +44,20 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "resnet20-2": {"net": "resnet20-4", "width": 0.5},
     "resnet32-4": {"net": "resnet32", "width": 4.0},
     "resnet50-imagenet": {"net": "resnet50"},
+    "fcn3": {"widths": "512-512"},
+    "fcn3-256": {"net": "fcn3", "widths": "256-128"},
+    "fcn3-1024": {"net": "fcn3", "widths": "1024-1024"},
 }
-"""Networks that stand in for another: which, and their width beside its. (No paper says how a ResNet-50 begins.)"""
+"""What a network is called in a paper, and what it has of its own: a stand-in its width beside the other's, FCN-3 the
+widths of its layers. (No paper says how a ResNet-50 begins.)"""
 _NETWORKS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
     "cnn": ("CNN", CNN),
     "lenet": ("LeNet", LeNet),
     "resnet20": ("ResNet20, as released", ResNet20),
     "resnet20-relu": ("ResNet20, ReLU before the head", lambda shape, n: ResNet20(shape, n, activation=True)),
     "fcn3": ("FCN-3", partial(MLP, widths=(512, 512))),
+    "fcn3-256": ("FCN-3, 256-128", partial(MLP, widths=(256, 128))),
+    "fcn3-1024": ("FCN-3, 1024-1024", partial(MLP, widths=(1024, 1024))),
     **{f"resnet20-{k}": (f"ResNet20-{k}", partial(WideResNet, width=16 * k)) for k in (1, 2, 4)},
     "resnet32": ("ResNet32", partial(WideResNet, width=16, each=5)),
     "resnet32-4": ("ResNet32-4", partial(WideResNet, width=64, each=5)),
@@ -98,12 +104,13 @@ def build(
     Parameters
     ----------
     name
-        One of `names`: ``"cnn"``, ``"lenet"``, ``"fcn3"``, ``"mlp6"`` (`fedleak.models.zoo`); ``"resnet20"``, LLG's,
-        without an activation before the head, ``"resnet20-relu"``, and ``"resnet20-1"`` to ``"resnet32-4"`` of as many
-        times 16 channels (`fedleak.models.wide`); torchvision's ``"vgg11_bn"`` to ``"resnet152"``, of which
-        ``"…-imagenet"`` keep ImageNet's stem whatever the size of the images, ``"vgg16"`` is without batch norm and
-        ``"vgg16-quarter"`` has a quarter of its channels (`fedleak.models.deep`); GDBR's ``"alexnet"``, ``"vgg11"`` and
-        ``"resnet18-conv"`` (`fedleak.models.bridged`).
+        One of `names`: ``"cnn"``, ``"lenet"``, ``"fcn3"``, ``"fcn3-256"`` and ``"fcn3-1024"`` of other widths,
+        ``"mlp6"`` (`fedleak.models.zoo`); ``"resnet20"``, LLG's, without an activation before the head,
+        ``"resnet20-relu"``, and ``"resnet20-1"`` to ``"resnet32-4"`` of as many times 16 channels
+        (`fedleak.models.wide`); torchvision's ``"vgg11_bn"`` to ``"resnet152"``, of which ``"…-imagenet"`` keep
+        ImageNet's stem whatever the size of the images, ``"vgg16"`` is without batch norm and ``"vgg16-quarter"`` has a
+        quarter of its channels (`fedleak.models.deep`); GDBR's ``"alexnet"``, ``"vgg11"`` and ``"resnet18-conv"``
+        (`fedleak.models.bridged`).
     shape, n_classes
         Image shape ``(C, H, W)``, and number of outputs.
     seed

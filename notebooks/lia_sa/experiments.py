@@ -13,6 +13,11 @@ from fedleak.federated import Update
 from fedleak.federated.aggregation import FixedPoint, secure_sum
 from fedleak.intervals import MEAN, NUMBER
 from fedleak.models import HeadPass
+from notebooks.lia_sa.experiments_choices import (  # noqa: F401  declared here too
+    CONSTANTS,
+    FIG6_CONSTANTS,
+    REDUCED,
+)
 from notebooks.lia_sa.experiments_clients import (  # noqa: F401  declared here too
     FIG5,
     FIG6,
@@ -21,11 +26,16 @@ from notebooks.lia_sa.experiments_clients import (  # noqa: F401  declared here 
     TABLE2,
 )
 from notebooks.lia_sa.experiments_shared import (
+    ACTIVE,
     LIA,
+    MORE,
     PAIRS,
+    PASSIVE,
     QUICK,
     RECIPES,
     RULED,
+    SMALL,
+    VGGS,
     batches,
     enough,
     fishing,
@@ -37,6 +47,7 @@ from notebooks.lia_sa.experiments_shared import (
     images,
     on,
     one_round,
+    rounds,
     score,
 )
 from torch import nn
@@ -250,14 +261,6 @@ SECAGG = Experiment(
 )
 
 
-def rounds(rules, pairs, clients=5, batch_size=1024, **more):
-    """Rounds for every rule, on pairs of a network and a data set."""
-    same = dict(rule=rules, clients=clients, batch_size=batch_size)
-    return on(pairs, **same, **more)
-
-
-PASSIVE, ACTIVE = ["LLG", "iLRG"], [LIA[0], LIA[2]]
-MORE = [2, 10, 20, 50, 100]
 FIG3 = Experiment(
     "fig3",
     one_round,
@@ -275,7 +278,6 @@ FIG3 = Experiment(
 )
 
 
-SMALL = [("fcn3", "mnist"), ("resnet18", "celeba-gender"), *PAIRS]
 PATTERNS = [("fcn3", "mnist5k"), ("resnet18", "synthetic-2"), *QUICK]
 PATTERNS += [("resnet18", "synthetic-1000")]
 DEEP = [("resnet50", "imagenet")]
@@ -317,7 +319,6 @@ SATURATED = Experiment(
 )
 
 
-VGGS = [f"vgg{d}_bn" for d in (11, 13, 16, 19)]
 DEPTHS = [(net, "cifar10") for net in VGGS] + [(net, "cifar100") for net in RESNETS]
 FOUR = [("vgg11_bn", "photos"), ("vgg16_bn", "photos")]
 FOUR += [(net, "synthetic-100") for net in RESNETS[:2]]

@@ -231,7 +231,7 @@ def defended(ctx, seed, net, data, recipe, defence, level, batch_size):
         "images": size,
         "held": size // 5,
         "gradients": "backward passes" if defence == ONE else "closed form",
-        "constants": CONSTANTS[recipe],
+        "constants": CONSTANTS.get(recipe, recipe),
     }
 
 

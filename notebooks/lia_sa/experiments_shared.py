@@ -4,28 +4,50 @@ import numpy as np
 import torch
 from fedleak import metrics
 from fedleak.attacks.labels import ilrg, lia_sa, llg
-from fedleak.experiments import grid
+from fedleak.attacks.labels.fishing import with_constant
+from fedleak.experiments import grid, spawned
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.intervals import MEAN, NUMBER
 from fedleak.models import HeadPass, head, head_pass
+from notebooks.llg.experiments_levels import divided, some
 from torch import nn
 
 RECIPES = ["literal", "log", "vector"]
 LIA = [f"LIA-SA, {recipe}" for recipe in RECIPES]
+SPACED = {
+    "u": lambda u, clients: u + 1,
+    "10^(u - U)": lambda u, clients: 10.0 ** (u + 1 - clients),
+}
 BASELINES = {"LLG": llg, "iLRG": ilrg}
 CONSTANTS = {"literal": "0.1 u", "log": "log-spaced", "vector": "a vector each"}
 PAIRS = [("vgg11_bn", "cifar10"), ("resnet18", "cifar100")]
+SMALL = [("fcn3", "mnist"), ("resnet18", "celeba-gender"), *PAIRS]
+VGGS = [f"vgg{d}_bn" for d in (11, 13, 16, 19)]
+PASSIVE, ACTIVE = ["LLG", "iLRG"], [LIA[0], LIA[2]]
+MORE = [2, 10, 20, 50, 100]
 QUICK = [("vgg11_bn", "photos"), ("resnet18", "synthetic-100")]
 
 
 def fishing(model, recipe, clients, s):
-    """What the server sends to every client."""
+    """What the server sends to every client, by a recipe or by one constant of each client's."""
+    if recipe in SPACED:
+        name, each = lia_sa.fishing_layer(model), range(clients)
+        size = len(model.get_parameter(f"{name}.bias"))
+        levels = [torch.full((size,), SPACED[recipe](u, clients)) for u in each]
+        return [with_constant(model, name, level) for level in levels]
     return [lia_sa.fishing_model(model, recipe, u, clients, s) for u in range(clients)]
 
 
 def images(ctx, data):
-    """A data set by name; `synthetic-n` has n classes of patterns."""
+    """A data set by name; `synthetic-n` has n classes of patterns, `x/n/k/s` k images (or all) of n classes."""
+    if "/" in data:
+        whole, classes, count, s = data.split("/")
+        found = divided(ctx.images(whole, "train"), int(classes))
+        if count == "all":
+            return found
+        order = torch.Generator().manual_seed(spawned(int(s), "images"))
+        return some(found, int(count), order)
     name, _, classes = data.partition("-")
     if name == "synthetic":
         return ctx.images(name, shape=(3, 32, 32), n_classes=int(classes))
@@ -50,7 +72,7 @@ def presets(ctx, net, data, recipe, clients, s):
 def enough(recipe, clients):
     """Clients to preset: log spacing hangs on their number, of the others some are cut from more."""
     least = min(k for k in (5, 10, 20, 100) if k >= clients)
-    return clients if recipe == "log" else least
+    return clients if recipe in ("log", "10^(u - U)") else least
 
 
 def foreseen(ctx, net, data, recipe, clients, s):
@@ -104,6 +126,12 @@ def on(pairs, **axes):
     return [s for net, data in pairs for s in grid(net=net, data=data, **axes)]
 
 
+def rounds(rules, pairs, clients=5, batch_size=1024, **more):
+    """Rounds for every rule, on pairs of a network and a data set."""
+    same = dict(rule=rules, clients=clients, batch_size=batch_size)
+    return on(pairs, **same, **more)
+
+
 def honest_mean(ctx, net, data, clients, batch_size, s, scale=1):
     """The head, the mean of honest clients' gradients of it by Eqs. 9-11, and their counts, [n]; scale: of the logits."""
 
@@ -142,7 +170,7 @@ def one_round(ctx, seed, net, data, rule, clients, batch_size):
     condition = min(lia_sa.conditioning_of(server.inputs).condition, 1e20)
     _, truth = batches(ctx, data, clients, batch_size, seed)
     found = score(server, head_sum(client, truth, batch_size), truth, batch_size)
-    facts["constants"] = CONSTANTS[recipe]
+    facts["constants"] = CONSTANTS.get(recipe, recipe)
     yield {**found, **facts, "log10": np.log10(condition)}
 
 

@@ -1,0 +1,108 @@
+"""LIA-SA: every plausible choice of what its paper does not print, as ``data/published/lia_sa/choices.toml`` has them.
+
+What fewer images are worth stands here too: on MNIST and on CIFAR-10 as JPEG files, divided into a hundred classes.
+"""
+
+from fedleak.experiments import Experiment, grid
+from notebooks.lia_sa.experiments_clients import FIG6, LEVELS, ONE, defended
+from notebooks.lia_sa.experiments_shared import (
+    ACTIVE,
+    LIA,
+    MORE,
+    PAIRS,
+    PASSIVE,
+    RULED,
+    SMALL,
+    SPACED,
+    VGGS,
+    one_round,
+    rounds,
+)
+
+LITERAL = LIA[0]
+OTHERS = list(SPACED)
+WIDER = ["fcn3-256", "fcn3-1024"]
+FIG3_SIZES = dict(clients=5, batch_size=[16, 64, 256, 1024])
+DEEPER = [(net, "cifar10") for net in VGGS[1:]]
+DEEPER += [(f"resnet{d}", "cifar100") for d in (34, 50, 101, 152)]
+
+
+def by_constants(ctx, seed, net, data, rule, constants, clients, batch_size):
+    """One round with other constants than 0.1 u."""
+    own = LITERAL if constants == "0.1 u" else f"LIA-SA, {constants}"
+    own = rule if constants is None else own
+    for row in one_round(ctx, seed, net, data, own, clients, batch_size):
+        yield {k: v for k, v in row.items() if k != "constants"}
+
+
+def of(pairs, rules=(LITERAL,), constants=OTHERS, clients=5, batch_size=1024, **more):
+    """Rounds by constants."""
+    same = dict(constants=constants, clients=clients, batch_size=batch_size)
+    return rounds(list(rules), pairs, **same, **more)
+
+
+CONSTANTS = Experiment(
+    "constants",
+    by_constants,
+    quick=of([("fcn3", "mnist5k")], batch_size=16),
+    paper=of(PAIRS, **FIG3_SIZES)
+    + of(PAIRS, clients=MORE, batch_size=64, trials=10)
+    + of(SMALL[:2])
+    + of(DEEPER, trials=10)
+    + of([(net, "mnist") for net in WIDER])
+    + of([(net, "mnist") for net in WIDER], constants="0.1 u")
+    + of([(net, "mnist") for net in WIDER], PASSIVE, None, trials=10),
+    trials=(1, 20),
+    **RULED | dict(facts=RULED["facts"][:-1]),
+    tables=("table1", "fig3", "fig4"),
+)
+SAME = dict(net="resnet18", data="cifar10", recipe=OTHERS)
+FIG6_CONSTANTS = Experiment(
+    "fig6_constants",
+    defended,
+    quick=grid(
+        **SAME | dict(data="photos"), defence="noise", level=1e-3, batch_size=16
+    ),
+    paper=grid(**SAME, defence="noise", level=LEVELS["noise"], batch_size=[16, 64])
+    + grid(
+        **SAME, defence="compression", level=LEVELS["compression"], batch_size=[16, 64]
+    )
+    + grid(**SAME, defence=ONE, level=0.8, batch_size=16, trials=10)
+    + grid(**SAME, defence=ONE, level=[0.2, 0.4], batch_size=16, trials=3)
+    + grid(**SAME, defence=ONE, level=[0.2, 0.4, 0.8], batch_size=64, trials=3),
+    trials=(1, 20),
+    values=FIG6.values,
+    facts=FIG6.facts,
+    rounding="b_err",
+    fixed=dict(clients=5),
+    tables="fig6",
+)
+
+
+PART = 1117
+
+
+def reduced(ctx, seed, data, rule, clients, batch_size):
+    """One round with all images of a hundred classes, and with as many as CIFAR-100 has here."""
+    for level, own in (("whole", "all/0"), (str(PART), f"{PART}/{seed}")):
+        own = f"{data}/100/{own}"
+        for row in one_round(ctx, seed, "resnet18", own, rule, clients, batch_size):
+            yield {"level": level, **{k: row[k] for k in ("all", "target")}}
+
+
+REDUCED = Experiment(
+    "reduced",
+    reduced,
+    quick=grid(data="mnist5k", rule="iLRG", clients=2, batch_size=64),
+    paper=[
+        setting
+        for data in ("mnist", "cifar10-jpeg")
+        for rules, trials in ((ACTIVE, 20), (PASSIVE, 6))
+        for sizes in (FIG3_SIZES, dict(clients=MORE, batch_size=64))
+        for setting in grid(data=data, rule=rules, **sizes, trials=trials)
+    ],
+    trials=(1, 20),
+    by="level",
+    values={k: RULED["values"][k] for k in ("all", "target")},
+    fixed=dict(net="resnet18", classes=100),
+)
