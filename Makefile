@@ -23,10 +23,10 @@ axe: book ## Check the pages for accessibility with axe-core (needs Chromium)
 look: book ## Take pictures of pages, _build/look/: make look PAGES="book/index notebooks/llg" (needs Chromium)
 	$(BIN)/python book/_tools/pages.py look $(or $(PAGES),book/index)
 
-test: lint ## Lint, then the tests of minutes: units, properties, devices, records
-	$(BIN)/python -m pytest -m "not slow"
+test: lint ## Lint, then the tests of minutes: units, properties, devices, records; a process a core
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
 
-test-slow: $(READY) ## The tests that take longer: notebooks, the book and its internal links, killed workers, grading
+test-slow: $(READY) ## The tests that take longer: notebooks, the book and its internal links, killed workers, grading, a cell of every experiment
 	$(BIN)/python -m pytest -m slow
 
 lint: $(READY) ## Check style, formatting and types

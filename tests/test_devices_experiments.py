@@ -17,6 +17,7 @@ def cheapest(settings):
     return {name: value for name, value in found.items() if name != "trials"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "artefact"), EXPERIMENTS)
 def test_one_cell_of_every_experiment(name, artefact, monkeypatch, tmp_path):
     monkeypatch.setenv("FEDLEAK_CACHE", str(tmp_path))

@@ -4,16 +4,19 @@ import numpy as np
 from fedleak.experiments import Claims
 from fedleak.intervals import DIFFERENCE, MEAN
 from notebooks.lia_sa.experiments import (
+    CONSTANTS,
     FIG3,
     FIG4,
     FIG5,
     FIG6,
+    FIG6_CONSTANTS,
     LIA,
     PAIRS,
     TABLE2,
     VGGS,
 )
 from notebooks.lia_sa.experiments_clients import ONE
+from notebooks.lia_sa.experiments_shared import SPACED
 
 CLAIMS = Claims()
 claim = CLAIMS.add
@@ -31,7 +34,7 @@ def drop(t):
     return t[t.index.min()] - t[t.index.max()]
 
 
-for _, data in PAIRS:
+for net, data in PAIRS:
     for axis, fixed in (("B", {"clients": 5}), ("U", {"batch_size": 64})):
         for name, rule, value, how in (
             ("all", VECTOR, "all", min),
@@ -42,6 +45,10 @@ for _, data in PAIRS:
             told = dict(of=FIG3, value=value, kind=DIFFERENCE if how is drop else MEAN)
             where = {"data": data, "rule": rule, **fixed}
             claim(f"fig3-{data}-{axis}-{name}", how, where=where, **told)
+        for c in SPACED:
+            where = dict(data=data, net=net, rule=LITERAL, constants=c, **fixed)
+            told = dict(of=CONSTANTS, value="target", kind=MEAN)
+            claim(f"fig3-{data}-{axis}-literal", min, where=where, **told)
 
 
 # --- Fig. 4 ---
@@ -55,6 +62,10 @@ for name, rule, value, how, nets in (
 ):
     where = {"rule": rule} | ({"net": nets} if nets else {})
     claim(f"fig4-{name}", how, of=FIG4, value=value, where=where, kind=MEAN)
+for c in SPACED:
+    where = {"data": ["cifar10", "cifar100"], "rule": LITERAL, "constants": c}
+    where |= {"clients": 5, "batch_size": 1024}
+    claim("fig4-literal", min, of=CONSTANTS, value="target", where=where, kind=MEAN)
 
 
 # --- Table II ---
@@ -93,11 +104,12 @@ for id, statistic, where in (
 
 # --- Fig. 6 ---
 def says(id, recipe, statistic, reading="", wide=None, **where):
-    """A claim about Fig. 6, from LnAcc-target by level and batch size."""
-    where |= {"net": "resnet18", "recipe": recipe}
+    """A claim about Fig. 6, from LnAcc-target by level and batch size, at every choice of the constants."""
     kind = DIFFERENCE if wide else MEAN
-    told = dict(of=FIG6, where=where, wide=wide, reading=reading, kind=kind)
-    claim(f"fig6-{id}", statistic, **told)
+    for own in (recipe, *SPACED) if recipe == "literal" else (recipe,):
+        told = dict(of=FIG6_CONSTANTS if own in SPACED else FIG6, wide=wide, kind=kind)
+        here = {**where, "net": "resnet18", "recipe": own}
+        claim(f"fig6-{id}", statistic, where=here, reading=reading, **told)
 
 
 def smaller_batches(t):

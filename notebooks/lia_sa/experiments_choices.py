@@ -82,26 +82,29 @@ FIG6_CONSTANTS = Experiment(
 PART = 1117
 
 
-def reduced(ctx, seed, data, rule, clients, batch_size):
+def reduced(ctx, seed, data, rule, constants, clients, batch_size):
     """One round with all images of a hundred classes, and with as many as CIFAR-100 has here."""
     for level, own in (("whole", "all/0"), (str(PART), f"{PART}/{seed}")):
-        own = f"{data}/100/{own}"
-        for row in one_round(ctx, seed, "resnet18", own, rule, clients, batch_size):
+        how = "resnet18", f"{data}/100/{own}", rule, constants, clients, batch_size
+        for row in by_constants(ctx, seed, *how):
             yield {"level": level, **{k: row[k] for k in ("all", "target")}}
 
 
+def rules_of(**more):
+    """The literal reading at every choice of its constants, a vector each, and who is passive."""
+    same = dict(rule=LITERAL, constants=["0.1 u", *OTHERS])
+    others = dict(rule=[*ACTIVE[1:], *PASSIVE], constants=None)
+    return grid(**same, **more) + grid(**others, **more)
+
+
+BOTH = dict(data=["mnist", "cifar10-jpeg"])
 REDUCED = Experiment(
     "reduced",
     reduced,
-    quick=grid(data="mnist5k", rule="iLRG", clients=2, batch_size=64),
-    paper=[
-        setting
-        for data in ("mnist", "cifar10-jpeg")
-        for rules, trials in ((ACTIVE, 20), (PASSIVE, 6))
-        for sizes in (FIG3_SIZES, dict(clients=MORE, batch_size=64))
-        for setting in grid(data=data, rule=rules, **sizes, trials=trials)
-    ],
-    trials=(1, 20),
+    quick=rules_of(data="mnist5k", clients=2, batch_size=64),
+    paper=rules_of(**BOTH, **FIG3_SIZES)
+    + rules_of(**BOTH, clients=MORE, batch_size=64),
+    trials=(1, 6),
     by="level",
     values={k: RULED["values"][k] for k in ("all", "target")},
     fixed=dict(net="resnet18", classes=100),

@@ -59,14 +59,14 @@ def images(ctx, data):
 def presets(ctx, net, data, recipe, clients, s):
     """What the server foresees, and what the clients compute in single precision: two head passes."""
 
-    def make():
-        pool = images(ctx, data)
-        model = ctx.build(net, pool.shape, pool.n_classes, seed=s)
-        models = fishing(model, recipe, clients, s)
-        own = lia_sa.preset(models, pool.shape, torch.float32, seed=1)
-        return lia_sa.foresee(models, pool.shape), own
+    shape, n = (pool := images(ctx, data)).shape, pool.n_classes
 
-    return ctx.once(("presets", net, data, recipe, clients, s), make)
+    def make():
+        models = fishing(ctx.build(net, shape, n, seed=s), recipe, clients, s)
+        own = lia_sa.preset(models, shape, torch.float32, seed=1)
+        return lia_sa.foresee(models, shape), own
+
+    return ctx.once(("presets", net, shape, n, recipe, clients, s), make)
 
 
 def enough(recipe, clients):
