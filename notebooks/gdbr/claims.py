@@ -1,5 +1,7 @@
 """GDBR: what the paper says in words, as statistics of rows, by the id in ``data/published/gdbr/claims.toml``."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 
@@ -9,15 +11,18 @@ from notebooks.gdbr.experiments import (
     DUMMIES,
     FIG2,
     FIG3,
+    FIG3_CHOICES,
     FIG4,
     FIG4_NORMALISED,
     FIG5A,
     FIG6,
+    FIG6_CHOICES,
     SIZES,
     TABLE1,
     TABLE2,
     TRUE,
 )
+from notebooks.gdbr.experiments_choices import ANY, FIFTH, HALF, SCALES, WIDTHS
 from notebooks.gdbr.experiments_clients import FORMS, NETS, PAIRS, TITLES
 
 CLAIMS = Claims()
@@ -25,6 +30,7 @@ claim = CLAIMS.add
 SHARE, LOST = rate(64), difference(64)  # of the labels of a batch
 SHORT = {net: f"{net.removesuffix('-conv')}-{PAIRS[net][1]}" for net in NETS[:4]}
 LAYERS = [1, 2, 3, 4, 5, 6]
+SCANNED, COMPOSITIONS = ["lenet", "vgg11"], [HALF, FIFTH, ANY]
 
 
 # --- Fig. 2 ---
@@ -88,6 +94,15 @@ for net, name in SHORT.items():
     claim(f"fig3-{name}-wins", wins, FIG3, where={"net": net}, rows=True, kind=MEAN)
     one = dict(where={"net": net, "attack": "GDBR"}, kind=rate(min(SIZES)))
     claim(f"fig3-{name}-worst", lambda t: t.min(), FIG3, **one)
+for scale, (net, all_widths), composition in itertools.product(
+    SCALES, [(net, WIDTHS[net]) for net in SCANNED], COMPOSITIONS
+):
+    for widths in all_widths:
+        one = dict(net=net, scale=scale, widths=widths, composition=composition)
+        name, told = SHORT[net], dict(where=one | {"attack": "GDBR"})
+        claim(f"fig3-{name}-wins", wins, FIG3_CHOICES, where=one, rows=True, kind=MEAN)
+        told |= dict(kind=rate(min(SIZES)))
+        claim(f"fig3-{name}-worst", lambda t: t.min(), FIG3_CHOICES, **told)
 
 
 # --- Fig. 5 (a) ---
@@ -138,13 +153,21 @@ def more_sensitive(t):
     return lost["resnet18-conv"] - lost.drop("resnet18-conv").max()
 
 
-paper = dict(form="paper", init="positive")
-for net, name in SHORT.items():
-    one = dict(of=FIG6, where=paper | dict(net=net, defence="pruning"))
+def defended(name, experiment, **where):
+    """What a network loses under strong and moderate defences."""
+    one = dict(of=experiment, where=where | {"defence": "pruning"})
     claim(f"fig6a-{name}-high", lambda t: t[0.0] - t[0.9], kind=LOST, **one)
     claim(f"fig6a-{name}-moderate", lambda t: t[0.5], kind=SHARE, **one)
-    one = dict(of=FIG6, where=paper | dict(net=net, defence="noise"))
+    one = dict(of=experiment, where=where | {"defence": "noise"})
     claim(f"fig6b-{name}-high", lambda t: t[0.0] - t[0.2], kind=LOST, **one)
+
+
+paper = dict(form="paper", init="positive")
+for net, name in SHORT.items():
+    defended(name, FIG6, net=net, **paper)
+for scale, net in itertools.product(SCALES, SCANNED):
+    for widths in WIDTHS[net]:
+        defended(SHORT[net], FIG6_CHOICES, net=net, scale=scale, widths=widths)
 noise = paper | {"defence": "noise"}
 claim("fig6b-resnet", more_sensitive, FIG6, wide="level", where=noise)
 

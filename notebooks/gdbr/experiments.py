@@ -11,29 +11,32 @@ import torch
 from scipy import stats
 from torch import nn
 
-from fedleak.attacks.labels import gdbr, llg, zlg
+from fedleak.attacks.labels import gdbr
 from fedleak.attacks.labels.counts import whole_counts
-from fedleak.attacks.labels.stand_ins import stand_in
 from fedleak.experiments import Experiment, grid
-from fedleak.data import draw
 from fedleak.federated import fedsgd
-from fedleak.federated.defences import PureNoise, Sparsification, protect
 from fedleak.federated.restricted import last_layers
 from fedleak.federated.training import accuracy
 from fedleak.models import chain, head_pass, positive_, without_biases
 from notebooks.gdbr.experiments_choices import CHOICES, POSITIVE_LAYERS, REDUCED
+from notebooks.gdbr.experiments_scanned import FIG3_CHOICES, FIG6_CHOICES
 from notebooks.gdbr.experiments_clients import (
     FACTS,
     FORMS,
     NETS,
+    LEVELS,
     PAIRS,
     SCHEMES,
+    SIZES,
+    TRUE,
+    Attackers,
     batch,
     chain_of,
     facts,
     kinds,
     known_inputs,
     pairs,
+    protected,
     scores,
     sets,
     share,
@@ -41,7 +44,7 @@ from notebooks.gdbr.experiments_clients import (
 )
 
 
-__all__ = ["CHOICES", "POSITIVE_LAYERS", "REDUCED"]
+__all__ = ["CHOICES", "FIG3_CHOICES", "FIG6_CHOICES", "POSITIVE_LAYERS", "REDUCED"]
 
 
 def features_of(ctx, seed, net, data, init, batch_size):
@@ -231,49 +234,24 @@ DUMMIES = Experiment(
 )
 
 
-def baseline_counts(seen, aux, gradient, size, generator):
-    """ZLG's and LLG+'s counts from a gradient of the last layer, with the attacker's auxiliary images."""
-    g, n = gradient.double().sum(1), aux.n_classes
-    features, p = seen.inputs.double().sum(1).mean(), seen.probabilities.double()
-    labels = torch.arange(n)[None, :, None].expand(2, n, size)
-    drawn = draw(aux, labels, generator)
-    known = llg.impact_and_offset(seen.row_sums(drawn, labels).double(), size)
-    by_llg = llg.extract(g, *known, size, stop_at_samples=True)
-    return {"ZLG": zlg.estimate(g, p.mean(0), features, size), "LLG+": by_llg}
-
-
 def against_baselines(ctx, seed, net, data, scheme, sizes, modes):
     """GDBR from the penultimate layer, ZLG and LLG+ from simulated gradients of the last one."""
     tail, aux = chain_of(ctx, net, data, "positive", seed), sets(ctx, data)[1]
-    bridge, last = gdbr.Bridge(tail), chain(tail).links[-1]
-    known = known_inputs(ctx, net, data, seed, "aux")
-    features, seen = bridge.observe(known), head_pass(tail, known)
+    attackers = Attackers(tail, aux, known_inputs(ctx, net, data, seed, "aux"))
     for size in sizes:
         generator = torch.Generator().manual_seed(seed)
         index, labels, truth = batch(ctx, data, scheme, size, generator)
         x = victims_inputs(ctx, net, data, seed, index)
-        update = share(tail, x, labels, [bridge.layer, last.name])
-        true, clear = update.gradient(last.weight), update.without(last.weight)
-        found = {("GDBR", "–"): bridge.recover(clear, features).counts}
-        for mode in modes:
-            substitute = true if mode == TRUE else stand_in(true, mode, generator)
-            named = baseline_counts(seen, aux, substitute, size, generator)
-            found |= {(name, mode): counts for name, counts in named.items()}
-        for (attack, mode), counts in found.items():
-            if counts.sum() != size:
-                counts = whole_counts(counts.double(), size)
-            row = {"batch_size": size, "attack": attack, "mode": mode}
-            yield {**row, **scores(counts, truth), **facts(ctx, data, index)}
+        for row in attackers.read(x, labels, truth, modes, generator):
+            yield {"batch_size": size, **row, **facts(ctx, data, index)}
 
 
-TRUE = "true gradient"
 BASELINES = dict(
     by=("batch_size", "attack", "mode"), values=kinds("insacc", "clsacc"), facts=FACTS
 )
 
 
 BELOW = dict(init="positive", form="paper", scale="raw", layer=1, redrawn="network")
-SIZES = [2, 4, 8, 16, 32, 64, 128, 256, 512]
 
 
 def by_batch_size(ctx, seed, net, data):
@@ -379,19 +357,7 @@ TWO_CHANGES = Experiment(
 )
 
 
-LEVELS = {
-    "pruning": (0.0, 0.1, 0.3, 0.5, 0.7, 0.9),
-    "noise": (0.0, 0.05, 0.1, 0.15, 0.2),
-}
 TWO = ["lenet", "resnet18-conv"]
-
-
-def protected(update, kind, level, s):
-    """What is shared under a defence of this name and level."""
-    if not level:
-        return update
-    made = Sparsification(level) if kind == "pruning" else PureNoise(level, s)
-    return protect(update, made)
 
 
 def defended(ctx, seed, net, data, init):

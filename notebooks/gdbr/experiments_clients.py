@@ -6,11 +6,15 @@ import torch
 from torch import nn
 
 from fedleak import metrics, models
+from fedleak.attacks.labels import gdbr, llg, zlg
+from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.stand_ins import stand_in
 from fedleak.experiments import grid
 from fedleak.data import compose, draw
 from fedleak.federated import Update
+from fedleak.federated.defences import PureNoise, Sparsification, protect
 from fedleak.intervals import MEAN, NUMBER, difference, rate
-from fedleak.models import chain, positive_, without_biases
+from fedleak.models import chain, head_pass, positive_, without_biases
 
 KINDS = dict(
     insacc=rate("batch_size"),
@@ -190,3 +194,57 @@ def facts(ctx, data, index):
     victims, aux = sets(ctx, data)
     held, side = len(index.unique()), victims.shape[1]
     return {"images": len(victims), "held": held, "aux": len(aux), "side": side}
+
+
+LEVELS = {
+    "pruning": (0.0, 0.1, 0.3, 0.5, 0.7, 0.9),
+    "noise": (0.0, 0.05, 0.1, 0.15, 0.2),
+}
+
+
+def protected(update, kind, level, s):
+    """What is shared under a defence of this name and level."""
+    if not level:
+        return update
+    made = Sparsification(level) if kind == "pruning" else PureNoise(level, s)
+    return protect(update, made)
+
+
+TRUE = "true gradient"
+SIZES = [2, 4, 8, 16, 32, 64, 128, 256, 512]
+
+
+def baseline_counts(seen, aux, gradient, size, generator):
+    """ZLG's and LLG+'s counts from a gradient of the last layer, with the attacker's auxiliary images."""
+    g, n = gradient.double().sum(1), aux.n_classes
+    features, p = seen.inputs.double().sum(1).mean(), seen.probabilities.double()
+    labels = torch.arange(n)[None, :, None].expand(2, n, size)
+    drawn = draw(aux, labels, generator)
+    known = llg.impact_and_offset(seen.row_sums(drawn, labels).double(), size)
+    by_llg = llg.extract(g, *known, size, stop_at_samples=True)
+    return {"ZLG": zlg.estimate(g, p.mean(0), features, size), "LLG+": by_llg}
+
+
+class Attackers:
+    """GDBR from the penultimate layer of a chain, and ZLG and LLG+, who need the last one's gradient, true or made up."""
+
+    def __init__(self, tail, aux, known):
+        self.tail, self.aux, self.bridge = tail, aux, gdbr.Bridge(tail)
+        self.last = chain(tail).links[-1]
+        self.features, self.seen = self.bridge.observe(known), head_pass(tail, known)
+
+    def read(self, x, labels, truth, modes, generator):
+        """What each finds of one batch, the baselines in every mode."""
+        size, weight = len(labels), self.last.weight
+        update = share(self.tail, x, labels, [self.bridge.layer, self.last.name])
+        true, clear = update.gradient(weight), update.without(weight)
+        found = {("GDBR", "–"): self.bridge.recover(clear, self.features).counts}
+        for mode in modes:
+            substitute = true if mode == TRUE else stand_in(true, mode, generator)
+            told = self.seen, self.aux, substitute, size, generator
+            named = baseline_counts(*told)
+            found |= {(name, mode): counts for name, counts in named.items()}
+        for (attack, mode), counts in found.items():
+            if counts.sum() != size:
+                counts = whole_counts(counts.double(), size)
+            yield {"attack": attack, "mode": mode, **scores(counts, truth)}
