@@ -82,16 +82,21 @@ class Prepared:
         return replace(result, attack=self.attack, seconds=time.perf_counter() - started)
 
 
-def once(prepare: Callable[P, Prepared]) -> Callable[Concatenate[Update, P], Tensor]:
-    """Return the one-line use of an attack for a single update, ``recover(update, …)`` with what `prepare` takes."""
+def once(prepare: Callable[P, Prepared], **of_the_update: Any) -> Callable[Concatenate[Update, P], Tensor]:
+    """Return the one-line use of an attack for a single update, ``recover(update, …)`` with what `prepare` takes.
+
+    `of_the_update` are the keyword arguments that it reads with, and their defaults: `recover` takes them as well.
+    """
 
     def recover(update: Update, *args: P.args, **kwargs: P.kwargs) -> Tensor:
-        return prepare(*args, **kwargs).recover(update).counted()
+        known = {name: kwargs.pop(name) for name in of_the_update if name in kwargs}
+        return prepare(*args, **kwargs).recover(update, **known).counted()
 
     own = inspect.signature(prepare)
     first = inspect.Parameter("update", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Update)
+    last = [inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in of_the_update.items()]
     recover.__signature__ = own.replace(  # type: ignore[attr-defined]
-        parameters=[first, *own.parameters.values()], return_annotation=Tensor
+        parameters=[first, *own.parameters.values(), *last], return_annotation=Tensor
     )
     recover.__module__, recover.__qualname__ = prepare.__module__, "recover"
     recover.__doc__ = (

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
@@ -182,16 +183,11 @@ def seed_of(generator: Generator) -> int:
 
 
 def shown(value: Any) -> str:
-    """Return a value as feedback shows it: short, and the same for a number and a tensor with one entry."""
-    if isinstance(value, Tensor):
-        if value.numel() > 8:
-            return f"{shown(value.flatten()[:6])[:-1]}, …] (shape {list(value.shape)})"
-        value = value.tolist()
-    if isinstance(value, float):
-        return f"{value:.5g}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(shown, value)) + "]"
-    return repr(value)[:80]
+    """Return a number, text or tensor as feedback shows it: short, and the same for one entry and for a number."""
+    if isinstance(value, Tensor) and value.numel() > 8:
+        return f"{shown(value.flatten()[:6])[:-1]}, …] (shape {list(value.shape)})"
+    text = np.array2string(np.asarray(value), separator=", ", formatter={"float": "{:.5g}".format})
+    return text.replace("\n", "")[:80]
 
 
 def as_tensor(got: Any, what: str) -> Tensor:

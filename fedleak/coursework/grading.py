@@ -7,7 +7,6 @@ the inputs and returns values, see `fedleak.coursework.sandbox`.
 import contextlib
 import csv
 import hashlib
-import io
 import multiprocessing
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -16,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
 
 from fedleak import files, paths
@@ -239,8 +239,4 @@ def grade(
 
 
 def _write(out: Path, columns: list[str], rows: Iterable[dict[str, Any]]) -> None:
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns)
-    writer.writeheader()
-    writer.writerows(rows)
-    files.write_text(out, text.getvalue())
+    files.write_text(out, pd.DataFrame(rows, columns=columns, dtype=object).to_csv(index=False))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
+from fedleak import metrics
 from fedleak.data.images import Images
 
 Composition = Callable[[int, int, int, int, Generator], Tensor]
@@ -140,7 +141,7 @@ def draw(images: Images, labels: Tensor, generator: Generator) -> Tensor:
     first = (counts.cumsum(0) - counts)[rows]
     # Classes take up separate ranges of `class_order`, so equal places in a row are equal images.
     places = first + _below(available, generator)
-    multiplicity = _multiplicity(rows, images.n_classes)
+    multiplicity = metrics.counts(rows, images.n_classes).gather(1, rows)  # of each label in its own row
     repeatable = available < multiplicity
 
     # Where a row takes more than half of a class, shuffle the class: it has fewer than 2 * batch_size images.
@@ -175,12 +176,6 @@ def _below(bounds: Tensor, generator: Generator) -> Tensor:
     """Draw an integer in [0, bound) for every bound."""
     uniform = torch.rand(bounds.shape, generator=generator, device=generator.device, dtype=torch.float64)
     return (uniform * bounds).long()
-
-
-def _multiplicity(rows: Tensor, n_classes: int) -> Tensor:
-    """How often each label occurs in its own row, [rows, batch]."""
-    counts = torch.zeros(len(rows), n_classes, dtype=torch.int64, device=rows.device)
-    return counts.scatter_add_(1, rows, torch.ones_like(rows)).gather(1, rows)
 
 
 def _repeats(places: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Honest clients on their own batches: FedSGD and FedAvg (McMahan et al., AISTATS 2017), and any other scheme."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -88,18 +88,15 @@ def fedavg(
     """
     _check(x, y)
     start = {name: p.detach() for name, p in model.named_parameters()}
-    buffers = {name: b.clone() for name, b in model.named_buffers()}
-    weights = start
+    weights = {name: p.clone().requires_grad_() for name, p in start.items()}
     total = {name: torch.zeros_like(p) for name, p in start.items()}
-    generator = torch.Generator().manual_seed(softening.seed)
-    for step_x, step_y in zip(x, y, strict=True):
-        weights = {name: p.detach().requires_grad_() for name, p in weights.items()}
-        for name, gradient in _gradients(model, weights, buffers, step_x, step_y, softening, generator).items():
+    for gradients in _steps(model, weights, x, y, softening):
+        for name, gradient in gradients.items():
             total[name] += gradient
-            weights[name] = weights[name].detach() - lr * gradient
+            weights[name] = (weights[name].detach() - lr * gradient).requires_grad_()
     steps = len(x)
     if share == "delta":
-        delta = {name: weights[name] - start[name] for name in start}
+        delta = {name: weights[name].detach() - start[name] for name in start}
         return Update(delta, "delta", y.numel(), steps, lr)
     return Update(total, "gradient", y.numel(), steps, lr if steps > 1 else None)
 
@@ -135,11 +132,10 @@ class Client:
         sent = {**zeros, **server}
         self.state = self.state or zeros
         added = self._added(sent)
-        buffers = {k: b.clone() for k, b in model.named_buffers()}
         weights = {k: p.clone().requires_grad_() for k, p in start.items()}
         optimiser = scheme.optimiser(weights.values())
-        for images, labels in zip(x, y, strict=True):
-            for k, gradient in _gradients(model, weights, buffers, images, labels).items():
+        for gradients in _steps(model, weights, x, y):
+            for k, gradient in gradients.items():
                 if added:
                     gradient = gradient + (added[k] + scheme.regularisation * (weights[k].detach() - start[k]))
                 weights[k].grad = gradient
@@ -177,24 +173,21 @@ def _check(x: Tensor, y: Tensor, steps: int | None = None) -> None:
         )
 
 
-def _gradients(
-    model: nn.Module,
-    weights: State,
-    buffers: State,
-    x: Tensor,
-    y: Tensor,
-    softening: Softening = HARD,
-    generator: torch.Generator = torch.default_generator,
-) -> State:
-    """Return the gradients of one batch's mean cross-entropy; 0 where the outputs do not depend on it."""
-    x, own, other = softening.mixed(x, generator)
-    logits = functional_call(model, (weights, buffers), (x,))
-    if int(y.max()) >= logits.shape[1] or int(y.min()) < 0:
-        raise ValueError(f"labels lie in 0..{logits.shape[1] - 1}, got {int(y.min())}..{int(y.max())}")
-    loss = nn.functional.cross_entropy(logits, y, label_smoothing=softening.smoothing)
-    if own < 1:
-        loss = own * loss + (1 - own) * nn.functional.cross_entropy(
-            logits, y[other], label_smoothing=softening.smoothing
-        )
-    found = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
-    return dict(zip(weights, found, strict=True))
+def _steps(model: nn.Module, weights: State, x: Tensor, y: Tensor, softening: Softening = HARD) -> Iterator[State]:
+    """Yield each batch's gradients of the mean cross-entropy at what `weights` hold by then; 0 where there are none.
+
+    Whoever asks for them moves the weights; batch norm's statistics move here, and not the model's.
+    """
+    buffers = {name: b.clone() for name, b in model.named_buffers()}
+    generator = torch.Generator().manual_seed(softening.seed)
+    for images, labels in zip(x, y, strict=True):
+        mixed, own, other = softening.mixed(images, generator)
+        logits = functional_call(model, (weights, buffers), (mixed,))
+        if int(labels.max()) >= logits.shape[1] or int(labels.min()) < 0:
+            raise ValueError(f"labels lie in 0..{logits.shape[1] - 1}, got {int(labels.min())}..{int(labels.max())}")
+        loss = nn.functional.cross_entropy(logits, labels, label_smoothing=softening.smoothing)
+        if own < 1:
+            rest = nn.functional.cross_entropy(logits, labels[other], label_smoothing=softening.smoothing)
+            loss = own * loss + (1 - own) * rest
+        found = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
+        yield dict(zip(weights, found, strict=True))

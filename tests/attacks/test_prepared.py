@@ -1,5 +1,6 @@
 """Attacks that are prepared once for a model: every update is read as by a call of its own; the result says more."""
 
+import inspect
 import json
 import math
 import re
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from fedleak.attacks.contest import FORESEEN, attempt, entrants
-from fedleak.attacks.labels import idlg, lia_sa, llg
+from fedleak.attacks.labels import idlg, lia_sa, llg, rlu, whole_head
 from fedleak.attacks.registry import WITH_AUXILIARY
 from fedleak.attacks.result import Prepared, Result
 from fedleak.data import Images
@@ -56,6 +57,16 @@ def test_prepared_once_it_reads_updates_of_every_size_as_a_call_of_its_own(attac
             assert (found.attack, found.seconds >= 0) == (attack.name, True)
             read += 1
     assert read
+
+
+@pytest.mark.parametrize("attack", [rlu, whole_head])
+def test_the_one_line_use_takes_what_is_known_of_an_update(model, aux, attack):
+    taken = {p.name: p.default for p in inspect.signature(attack.recover).parameters.values()}
+    read = inspect.signature(attack.prepare(model, aux).read).parameters.values()
+    assert {p.name: p.default for p in read if p.name != "update"}.items() <= taken.items()
+    update = fedavg(model, *next(batches(2)), lr=0.1, share="delta")
+    with pytest.raises(ValueError, match="smoothing is in"):
+        attack.recover(update, model, aux, smoothing=2.0)
 
 
 @pytest.mark.parametrize("steps", [1, 2])

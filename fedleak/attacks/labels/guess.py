@@ -7,13 +7,13 @@ from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.registry import Need, attack
 from fedleak.data import Images
 from fedleak.federated import Update
+from fedleak.metrics import counts
 from fedleak.models import head
 
 
 def uniform_counts(samples: int, n_classes: int, trials: int, generator: torch.Generator) -> Tensor:
     """Draw the counts of `samples` i.i.d. uniform labels, ``[trials, n_classes]``."""
-    labels = torch.randint(n_classes, (trials, samples), generator=generator)
-    return torch.zeros(trials, n_classes, dtype=torch.long).scatter_add_(1, labels, torch.ones_like(labels))
+    return counts(torch.randint(n_classes, (trials, samples), generator=generator), n_classes)
 
 
 @attack(

@@ -22,7 +22,7 @@ from fedleak.attacks.labels.confidence import (
 from fedleak.attacks.labels.counts import solve, whole_counts
 from fedleak.attacks.labels.inputs import head_with_bias, require_classes
 from fedleak.attacks.registry import WITH_AUXILIARY, Need, attack
-from fedleak.attacks.result import Prepared
+from fedleak.attacks.result import Prepared, once
 from fedleak.data import Images
 from fedleak.federated import Scheme, Softening, Update
 from fedleak.federated.update import fitting
@@ -160,9 +160,25 @@ def search(
 def prepare(
     model: nn.Module, aux: Images, *, trajectory: Trajectory = "search", confidence: Confidence = "gaussian"
 ) -> Prepared:
-    """Prepare RLU: auxiliary data are run through the model once. See `recover`, whose parameters and errors these are.
+    """Prepare RLU: auxiliary data are run through the model once. Counts ``[n]`` sum to ``update.samples``.
 
-    What is read may be said more of: ``scheme``, ``history`` and ``smoothing``.
+    With an update may be given its client's ``scheme`` (by default plain SGD), ``history``, h of the head's bias
+    ``[n]`` for schemes that have one (`fedleak.federated.Server.history`), and ``smoothing``, the label smoothing that
+    the client is known to train with (`fedleak.federated.Softening`; beyond the paper). Of an update of one step the
+    head's bias and weights are used, of several all parameters. Raises `ValueError` if the model's head has no bias, or
+    auxiliary data lack a class; when an update is read, `WithheldParameter` if a parameter that is needed is not
+    shared, and `ValueError` if the learning rate is missing, scheme and update do not fit each other, a gradient is NaN
+    or infinite, or the smoothing is not in [0, 1].
+
+    Parameters
+    ----------
+    model, aux
+        Before the round; labelled images of every class.
+    trajectory
+        Of several steps: ``"midpoint"`` solves with the mean of the coefficients before and after the round
+        (Alg. 1), ``"search"`` goes on from there with Alg. 2.
+    confidence
+        How the coefficients are estimated, see `erroneous_confidence`.
     """
     if trajectory not in ("midpoint", "search"):
         raise ValueError(f"trajectory is 'midpoint' or 'search', not {trajectory!r}")
@@ -198,41 +214,4 @@ def prepare(
     return Prepared("RLU", read)
 
 
-def recover(
-    update: Update,
-    model: nn.Module,
-    aux: Images,
-    *,
-    scheme: Scheme | None = None,
-    history: Tensor | None = None,
-    trajectory: Trajectory = "search",
-    confidence: Confidence = "gaussian",
-    smoothing: float = 0.0,
-) -> Tensor:
-    """Recover the label counts ``[n]`` behind an update; they sum to ``update.samples``.
-
-    Raises `WithheldParameter` if a parameter that is needed is not shared; `ValueError` if the model's head has no
-    bias, the learning rate is missing, scheme and update do not fit each other, auxiliary data lack a class, a gradient
-    is NaN or infinite, or the smoothing is not in [0, 1].
-
-    Parameters
-    ----------
-    update, model
-        One client's update, and the model before the round; of one step the head's bias and weights are used, of
-        several all parameters.
-    aux
-        Labelled images of every class.
-    scheme
-        How the client trained; plain SGD by default.
-    history
-        h of the head's bias, ``[n]``, for schemes that have one (`fedleak.federated.Server.history`).
-    trajectory
-        Of several steps: ``"midpoint"`` solves with the mean of the coefficients before and after the round
-        (Alg. 1), ``"search"`` goes on from there with Alg. 2.
-    confidence
-        How the coefficients are estimated, see `erroneous_confidence`.
-    smoothing
-        The label smoothing that the client is known to train with (`fedleak.federated.Softening`); beyond the paper.
-    """
-    prepared = prepare(model, aux, trajectory=trajectory, confidence=confidence)
-    return prepared.recover(update, scheme=scheme, history=history, smoothing=smoothing).counted()
+recover = once(prepare, scheme=None, history=None, smoothing=0.0)

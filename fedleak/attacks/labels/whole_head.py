@@ -17,7 +17,7 @@ from fedleak.attacks.labels.counts import solve, whole_counts
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, head_with_bias, require_classes
 from fedleak.attacks.labels.rlu import NEEDS, observe
 from fedleak.attacks.registry import attack
-from fedleak.attacks.result import Prepared
+from fedleak.attacks.result import Prepared, once
 from fedleak.data import Images
 from fedleak.federated import Scheme, Softening, Update
 from fedleak.models import HeadPass, as_inputs, head_pass
@@ -126,11 +126,19 @@ def weighted_solve(each: Tensor, labels: Tensor, gradient: Tensor, start: Tensor
     prepares=True,
 )
 def prepare(model: nn.Module, aux: Images) -> Prepared:
-    """Prepare the attack: auxiliary data are run through the model once. See `recover`, whose parameters these are.
+    """Prepare the attack: auxiliary data are run through the model once. Counts ``[n]`` sum to ``update.samples``.
 
-    What is read may be said more of: ``scheme``, ``seed`` and ``smoothing``. Raises `ValueError` for auxiliary data
-    that lack a class, or a head without a bias; for more auxiliary images and entries of the head than memory has room
-    for.
+    With an update may be given its client's ``scheme`` (by default plain SGD; one with a history is not supported), the
+    ``seed`` of the simulated batches, and ``smoothing`` as for `rlu.prepare`. Of several steps all parameters are
+    needed. Raises `ValueError` for auxiliary data that lack a class, or a head without a bias; for more auxiliary
+    images and entries of the head than memory has room for; when an update is read, `WithheldParameter` if a parameter
+    that is needed is not shared, and `ValueError` as for `rlu.prepare`, for a scheme with a history, or for local
+    batches of different sizes.
+
+    Parameters
+    ----------
+    model, aux
+        Before the round; labelled images of every class.
     """
     layer = head_with_bias(model).layer
     require_classes(aux, layer.out_features)
@@ -171,32 +179,4 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
     return Prepared("RLU, whole head", read)
 
 
-def recover(
-    update: Update,
-    model: nn.Module,
-    aux: Images,
-    *,
-    scheme: Scheme | None = None,
-    seed: int = 0,
-    smoothing: float = 0.0,
-) -> Tensor:
-    """Recover the label counts ``[n]`` behind an update; they sum to ``update.samples``.
-
-    Raises `WithheldParameter` if a parameter that is needed is not shared; `ValueError` as for `rlu.recover`; for a
-    scheme with a history; for more auxiliary images and entries of the head than memory has room for; for local batches
-    of different sizes.
-
-    Parameters
-    ----------
-    update, model
-        One client's update, and the model before the round; of several steps all parameters are needed.
-    aux
-        Labelled images of every class.
-    scheme
-        How the client trained; plain SGD by default. Schemes with a history are not supported.
-    seed
-        Of the simulated batches.
-    smoothing
-        As for `rlu.recover`.
-    """
-    return prepare(model, aux).recover(update, scheme=scheme, seed=seed, smoothing=smoothing).counted()
+recover = once(prepare, scheme=None, seed=0, smoothing=0.0)

@@ -3,8 +3,9 @@
 from typing import Any
 
 import torch
-from torch import Generator, nn
+from torch import Generator
 
+from fedleak import metrics
 from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, uniform
 from fedleak.coursework.given import manipulated_clients
 
@@ -47,7 +48,7 @@ def counts(student: Student, generator: Generator) -> None:
     """Bias gradients and logits give whole, non-negative counts, in spite of small errors."""
     clients, n, batch = 4, 5, 16
     labels = torch.randint(n - 1, (clients, batch), generator=generator)
-    truth = nn.functional.one_hot(labels, n).sum(1)
+    truth = metrics.counts(labels, n)
     logits = 2 * normal(generator, clients, n)
     p = logits.softmax(1)
     error = (0.8 * uniform(generator, clients, n) - 0.4) / batch
@@ -88,7 +89,7 @@ def measure(functions: Student, seed: int) -> list[dict]:
     for recipe in ("constant", "vector"):
         for clients in (2, 5, 20):
             e, last, labels = manipulated_clients(seed, recipe, clients)
-            truth, logits = nn.functional.one_hot(labels, 10).sum(1), last(e).detach()
+            truth, logits = metrics.counts(labels, 10), last(e).detach()
             bias = logits.softmax(1) - truth / labels.shape[1]
             found = functions("disaggregate", e, bias.T @ e, bias.sum(0))
             found = as_tensor(functions("counts", found, logits, labels.shape[1]), "counts")
