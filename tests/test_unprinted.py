@@ -20,8 +20,7 @@ def test_choices_are_of_settings_that_the_paper_leaves_open(paper):
     assert declared.written
     for one in declared.choices:
         lost = [row for name, table in tables.items() if name in (one.tables or tables) for row in table.rows]
-        if (paper, one.setting) != ("lia_sa", "constants"):  # its tables say in words that it is not printed
-            assert any(row.get(one.setting) == LOST for row in lost), one.setting
+        assert any(row.get(one.setting) == LOST for row in lost), one.setting
     for one in declared.transports:
         assert set(one.tables) <= tables.keys()
 
