@@ -80,6 +80,7 @@ def test_simulated_gradients_go_through_the_clients_defence(bias, name):
         assert not torch.allclose(plain.entries[k], real.entries[0], atol=1e-2)
 
 
+@pytest.mark.slow
 def test_who_knows_of_the_noise_is_as_sure_as_it_says_and_finds_more():
     def noise(clients, seed):
         return PureNoise(0.3, seed)
@@ -129,6 +130,7 @@ def test_images_that_fit_better_are_those_whose_own_logit_is_raised():
     torch.testing.assert_close(reader.mean_errors, means.double(), atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_who_knows_the_training_loss_is_as_sure_as_it_says_of_images_that_were_trained_on():
     clients, model = pool(seed=9, noise=0.6), build("fcn3", SHAPE, CLASSES, seed=1)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -153,6 +155,7 @@ def test_two_local_steps_worked_out_by_hand():
     torch.testing.assert_close(first, (torch.tensor([[[-0.5], [0.5]]]) + second * torch.tensor([[[-1.0], [1.0]]])) / 2)
 
 
+@pytest.mark.slow
 def test_local_steps_are_read_by_who_simulated_them():
     generator, clients, local = torch.Generator().manual_seed(2), pool(seed=9), Local(3, 0.2)
     labels = compose("unbalanced", B, CLASSES, 60, generator, 3)
@@ -350,6 +353,7 @@ def test_what_it_believes_is_what_it_answers_with_its_intervals():
     assert torch.equal(learned.recover(update, MODEL, pool(), iterations=3), found.counts)
 
 
+@pytest.mark.slow
 def test_without_the_bias_it_reads_the_weights_alone():
     updates, truth = drawn(60, seed=6)
     bare = [u.replace({k: t for k, t in u.tensors.items() if not k.endswith("bias")}) for u in updates]

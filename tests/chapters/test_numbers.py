@@ -58,6 +58,7 @@ def moved(rows, declared):
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_every_measured_number_moves_with_the_records(chapter, monkeypatch):
     recorded, results = records.recorded, Results(chapter, device="cpu")
