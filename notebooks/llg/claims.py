@@ -1,5 +1,7 @@
 """LLG: what the paper says in words, as statistics of rows, by the id in ``data/published/llg/claims.toml``."""
 
+import itertools
+
 import numpy as np
 from torch import nn
 
@@ -10,6 +12,7 @@ from fedleak.intervals import DIFFERENCE, MEAN, NUMBER, rate
 from notebooks.llg.experiments import (
     DLG,
     FIG3,
+    FIG3_BALANCED,
     FIG4,
     FIG5,
     FIG6,
@@ -40,16 +43,20 @@ def correlation(rows, gradient):
     return found.rename("B = {}".format)
 
 
-absent, present = (dict(of=FIG3, rows=True, where=w) for w in (
-    lambda t: (t["init"] == "fresh") & (t["occurrences"] == 0),
-    lambda t: (t["init"] == "fresh") & (t["occurrences"] > 0),
-))  # fmt: skip
-claim("fig3a-negative", lambda t: (t["raw"] < 0).mean(), **absent)
-claim("fig3b-positive", lambda t: (t["raw"] >= 0).mean(), **present)
-for init in ("fresh", "single"):
+fresh = {
+    True: lambda t: (t["init"] == "fresh") & (t["occurrences"] > 0),
+    False: lambda t: (t["init"] == "fresh") & (t["occurrences"] == 0),
+}
+for id, statistic, occurs in (
+    ("fig3a-negative", lambda t: (t["raw"] < 0).mean(), False),
+    ("fig3b-positive", lambda t: (t["raw"] >= 0).mean(), True),
+):
+    for experiment in (FIG3, FIG3_BALANCED):
+        claim(id, statistic, of=experiment, rows=True, where=fresh[occurs])
+for init, experiment in itertools.product(("fresh", "single"), (FIG3, FIG3_BALANCED)):
     claim(
         f"fig3c-{init}", lambda t: correlation(t, "calibrated").abs().min(),
-        of=FIG3, rows=True, where={"init": init},
+        of=experiment, rows=True, where={"init": init},
     )  # fmt: skip
 
 

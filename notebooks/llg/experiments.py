@@ -3,6 +3,7 @@
 The lecture's section on a figure shows the rows of the experiment with its name; the evidence page has all of them.
 """
 
+import dataclasses
 import time
 
 import numpy as np
@@ -150,13 +151,13 @@ def extracted(g, dummy, auxiliary, size, steps):
     }
 
 
-def gradients(ctx, seed, data, init):
+def gradients(ctx, seed, data, init, composition):
     """One row a class and batch size: its occurrences, its gradient, and that less its offset."""
     images, auxiliary = sets(ctx, data)
     start = seed if init == "fresh" else 0
     model = ctx.build("cnn", images.shape, images.n_classes, seed=start)
     for size, known in probes(model, auxiliary, [2, 8, 32, 128], seed).items():
-        update, index = client(model, images, "unbalanced", size, 1, seed)
+        update, index = client(model, images, composition, size, 1, seed)
         raw = class_gradients(update, model)
         calibrated = raw - llg.impact_and_offset(known, size)[1]
         columns = (counted(images, index), raw, calibrated)
@@ -177,6 +178,12 @@ FIG3 = Experiment(
     values=dict(raw=NUMBER, calibrated=NUMBER),
     facts="images",
     fixed={"net": "cnn", "composition": "unbalanced"},
+)
+FIG3_BALANCED = dataclasses.replace(
+    FIG3,
+    name="fig3_balanced",
+    fixed=FIG3.fixed | {"composition": "balanced"},
+    tables=("fig3", "fig3a"),
 )
 
 
