@@ -39,7 +39,10 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+LONG = [pytest.param(name, marks=pytest.mark.slow) for name in list(MODELS)[:2]]
+
+
+@pytest.mark.parametrize("name", [*LONG, *list(MODELS)[2:]])
 def test_every_model_is_audited_and_left_as_it_was(name):
     make, shape = MODELS[name]
     model = make()
