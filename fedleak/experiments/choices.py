@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,9 +85,18 @@ class Transport:
         return Effect(self.record, self.settings, ends) if ends else None
 
 
-@lru_cache(maxsize=256)
 def _recorded(paper: str, record: str) -> tuple[pd.DataFrame, dict[str, Any]] | None:
+    return _read(paper, record, _changed(paths.recorded(paper) / f"{record}.json"))
+
+
+@lru_cache(maxsize=256)
+def _read(paper: str, record: str, changed: int) -> tuple[pd.DataFrame, dict[str, Any]] | None:
     return records.recorded(paper, record)
+
+
+def _changed(path: Path) -> int:
+    """Say when a file was written last, so that what was read of it is read again after that."""
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def _apart(kind: Kind, cell: Row) -> Kind:
@@ -228,11 +238,15 @@ def backtests(paper: str) -> dict[str, Backtest]:
     return found
 
 
-@lru_cache(maxsize=64)
 def known(paper: str) -> dict[str, Backtest]:
     """Return the backtests of a paper's transports, as they were measured with its claims."""
     path = paths.recorded(paper) / "claims.json"
-    said = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return _known(path, _changed(path))
+
+
+@lru_cache(maxsize=64)
+def _known(path: Path, changed: int) -> dict[str, Backtest]:
+    said = json.loads(path.read_text(encoding="utf-8")) if changed else {}
     return {name: Backtest(**fields) for name, fields in said.get("backtests", {}).items()}
 
 

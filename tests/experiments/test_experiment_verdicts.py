@@ -1,6 +1,8 @@
 """How verdict and grade follow: every one can be reached, and every rule can fail."""
 
+import json
 import math
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -252,3 +254,13 @@ def test_every_choice_has_a_source(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="every choice of lr has a source"):
         choices.load("x")
     choices.load.cache_clear()
+
+
+def test_backtests_that_were_measured_again_count_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(choices.paths, "recorded", lambda paper: tmp_path)
+    assert not choices.trusted("x", "reduced")
+    for moment, covered, expected in ((1, 30, True), (2, 10, False)):
+        path = tmp_path / "claims.json"
+        path.write_text(json.dumps({"backtests": {"reduced": {"values": 30, "covered": covered}}}))
+        os.utime(path, (moment, moment))
+        assert choices.trusted("x", "reduced") is expected
