@@ -1,5 +1,6 @@
 """The `fedleak` command: run a chapter, build the book, audit a set-up, look after the data."""
 
+import importlib.util
 import secrets
 from enum import StrEnum
 from importlib.metadata import version
@@ -69,8 +70,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="What a federated-learning update gives away: run the chapters, build the book, "
-    "audit your own set-up, look after the data.",
+    help="What a federated-learning update gives away: audit your own set-up, look after the data; "
+    "in a clone, run the chapters and build the book.",
     epilog="`fedleak COMMAND --help` explains a command and gives examples.",
 )
 
@@ -90,13 +91,19 @@ def main(
     """Take the options that stand before a command."""
 
 
+def chapters(name: str | None = None, **options: Any) -> Any:
+    """Register a command of the chapters, where there are any: their runner is not in the wheel."""
+    there = importlib.util.find_spec("fedleak.experiments") is not None
+    return app.command(name, **options) if there else lambda function: function
+
+
 _ProfileOption = Annotated[
     Profile, typer.Option(help="quick: embedded data, minutes on a CPU. paper: the paper's own settings.")
 ]
 _DeviceOption = Annotated[Device, typer.Option(help="auto: the GPU where there is one.")]
 
 
-@app.command(
+@chapters(
     cls=_PairedParameters,
     epilog="Examples:\n\n"
     "- `fedleak run llg`\n\n"
@@ -133,7 +140,7 @@ def run(
     The result takes its name only once every cell has run. A run that was interrupted goes on where it stopped
     when it is started again with the same parameters.
     """
-    from fedleak import notebooks
+    from fedleak.experiments import notebooks
 
     values = dict(_parse(pair) for pair in parameter or [])
     if record:
@@ -147,7 +154,7 @@ def run(
     typer.echo(f"wrote {written}")
 
 
-@app.command(epilog="Examples:\n\n- `fedleak book`\n\n- `fedleak book --force`")
+@chapters(epilog="Examples:\n\n- `fedleak book`\n\n- `fedleak book --force`")
 def book(
     profile: _ProfileOption = Profile.quick,
     device: _DeviceOption = Device.auto,
@@ -157,7 +164,7 @@ def book(
     ] = None,
 ) -> None:
     """Execute the chapters that are out of date and build the book, warnings being errors."""
-    from fedleak import notebooks
+    from fedleak.experiments import notebooks
 
     front = notebooks.build_book(profile=profile.value, device=device.value, force=force, jobs=jobs)
     typer.echo(f"\nThe book is ready. Open {front.as_uri()}")
@@ -211,12 +218,12 @@ def _parse(pair: str) -> tuple[str, Any]:
     return name, text
 
 
-app.command("record", epilog="Example:\n\n- `fedleak record rlu table2 table3`")(experiments.record)
-app.command("recheck", epilog="Examples:\n\n- `fedleak recheck`\n\n- `fedleak recheck gdbr --seed 7 --budget 600`")(
+chapters("record", epilog="Example:\n\n- `fedleak record rlu table2 table3`")(experiments.record)
+chapters("recheck", epilog="Examples:\n\n- `fedleak recheck`\n\n- `fedleak recheck gdbr --seed 7 --budget 600`")(
     experiments.recheck
 )
-app.command()(experiments.claims)
-app.command("scoreboard")(experiments.scoreboard_command)
+chapters("claims")(experiments.claims)
+chapters("scoreboard")(experiments.scoreboard_command)
 app.command("audit", epilog=audit.EPILOG)(audit.command)
 app.add_typer(data.app, name="data")
 app.add_typer(coursework.app, name="coursework")

@@ -7,9 +7,9 @@ import nbformat
 import pandas as pd
 import pytest
 
-from fedleak import data, notebooks, paths
+from fedleak import data, paths
 from fedleak.data.sources import DOWNLOADS
-from fedleak.experiments import scoreboard
+from fedleak.experiments import notebooks, scoreboard
 
 sys.path.insert(0, str(paths.root() / "book" / "_ext"))
 import executed

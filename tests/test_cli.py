@@ -5,10 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-import fedleak
-from fedleak import cli, notebooks
+import fedleak.experiments
+from fedleak import cli
+from fedleak.experiments import notebooks
 
 
 def invoke(*words):
@@ -83,8 +85,8 @@ EXTRA = [(["run", "llg"], "papermill", "book")]
 @pytest.mark.parametrize(("words", "module", "name"), EXTRA)
 def test_a_missing_extra_is_one_line_that_says_what_to_type(words, module, name, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, "fedleak.notebooks", raising=False)
-    monkeypatch.delattr(fedleak, "notebooks", raising=False)
+    monkeypatch.delitem(sys.modules, "fedleak.experiments.notebooks", raising=False)
+    monkeypatch.delattr(fedleak.experiments, "notebooks", raising=False)
     result = invoke(*words)
     assert result.exit_code == 1
     assert f"pip install 'fedleak[{name}]'" in result.stderr
@@ -192,3 +194,19 @@ def test_module_and_exit_code():
     assert done.returncode == 1
     assert "no notebook 'nonesuch'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+CHAPTERS = {"run", "book", "record", "recheck", "claims", "scoreboard"}
+
+
+def test_an_installation_without_the_chapters_offers_what_it_has():
+    code = """
+import sys
+sys.modules["fedleak.experiments"] = None
+import typer
+from fedleak import attacks, audit, cli
+print(*typer.main.get_command(cli.app).commands)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {*done.stdout.split()} == {"audit", "grade", "data", "coursework"}
+    assert {*typer.main.get_command(cli.app).commands} == {*done.stdout.split()} | CHAPTERS

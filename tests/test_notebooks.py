@@ -5,8 +5,8 @@ import re
 import nbformat
 import pytest
 
-from fedleak import notebooks, paths
-from fedleak.experiments import Results, running
+from fedleak import paths
+from fedleak.experiments import Results, notebooks, running
 from fedleak.experiments.records import NOW
 
 pytestmark = pytest.mark.slow

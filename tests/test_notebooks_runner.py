@@ -9,7 +9,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from fedleak import files, notebooks, paths
+from fedleak import files, paths
+from fedleak.experiments import notebooks
 
 PARAMETERS = """\
 profile = "quick"

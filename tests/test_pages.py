@@ -11,7 +11,8 @@ import nbformat
 import pytest
 import yaml
 
-from fedleak import notebooks, paths
+from fedleak import paths
+from fedleak.experiments import notebooks
 
 pytestmark = pytest.mark.slow
 

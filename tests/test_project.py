@@ -13,12 +13,14 @@ import nbformat
 import pandas as pd
 import pytest
 import yaml
+from setuptools import find_packages
 
-from fedleak import notebooks, paths
-from fedleak.experiments import published, records, scoreboard
+from fedleak import paths
+from fedleak.experiments import notebooks, published, records, scoreboard
 
 ROOT = paths.root()
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = CONFIG["project"]
 LOCK = (ROOT / "requirements.lock").read_text()
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 WITH_EXAMPLE = [*NOTEBOOKS, ROOT / "tests/examples/paper/notebooks/example.ipynb"]
@@ -61,6 +63,12 @@ def test_the_lock_covers_every_requirement():
 @pytest.mark.parametrize("pin", ["torch==2.11.0", "torchvision==0.26.0"])
 def test_the_lock_pins_torch(pin):
     assert re.search(rf"^{re.escape(pin)}\s*(;|$)", LOCK, re.M)
+
+
+def test_what_runs_in_a_clone_alone_is_not_in_the_wheel():
+    found = find_packages(str(ROOT), **CONFIG["tool"]["setuptools"]["packages"]["find"])
+    assert {"fedleak", "fedleak.attacks.labels", "fedleak.audit", "fedleak.federated"} <= set(found)
+    assert not any(name.startswith("fedleak.experiments") for name in found)
 
 
 def test_conda_users_get_the_same_environment():

@@ -6,7 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fedleak import notebooks, paths
+from fedleak import paths
+from fedleak.experiments import notebooks
 
 sys.path.insert(0, str(paths.root() / "book" / "_ext"))
 import stacked

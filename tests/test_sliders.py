@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from fedleak import notebooks, paths
+from fedleak import paths
+from fedleak.experiments import notebooks
 
 sys.path.insert(0, str(paths.root() / "book" / "_ext"))
 sys.path.insert(0, str(paths.root() / "book" / "_tools"))

@@ -19,8 +19,9 @@ from matplotlib.ticker import PercentFormatter
 from render import keep
 from sphinx.application import Sphinx
 
-from fedleak import metrics, models, notebooks, paths
+from fedleak import metrics, models, paths
 from fedleak.data import compose, title
+from fedleak.experiments import notebooks
 from notebooks import plots
 
 FIGURES = paths.root() / "book" / "figures"

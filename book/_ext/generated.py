@@ -19,9 +19,9 @@ from render import keep, table
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
-from fedleak import data, notebooks
+from fedleak import data
 from fedleak.data.sources import DOWNLOADS
-from fedleak.experiments import published, scoreboard
+from fedleak.experiments import notebooks, published, scoreboard
 from fedleak.experiments.verdicts import DECIDED, DEPENDS, GRADES, NOT_ATTEMPTED, OPEN
 
 logger = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from generated import comparisons, logger
 from render import keep, link, number, plain, table
 from sphinx.application import Sphinx
 
-from fedleak import notebooks, paths
-from fedleak.experiments import published
+from fedleak import paths
+from fedleak.experiments import notebooks, published
 from fedleak.experiments.verdicts import BLOCKS, GRADES, NOT_ATTEMPTED, SIGNS
 
 Row = dict[str, Any]

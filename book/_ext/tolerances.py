@@ -9,8 +9,8 @@ from generated import comparisons
 from render import keep, table
 from sphinx.application import Sphinx
 
-from fedleak import notebooks, paths
-from fedleak.experiments import records
+from fedleak import paths
+from fedleak.experiments import notebooks, records
 from fedleak.intervals import Kind
 
 WHEN = {

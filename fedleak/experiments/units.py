@@ -26,7 +26,7 @@ from fedleak import paths
 from fedleak.experiments.experiment import Experiment, seeds_of
 
 PACKAGES = ("fedleak", "torch", "torchvision", "numpy", "scipy", "pandas")
-WITHOUT = ("audit", "commands", "coursework", "experiments", "cli.py", "notebooks.py")
+WITHOUT = ("audit", "commands", "coursework", "experiments", "cli.py")
 """Rooms and modules of the package that have no part in what a trial computes."""
 
 

@@ -16,10 +16,9 @@ import torch
 from distributed import Client, LocalCluster
 from typer.testing import CliRunner
 
-from fedleak import notebooks
 from fedleak.cli import app
 from fedleak.errors import DataNotFound
-from fedleak.experiments import Context, Experiment, Results, cluster, grid, running
+from fedleak.experiments import Context, Experiment, Results, cluster, grid, notebooks, running
 from fedleak.intervals import NUMBER
 
 LOG = ""
