@@ -91,7 +91,7 @@ FIG3_CHOICES = Experiment(
     by_batch_size,
     quick=pairs(False, ["lenet"]),
     paper=grid(net="lenet", data="mnist", trials=20)
-    + grid(net="vgg11", data="cifar10", trials=6),
+    + grid(net="vgg11", data="cifar10", trials=3),
     by=("scale", "widths", "composition", "batch_size", "attack", "mode"),
     values=kinds("insacc", "clsacc"),
     fixed=SAME | dict(scheme="subclassed"),

@@ -67,9 +67,7 @@ FIG6_CONSTANTS = Experiment(
     + grid(
         **SAME, defence="compression", level=LEVELS["compression"], batch_size=[16, 64]
     )
-    + grid(**SAME, defence=ONE, level=0.8, batch_size=16, trials=10)
-    + grid(**SAME, defence=ONE, level=[0.2, 0.4], batch_size=16, trials=3)
-    + grid(**SAME, defence=ONE, level=[0.2, 0.4, 0.8], batch_size=64, trials=3),
+    + grid(**SAME, defence=ONE, level=[0.2, 0.4, 0.8], batch_size=[16, 64], trials=3),
     trials=(1, 20),
     values=FIG6.values,
     facts=FIG6.facts,
