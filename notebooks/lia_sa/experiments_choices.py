@@ -51,7 +51,7 @@ CONSTANTS = Experiment(
     + of(DEEPER, trials=10)
     + of([(net, "mnist") for net in WIDER])
     + of([(net, "mnist") for net in WIDER], constants="0.1 u")
-    + of([(net, "mnist") for net in WIDER], PASSIVE, None, trials=10),
+    + of([(net, "mnist") for net in ["fcn3", *WIDER]], PASSIVE, None, trials=80),
     trials=(1, 20),
     **RULED | dict(facts=RULED["facts"][:-1]),
     tables=("table1", "fig3", "fig4"),

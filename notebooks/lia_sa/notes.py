@@ -119,7 +119,7 @@ def table1(run):
     wide = each[["fcn3", "fcn3-256", "fcn3-1024"]]
     return f"""
     **Which constants?** The paper has "a constant value C" for each client and prints none. 0.1 u, u and 10^(u − U) were run ({{ref}}`choices`).
-    On VGG-11 {plain:.0%} of a client's counts are right with 0.1, 0.2, …, {each[VGG, "u"]:.0%} with 1, 2, … and {each[VGG, "10^(u - U)"]:.0%} with one order of
+    On VGG-11 {plain:.1%} of a client's counts are right with 0.1, 0.2, …, {each[VGG, "u"]:.1%} with 1, 2, … and {each[VGG, "10^(u - U)"]:.1%} with one order of
     magnitude a client, where the paper has all; on ResNet-18 with CIFAR-100 {each.xs(RESNET).min():.0%} at the least, and on FCN-3, of three
     widths, {wide.min():.0%} to {wide.max():.0%}.
 
