@@ -208,7 +208,7 @@ def fig6(run):
     }
     return f"""
     Over the scales of the pixels and the widths ({{ref}}`choices`) 90 % pruning costs LeNet {told["pruning", "lenet"]} points and VGG-11
-    {told["pruning", "vgg11"]}, noise of 0.2 {told["noise", "lenet"]} and {told["noise", "vgg11"]}.
+    {told["pruning", "vgg11"]}; noise of σ = 0.2 costs LeNet {told["noise", "lenet"]} points and VGG-11 {told["noise", "vgg11"]}.
 
     The gradient's entries differ in size between the two initialisations, by a factor of {size["lenet"]:,.0f} on LeNet and
     {size["resnet18-conv"]:.0f} on ResNet-18; whether that is why noise differs so much was not tested, and the noise over the mean entry
