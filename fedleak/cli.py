@@ -91,10 +91,13 @@ def main(
     """Take the options that stand before a command."""
 
 
+CHAPTERS = importlib.util.find_spec("fedleak.experiments") is not None
+"""Whether there are chapters to run: their runner is not in the wheel."""
+
+
 def chapters(name: str | None = None, **options: Any) -> Any:
-    """Register a command of the chapters, where there are any: their runner is not in the wheel."""
-    there = importlib.util.find_spec("fedleak.experiments") is not None
-    return app.command(name, **options) if there else lambda function: function
+    """Register a command of the chapters, where there are any."""
+    return app.command(name, **options) if CHAPTERS else lambda function: function
 
 
 _ProfileOption = Annotated[

@@ -43,16 +43,20 @@ def correlation(rows, gradient):
     return found.rename("B = {}".format)
 
 
-fresh = {
-    True: lambda t: (t["init"] == "fresh") & (t["occurrences"] > 0),
-    False: lambda t: (t["init"] == "fresh") & (t["occurrences"] == 0),
-}
-for id, statistic, occurs in (
-    ("fig3a-negative", lambda t: (t["raw"] < 0).mean(), False),
-    ("fig3b-positive", lambda t: (t["raw"] >= 0).mean(), True),
+for id, statistic, where in (
+    (
+        "fig3a-negative",
+        lambda t: (t["raw"] < 0).mean(),
+        lambda t: (t["init"] == "fresh") & (t["occurrences"] == 0),
+    ),
+    (
+        "fig3b-positive",
+        lambda t: (t["raw"] >= 0).mean(),
+        lambda t: (t["init"] == "fresh") & (t["occurrences"] > 0),
+    ),
 ):
     for experiment in (FIG3, FIG3_BALANCED):
-        claim(id, statistic, of=experiment, rows=True, where=fresh[occurs])
+        claim(id, statistic, of=experiment, rows=True, where=where)
 for init, experiment in itertools.product(("fresh", "single"), (FIG3, FIG3_BALANCED)):
     claim(
         f"fig3c-{init}", lambda t: correlation(t, "calibrated").abs().min(),
