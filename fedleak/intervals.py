@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -91,7 +92,7 @@ def interval(values: Sequence[float] | np.ndarray, kind: Kind = MEAN) -> tuple[f
         raise ValueError(f"a {kind.name} lies in [{bottom:g}, {top:g}], got {v.min():.4g} to {v.max():.4g}")
     if v.size < LEAST:
         return math.nan, math.nan
-    half = 0.0 if np.ptp(v) == 0 else float(stats.t.ppf(0.975, v.size - 1) * stats.sem(v))
+    half = 0.0 if np.ptp(v) == 0 else _student(v.size) * float(v.std(ddof=1)) / math.sqrt(v.size)
     return widened(float(v.mean()), v.mean() - half, v.mean() + half, v.size, kind)
 
 
@@ -126,6 +127,12 @@ def _wilson(share: float, n: float) -> tuple[float, float]:
     return centre, Z / (1 + Z**2 / n) * math.sqrt(max(0.0, share * (1 - share)) / n + Z**2 / (4 * n**2))
 
 
+@cache
+def _student(n: int) -> float:
+    """Return Student's t for the mean of n values."""
+    return float(stats.t.ppf(0.975, n - 1))
+
+
 def stretch(n: int) -> float:
     """Return by how much the percentiles of a bootstrap over n values are too near: what Student's t adds to them."""
-    return float(stats.t.ppf(0.975, n - 1) / Z * math.sqrt(n / (n - 1)))
+    return _student(n) / Z * math.sqrt(n / (n - 1))

@@ -71,11 +71,13 @@ class Transport:
     """Which rows of the record are meant."""
     when: Row = field(default_factory=dict)
     tables: tuple[str, ...] = ()
+    columns: Row = field(default_factory=dict)
+    """What columns of the record are called in the rows of a claim."""
 
     def effect(self, paper: str, row: Row, column: str) -> Effect | None:
         """Return the effect on a column in one of our rows; None where the record has no such cell."""
         rows = selected(self, paper, {name: row.get(name) for name in self.same})
-        found = _recorded(paper, self.record)
+        found = records.recorded(paper, self.record)
         if rows is None or found is None or column not in rows:
             return None
         said = found[1]["declared"]
@@ -83,20 +85,6 @@ class Transport:
         each = {str(name): contrast(own, self.part, column, kind) for name, own in rows.groupby(self.over)}
         ends = {name: one for name, one in each.items() if one is not None}
         return Effect(self.record, self.settings, ends) if ends else None
-
-
-def _recorded(paper: str, record: str) -> tuple[pd.DataFrame, dict[str, Any]] | None:
-    return _read(paper, record, _changed(paths.recorded(paper) / f"{record}.json"))
-
-
-@lru_cache(maxsize=256)
-def _read(paper: str, record: str, changed: int) -> tuple[pd.DataFrame, dict[str, Any]] | None:
-    return records.recorded(paper, record)
-
-
-def _changed(path: Path) -> int:
-    """Say when a file was written last, so that what was read of it is read again after that."""
-    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def _apart(kind: Kind, cell: Row) -> Kind:
@@ -107,7 +95,7 @@ def _apart(kind: Kind, cell: Row) -> Kind:
 
 def selected(transport: Transport, paper: str, same: Row | None = None) -> pd.DataFrame | None:
     """Return the rows of a transport's record with these values; None where there are none."""
-    found = _recorded(paper, transport.record)
+    found = records.recorded(paper, transport.record)
     if found is None:
         return None
     rows = found[0]
@@ -241,7 +229,7 @@ def backtests(paper: str) -> dict[str, Backtest]:
 def known(paper: str) -> dict[str, Backtest]:
     """Return the backtests of a paper's transports, as they were measured with its claims."""
     path = paths.recorded(paper) / "claims.json"
-    return _known(path, _changed(path))
+    return _known(path, records.changed(path))
 
 
 @lru_cache(maxsize=64)

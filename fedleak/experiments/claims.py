@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from fedleak.experiments import choices, records, status
-from fedleak.experiments.choices import Effect
+from fedleak.experiments.choices import Effect, Transport
 from fedleak.experiments.experiment import Experiment
 from fedleak.experiments.published import Paper, Published
 from fedleak.experiments.records import RECORDED
@@ -83,16 +83,16 @@ class Claim:
             ends = {}
             for name, own in rows.groupby(one.over) if rows is not None and not self.rows else ():
                 with suppress(KeyError, IndexError, ValueError):
-                    ends[str(name)] = self._contrast(own.assign(**one.when), one.part)
+                    ends[str(name)] = self._contrast(own.assign(**one.when), one)
             if ends:
                 yield Effect(one.record, one.settings, ends)
 
-    def _contrast(self, rows: pd.DataFrame, part: str) -> tuple[float, float]:
+    def _contrast(self, rows: pd.DataFrame, transport: Transport) -> tuple[float, float]:
         """Return the interval of the statistic at the whole level less that at a part of it."""
         cells = []
-        for level in (choices.WHOLE, part):
+        for level in (choices.WHOLE, transport.part):
             for e in self.of:
-                own = rows[rows["level"] == level]
+                own = rows[rows["level"] == level].drop(columns="level").rename(columns=transport.columns)
                 for name in set(e.fixed) & set(own):
                     own = own[own[name] == e.fixed[name]]
                 by = [*e.axes, *e.by]

@@ -5,6 +5,8 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,6 +65,12 @@ def recorded(paper: str, artefact: str, profile: str = "paper") -> tuple[pd.Data
     path = paths.recorded(paper, profile) / f"{artefact}.csv"
     if not path.exists():
         return None
+    table, facts = _read(path, changed(path), changed(path.with_suffix(".json")))
+    return table.copy(deep=False), facts.copy()
+
+
+@lru_cache(maxsize=256)
+def _read(path: Path, *written: int) -> tuple[pd.DataFrame, dict[str, Any]]:
     if not path.with_suffix(".json").exists():
         raise ValueError(f"{path.name} has no provenance beside it")
     facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
@@ -70,6 +78,11 @@ def recorded(paper: str, artefact: str, profile: str = "paper") -> tuple[pd.Data
     if hashlib.sha256(body).hexdigest() != facts["sha256"]:
         raise ValueError(f"{path.name} is not the table that its provenance was written for: record it again")
     return pd.read_csv(io.BytesIO(body), engine="python", keep_default_na=False, na_values=["NaN", ""]), facts
+
+
+def changed(path: Path) -> int:
+    """Say when a file was written last, so that what was read of it is read again after that; 0 where there is none."""
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def settled(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:

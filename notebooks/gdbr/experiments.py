@@ -19,7 +19,11 @@ from fedleak.federated.restricted import last_layers
 from fedleak.federated.training import accuracy
 from fedleak.models import chain, head_pass, positive_, without_biases
 from notebooks.gdbr.experiments_choices import CHOICES, POSITIVE_LAYERS, REDUCED
-from notebooks.gdbr.experiments_scanned import FIG3_CHOICES, FIG6_CHOICES
+from notebooks.gdbr.experiments_scanned import (
+    FIG3_CHOICES,
+    FIG6_CHOICES,
+    REDUCED_DEFENDED,
+)
 from notebooks.gdbr.experiments_clients import (
     FACTS,
     FORMS,
@@ -44,7 +48,14 @@ from notebooks.gdbr.experiments_clients import (
 )
 
 
-__all__ = ["CHOICES", "FIG3_CHOICES", "FIG6_CHOICES", "POSITIVE_LAYERS", "REDUCED"]
+__all__ = [
+    "CHOICES",
+    "FIG3_CHOICES",
+    "FIG6_CHOICES",
+    "POSITIVE_LAYERS",
+    "REDUCED",
+    "REDUCED_DEFENDED",
+]
 
 
 def features_of(ctx, seed, net, data, init, batch_size):
@@ -164,8 +175,9 @@ COMPOSITION = {
 
 
 def initialisations(full):
-    """All networks, with the paper's weights and with PyTorch's own."""
-    return pairs(full, list(PAIRS), large=20, init=["positive", "default"])
+    """Networks, all of them in full, with the paper's weights and with PyTorch's own."""
+    nets = list(PAIRS) if full else ["lenet", "mlp6", "resnet18-conv"]
+    return pairs(full, nets, large=20, init=["positive", "default"])
 
 
 def compositions(ctx, seed, net, data, init):
@@ -263,7 +275,7 @@ def by_batch_size(ctx, seed, net, data):
 FIG3 = Experiment(
     "fig3",
     by_batch_size,
-    quick=pairs(False, NETS[:4]),
+    quick=pairs(False, ["lenet", "resnet18-conv"]),
     paper=pairs(True, NETS[:4]),
     fixed=BELOW | dict(scheme="subclassed", composition=COMPOSITION["subclassed"]),
     **BASELINES,

@@ -39,6 +39,7 @@ WIDTHS = {
     "lenet": ["120-84", "500"],
     "alexnet": ["4096-4096", "384-192"],
     "vgg11": ["4096-4096", "512-512"],
+    "resnet18-conv": ["512", "256", "1024"],
 }
 
 
@@ -62,12 +63,17 @@ def labels_of(scheme, composition, size, n, generator):
 
 def tail_of(model, widths, n, seed):
     """A chain of these hidden widths for what the network has below its own, with positive weights and no biases."""
-    first, hidden = chain(model).links[0].layer, [int(w) for w in widths.split("-")]
-    layers = []
-    for fan_in, fan_out in itertools.pairwise((first.in_features, *hidden, n)):
+    first, sizes = chain(model).links[0].layer, [int(w) for w in widths.split("-")]
+    if isinstance(first, nn.Conv2d):
+        shape = first.in_channels, *first.kernel_size
+        layers = [nn.Conv2d(shape[0], sizes[0], shape[1:]), nn.ReLU(), nn.Flatten()]
+    else:
+        shape = (first.in_features,)
+        layers = [nn.Linear(*shape, sizes[0]), nn.ReLU()]
+    for fan_in, fan_out in itertools.pairwise((*sizes, n)):
         layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
     tail = nn.Sequential(*layers[:-1])
-    tail.input_shape = (first.in_features,)
+    tail.input_shape = shape
     return positive_(tail, torch.Generator().manual_seed(seed))
 
 
@@ -79,44 +85,68 @@ def batch_of(victims, scheme, composition, size, seed):
     return index, victims.y[index], metrics.counts(victims.y[index], n)
 
 
+def at_every_choice(ctx, seed, net, data, levels):
+    """At every scale, level and width: these, the bridge, the chain's inputs for what the attacker knows, the batches.
+
+    A level has the victims' images, which of the attacker's are known, and batches by name. Of each batch come the
+    chain's inputs, the labels and the true counts.
+    """
+    (victims, aux), model = sets(ctx, data), body(ctx, net, data, spawned(seed, "body"))
+    bridges, n = {}, victims.n_classes
+    for widths in WIDTHS[net]:
+        tail = tail_of(model, widths, n, spawned(seed, "tail")).to(ctx.device)
+        bridges[widths] = gdbr.Bridge(tail)
+    for scale in SCALES:
+        all_known = below(model, scaled(ctx, data, aux.x, scale))
+        for level, (mine, chosen, drawn) in levels.items():
+            batches = {
+                name: (below(model, scaled(ctx, data, mine.x[i], scale)), *labels)
+                for name, (i, *labels) in drawn.items()
+            }
+            for widths, bridge in bridges.items():
+                row = {"level": level, "scale": scale, "widths": widths}
+                yield row, bridge, all_known[chosen], batches
+
+
+def with_all(ctx, seed, net, data, drawn):
+    """The same with all images, and what there is of them in place of the level."""
+    victims, aux = sets(ctx, data)
+    real = {"images": len(victims), "aux": len(aux), "side": victims.shape[1]}
+    levels = {"whole": (victims, slice(None), drawn)}
+    for row, *rest in at_every_choice(ctx, seed, net, data, levels):
+        del row["level"]
+        yield row | real, *rest
+
+
+def read(bridge, features, x, labels, truth):
+    """Scores of the paper's form on the gradient of one layer."""
+    update = share(bridge.model, x, labels, [bridge.layer])
+    return scores(bridge.recover(update, features, "paper").counts, truth)
+
+
 def everywhere(ctx, seed, net, data):
     """The paper's form on one batch of every composition, at every choice, from auxiliary images and from dummies."""
     (victims, aux), model = sets(ctx, data), body(ctx, net, data, spawned(seed, "body"))
     drawn = {b: batch_of(victims, *b, 64, spawned(seed, "batch")) for b in BATCHES}
     made = {k: below(model, dummies(aux, k)) for k in (1000, 100)}
-    for scale in SCALES:
-        own = below(model, pixels(ctx, data, "aux", scale))
-        shown = pixels(ctx, data, "victims", scale)
-        inputs = {b: below(model, shown[index]) for b, (index, *_) in drawn.items()}
-        for widths in WIDTHS[net]:
-            tail = tail_of(model, widths, victims.n_classes, spawned(seed, "tail")).to(
-                ctx.device
-            )
-            bridge = gdbr.Bridge(tail)
-            seen = {("aux", len(aux)): bridge.observe(own)}
-            seen |= {("dummy", k): bridge.observe(x) for k, x in made.items()}
-            for (scheme, composition), (index, labels, truth) in drawn.items():
-                update = share(
-                    tail, inputs[scheme, composition], labels, [bridge.layer]
-                )
-                for (auxiliary, k), features in seen.items():
-                    if auxiliary == "dummy" and scheme != "random":
-                        continue
-                    yield {
-                        "scale": scale, "widths": widths, "scheme": scheme, "composition": composition,
-                        "auxiliary": auxiliary, "aux": k, "images": len(victims),
-                        "held": len(index.unique()), "side": victims.shape[1],
-                        **scores(bridge.recover(update, features, "paper").counts, truth),
-                    }  # fmt: skip
+    for row, bridge, own, batches in with_all(ctx, seed, net, data, drawn):
+        seen = {("aux", len(aux)): bridge.observe(own)}
+        seen |= {("dummy", k): bridge.observe(x) for k, x in made.items()}
+        for (scheme, composition), batch in batches.items():
+            held = len(drawn[scheme, composition][0].unique())
+            for (auxiliary, k), features in seen.items():
+                if auxiliary == "aux" or scheme == "random":
+                    of = {"scheme": scheme, "composition": composition, "held": held}
+                    by = {"auxiliary": auxiliary, "aux": k}
+                    yield {**row, **of, **by, **read(bridge, features, *batch)}
 
 
 CHOICES = Experiment(
     "choices",
     everywhere,
     quick=pairs(False, ["lenet"]),
-    paper=[
-        s | {"trials": 20} for s in pairs(True, ["lenet", "alexnet", "vgg11"])
-    ],  # ResNet-18's 1,117 images have no transport here
+    paper=[s | {"trials": 20} for s in pairs(True, ["lenet", "alexnet", "vgg11"])]
+    + pairs(True, ["resnet18-conv"], large=5),
     by=("scale", "widths", "scheme", "composition", "auxiliary", "aux"),
     values=kinds("insacc", "clsacc"),
     facts=("images", "held", "side"),
@@ -127,45 +157,34 @@ CHOICES = Experiment(
 )
 
 
+FEW = {"svhn": (433, 433), "cifar100": (1117, 916)}
+
+
+def at_levels(ctx, seed, net, data, sizes):
+    """`at_every_choice` with all images, and with as few of both sides as these; what the chain sees of the known."""
+    generator = torch.Generator().manual_seed(spawned(seed, "part"))
+    (victims, aux), levels = sets(ctx, data), {}
+    parts = {"whole": (victims, slice(None))}
+    for few, known in sizes:
+        order = torch.randperm(len(victims), generator=generator)[:few]
+        chosen = torch.randperm(len(aux), generator=generator)[:known]
+        parts[f"{few} + {known}"] = victims.take(order), chosen
+    for level, (mine, chosen) in parts.items():
+        of = spawned(seed, f"batch of {level}")
+        drawn = {b: batch_of(mine, *b, 64, of) for b in BATCHES}
+        levels[level] = mine, chosen, drawn
+    scanned = at_every_choice(ctx, seed, net, data, levels)
+    for row, bridge, known, batches in scanned:
+        yield row, bridge, bridge.observe(known), batches
+
+
 def reduced(ctx, seed, net, data):
     """The same batches' compositions with all images, and with as many as SVHN and CIFAR-100 leave here."""
-    (victims, aux), model = sets(ctx, data), body(ctx, net, data, spawned(seed, "body"))
-    generator = torch.Generator().manual_seed(spawned(seed, "part"))
-    parts = {"whole": (victims, aux)}
-    for few, known in ((433, 433), (1117, 916)):
-        index = [
-            torch.randperm(len(i), generator=generator)[:k]
-            for i, k in ((victims, few), (aux, known))
-        ]
-        parts[f"{few} + {known}"] = victims.take(index[0]), aux.take(index[1])
-    for scale, level in itertools.product(SCALES, parts):
-        mine, known = parts[level]
-        own = below(model, scaled(known.x, scale, victims.x))
-        for widths in WIDTHS[net]:
-            tail = tail_of(model, widths, victims.n_classes, spawned(seed, "tail")).to(
-                ctx.device
-            )
-            bridge = gdbr.Bridge(tail)
-            features = bridge.observe(own)
-            for scheme, composition in BATCHES:
-                drawn = batch_of(
-                    mine, scheme, composition, 64, spawned(seed, f"batch of {level}")
-                )
-                index, labels, truth = drawn
-                update = share(
-                    tail,
-                    below(model, scaled(mine.x[index], scale, victims.x)),
-                    labels,
-                    [bridge.layer],
-                )
-                found = scores(bridge.recover(update, features, "paper").counts, truth)
-                row = {
-                    "level": level,
-                    "scale": scale,
-                    "widths": widths,
-                    "scheme": scheme,
-                }
-                yield {**row, "composition": composition, **found}
+    levels = at_levels(ctx, seed, net, data, FEW.values())
+    for row, bridge, features, batches in levels:
+        for (scheme, composition), batch in batches.items():
+            of = {**row, "scheme": scheme, "composition": composition}
+            yield of | read(bridge, features, *batch)
 
 
 REDUCED = Experiment(

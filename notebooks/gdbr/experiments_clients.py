@@ -15,6 +15,7 @@ from fedleak.federated import Update
 from fedleak.federated.defences import PureNoise, Sparsification, protect
 from fedleak.intervals import MEAN, NUMBER, difference, rate
 from fedleak.models import chain, head_pass, positive_, without_biases
+from notebooks.llg.experiments_levels import divided
 
 KINDS = dict(
     insacc=rate("batch_size"),
@@ -54,7 +55,11 @@ MADE = {"shape": (3, 16, 16), "n_classes": 100}
 
 
 def sets(ctx, data):
-    """Victims' and attacker's images; halves, where there is only one set of them."""
+    """Victims' and attacker's images; halves, where there is only one set of them. `x/n` has the classes divided."""
+    data, _, classes = data.partition("/")
+    if classes:
+        both = ctx.images(data), ctx.images(data, "test", limit=1000)
+        return tuple(divided(images, int(classes)) for images in both)
     if data in ("svhn", "photos"):
         limit = {"limit": 400} if data == "photos" else {}
         return ctx.images(data, **limit).split_in_two(0)
@@ -106,14 +111,19 @@ def body(ctx, net, data, s):
     return ctx.once(("body", net, data, s), make, most=20)
 
 
-def scaled(x, scale, like):
-    """Pixels in [0, 1] as they are, normalised by channel like a set of images, or in [-1, 1]."""
+def moments(ctx, data):
+    """Mean and deviation of the victims' pixels, by channel."""
+    x = sets(ctx, data)[0].x
+    make = lambda: [f(x, dim=(0, 2, 3))[:, None, None] for f in (torch.mean, torch.std)]  # noqa: E731
+    return ctx.once(("moments", data), make)
+
+
+def scaled(ctx, data, x, scale):
+    """Pixels in [0, 1] as they are, normalised by channel like all of the victims', or in [-1, 1]."""
     if scale == "raw":
         return x
-    if scale == "half":
-        return (x - 0.5) / 0.5
-    mean, std = (f(like, dim=(0, 2, 3)) for f in (torch.mean, torch.std))
-    return (x - mean[:, None, None]) / std[:, None, None]
+    mean, std = (0.5, 0.5) if scale == "half" else moments(ctx, data)
+    return (x - mean) / std
 
 
 def dummies(aux, count):
@@ -127,7 +137,7 @@ def pixels(ctx, data, which, scale):
     victims, aux = sets(ctx, data)
     if which == "dummy":
         return dummies(aux, len(aux))
-    return scaled((victims if which == "victims" else aux).x, scale, victims.x)
+    return scaled(ctx, data, (victims if which == "victims" else aux).x, scale)
 
 
 def known_inputs(ctx, net, data, s, which, scale="raw"):

@@ -1,30 +1,28 @@
-"""GDBR: Figs. 3 and 6 at every plausible choice of what its paper does not print; see `experiments_choices`.
+"""GDBR: Figs. 3 and 6 at every plausible choice of what its paper does not print; see `experiments_choices`."""
 
-LeNet and VGG-11 alone: of SVHN and CIFAR-100 too few images are here.
-"""
+import itertools
 
 import torch
 
 from fedleak.experiments import Experiment, grid, spawned
 from notebooks.gdbr.experiments_choices import (
     ANY,
+    FEW,
     FIFTH,
     HALF,
     NAMED,
-    SCALES,
-    WIDTHS,
+    at_levels,
     batch_of,
-    tail_of,
+    read,
+    with_all,
 )
 from notebooks.gdbr.experiments_clients import (
     LEVELS,
+    NETS,
     SIZES,
     Attackers,
-    below,
-    body,
     kinds,
     pairs,
-    pixels,
     protected,
     scores,
     sets,
@@ -32,56 +30,59 @@ from notebooks.gdbr.experiments_clients import (
 )
 
 
-def at_every_choice(ctx, seed, net, data):
-    """At every scale of the pixels and every width: the two, the attackers, and what the chain sees of some images."""
-    (victims, aux), model = sets(ctx, data), body(ctx, net, data, spawned(seed, "body"))
-    for scale in SCALES:
-        own = below(model, pixels(ctx, data, "aux", scale))
-        shown = pixels(ctx, data, "victims", scale)
-        for widths in WIDTHS[net]:
-            made = tail_of(model, widths, victims.n_classes, spawned(seed, "tail"))
-            attackers = Attackers(made.to(ctx.device), aux, own)
-            real = dict(images=len(victims), aux=len(aux), side=victims.shape[1])
-            row = {"scale": scale, "widths": widths, **real}
-            yield row, attackers, lambda index, shown=shown: below(model, shown[index])
-
-
 def by_batch_size(ctx, seed, net, data):
     """Every attack on one batch of every size and composition."""
-    victims, _ = sets(ctx, data)
-    drawn = [
-        (
-            size,
-            composition,
-            batch_of(victims, "subclassed", composition, size, spawned(seed, "batch")),
-        )
-        for size in SIZES
-        for composition in (HALF, FIFTH, ANY)
-    ]
-    for choice, attackers, inputs in at_every_choice(ctx, seed, net, data):
-        for size, composition, (index, labels, truth) in drawn:
+    victims, aux = sets(ctx, data)
+    drawn = {
+        (size, c): batch_of(victims, "subclassed", c, size, spawned(seed, "batch"))
+        for size, c in itertools.product(SIZES, (HALF, FIFTH, ANY))
+    }
+    for row, bridge, own, batches in with_all(ctx, seed, net, data, drawn):
+        attackers = Attackers(bridge.model, aux, own)
+        for (size, composition), batch in batches.items():
             generator = torch.Generator().manual_seed(spawned(seed, "baselines"))
-            how = inputs(index), labels, truth, ["shuffle (col)"], generator
-            for row in attackers.read(*how):
-                held = {"held": len(index.unique()), "batch_size": size}
-                yield {**choice, "composition": composition, **held, **row}
+            held = len(drawn[size, composition][0].unique())
+            of = {"composition": composition, "held": held, "batch_size": size}
+            for found in attackers.read(*batch, ["shuffle (col)"], generator):
+                yield {**row, **of, **found}
+
+
+def under_defences(strengths, bridge, features, x, labels, truth, seed):
+    """GDBR on one update under pruning and noise of several strengths."""
+    update = share(bridge.model, x, labels, [bridge.layer])
+    for defence, levels in strengths.items():
+        for level in levels:
+            shared = protected(update, defence, level, spawned(seed, "noise"))
+            counts = bridge.recover(shared, features, "paper").counts
+            yield {"defence": defence, "level": level, **scores(counts, truth)}
 
 
 def defended(ctx, seed, net, data):
-    """GDBR on one update under pruning and noise of several strengths."""
+    """The same at every choice."""
     victims, _ = sets(ctx, data)
-    index, labels, truth = batch_of(
-        victims, "random", NAMED, 64, spawned(seed, "batch")
-    )
-    for choice, attackers, inputs in at_every_choice(ctx, seed, net, data):
-        bridge = attackers.bridge
-        update = share(attackers.tail, inputs(index), labels, [bridge.layer])
-        for defence, levels in LEVELS.items():
-            for level in levels:
-                shared = protected(update, defence, level, spawned(seed, "noise"))
-                counts = bridge.recover(shared, attackers.features, "paper").counts
-                row = {"defence": defence, "level": level, "held": len(index.unique())}
-                yield {**choice, **row, **scores(counts, truth)}
+    drawn = {0: batch_of(victims, "random", NAMED, 64, spawned(seed, "batch"))}
+    held = {"held": len(drawn[0][0].unique())}
+    for row, bridge, own, batches in with_all(ctx, seed, net, data, drawn):
+        how = LEVELS, bridge, bridge.observe(own), *batches[0], seed
+        for found in under_defences(*how):
+            yield {**row, **held, **found}
+
+
+CLAIMED = {"pruning": (0.0, 0.5, 0.9), "noise": (0.0, 0.2)}
+
+
+def reduced_defended(ctx, seed, net, data):
+    """Every composition, and random batches under defences, with all images and with as many as there are elsewhere."""
+    few = FEW["cifar100" if "/" in data else "svhn"]
+    for row, bridge, features, batches in at_levels(ctx, seed, net, data, [few]):
+        for (scheme, composition), batch in batches.items():
+            of = {**row, "scheme": scheme, "composition": composition}
+            plain = {"defence": None, "strength": None}
+            yield {**of, **plain, **read(bridge, features, *batch)}
+            if scheme == "random":
+                how = CLAIMED, bridge, features, *batch, seed
+                for found in under_defences(*how):
+                    yield {**of, "strength": found.pop("level"), **found}
 
 
 SCANNED = dict(trials=(1, 20), facts=("images", "held", "aux", "side"))
@@ -102,10 +103,20 @@ FIG6_CHOICES = Experiment(
     "fig6_choices",
     defended,
     quick=pairs(False, ["lenet"]),
-    paper=pairs(True, ["lenet", "vgg11"]),
+    paper=pairs(True, NETS[:3]) + pairs(True, NETS[3:4], large=5),
     by=("scale", "widths", "defence", "level"),
     values=kinds("insacc", "clsacc"),
     fixed=SAME | dict(scheme="random", batch_size=64),
     tables="fig6",
     **SCANNED,
+)
+REDUCED_DEFENDED = Experiment(
+    "reduced_defended",
+    reduced_defended,
+    quick=grid(net="alexnet", data="mnist5k", trials=1),
+    paper=grid(net="alexnet", data=["mnist", "cifar10"], trials=6)
+    + grid(net="resnet18-conv", data=["mnist/100", "cifar10-jpeg/100"], trials=6),
+    by=("level", "scale", "widths", "scheme", "composition", "defence", "strength"),
+    values=kinds("insacc", "clsacc"),
+    fixed=dict(init="positive", form="paper", batch_size=64, layer=1, auxiliary="aux"),
 )

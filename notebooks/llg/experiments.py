@@ -228,7 +228,7 @@ FIG4 = Experiment(
     paper=grid(data=PAPER[:3], algorithm=["FedSGD", "FedAvg"])
     + grid(data="celeba-hair", algorithm="FedSGD")
     + grid(data="celeba-hair", algorithm="FedAvg", trials=5),  # 178 x 218 pixels
-    trials=(6, 100),
+    trials=(3, 100),
     fixed={"net": "cnn", "composition": "unbalanced", "lr": LR},
     version=2,
     **MEASURED,
@@ -239,7 +239,7 @@ FIG8 = Experiment(
     attacked,
     quick=grid(data=QUICK, algorithm="FedSGD"),
     paper=grid(data=PAPER, algorithm="FedSGD"),
-    trials=(6, 100),
+    trials=(3, 100),
     fixed={"net": "cnn", "composition": "balanced", "lr": LR},
     version=2,
     **MEASURED,
@@ -303,7 +303,7 @@ def by_optimisation(
 DLG = Experiment(
     "dlg",
     by_optimisation,
-    quick=grid(**ONE | dict(data="mnist5k", batch_size=[1, 4], iterations=30)),
+    quick=grid(**ONE | dict(data="mnist5k", batch_size=[1, 4], iterations=15)),
     paper=grid(**ONE | dict(batch_size=SIZES[:5], net=["cnn", "lenet"]))
     + grid(**ONE | dict(batch_size=1, algorithm="FedAvg"))
     + grid(**ONE | dict(batch_size=[1, 4], composition="balanced"))
