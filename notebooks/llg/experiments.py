@@ -666,6 +666,31 @@ TABLE1 = Experiment(
 )
 
 
+def at_lengths(ctx, seed, longest, **setting):
+    """The same at a quarter and at half of a training, and at its end."""
+    for row in trained_under(ctx, seed, iterations=longest, moments=4, **setting):
+        if row["iteration"] != longest * 3 // 4:
+            yield {"iterations": row.pop("iteration"), **row}
+
+
+def long(settings, longest):
+    """Settings of Table 1 with the longest of its trainings."""
+    left = ("iterations", "moments")
+    own = ({k: v for k, v in s.items() if k not in left} for s in settings)
+    return [s | {"longest": longest} for s in own]
+
+
+TABLE1_LENGTHS = Experiment(
+    "table1_lengths",
+    at_lengths,
+    quick=long(TABLE1.quick[:1], 40),
+    paper=long(TABLE1.paper, 2000),
+    trials=(1, 3),
+    tables="table1",
+    **LEARNED | dict(by="iterations"),
+)
+
+
 def longer(sizes, most):
     """The strongest noise as what is left in the average, and longer training without a defence."""
     louder = dict(defence="noise", level=sizes["participants"] ** 0.5, moments=1)
