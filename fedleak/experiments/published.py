@@ -229,6 +229,8 @@ def _claim(paper: str, fields: dict[str, Any], tables: Mapping[str, Table]) -> P
     if isinstance(fields.get("published"), list):
         fields["published"] = tuple(fields["published"])
     cell = fields.pop("when", {})
+    if fields["table"] and (rows := [row for row in tables[fields["table"]].rows if fits(cell, row)]):
+        cell = {k: v for k, v in rows[0].items() if all(row.get(k) == v for row in rows) and v != LOST} | cell
     try:
         return Published(**fields, cell=cell)
     except TypeError as error:
