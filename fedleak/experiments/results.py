@@ -199,8 +199,8 @@ class Results:
             told += f", evidence of grade {next(iter(grades))}"
         elif grades:
             told += ", evidence of grades " + ", ".join(f"{g} ({grades[g]})" for g in sorted(grades))
-        rules = "[by these rules](../book/scoreboard.md#how-to-read-it)"
-        return f"*{told}, {rules}: [evidence](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}).*"
+        rules = "[what the grades mean](../book/scoreboard.md#how-to-read-it)"
+        return f"*{told} ({rules}): [evidence](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}).*"
 
 
 def _cells(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:

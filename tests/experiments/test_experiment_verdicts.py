@@ -236,7 +236,7 @@ def test_an_effect_is_paired_by_trial():
 def test_an_effect_is_of_the_rows_with_the_same_settings(monkeypatch):
     rows = pd.concat([trials({"a": s}, cells=1).assign(lr=lr) for lr, s in ((0.01, 0.0), (0.03, 0.2))])
     said = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {}}}
-    monkeypatch.setattr(choices, "_recorded", lambda paper, record: (rows, said))
+    monkeypatch.setattr(choices.records, "recorded", lambda paper, record: (rows, said))
     one = Transport(("images",), "reduced", "few", same=("lr",))
     assert one.effect("x", {"lr": 0.01}, "acc").hull[1] < 0.1 < one.effect("x", {"lr": 0.03}, "acc").hull[1]
     assert one.effect("x", {"lr": 0.1}, "acc") is None
