@@ -113,7 +113,7 @@ FIG6_CHOICES = Experiment(
 REDUCED_DEFENDED = Experiment(
     "reduced_defended",
     reduced_defended,
-    quick=grid(net="alexnet", data="mnist5k", trials=1),
+    quick=grid(net="lenet", data="mnist5k", trials=1),
     paper=grid(net="alexnet", data=["mnist", "cifar10"], trials=6)
     + grid(net="resnet18-conv", data=["mnist/100", "cifar10-jpeg/100"], trials=6),
     by=("level", "scale", "widths", "scheme", "composition", "defence", "strength"),
