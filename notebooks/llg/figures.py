@@ -59,7 +59,7 @@ def fig3(rows):
     left.set(
         xlabel="occurrences of the label, λ", ylabel="gradient $g_i$", title="(a) raw"
     )
-    left.legend(loc="lower left", fontsize="small")
+    right.legend(loc="lower left", fontsize="small")
     right.set(
         xlabel="share of the batch, λ / B",
         ylabel="gradient $g_i$ less its offset",

@@ -33,7 +33,8 @@ def dots(cells, hue, names, xlabel, value="iacc", panel=None):
     tall = 0.085 * len(names) * max(map(len, rows.values())) + 1.6
     figure = Figure(figsize=(7.6 if panel else 6.6, tall), layout="constrained")
     style = plots.style_of(names)
-    panels = figure.subplots(1, len(parts), squeeze=False, sharey=bool(shared))[0]
+    how = dict(squeeze=False, sharex=True, sharey=bool(shared))
+    panels = figure.subplots(1, len(parts), **how)[0]
     for axes, (title, part) in zip(panels, parts.items()):
         for k, name in enumerate(names):
             line = part[part[hue] == name].set_index("row").reindex(rows[title])
@@ -115,7 +116,7 @@ def table3(fresh, trained):
         [fresh.assign(panel="VGG-16, untrained"), trained.assign(panel=titles)],
         ignore_index=True,
     )
-    labels = dict(xlabel="α", ylabel="iAcc")
+    labels = dict(xlabel="α", ylabel="iAcc", ylim=(0.45, 1.03))
     order = both["panel"].map(list(dict.fromkeys(both["panel"])).index)
     both = by_rule(both.assign(order=order)).sort_values("order", kind="stable")
     return plots.curves(

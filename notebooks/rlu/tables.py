@@ -22,10 +22,10 @@ SETTING = {
     "alpha": "MNIST, α = 0.1",
     "late": "MNIST, accuracy 0.95",
     "untrained": "MNIST, untrained",
-    "developed on: .60, m = 1": "developed on: 0.60, one step",
-    "developed on: .60, m = 10": "developed on: 0.60",
-    "developed on: .86, m = 1": "developed on: 0.86, one step",
-    "developed on: .86, m = 10": "developed on: 0.86",
+    "developed on: .60, m = 1": "MNIST, 0.60, one step (developed on)",
+    "developed on: .60, m = 10": "MNIST, 0.60 (developed on)",
+    "developed on: .86, m = 1": "MNIST, 0.86, one step (developed on)",
+    "developed on: .86, m = 10": "MNIST, 0.86 (developed on)",
 }
 NAMED = {
     "data": lambda name: data.title(
