@@ -9,7 +9,7 @@ from fedleak import paths
 from fedleak.experiments import Results, notebooks, running
 from fedleak.experiments.records import NOW
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("book")]
 
 
 @pytest.fixture(scope="module", autouse=True)
