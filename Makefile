@@ -54,6 +54,6 @@ clean: ## Remove the built book, the executed notebooks and the caches, but not 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedleak needs Python 3.11 or later, and $(PYTHON) is " + sys.version.split()[0] + "; name another one: make PYTHON=python3.12 book")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements.lock
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --no-compile -r requirements.lock
 	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --no-build-isolation -e .
 	@touch $@

@@ -265,8 +265,8 @@ FIG3 = Experiment(
     "fig3",
     one_round,
     quick=rounds(ACTIVE, QUICK, batch_size=[16, 64, 1024])
-    + rounds(PASSIVE, QUICK, batch_size=[16, 64])
-    + rounds(ACTIVE, QUICK, [2, 10], 64)
+    + rounds(PASSIVE, QUICK, batch_size=16)
+    + rounds(ACTIVE, QUICK[:1], [2, 10], 64)
     + rounds(PASSIVE, QUICK[:1], [2, 10], 64),
     paper=rounds(LIA, PAIRS, batch_size=[16, 64, 256])
     + rounds(PASSIVE, PAIRS, batch_size=[16, 64, 256, 1024], trials=10)

@@ -228,7 +228,7 @@ FIG4 = Experiment(
     paper=grid(data=PAPER[:3], algorithm=["FedSGD", "FedAvg"])
     + grid(data="celeba-hair", algorithm="FedSGD")
     + grid(data="celeba-hair", algorithm="FedAvg", trials=5),  # 178 x 218 pixels
-    trials=(3, 100),
+    trials=(2, 100),
     fixed={"net": "cnn", "composition": "unbalanced", "lr": LR},
     version=2,
     **MEASURED,
@@ -239,7 +239,7 @@ FIG8 = Experiment(
     attacked,
     quick=grid(data=QUICK, algorithm="FedSGD"),
     paper=grid(data=PAPER, algorithm="FedSGD"),
-    trials=(3, 100),
+    trials=(2, 100),
     fixed={"net": "cnn", "composition": "balanced", "lr": LR},
     version=2,
     **MEASURED,
@@ -303,7 +303,7 @@ def by_optimisation(
 DLG = Experiment(
     "dlg",
     by_optimisation,
-    quick=grid(**ONE | dict(data="mnist5k", batch_size=[1, 4], iterations=15)),
+    quick=grid(**ONE | dict(data="mnist5k", batch_size=1, iterations=15)),
     paper=grid(**ONE | dict(batch_size=SIZES[:5], net=["cnn", "lenet"]))
     + grid(**ONE | dict(batch_size=1, algorithm="FedAvg"))
     + grid(**ONE | dict(batch_size=[1, 4], composition="balanced"))
@@ -429,7 +429,7 @@ RUNTIME = Experiment(
 
 PLAIN, RESIDUAL = ["cnn", "lenet"], ["resnet20", "resnet20-relu"]
 SGD, AVG, BOTH = (dict(data="mnist", algorithm=a) for a in (*STEPS, list(STEPS)))
-FEW = dict(data="mnist5k", algorithm=list(STEPS), batch_size=[1, 4])
+FEW = dict(data="mnist5k", algorithm=list(STEPS), batch_size=4)
 
 
 def architectures(ctx, seed, data, algorithm, net, batch_size):
