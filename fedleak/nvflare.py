@@ -19,7 +19,7 @@ from fedleak.federated.recording import keep
 from fedleak.files import write_text
 
 with extra("nvflare"):
-    from nvflare import client
+    import nvflare.client as flare
     from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
     from nvflare.apis.filter import Filter
     from nvflare.apis.fl_constant import FilterKey, FLContextKey, ReturnCode
@@ -46,7 +46,7 @@ def note(folder: Path | str, **facts: Any) -> None:
         ``epochs``; ``optimiser``, one of `torch.optim`, or its name (``"sgd"``, ``"nag"``, ``"adam"``, …) with ``lr``
         and ``momentum``; or ``steps``, where they do not follow from samples, batch size and epochs.
     """
-    write_text(_noted(folder, client.get_site_name()), json.dumps(told(facts)))
+    write_text(_noted(folder, flare.get_site_name()), json.dumps(told(facts)))
 
 
 class Recorder(Filter):
