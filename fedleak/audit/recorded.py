@@ -227,7 +227,7 @@ def facts(run: "Sequence[Contribution]", server: _Server, update: Update, model:
     """Return what a report says of a run, of which these are the first update and its model."""
     rounds, last = sorted({one.round for one in run}), head(model)
     others = [one.optimiser.replace("unknown", "an unknown optimiser") for one in run if one.scheme is None]
-    by = {"client": "its client mod or loop", "server": "the server"}
+    by = {"client": "its client mod, filter or loop", "server": "the server"}
     return {
         "recorded": True,
         "others": f"{len(others)} of {len(run)} updates are made by {' and '.join(sorted(set(others)))}" * bool(others),

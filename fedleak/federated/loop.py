@@ -1,6 +1,6 @@
 """Record a training loop of one's own, plain PyTorch or Opacus: see `fedleak.federated.recording` for the folder."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,20 @@ def training_facts(optimiser: Any) -> dict[str, Any]:
     kind = type(getattr(optimiser, "original_optimizer", optimiser)).__name__.lower()
     name = "nag" if group.get("nesterov") else kind
     return {"optimiser": name, "lr": float(group["lr"]), "momentum": float(group.get("momentum", 0))}
+
+
+def told(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a client says of its training in plain values, as a platform's ``note`` passes them on.
+
+    ``labels`` (integers ``[N]``, of any array) are a list, and an optimiser, as in `training_facts`, its name with
+    ``lr`` and ``momentum``.
+    """
+    plain = dict(facts)
+    if not isinstance(plain.get("optimiser", ""), str):
+        plain |= training_facts(plain["optimiser"])
+    if "labels" in plain:
+        plain["labels"] = torch.as_tensor(plain["labels"]).flatten().tolist()
+    return plain
 
 
 def _after_every_step(optimiser: Any, call: Callable[[], None]) -> Callable[[], None]:

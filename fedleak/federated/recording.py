@@ -11,10 +11,12 @@ every round::
 Every file is there whole or not at all, and its JSON comes last. A run that was interrupted can be read.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import zip_longest
+from logging import Logger
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -160,6 +162,72 @@ def write(folder: Path | str, part: Contribution, before: Mapping[str, Tensor], 
     part = replace(part, folder=folder, before=write_state(folder, before), after=write_state(folder, after))
     write_bytes(part.path, _JSON.dump_json(part, indent=1, exclude={"folder"}))  # no line end: cut, it is no JSON
     return part.path
+
+
+def keep(
+    folder: Path | str,
+    facts: Mapping[str, Any],
+    before: Mapping[str, Tensor],
+    after: Mapping[str, Tensor],
+    *,
+    round: int,
+    node: str,
+    seen_by: Any,
+    examples: int | list[int],
+    log: Logger,
+) -> None:
+    """Write what a federation's platform shows of a contribution, or say in the log why there is none.
+
+    Nobody's training ends for want of a record.
+
+    Parameters
+    ----------
+    folder
+        The run's folder.
+    facts
+        What was told of it: fields of `Contribution`, and ``labels`` of the samples of one epoch, integers ``[N]``.
+        Samples and steps follow from `examples` (or the labels), ``batch_size`` and ``epochs`` (one, if not told).
+    before, after
+        State dicts of the model.
+    round, node, seen_by
+        As in `Contribution`.
+    examples
+        The number of examples that the client says it has, 0 if it does not say; or those of many clients, whose mean
+        it is.
+    log
+        Of the platform's module.
+    """
+    try:
+        if not after or before.keys() != after.keys():
+            raise ValueError("what came back is no state of the model that was sent (masked by SecAgg+?)")
+        if "lr" not in facts:
+            raise ValueError("nobody told the learning rate: pass lr=... or note(..., lr=...)")
+        if "optimiser" not in facts:
+            log.warning(
+                "nobody told the optimiser of round %s, node %s: pass optimiser='sgd' or note(..., optimiser=...); "
+                "without, no audit relies on what attacks say",
+                round,
+                node,
+            )
+        write(folder, _contribution(dict(facts), examples, round, node, seen_by), before, after)
+    except (ValueError, TypeError, OSError) as error:
+        log.warning("nothing recorded of round %s, node %s: %s", round, node, error)
+
+
+def _contribution(
+    facts: dict[str, Any], examples: int | list[int], server_round: int, node: str, seen_by: Any
+) -> Contribution:
+    epochs, size = facts.setdefault("epochs", 1), facts.get("batch_size")
+    if "labels" in facts:
+        labels = torch.as_tensor(facts.pop("labels"))
+        facts["counts"] = (labels.bincount() * epochs).tolist()
+        examples = examples or len(labels)
+    each = examples if isinstance(examples, list) else [examples]
+    weighted = sum(n * math.ceil(n / (size or max(n, 1))) for n in each) / max(sum(each), 1)
+    counted = {"samples": sum(each) * epochs, "steps": max(round(epochs * weighted), 1), "clients": len(each)}
+    if len(each) > 1 and size:
+        facts["batch_size"] = size * len(each)
+    return Contribution(round=server_round, node=node, seen_by=seen_by, **{**counted, **facts})
 
 
 def read(folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = None) -> list[Contribution]:

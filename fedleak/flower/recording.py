@@ -1,8 +1,7 @@
 """Record a Flower run: a client mod, and any strategy made to record; see `fedleak.federated.recording`."""
 
 import logging
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,8 +11,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, R
 from flwr.common import parameters_to_ndarrays
 from torch import Tensor
 
-from fedleak.federated.loop import training_facts
-from fedleak.federated.recording import SUM, Contribution, write
+from fedleak.federated.loop import told
+from fedleak.federated.recording import SUM, keep
 
 NOTE = "fedleak.note"
 log = logging.getLogger("fedleak.flower")
@@ -32,11 +31,7 @@ def note(context: Context, **facts: Any) -> None:
         `torch.optim`, or its name (``"sgd"``, ``"nag"``, ``"adam"``, …) with ``lr`` and ``momentum``; or ``steps``,
         where they do not follow from samples, batch size and epochs.
     """
-    if not isinstance(facts.get("optimiser", ""), str):
-        facts |= training_facts(facts["optimiser"])
-    if "labels" in facts:
-        facts["labels"] = torch.as_tensor(facts["labels"]).flatten().tolist()
-    context.state.config_records[NOTE] = ConfigRecord(facts)
+    context.state.config_records[NOTE] = ConfigRecord(told(facts))
 
 
 class RecordingMod:
@@ -69,7 +64,8 @@ class RecordingMod:
         facts = {**self.facts, **context.state.config_records.pop(NOTE, {})}
         if message.metadata.message_type.partition(".")[0] == MessageType.TRAIN and before and reply.has_content():
             node, after = message.metadata.dst_node_id, _state(reply.content, self.names)
-            _keep(self.folder, "client", server_round, node, before, after, _examples(reply.content), facts)
+            seen: dict[str, Any] = {"round": server_round, "node": str(node), "seen_by": "client"}
+            keep(self.folder, facts, before, after, examples=_examples(reply.content), log=log, **seen)
         return reply
 
 
@@ -119,7 +115,8 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
             whole = [reply for reply in replies if reply.has_content()]
             found = [(str(r.metadata.src_node_id), _examples(r.content), _state(r.content, names)) for r in whole]
         for node, examples, after in found:
-            _keep(Path(folder), "server", server_round, node, sent.get(node, {}), after, examples, facts)
+            seen: dict[str, Any] = {"round": server_round, "node": node, "seen_by": "server"}
+            keep(folder, facts, sent.get(node, {}), after, examples=examples, log=log, **seen)
         return aggregate(server_round, replies, *args)
 
     if legacy:
@@ -127,50 +124,6 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
     else:
         s.configure_train, s.aggregate_train = configured, aggregated
     return strategy
-
-
-def _keep(
-    folder: Path,
-    seen_by: Any,
-    server_round: int,
-    node: Any,
-    before: Mapping[str, Tensor],
-    after: Mapping[str, Tensor],
-    examples: int | list[int],
-    facts: Mapping[str, Any],
-) -> None:
-    """Write a contribution, or say in the log why there is none: nobody's training ends for want of a record."""
-    try:
-        if not after or before.keys() != after.keys():
-            raise ValueError("what came back is no state of the model that was sent (masked by SecAgg+?)")
-        if "lr" not in facts:
-            raise ValueError("nobody told the learning rate: pass lr=... or note(context, lr=...)")
-        if "optimiser" not in facts:
-            log.warning(
-                "nobody told the optimiser of round %s, node %s: pass optimiser='sgd' or note(context, optimiser=...); "
-                "without, no audit relies on what attacks say",
-                server_round,
-                node,
-            )
-        write(folder, _contribution(dict(facts), examples, server_round, str(node), seen_by), before, after)
-    except (ValueError, TypeError, OSError) as error:
-        log.warning("nothing recorded of round %s, node %s: %s", server_round, node, error)
-
-
-def _contribution(
-    facts: dict[str, Any], examples: int | list[int], server_round: int, node: str, seen_by: Any
-) -> Contribution:
-    epochs, size = facts.setdefault("epochs", 1), facts.get("batch_size")
-    if "labels" in facts:
-        labels = torch.as_tensor(facts.pop("labels"))
-        facts["counts"] = (labels.bincount() * epochs).tolist()
-        examples = examples or len(labels)
-    each = examples if isinstance(examples, list) else [examples]
-    weighted = sum(n * math.ceil(n / (size or max(n, 1))) for n in each) / max(sum(each), 1)
-    counted = {"samples": sum(each) * epochs, "steps": max(round(epochs * weighted), 1), "clients": len(each)}
-    if len(each) > 1 and size:
-        facts["batch_size"] = size * len(each)
-    return Contribution(round=server_round, node=node, seen_by=seen_by, **{**counted, **facts})
 
 
 def _state(content: RecordDict, names: Sequence[str] | None) -> dict[str, Tensor]:

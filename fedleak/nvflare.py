@@ -1,0 +1,169 @@
+"""Record an NVFlare run: a filter of its clients; see `fedleak.federated.recording` for the folder.
+
+Needs the extra ``nvflare``. Nothing else of fedleak imports this module, so nothing else pays for it.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedleak.errors import extra
+from fedleak.federated.loop import told
+from fedleak.federated.recording import keep
+from fedleak.files import write_text
+
+with extra("nvflare"):
+    import nvflare.client as flare
+    from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+    from nvflare.apis.filter import Filter
+    from nvflare.apis.fl_constant import FilterKey, FLContextKey, ReturnCode
+    from nvflare.apis.fl_context import FLContext
+    from nvflare.apis.shareable import Shareable
+    from nvflare.app_common.app_constant import AppConstants
+
+log = logging.getLogger("fedleak.nvflare")
+
+
+def note(folder: Path | str, **facts: Any) -> None:
+    """Tell the recorder what only the client knows; call it in the script that trains, before ``flare.send``.
+
+    It goes through a file of the client's own, ``notes/SITE.json`` in `folder`, which the recorder takes away. Nothing
+    is sent, with a recorder or without. Raises `RuntimeError` before ``flare.init``, and `PermissionError` if the
+    folder cannot be written.
+
+    Parameters
+    ----------
+    folder
+        As the `Recorder` got it.
+    facts
+        ``labels`` of the training samples (integers ``[N]``), or their number, ``examples``; ``batch_size`` and
+        ``epochs``; ``optimiser``, one of `torch.optim`, or its name (``"sgd"``, ``"nag"``, ``"adam"``, …) with ``lr``
+        and ``momentum``; or ``steps``, where they do not follow from samples, batch size and epochs.
+    """
+    write_text(_noted(folder, flare.get_site_name()), json.dumps(told(facts)))
+
+
+class Recorder(Filter):
+    """A filter of an NVFlare client that records the model that comes in, and what goes out when the client trained.
+
+    It stands twice, among the filters of task data and of task results: ``recipe.add_client_input_filter(recorder)``
+    and ``recipe.add_client_output_filter(recorder)``, or ``job.to_clients(recorder, filter_type=...)``. It sees what
+    the filters before it made of a result: behind NVFlare's own privacy filters, what really leaves the client; in
+    front of them, what would leave it without them. Two recorders with a folder each see both.
+
+    Weights and weight differences are recorded, of NumPy arrays or tensors. What a client trained and leaves out
+    (`ExcludeVars`) stands unchanged in the record, as the server has it. What is encrypted or quantised is not
+    recorded: stand before that filter. It changes nothing and never stops a run: what cannot be recorded is a warning
+    in the log.
+
+    Parameters
+    ----------
+    folder
+        Of the run, on the client's machine; all clients of a simulation may share it. NVFlare's processes work in
+        folders of their own: give a whole path.
+    lr, batch_size, epochs, optimiser, momentum
+        What holds of every round, as for `note`, whose word goes before this.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        lr: float | None = None,
+        batch_size: int | None = None,
+        epochs: int | None = None,
+        optimiser: str | None = None,
+        momentum: float | None = None,
+    ):
+        super().__init__()
+        self.folder = str(folder)  # NVFlare writes attributes with a parameter's name into the job, as JSON
+        self.lr, self.batch_size, self.epochs = lr, batch_size, epochs
+        self.optimiser, self.momentum = optimiser, momentum
+
+    def add_to_fed_job(self, job: Any, ctx: Any, **kwargs: Any) -> None:
+        """Join a job, which then takes fedleak as installed: copies of some of its modules would hide the others."""
+        job.set_app_packages([*job.job.app_packages, "fedleak"])
+        super().add_to_fed_job(job, ctx, **kwargs)
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Return a task's data or its result as it is, and record it."""
+        try:
+            if fl_ctx.get_prop(FLContextKey.FILTER_DIRECTION) == FilterKey.IN:
+                self._came(shareable, fl_ctx)
+            else:
+                self._goes(shareable, fl_ctx)
+        except Exception as error:  # whatever it is: a filter that raises ends the task
+            log.warning("nothing recorded of node %s: %s", fl_ctx.get_identity_name(), error)
+        return shareable
+
+    def _came(self, task: Shareable, fl_ctx: FLContext) -> None:
+        _noted(self.folder, fl_ctx.get_identity_name()).unlink(missing_ok=True)  # of a round that came to nothing
+        fl_ctx.set_prop(self._key, {}, private=True, sticky=False)
+        dxo = _model(task)
+        if dxo is not None and dxo.data_kind == DataKind.WEIGHTS:  # now: clients take the parameters out of the task
+            came = {"round": task.get_header(AppConstants.CURRENT_ROUND), "state": _state(dxo.data)}
+            fl_ctx.set_prop(self._key, came, private=True, sticky=False)
+
+    def _goes(self, result: Shareable, fl_ctx: FLContext) -> None:
+        dxo, came, node = _model(result), fl_ctx.get_prop(self._key), fl_ctx.get_identity_name()
+        if dxo is None or came == {}:  # an evaluation, a failure, or a task that brought no model
+            return
+        if came is None:
+            raise ValueError("no model was seen to come: the recorder has to be among the filters of task data too")
+        if came["round"] is None:
+            raise ValueError("the task has no round")
+        before, after = came["state"], _after(came["state"], dxo)
+        names = ("lr", "batch_size", "epochs", "optimiser", "momentum")
+        facts = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if (path := _noted(self.folder, node)).is_file():
+            facts |= json.loads(path.read_text(encoding="utf-8"))
+            path.unlink()
+        if "batch_size" not in facts and (steps := dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)):
+            facts.setdefault("steps", int(steps))
+        examples = facts.pop("examples", 0)
+        if not examples and "labels" not in facts:
+            raise ValueError("nobody told how many samples there are: note(folder, labels=...) or examples=...")
+        seen: dict[str, Any] = {"round": came["round"], "node": node, "seen_by": "client"}
+        keep(self.folder, facts, before, after, examples=examples, log=log, **seen)
+
+    @property
+    def _key(self) -> str:
+        return f"fedleak.came:{self.folder}"
+
+
+def _noted(folder: Path | str, node: str) -> Path:
+    return Path(folder) / "notes" / f"{node}.json"
+
+
+def _model(shareable: Shareable) -> DXO | None:
+    """Return the model or the difference that is sent; None if there is neither."""
+    if shareable.get_return_code() != ReturnCode.OK:
+        return None
+    dxo = from_shareable(shareable)
+    return dxo if dxo.data_kind in (DataKind.WEIGHTS, DataKind.WEIGHT_DIFF) else None
+
+
+def _state(data: Mapping[str, Any]) -> dict[str, Tensor]:
+    return {
+        name: value.detach().cpu().clone() if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
+        for name, value in data.items()
+    }
+
+
+def _after(before: Mapping[str, Tensor], dxo: DXO) -> dict[str, Tensor]:
+    """Return the model as the server has it of what goes out; a `ValueError` if that is none of the model that came."""
+    if dxo.get_meta_prop(MetaKey.PROCESSED_ALGORITHM) or dxo.get_meta_prop("quantized_flag"):
+        raise ValueError("what goes out is encrypted or quantised: put the recorder before that filter")
+    sent = _state(dxo.data)
+    odd = [name for name in sent if name not in before or sent[name].shape != before[name].shape]
+    if odd or not sent:
+        raise ValueError(f"what goes out is no state of the model that came, by {', '.join(odd) or 'all of its names'}")
+    if dxo.data_kind == DataKind.WEIGHT_DIFF:
+        sent = {name: before[name] + moved.to(before[name].dtype) for name, moved in sent.items()}
+    return {name: sent.get(name, tensor) for name, tensor in before.items()}

@@ -1,0 +1,326 @@
+"""Recording NVFlare runs, with the real package: what is written is what came to a client and what really left it."""
+
+# ruff: noqa: E402 - NVFlare is an extra, and is looked for before the rest is imported
+import json
+import logging
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedleak import paths
+from fedleak.audit import Setup, audit_run
+from fedleak.audit.setup import load
+from fedleak.federated import Update
+from fedleak.federated.recording import read
+
+flare = pytest.importorskip("nvflare.client", reason="NVFlare is not installed: pip install 'fedleak[nvflare]'")
+
+from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+from nvflare.apis.fl_constant import FilterKey, ReturnCode
+from nvflare.apis.fl_context import FLContextManager
+from nvflare.apis.shareable import make_reply
+from nvflare.apis.utils.task_utils import apply_filters
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.filters.exclude_vars import ExcludeVars
+from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
+from nvflare.app_common.filters.svt_privacy import SVTPrivacy
+from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
+
+from fedleak.nvflare import Recorder, note
+
+EXAMPLE = paths.root() / "book" / "nvflare_example.py"
+LR, LABELS = 0.1, torch.tensor([0, 0, 1, 2, 2, 2])
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
+
+
+def trained():
+    """The states before and after two steps on six samples."""
+    model = network()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    optimiser = torch.optim.SGD(model.parameters(), lr=LR)
+    x = torch.rand(6, 3, generator=torch.Generator().manual_seed(1))
+    for some, labels in zip(x.split(3), LABELS.split(3), strict=True):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(some), labels).backward()
+        optimiser.step()
+    return before, model.state_dict()
+
+
+class Runner:
+    """A client's runner between server and training: contexts and chains of filters as NVFlare's own makes them."""
+
+    def __init__(self, incoming, outgoing, node="site-1"):
+        self.chains = {f"train{FilterKey.DELIMITER}{FilterKey.IN}": incoming}
+        self.chains[f"train{FilterKey.DELIMITER}{FilterKey.OUT}"] = outgoing
+        self.manager = FLContextManager(identity_name=node, job_id="job")
+
+    def __call__(self, task, train, number=0):
+        if number is not None:
+            task.set_header(AppConstants.CURRENT_ROUND, number)
+        with self.manager.new_context() as context:
+            came = apply_filters("task_data_filters", task, context, self.chains, "train", FilterKey.IN)
+            return apply_filters("task_result_filters", train(came), context, self.chains, "train", FilterKey.OUT)
+
+
+def shareable(state, kind=DataKind.WEIGHTS, numpy=True, **meta):
+    data = {name: tensor.numpy().copy() if numpy else tensor.clone() for name, tensor in state.items()}
+    return DXO(kind, data=data, meta=meta).to_shareable()
+
+
+def difference(before, after):
+    return {name: after[name] - tensor for name, tensor in before.items()}
+
+
+def run(folder, *filters, kind=DataKind.WEIGHT_DIFF, numpy=True, tell=True, number=0, recorder=None, **meta):
+    """One round of one client with a recorder behind some filters; return the two states and what left."""
+    before, after = trained()
+    recorder = recorder or Recorder(folder, lr=LR, batch_size=3, optimiser="sgd")
+
+    def train(task):
+        for array in from_shareable(task).data.values():
+            array[...] = 0  # a client that trains in place
+        if tell:
+            note(folder, labels=LABELS)
+        return shareable(after if kind == DataKind.WEIGHTS else difference(before, after), kind, numpy, **meta)
+
+    left = Runner([recorder], [*filters, recorder])(shareable(before, numpy=numpy), train, number)
+    return before, after, left
+
+
+@pytest.fixture(autouse=True)
+def _site(monkeypatch):
+    monkeypatch.setattr(flare, "get_site_name", lambda: "site-1")
+
+
+@pytest.mark.parametrize("numpy", [True, False], ids=["arrays", "tensors"])
+@pytest.mark.parametrize("kind", [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF])
+def test_what_came_and_what_left_is_recorded_and_nothing_is_changed(tmp_path, kind, numpy):
+    before, after, left = run(tmp_path, kind=kind, numpy=numpy)
+    (one,) = read(tmp_path)
+    assert (one.round, one.node, one.seen_by, one.samples, one.steps) == (0, "site-1", "client", 6, 2)
+    assert (one.lr, one.optimiser, one.batch_size, one.counts) == (LR, "sgd", 3, [2, 1, 3])
+    came, went = one.states()
+    assert list(came) == list(before)
+    for name in before:
+        assert torch.equal(came[name], before[name])
+        torch.testing.assert_close(went[name], after[name])
+    content = after if kind == DataKind.WEIGHTS else difference(before, after)
+    dxo = from_shareable(left)
+    assert dxo.meta == {}
+    assert all(type(dxo.data[name]) is (np.ndarray if numpy else torch.Tensor) for name in content)
+    assert all(np.array_equal(dxo.data[name], content[name]) for name in content)
+
+
+def test_an_audit_reads_it_as_it_reads_any_run(tmp_path):
+    for number in (0, 1):
+        run(tmp_path, number=number)
+    report = audit_run(tmp_path, Setup(model=network, shape=(3,), remedy_trials=0))
+    before, after = trained()
+    update = Update.from_states(before, after, 6, 2, LR)
+    assert "in 2 rounds (0 to 1), recorded by its client mod, filter or loop" in report.to_markdown()
+    torch.testing.assert_close(read(tmp_path)[0].update().tensors, update.tensors)
+
+
+def test_a_recorder_sees_what_the_filters_before_it_leave(tmp_path):
+    front, behind = (Recorder(tmp_path / name, lr=LR, optimiser="sgd") for name in ("front", "behind"))
+    before, after = trained()
+
+    def train(task):
+        for folder in ("front", "behind"):
+            note(tmp_path / folder, labels=LABELS)
+        return shareable(difference(before, after), DataKind.WEIGHT_DIFF)
+
+    percentile = PercentilePrivacy(percentile=50, gamma=0.01)
+    left = Runner([front, behind], [front, percentile, behind])(shareable(before), train)
+    (seen,), (really,) = read(tmp_path / "front"), read(tmp_path / "behind")
+    assert torch.equal(seen.states()[1]["3.weight"], before["3.weight"] + (after["3.weight"] - before["3.weight"]))
+    sent = torch.from_numpy(from_shareable(left).data["3.weight"])
+    moved = really.states()[1]["3.weight"] - before["3.weight"]
+    torch.testing.assert_close(moved, sent, atol=1e-7, rtol=0)
+    assert (moved == 0).any()
+    assert moved.abs().max() <= 0.01 + 1e-7 < seen.update().tensors["3.weight"].abs().max()
+
+
+def test_noise_of_the_sparse_vector_technique_is_recorded_as_it_leaves(tmp_path):
+    np.random.seed(0)  # noqa: NPY002 - the filter draws from NumPy's global generator
+    before, _, left = run(tmp_path, SVTPrivacy(fraction=0.5, gamma=0.01, tau=0.001))
+    sent = from_shareable(left).data["0.weight"]
+    moved = read(tmp_path)[0].states()[1]["0.weight"] - before["0.weight"]
+    np.testing.assert_allclose(moved, sent, atol=1e-6)
+    assert 0 < (moved != 0).sum() < moved.numel()
+
+
+def test_a_layer_that_is_left_out_stands_unchanged_and_counts_as_withheld(tmp_path):
+    before, _, left = run(tmp_path, ExcludeVars(["3.weight"]))
+    assert "3.weight" not in from_shareable(left).data
+    one = read(tmp_path)[0]
+    assert torch.equal(one.states()[1]["3.weight"], before["3.weight"])
+    assert not torch.equal(one.states()[1]["0.weight"], before["0.weight"])
+    report = audit_run(tmp_path, Setup(model=network, shape=(3,), remedy_trials=0))
+    llg = report.table.set_index("attack").loc["LLG"]
+    assert not llg["applies"]
+    assert "lacks: gradient of the last layer's weights" in llg["why"]
+
+
+def test_what_the_training_says_goes_before_what_holds_of_every_round_and_is_taken_away(tmp_path):
+    model = network()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    recorder = Recorder(tmp_path, lr=LR, optimiser="adam")
+    before, after = trained()
+
+    def train(task):
+        note(tmp_path, labels=LABELS.numpy(), optimiser=optimiser, batch_size=2, epochs=2)
+        assert json.loads((tmp_path / "notes" / "site-1.json").read_text())["momentum"] == 0.9
+        return shareable(after)
+
+    Runner([recorder], [recorder])(shareable(before), train, 3)
+    assert not list((tmp_path / "notes").iterdir())
+    (one,) = read(tmp_path, gaps=True)
+    assert (one.round, one.optimiser, one.lr, one.momentum) == (3, "sgd", 0.5, 0.9)
+    assert (one.samples, one.steps, one.counts) == (12, 6, [4, 2, 6])
+
+
+def test_a_note_of_a_round_that_came_to_nothing_is_not_taken_for_the_next_rounds(tmp_path):
+    note(tmp_path, labels=[2, 2])
+    note(tmp_path, labels=[1, 1, 1])
+    run(tmp_path, tell=False, recorder=Recorder(tmp_path, lr=LR, batch_size=3, optimiser="sgd"))
+    assert not list(tmp_path.glob("round-*")), "it had no labels of its own"
+
+
+@pytest.mark.parametrize(("size", "steps"), [(None, 5), (3, 2)])
+def test_steps_that_a_client_reports_count_where_no_batch_size_is_told(tmp_path, size, steps):
+    recorder = Recorder(tmp_path, lr=LR, batch_size=size, optimiser="sgd")
+    run(tmp_path, recorder=recorder, **{MetaKey.NUM_STEPS_CURRENT_ROUND: 5})
+    assert read(tmp_path)[0].steps == steps
+
+
+def test_a_client_without_labels_tells_the_number_of_its_examples(tmp_path):
+    recorder = Recorder(tmp_path, lr=LR, batch_size=3, optimiser="sgd")
+    before, after = trained()
+
+    def train(task):
+        note(tmp_path, examples=6)
+        return shareable(after)
+
+    Runner([recorder], [recorder])(shareable(before), train)
+    (one,) = read(tmp_path)
+    assert (one.samples, one.steps, one.counts) == (6, 2, None)
+
+
+def unfit(case, before, after):
+    """A result that is none of the model that came."""
+    meta = {"quantised": {"quantized_flag": True}, "encrypted": {MetaKey.PROCESSED_ALGORITHM: "HE"}}.get(case, {})
+    if case == "shape":
+        after = {**after, "3.bias": torch.zeros(4)}
+    if case == "name":
+        after = {**after, "another": torch.zeros(4)}
+    result = shareable(after, **meta)
+    if case == "content":
+        from_shareable(result).data["3.bias"] = "ciphertext"
+    return result
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("quantised", "encrypted or quantised"),
+        ("encrypted", "encrypted or quantised"),
+        ("shape", "no state of the model that came, by 3.bias"),
+        ("name", "no state of the model that came, by another"),
+        ("content", "nothing recorded of node site-1"),
+        ("rate", "nobody told the learning rate"),
+        ("samples", "nobody told how many samples"),
+        ("round", "the task has no round"),
+        ("node", "String should match pattern"),
+        ("alone", "among the filters of task data too"),
+        ("folder", "nothing recorded of"),
+    ],
+)
+def test_what_cannot_be_recorded_is_a_warning_and_the_run_goes_on(tmp_path, caplog, monkeypatch, case, reason):
+    folder = tmp_path / "run"
+    if case == "folder":
+        folder.write_text("")
+    before, after = trained()
+    recorder = Recorder(folder, lr=None if case == "rate" else LR, batch_size=3, optimiser="sgd")
+    result = unfit(case, before, after)
+    node = "site 1" if case == "node" else "site-1"
+    monkeypatch.setattr(flare, "get_site_name", lambda: node)
+
+    def train(task):
+        if case not in ("samples", "folder"):
+            note(folder, labels=LABELS)
+        return result
+
+    runner = Runner([] if case == "alone" else [recorder], [recorder], node)
+    with caplog.at_level(logging.WARNING, "fedleak.nvflare"):
+        left = runner(shareable(before), train, None if case == "round" else 1)
+    assert left is result
+    assert reason in caplog.text
+    assert not list(tmp_path.glob("run/round-*/*.json"))
+
+
+def test_an_optimiser_that_nobody_told_is_asked_for(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "fedleak.nvflare"):
+        run(tmp_path, recorder=Recorder(tmp_path, lr=LR))
+    assert "nobody told the optimiser of round 0, node site-1: pass optimiser='sgd'" in caplog.text
+    assert read(tmp_path)[0].optimiser == "unknown"
+
+
+@pytest.mark.parametrize("case", ["failed", "evaluated", "asked"])
+def test_tasks_that_train_nothing_pass_without_a_word(tmp_path, caplog, case):
+    recorder, (before, _) = Recorder(tmp_path, lr=LR), trained()
+    metrics = DXO(DataKind.METRICS, data={"accuracy": 0.5}).to_shareable()
+    task = metrics if case == "asked" else shareable(before)
+    result = make_reply(ReturnCode.EXECUTION_EXCEPTION) if case == "failed" else metrics
+    with caplog.at_level(logging.DEBUG, "fedleak.nvflare"):
+        assert Runner([recorder], [recorder])(task, lambda task: result) is result
+    assert caplog.text == ""
+    assert not list(tmp_path.glob("round-*"))
+
+
+def test_a_job_names_the_recorder_with_its_arguments_and_takes_fedleak_as_installed(tmp_path):
+    model = {"class_path": "torch.nn.Linear", "args": {"in_features": 3, "out_features": 2}}
+    recipe = FedAvgRecipe(name="job", model=model, min_clients=2, train_script=str(EXAMPLE))
+    recorder = Recorder(tmp_path / "run", lr=LR, batch_size=3)
+    recipe.add_client_input_filter(recorder, tasks=["train"])
+    recipe.add_client_output_filter(recorder, tasks=["train"])
+    recipe.export(str(tmp_path / "jobs"))
+    (config,) = (tmp_path / "jobs").rglob("config_fed_client.json")
+    told = json.loads(config.read_text())
+    for chain in ("task_data_filters", "task_result_filters"):
+        (one,) = [one for each in told[chain] for one in each["filters"]]
+        assert one["path"] == "fedleak.nvflare.Recorder"
+        assert vars(Recorder(**one["args"]))["folder"] == str(tmp_path / "run")
+        assert one["args"] == {"folder": str(tmp_path / "run"), "lr": LR, "batch_size": 3}
+    assert [path.name for path in config.parent.parent.rglob("*.py")] == [EXAMPLE.name]
+
+
+@pytest.mark.slow
+def test_the_example_runs_in_the_simulator_and_its_folder_is_audited(tmp_path):
+    command = [sys.executable, str(EXAMPLE), "run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    run, setup = read(tmp_path / "run"), load(EXAMPLE)
+    assert Counter(one.round for one in run) == {0: 3, 1: 3}
+    assert {one.node for one in run} == {"site-1", "site-2", "site-3"}
+    assert {(one.seen_by, one.optimiser, one.lr, one.batch_size) for one in run} == {("client", "sgd", 0.1, 16)}
+    assert all(sum(one.counts) == one.samples for one in run)
+    start = setup.model().state_dict()
+    assert all(torch.equal(one.states()[0][name], start[name]) for one in run[:3] for name in start)
+    weights = [one.steps for one in run[:3]]  # NVFlare's FedAvg weighs by the steps
+    for name, tensor in run[3].states()[0].items():
+        mean = sum(w * one.states()[1][name] for w, one in zip(weights, run[:3], strict=True)) / sum(weights)
+        torch.testing.assert_close(tensor, mean, atol=1e-5, rtol=1e-4)
+    report = audit_run(tmp_path / "run", setup)
+    assert "6 updates of 3 clients in 2 rounds (0 to 1)" in report.to_markdown()
+    right = report.table.set_index("attack")["iacc"]
+    assert right["iLRG"] > 0.8 > right["random guess"]
