@@ -81,7 +81,6 @@ def test_conda_users_get_the_same_environment():
     assert {"fedleak[cluster,coursework,flower]"} <= set(EXTRAS["book"])
     assert "fedleak[recordings]" in EXTRAS["flower"]
     assert "fedleak[recordings]" in EXTRAS["nvflare"]
-    assert "fedleak[nvflare]" in EXTRAS["dev"]
     assert EXTRAS.keys() == {"recordings", "flower", "nvflare", "cluster", "coursework", "book", "dev"}
 
 
