@@ -9,7 +9,7 @@ from fedleak import paths
 from fedleak.experiments import Results, notebooks, running
 from fedleak.experiments.records import NOW
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("book")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module", autouse=True)

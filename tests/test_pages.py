@@ -14,7 +14,7 @@ import yaml
 from fedleak import paths
 from fedleak.experiments import notebooks
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("book")]
+pytestmark = pytest.mark.slow
 
 
 class Page(html.parser.HTMLParser):

@@ -21,8 +21,6 @@ from fedleak.errors import DataNotFound
 from fedleak.experiments import Context, Experiment, Results, cluster, grid, notebooks, running
 from fedleak.intervals import NUMBER
 
-pytestmark = pytest.mark.xdist_group("cluster")  # its clusters are made once
-
 LOG = ""
 PAUSE = 0.0
 TOGETHER = 0
