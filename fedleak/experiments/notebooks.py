@@ -25,16 +25,6 @@ with extra("book"):
     import papermill
 
 
-JUPYTER_BOOK = """\
-from functools import partial
-from jupyter_book import sphinx
-from jupyter_book.cli.main import main
-sphinx.build_sphinx = partial(sphinx.build_sphinx, jobs={jobs})
-main()
-"""
-"""Jupyter Book's command with Sphinx's option ``-j``, which it does not offer."""
-
-
 def available() -> list[str]:
     """Return the names of all notebooks of the checkout."""
     return sorted(path.stem for path in (paths.root() / "notebooks").glob("*.ipynb"))
@@ -157,23 +147,19 @@ def execute_all(runs: Mapping[str, Mapping[str, Any]], jobs: int | None = None) 
     """
     devices = {run.get("device", "auto") for run in runs.values()}
     on_gpu = "cuda" in devices or ("auto" in devices and torch.cuda.is_available())
-    jobs = min(jobs or (1 if on_gpu else cores()), len(runs))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    jobs = min(jobs or (1 if on_gpu else cores), len(runs))
     if jobs <= 1:
         for name, run in runs.items():
             execute(name, **run)
         return
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _use_threads, (max(cores() // jobs, 1),)) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _use_threads, (max(cores // jobs, 1),)) as pool:
         try:
             begun = [pool.submit(execute, name, **run, progress=False) for name, run in runs.items()]
             for done in tqdm(as_completed(begun), "notebooks", len(begun)):
                 done.result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def cores() -> int:
-    """Return how many processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _use_threads(count: int) -> None:
@@ -195,7 +181,7 @@ def build_book(profile: str = "quick", device: str = "auto", force: bool = False
     stale = {name: parameters for name in chapters() if force or is_stale(name, parameters)}
     execute_all(stale, jobs)
     top = paths.root()
-    jupyter_book = [sys.executable, "-c", JUPYTER_BOOK.format(jobs=cores())]
+    jupyter_book = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     if subprocess.run([*jupyter_book, "build", ".", "-W", "-n", "--keep-going"], cwd=top).returncode:
         raise BookFailed("the book has errors or warnings; they are printed above")
     return top / "_build" / "html" / "index.html"
