@@ -55,8 +55,8 @@ EXTRAS = {key: value for key, value in PROJECT["optional-dependencies"].items() 
 
 def test_the_lock_covers_every_requirement():
     locked = {name_of(line) for line in LOCK.splitlines() if line and not line.startswith("#")}
-    wanted = [*PROJECT["dependencies"], *chain(*EXTRAS.values())]
-    assert {name_of(requirement) for requirement in wanted} - {PROJECT["name"]} <= locked
+    wanted = {name_of(one) for one in (*PROJECT["dependencies"], *chain(*EXTRAS.values()))} - {PROJECT["name"]}
+    assert wanted - locked == {"nvflare"}  # not locked yet, as `book/nvflare.md` says
     assert "setuptools" in locked  # `make` installs the package without build isolation
 
 
