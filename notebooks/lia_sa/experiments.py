@@ -266,8 +266,7 @@ FIG3 = Experiment(
     one_round,
     quick=rounds(ACTIVE, QUICK, batch_size=[16, 64, 1024])
     + rounds(PASSIVE, QUICK, batch_size=16)
-    + rounds(ACTIVE, QUICK[:1], [2, 10], 64)
-    + rounds(PASSIVE, QUICK[:1], [2, 10], 64),
+    + rounds(ACTIVE + PASSIVE, QUICK[:1], [2, 10], 64),
     paper=rounds(LIA, PAIRS, batch_size=[16, 64, 256])
     + rounds(PASSIVE, PAIRS, batch_size=[16, 64, 256, 1024], trials=10)
     + rounds(LIA[1:], PAIRS)
