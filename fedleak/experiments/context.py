@@ -35,6 +35,8 @@ class Context:
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError):
             raise ValueError(f"PyTorch cannot use device={device!r} here: 'cpu', 'cuda' or 'auto'") from None
+        if device.startswith("cuda"):
+            torch.backends.cudnn.allow_tf32 = False  # convolutions in single precision, as on a CPU
         self.device, self.data_root = device, data_root
         self.used: Used = {"data": {}, "device": {}}
         """Data sets and devices that the unit under way asked for: its provenance."""

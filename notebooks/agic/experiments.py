@@ -30,9 +30,11 @@ from notebooks.agic.experiments_shared import (
     GIVEN,
     LEVEL,
     NETWORK,
+    OWN,
     PHOTOS,
     QUALITY,
     SCORES,
+    STORED,
     batches,
     inferred,
     inverted,
@@ -135,6 +137,36 @@ TABLE4 = Experiment(
     tables=("table4", "fig6"),
     fixed=GIVEN,
     **PATH,
+)
+
+
+def at_every_choice(
+    ctx, seeds, data, net, side, batch_size, method, schedule, batch_norm, iterations
+):
+    """The same with the batch norm of either mode. DLG-Adam goes by the gradient, at a steady rate, under any name."""
+    sizes = dict(batch_size=batch_size, iterations=iterations, batch_norm=batch_norm)
+    steady = LEVEL if method == "DLG-Adam" else schedule
+    done = ("choices", data, net, side, *seeds, method, steady, *sizes.values())
+
+    def made():
+        more = dict(schedule=steady, snapshots=(1000, 2000, 5000))
+        return inverted(ctx, seeds, data, net, side, method, **sizes, **more)
+
+    x, shown, _ = ctx.once(done, made, most=1)
+    yield from on_the_way(ctx, seeds, x, shown, data, side, pictures=False)
+
+
+EVERY = dict(method=METHODS, schedule=[*DESCENTS], batch_norm=[STORED, OWN])
+CHOICES = Experiment(
+    "choices",
+    at_every_choice,
+    quick=grid(**PHOTOS, **EVERY | dict(schedule=LEVEL), batch_size=1, iterations=20),
+    paper=grid(**WIDE, **EVERY, batch_size=1, iterations=10000, trials=8)
+    + grid(**WIDE, **EVERY, batch_size=4, iterations=10000, trials=3),
+    trials=(1, 8),
+    tables="table4",
+    fixed=dict(total_variation=1e-4, trained=0),
+    **QUALITY | dict(by=("iteration", "final")),
 )
 
 BOTH = dict(batch_size=1, method=METHODS[1:], schedule=[*DESCENTS])

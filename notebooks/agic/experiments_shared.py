@@ -1,5 +1,6 @@
 """AGIC: what the trials share: images, networks, local batches, an attack on many updates at once, scores."""
 
+import copy
 import dataclasses
 
 import numpy as np
@@ -16,7 +17,8 @@ from fedleak.models import head
 
 NETWORK = 0  # seed of the one network that all trials of a table share
 SCORES = dict.fromkeys(("psnr", "ssim", "lpips"), NUMBER)
-EVAL = dict(batch_norm="evaluation mode")  # the paper prints none
+STORED, OWN = "evaluation mode", "training mode"  # whose statistics batch norm takes
+EVAL = dict(batch_norm=STORED)  # the paper prints none
 # how images are made beside those of a size: by which factor they are loaded larger, and what is done then
 MADE = {"cropped": (2, center_crop), "smooth": (0.5, resize)}
 
@@ -128,6 +130,7 @@ def inverted(
     schedule=LEVEL,
     snapshots=(),
     trained=0,
+    batch_norm=STORED,
     **weighting,
 ):
     """All seeds' updates in one optimisation: originals [N, samples, ...], {iteration: images}, share of right labels.
@@ -135,6 +138,8 @@ def inverted(
     Images are of the end, and of those `snapshots` that come before it.
     """
     model = network(ctx, net, data, side, trained)
+    if batch_norm != STORED:
+        model = copy.deepcopy(model).train()
     x, y = batches(ctx, seeds, data, side, steps, batch_size)
     share = {"lr": 1e-4, "share": "delta"} if steps > 1 else {"lr": 1.0}
     updates = [fedavg(model, a, b, **share) for a, b in zip(x, y)]

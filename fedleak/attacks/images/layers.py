@@ -47,16 +47,55 @@ def _ungrouped(x: Tensor, runs: int) -> Tensor:
 
 
 def _side_by_side(x: Tensor) -> bool:
-    """Whether one grouped convolution beats a loop: where launching a kernel is what costs."""
+    """Whether one operation on all beats a loop over the reconstructions: where launching a kernel is what costs."""
     return x.device.type != "cpu"
+
+
+def _as_product(x: Tensor, geometry: Geometry) -> bool:
+    """Whether a convolution is to be one batched matrix product, as a GPU wants it."""
+    return _side_by_side(x) and geometry[2] == [1, 1] and geometry[3] == 1
+
+
+def _columns(x: Tensor, runs: int, window: torch.Size, stride: list[int], pad: list[int]) -> tuple[Tensor, list[int]]:
+    """Lay out what a window ``h, w`` sees, ``[N, C * h * w, B * H' * W']``, and return ``[B, H', W']`` with it.
+
+    `pad` is left, right, above and below, and can be negative.
+    """
+    seen = nn.functional.pad(x, pad).unfold(2, window[0], stride[0]).unfold(3, window[1], stride[1])
+    parts = seen.unflatten(0, (runs, -1)).permute(0, 2, 5, 6, 1, 3, 4)
+    return parts.flatten(4).flatten(1, 3), list(parts.shape[4:])
+
+
+def _around(padding: list[int]) -> list[int]:
+    return [padding[1], padding[1], padding[0], padding[0]]
+
+
+def _product(x: Tensor, weight: Tensor, stride: list[int], pad: list[int]) -> Tensor:
+    columns, sizes = _columns(x, len(weight), weight.shape[-2:], stride, pad)
+    return torch.bmm(weight.flatten(2), columns).unflatten(2, sizes).transpose(1, 2).flatten(0, 1)
+
+
+def _product_backward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, of_weight: bool) -> Tensor:
+    stride, padding, _, _ = geometry
+    runs, window = len(weight), weight.shape[-2:]
+    if of_weight:
+        columns, _ = _columns(x, runs, window, stride, _around(padding))
+        rows = grad.unflatten(0, (runs, -1)).transpose(1, 2).flatten(2)
+        return torch.bmm(rows, columns.transpose(1, 2)).unflatten(2, weight.shape[2:])
+    sizes = [(n - 1) * s + 1 for n, s in zip(grad.shape[2:], stride, strict=True)]
+    spread = grad.new_zeros(*grad.shape[:2], *sizes)
+    spread[:, :, :: stride[0], :: stride[1]] = grad
+    before = [k - 1 - p for k, p in zip(window, padding, strict=True)]
+    after = [n + k - 1 - s - b for n, k, s, b in zip(x.shape[2:], window, sizes, before, strict=True)]
+    turned = weight.flip(-1, -2).transpose(1, 2)
+    return _product(spread, turned, [1, 1], [before[1], after[1], before[0], after[0]])
 
 
 def _each(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """Convolve every reconstruction's images with its own weights ``[N, O, I, h, w]``."""
     runs = len(weight)
-    if _side_by_side(x):
-        grouped = (*geometry[:3], geometry[3] * runs)
-        return _ungrouped(_convolve(_grouped(x, runs), weight.flatten(0, 1), grouped), runs)
+    if _as_product(x, geometry):
+        return _product(x, weight, geometry[0], _around(geometry[1]))
     parts = [_convolve(p, w, geometry) for p, w in zip(x.chunk(runs), weight, strict=True)]
     return torch.cat(parts) if runs > 1 else parts[0]
 
@@ -64,10 +103,8 @@ def _each(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
 def _each_backward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, of_weight: bool) -> Tensor:
     """Return every reconstruction's gradient with respect to its weights ``[N, O, I, h, w]``, or to its images."""
     runs = len(weight)
-    if _side_by_side(x):
-        grouped = (*geometry[:3], geometry[3] * runs)
-        found = _backward(_grouped(grad, runs), _grouped(x, runs), weight.flatten(0, 1), grouped, of_weight)
-        return found.unflatten(0, (runs, -1)) if of_weight else _ungrouped(found, runs)
+    if _as_product(x, geometry):
+        return _product_backward(grad, x, weight, geometry, of_weight)
     each = zip(grad.chunk(runs), x.chunk(runs), weight, strict=True)
     parts = [_backward(g, p, w, geometry, of_weight) for g, p, w in each]
     if of_weight:
@@ -176,6 +213,11 @@ class _NormBackward(Function):
     @staticmethod
     def forward(ctx: Any, grad: Tensor, x: Tensor, weight: Tensor, mean: Tensor, unit: Tensor) -> tuple[Tensor, ...]:
         ctx.save_for_backward(grad, x, weight, mean, unit)
+        if _side_by_side(x):
+            shape = (len(weight), -1)
+            seen = grad * (x - mean[:, None, None])
+            on_weight, on_bias = (part.unflatten(0, shape).sum((1, 3, 4)) for part in (seen, grad))
+            return grad * (weight[0] * unit)[:, None, None], on_weight * unit, on_bias
         fixed = (weight[0], mean, unit**-2, None, None, False, 0.0, [True, True, True])
         pairs = zip(grad.chunk(len(weight)), x.chunk(len(weight)), strict=True)
         parts = [torch.ops.aten.native_batch_norm_backward(g, p, *fixed) for g, p in pairs]

@@ -20,6 +20,9 @@ LayerWeights = Callable[[Update, nn.Module], dict[str, float]]
 
 def _inner(a: Sequence[Tensor], b: Sequence[Tensor], weights: Tensor) -> Tensor:
     """Return the inner products ``[N]`` of rows ``[N, ...]`` a layer, weighted by ``[N, layers]``."""
+    if weights.device.type != "cpu":  # where launching a kernel is what costs
+        products = [torch.linalg.vecdot(p, q) for p, q in zip(a, b, strict=True)]
+        return (weights * torch.stack(products, dim=1)).sum(1)
     each = [torch.dot(p[n], q[n]) for n in range(len(weights)) for p, q in zip(a, b, strict=True)]
     return (weights * torch.stack(each).view_as(weights)).sum(1)
 
