@@ -1,7 +1,7 @@
 """How fast gradients are inverted, beside the package `breaching` 0.1.2, in one run: same model, images and threads.
 
 InvG's descent on an untrained ResNet20-4 and noise images of 3 x 32 x 32. Measured are processor seconds an iteration,
-each package in turn, several times, the median being kept:
+on a GPU seconds, each package in turn, several times; kept are the median, and the ratio's range over the rounds:
 
 - B = 1 and B = 4, one reconstruction;
 - several independent images of B = 1 in one optimisation, which breaching does one after the other.
@@ -12,10 +12,12 @@ Both must descend the same objective: if the gradients of the first step differ 
 `breaching` comes with the extra `bench`: `pip install -e ".[bench]"`. Without it, ours alone is measured, and the exit
 code is 0.
 
-    python benchmarks/inversion.py [--iterations 10] [--rounds 3] [--together 4] [--threads 1] [--quality 1000]
+    python benchmarks/inversion.py [--iterations 10] [--rounds 5] [--together 4] [--threads 1] [--quality 1000]
+                                   [--device cuda]
 """
 
 import dataclasses
+import functools
 import statistics
 import time
 import warnings
@@ -30,6 +32,7 @@ from fedleak import data, metrics
 from fedleak.attacks.images import agic, invg
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Problem
+from fedleak.experiments.units import processor
 from fedleak.federated import Update, fedsgd
 from fedleak.models import build
 
@@ -54,7 +57,7 @@ def peer(model: nn.Module, update: Update, labels: Tensor, iterations: int) -> C
         return None
     cfg.attack.optim.max_iterations = iterations
     cfg.attack.regularization.total_variation.scale = invg.INVG.total_variation
-    setup = {"device": torch.device("cpu"), "dtype": torch.float}
+    setup = {"device": labels.device, "dtype": torch.float}
     attacker = breaching.attacks.prepare_attack(model, nn.CrossEntropyLoss(), cfg.attack, setup)
 
     about = Record(mean=(0.0,), std=(1.0,), shape=SHAPE, modality="vision", classes=CLASSES)
@@ -66,11 +69,17 @@ def peer(model: nn.Module, update: Update, labels: Tensor, iterations: int) -> C
     return lambda: attacker.reconstruct(payload, shared, {}, dryrun=False)
 
 
-def seconds(run: Callable[[], Any], iterations: int) -> float:
-    """Processor seconds an iteration."""
-    start = time.process_time()
+def seconds(run: Callable[[], Any], iterations: int, device: str) -> float:
+    """Processor seconds an iteration, on a GPU seconds."""
+    if device == "cpu":
+        start = time.process_time()
+        run()
+        return (time.process_time() - start) / iterations
+    torch.cuda.synchronize()
+    start = time.perf_counter()
     run()
-    return (time.process_time() - start) / iterations
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) / iterations
 
 
 def first_gradients_agree(model: nn.Module, update: Update, labels: Tensor) -> bool:
@@ -127,17 +136,21 @@ def equal_quality(model: nn.Module, iterations: int) -> None:
 
 def main(
     iterations: Annotated[int, typer.Option(min=1, help="Iterations of a measurement.")] = 10,
-    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each; the median counts.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each; the median counts.")] = 5,
     together: Annotated[int, typer.Option(min=1, help="Independent images inverted at once.")] = 4,
     threads: Annotated[int, typer.Option(min=1, help="Threads of both.")] = 1,
     quality: Annotated[int, typer.Option(min=0, help="Iterations of the peer for equal quality; 0: leave it out.")] = 0,
+    device: Annotated[str, typer.Option(help="Where both compute: cpu or cuda.")] = "cpu",
 ) -> None:
     """Measure ours and the peer in turn."""
     torch.set_num_threads(threads)
-    model = build("resnet20-4", SHAPE, CLASSES, seed=0).eval()
+    if device == "cuda":
+        torch.backends.cudnn.allow_tf32 = False  # for both, as `first_gradients_agree` wants it
+    typer.echo(processor() if device == "cpu" else torch.cuda.get_device_name())
+    model = build("resnet20-4", SHAPE, CLASSES, seed=0).eval().to(device)
     for batch, many in ((1, 1), (4, 1), (1, together)):
         x = torch.rand(many, batch, *SHAPE, generator=torch.Generator().manual_seed(0))
-        y = torch.arange(many * batch).view(many, batch) % CLASSES
+        x, y = x.to(device), (torch.arange(many * batch).view(many, batch) % CLASSES).to(device)
         updates = [fedsgd(model, a, b) for a, b in zip(x, y, strict=True)]
         if not first_gradients_agree(model, updates[0], y[0]):
             typer.echo("the first step's gradients differ", err=True)
@@ -145,15 +158,15 @@ def main(
         other = peer(model, updates[0], y[0], iterations)
         ours, theirs = [], []
         for _ in range(rounds):
-            ours.append(
-                seconds(lambda u=updates, y=y: invg.invert_many(u, model, y, iterations=iterations), iterations) / many
-            )
+            all_at_once = functools.partial(invg.invert_many, updates, model, y, iterations=iterations)
+            ours.append(seconds(all_at_once, iterations, device) / many)
             if other is not None:
-                theirs.append(seconds(other, iterations))
+                theirs.append(seconds(other, iterations, device))
         line = f"B = {batch}, {many} at once: ours {statistics.median(ours):.4f} s an iteration and reconstruction"
         if theirs:
-            ratio = statistics.median(theirs) / statistics.median(ours)
-            line += f"; breaching {statistics.median(theirs):.4f} s; {ratio:.2f} times as fast"
+            ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
+            line += f"; breaching {statistics.median(theirs):.4f} s; {statistics.median(ratios):.2f} times as fast"
+            line += f" ({min(ratios):.2f} to {max(ratios):.2f} over {rounds} rounds)"
         typer.echo(line)
     if not theirs:
         typer.echo("breaching is not installed: nothing to compare with")

@@ -9,6 +9,8 @@ What is drawn there without a generator, or with one of its own, differs from wh
         model.to("cuda")
         assert fedsgd(model, x.to("cuda"), y.to("cuda")).tensors["weight"].device.type == "cuda"
 
+Where there is a real GPU, it takes the place of the pretended one.
+
 Limits: nothing is seen of what happens in C++, so that all of a backward pass counts as on the GPU if its outputs do,
 and an operation that CUDA lacks works here. Times mean nothing.
 """
@@ -24,6 +26,7 @@ from torch._C import _functorch as functorch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
+REAL = torch.cuda.is_available()
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 ACROSS = {
     "copy_",
@@ -228,6 +231,16 @@ class PretendedGPU(TorchFunctionMode):
         finally:
             TorchFunctionMode.__exit__(self, None, None, None)
             self.backward = before
+
+
+if REAL:
+
+    class PretendedGPU(contextlib.nullcontext[None]):  # type: ignore[no-redef]
+        drawn: tuple[str, ...] = ()
+
+        def __enter__(self) -> "PretendedGPU":
+            torch.backends.cudnn.allow_tf32 = False
+            return self
 
 
 def _plain(tensor: Tensor) -> Tensor:

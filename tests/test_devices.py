@@ -1,5 +1,6 @@
 """Everything runs on a GPU, here a pretended one, where it comes to the numbers that the CPU comes to."""
 
+import copy
 import dataclasses
 import inspect
 import math
@@ -8,7 +9,7 @@ from typing import get_args
 import pytest
 import torch
 import torchvision
-from pretended_gpu import CPU, GPU, PretendedGPU
+from pretended_gpu import CPU, GPU, REAL, PretendedGPU
 
 from fedleak import metrics
 from fedleak.attacks.contest import contest, entrants
@@ -53,6 +54,12 @@ def tensors(value):
         raise TypeError(type(value).__name__)
 
 
+SUMS = {"rtol": 1e-3, "atol": 1e-4}
+"""How far a real GPU, which adds in another order, may be from the CPU in single precision."""
+DESCENTS = {"rtol": 0.02, "atol": 0.01}
+"""How far two descents may be apart after some steps, from sums in another order."""
+
+
 def same_on_both(compute, place=GPU, **tolerance):
     """Compute on both devices: the pretended GPU's results are at `place`, and the numbers are the CPU's."""
     expected = list(tensors(compute("cpu")))
@@ -62,12 +69,13 @@ def same_on_both(compute, place=GPU, **tolerance):
         found = [t.cpu() for t in found]
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, equal_nan=True, **tolerance)
+        torch.testing.assert_close(one, other, equal_nan=True, **(SUMS if REAL else {}) | tolerance)
 
 
 # --- the pretended GPU itself ------------------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(REAL, reason="of the pretended one")
 def test_what_a_real_gpu_refuses_is_refused():
     with PretendedGPU():
         here, there = torch.ones(3), torch.ones(3).to("cuda")
@@ -94,6 +102,7 @@ def test_what_a_real_gpu_refuses_is_refused():
         assert {t.device for t in (here, there.cpu(), here.to(there.cpu()), torch.ones(1))} == {CPU}
 
 
+@pytest.mark.skipif(REAL, reason="of the pretended one")
 def test_gradients_are_where_their_variables_are_and_draws_differ_from_the_cpus():
     with PretendedGPU():
         model = build("cnn", SHAPE, CLASSES, seed=0).to("cuda")
@@ -157,7 +166,7 @@ def test_models(name):
     x = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
 
     def compute(device):
-        model = built.to(device)
+        model = copy.deepcopy(built).to(device)
         assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {device}
         with torch.no_grad():
             return model(x.to(device)), *head_pass(model, x.to(device)), head(model).layer.weight
@@ -311,7 +320,8 @@ def test_every_registered_attack(attack):
                 attacked(attack, "cpu", steps, batch, aux, least)
             except ValueError:  # not made for such an update
                 continue
-            same_on_both(lambda device: attacked(attack, device, steps, batch, aux, least))  # noqa: B023
+            apart = DESCENTS if attack.goal == "images" else {}
+            same_on_both(lambda device: attacked(attack, device, steps, batch, aux, least), **apart)  # noqa: B023
             ran += 1
     assert ran
 
@@ -370,7 +380,7 @@ def test_every_attack_that_runs_apart(attack):
         aggregate, model, options = APART[attack.name](device)
         return attack(aggregate, model, adversary=dataclasses.replace(EVERYTHING, sees=attack.sees), **options)
 
-    same_on_both(compute)
+    same_on_both(compute, **DESCENTS)
 
 
 def test_a_contest_says_the_same():
