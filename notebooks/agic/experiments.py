@@ -162,8 +162,11 @@ CHOICES = Experiment(
     "choices",
     at_every_choice,
     quick=grid(**PHOTOS, **EVERY | dict(schedule=LEVEL), batch_size=1, iterations=20),
-    paper=grid(**WIDE, **EVERY, batch_size=1, iterations=10000, trials=8)
-    + grid(**WIDE, **EVERY, batch_size=4, iterations=10000, trials=3),
+    paper=[
+        WIDE | one | dict(batch_size=1, iterations=10000, trials=n)
+        for mode, n in ((STORED, 8), (OWN, 3))
+        for one in grid(**EVERY | dict(batch_norm=mode))
+    ],
     trials=(1, 8),
     tables="table4",
     fixed=dict(total_variation=1e-4, trained=0),
