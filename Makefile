@@ -26,8 +26,8 @@ look: book ## Take pictures of pages, _build/look/: make look PAGES="book/index 
 test: lint ## Lint, then the tests of minutes: units, properties, devices, records; a process a core
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
 
-test-slow: $(READY) ## The tests that take longer: notebooks, the book and its internal links, killed workers, grading, a cell of every experiment
-	$(BIN)/python -m pytest -m slow
+test-slow: book ## The tests that take longer: notebooks, the book and its internal links, killed workers, grading, a cell of every experiment
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n auto --maxprocesses 4 --dist loadfile
 
 lint: $(READY) ## Check style, formatting and types
 	$(BIN)/ruff check .

@@ -266,7 +266,7 @@ def test_workers_killed_in_the_middle_of_a_trial_change_nothing(tmp_path, log, w
     killed = []
 
     def kill():
-        killed.extend(dict.fromkeys(process for process, _ in log()[:first:-1]))
+        killed.extend(dict.fromkeys(process for process, _ in reversed(log()[first:])))
         del killed[victims:]
         for process in killed:
             os.kill(process, signal.SIGKILL)
