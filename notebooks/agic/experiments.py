@@ -164,7 +164,7 @@ CHOICES = Experiment(
     quick=grid(**PHOTOS, **EVERY | dict(schedule=LEVEL), batch_size=1, iterations=20),
     paper=[
         WIDE | one | dict(batch_size=1, iterations=10000, trials=n)
-        for mode, n in ((STORED, 8), (OWN, 3))
+        for mode, n in ((STORED, 6), (OWN, 3))
         for one in grid(**EVERY | dict(batch_norm=mode))
     ],
     trials=(1, 8),
