@@ -44,7 +44,6 @@ from notebooks.agic.experiments_shared import (
     qualities,
     quality,
     scheduled,
-    scored,
 )
 
 RATES = dict(
@@ -158,53 +157,22 @@ def at_every_choice(
 
 
 EVERY = dict(method=METHODS, schedule=[*DESCENTS], batch_norm=[STORED, OWN])
+STEADY, TO_THE_END = (
+    dict(method="AGIC", schedule=LEVEL),
+    dict(batch_size=1, iterations=10000),
+)
 CHOICES = Experiment(
     "choices",
     at_every_choice,
     quick=grid(**PHOTOS, **EVERY | dict(schedule=LEVEL), batch_size=1, iterations=20),
-    paper=[
-        WIDE | one | dict(batch_size=1, iterations=10000, trials=n)
-        for mode, n in ((STORED, 6), (OWN, 3))
-        for one in grid(**EVERY | dict(batch_norm=mode))
-    ],
-    trials=(1, 8),
+    paper=grid(**WIDE, **EVERY | dict(batch_norm=STORED), **TO_THE_END)
+    + grid(**WIDE, **STEADY, batch_norm=OWN, **TO_THE_END),
+    trials=(1, 6),
     tables="table4",
     fixed=dict(total_variation=1e-4, trained=0),
     **QUALITY | dict(by=("iteration", "final")),
 )
 
-
-def by_pool(
-    ctx, seeds, data, net, side, method, schedule, batch_norm, level, iterations
-):
-    """Images out of the whole test set, or out of as few of it as there are of CIFAR-10's here."""
-    steady = LEVEL if method == "DLG-Adam" else schedule
-    sizes = dict(iterations=iterations, batch_norm=batch_norm, schedule=steady)
-    few = 0 if level == "whole" else int(level)
-    done = ("pool", data, net, method, *sizes.values(), *seeds, few)
-    x, shown, _ = ctx.once(
-        done, lambda: inverted(ctx, seeds, data, net, side, method, **sizes, few=few), 1
-    )
-    for s, found, truth in zip(seeds, shown[iterations], x):
-        yield {"seed": s, **scored(found, truth)}
-
-
-POOL = Experiment(
-    "pool",
-    by_pool,
-    quick=grid(**PHOTOS, **EVERY | dict(schedule=LEVEL), level="whole", iterations=5),
-    paper=grid(
-        data=["cifar10-jpeg", "mnist"],
-        net="resnet20-1",
-        side=32,
-        **EVERY,
-        level=["whole", "1017"],
-        iterations=200,
-    ),
-    trials=(1, 100),
-    values=SCORES,
-    fixed=dict(batch_size=1, total_variation=1e-4, trained=0),
-)
 
 BOTH = dict(batch_size=1, method=METHODS[1:], schedule=[*DESCENTS])
 FALLS = WIDE | dict(batch_size=1, schedule=BENT)

@@ -70,15 +70,9 @@ def scheduled(descent, schedule):
     return dataclasses.replace(descent, **DESCENTS[schedule])
 
 
-def batches(ctx, seeds, data, side, steps, batch_size, few=0):
-    """For every seed local batches without a repeated label: x [N, steps, B, C, H, W], y [N, steps, B].
-
-    Drawn from the set, or from a few random images of it, the same for every seed.
-    """
+def batches(ctx, seeds, data, side, steps, batch_size):
+    """For every seed local batches without a repeated label: x [N, steps, B, C, H, W], y [N, steps, B]."""
     images, index = pool(ctx, data, side), []
-    if few:
-        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-        images = images.take(order[:few])
     held = images.class_counts.cpu() > 0
     for s in seeds:
         generator = torch.Generator().manual_seed(s)
@@ -137,7 +131,6 @@ def inverted(
     snapshots=(),
     trained=0,
     batch_norm=STORED,
-    few=0,
     **weighting,
 ):
     """All seeds' updates in one optimisation: originals [N, samples, ...], {iteration: images}, share of right labels.
@@ -147,7 +140,7 @@ def inverted(
     model = network(ctx, net, data, side, trained)
     if batch_norm != STORED:
         model = copy.deepcopy(model).train()
-    x, y = batches(ctx, seeds, data, side, steps, batch_size, few)
+    x, y = batches(ctx, seeds, data, side, steps, batch_size)
     share = {"lr": 1e-4, "share": "delta"} if steps > 1 else {"lr": 1.0}
     updates = [fedavg(model, a, b, **share) for a, b in zip(x, y)]
     more = {"iterations": iterations, "seed": list(seeds)}
