@@ -21,6 +21,7 @@ from fedleak.files import write_text
 with extra("nvflare"):
     import nvflare.client as flare
     from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+    from nvflare.apis.dxo_filter import DXOFilter
     from nvflare.apis.filter import Filter
     from nvflare.apis.fl_constant import FilterKey, FLContextKey, ReturnCode
     from nvflare.apis.fl_context import FLContext
@@ -135,6 +136,42 @@ class Recorder(Filter):
     @property
     def _key(self) -> str:
         return f"fedleak.came:{self.folder}"
+
+
+class Filtered:
+    """An NVFlare filter of weight differences as a defence: see `fedleak.federated.defences.protect`.
+
+    What the filter leaves out is not shared.
+
+    Parameters
+    ----------
+    filtering
+        Such as NVFlare's ``PercentilePrivacy()``, ``SVTPrivacy()`` or ``ExcludeVars(...)``.
+    lr
+        A gradient ``g`` reaches the filter as the difference ``-lr * g``, and comes back divided again.
+    seed
+        Of NumPy's global generator, from which these filters draw, while they run.
+    """
+
+    def __init__(self, filtering: DXOFilter, lr: float, seed: int):
+        self.filtering, self.lr, self.numbers = filtering, lr, np.random.RandomState(seed % 2**32)
+
+    def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> dict[str, Tensor]:
+        """Return the updates ``{name: [K, ...]}`` as the filter leaves them."""
+        outside = np.random.get_state()  # noqa: NPY002
+        np.random.set_state(self.numbers.get_state())  # noqa: NPY002
+        try:
+            shared = [self._of_one({name: t[k] for name, t in updates.items()}) for k in range(len(clients))]
+        finally:
+            self.numbers.set_state(np.random.get_state())  # noqa: NPY002
+            np.random.set_state(outside)  # noqa: NPY002
+        return {name: torch.stack([one[name] for one in shared]) for name in shared[0]}
+
+    def _of_one(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        moved = {name: (-self.lr * t).cpu().numpy() for name, t in update.items()}
+        dxo = DXO(DataKind.WEIGHT_DIFF, moved)
+        left = self.filtering.process_dxo(dxo, Shareable(), FLContext()) or dxo
+        return {name: torch.as_tensor(value).to(update[name]) / -self.lr for name, value in left.data.items()}
 
 
 def _noted(folder: Path | str, node: str) -> Path:

@@ -23,6 +23,7 @@ from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import protections
 from fedleak.federated.training import Federation, accuracy
 from fedleak.intervals import rate
+from notebooks.arena.experiments_filters import FILTERS, FILTERS_COST
 from notebooks.arena.experiments_updates import (
     ADAPTIVE,
     ALL,
@@ -51,6 +52,7 @@ from notebooks.arena.experiments_updates import (
     scores,
 )
 
+__all__ = ["FILTERS", "FILTERS_COST"]
 LENET = {"net": "lenet", "data": "MNIST", "state": STATES}
 SMALL = {**LENET, "data": "MNIST, 5,000"}
 IACC = dict(iacc=rate("batch_size"))

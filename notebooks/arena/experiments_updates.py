@@ -254,7 +254,11 @@ def defence_of(defence, strength, model, s, clients=1):
     """A defence on the updates of some clients, or None."""
     if defence in ("none", "no last bias"):
         return None
-    return protections()[defence].make(strength, model, clients, s)
+    if defence in protections():
+        return protections()[defence].make(strength, model, clients, s)
+    from notebooks.arena.experiments_filters import filtered  # NVFlare is an extra
+
+    return filtered(defence, strength, model, s)
 
 
 def sent(

@@ -15,7 +15,8 @@ from torch import nn
 from fedleak import paths
 from fedleak.audit import Setup, audit_run
 from fedleak.audit.setup import load
-from fedleak.federated import Update
+from fedleak.federated import Update, fedsgd
+from fedleak.federated.defences import protect
 from fedleak.federated.recording import read
 
 flare = pytest.importorskip("nvflare.client", reason="NVFlare is not installed: pip install 'fedleak[nvflare]'")
@@ -31,7 +32,7 @@ from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
 from nvflare.app_common.filters.svt_privacy import SVTPrivacy
 from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
 
-from fedleak.nvflare import Recorder, note
+from fedleak.nvflare import Filtered, Recorder, note
 
 EXAMPLE = paths.root() / "book" / "nvflare_example.py"
 LR, LABELS = 0.1, torch.tensor([0, 0, 1, 2, 2, 2])
@@ -324,3 +325,25 @@ def test_the_example_runs_in_the_simulator_and_its_folder_is_audited(tmp_path):
     assert "6 updates of 3 clients in 2 rounds (0 to 1)" in report.to_markdown()
     right = report.table.set_index("attack")["iacc"]
     assert right["iLRG"] > 0.8 > right["random guess"]
+
+
+def test_filters_are_defences_of_gradients():
+    model = network().eval()
+    update = fedsgd(model, torch.rand(6, 3, generator=torch.Generator().manual_seed(1)), LABELS)
+    left = protect(update, Filtered(PercentilePrivacy(percentile=50, gamma=100), lr=LR, seed=0))
+    sizes = torch.cat([t.abs().flatten() for t in update.tensors.values()])
+    for name, t in update.tensors.items():
+        torch.testing.assert_close(left.tensors[name], torch.where(t.abs() < sizes.quantile(0.5), 0.0, t))
+    clipped = protect(update, Filtered(PercentilePrivacy(percentile=0, gamma=0.001), lr=LR, seed=0))
+    assert max(t.abs().max().item() for t in clipped.tensors.values()) == pytest.approx(0.001 / LR)
+    without = protect(update, Filtered(ExcludeVars(["3.weight"]), lr=LR, seed=0))
+    assert set(update.tensors) - set(without.tensors) == {"3.weight"}
+
+
+def test_filters_draw_by_their_seed_and_leave_the_global_generator_alone():
+    model = network().eval()
+    update = fedsgd(model, torch.rand(6, 3, generator=torch.Generator().manual_seed(1)), LABELS)
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    one, same, other = (protect(update, Filtered(SVTPrivacy(), lr=LR, seed=s)).tensors["3.weight"] for s in (1, 1, 2))
+    assert torch.equal(one, same) and not torch.equal(one, other)
+    assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
