@@ -8,6 +8,7 @@ import pandas as pd
 from fedleak.experiments import Claims
 from fedleak.intervals import MEAN, difference, rate
 from notebooks.gdbr.experiments import (
+    CHOICES,
     DUMMIES,
     FIG2,
     FIG3,
@@ -75,10 +76,34 @@ for scale in ("normalised", "raw"):
         one |= dict(where=dict(scheme="random", scale=scale, net=net))
         one |= dict(reading=f"{scale} pixels, {name}")
         claim("tab2-comparable", apart("aux", "dummy"), **one)
-        if name != "mean":
-            data = PAIRS[net][1].removeprefix("tiny-")
-            pair = ("dummy", "aux") if data == "mnist" else ("aux", "dummy")
-            claim(f"tab2-{data}-order", apart(*pair), **one)
+        data = PAIRS[net][1].removeprefix("tiny-") if name != "mean" else ""
+        if data in ("svhn", "cifar100", "imagenet"):
+            claim(f"tab2-{data}-order", apart("aux", "dummy"), **one)
+
+
+def in_order(first, second):
+    """How far apart two columns are, whose other settings differ."""
+    return lambda t: np.nanmean(t[first]) - np.nanmean(t[second])
+
+
+def beside_dummies(one, k):
+    """Keep random batches at one choice, read with auxiliary images and with so many dummies."""
+
+    def keep(rows):
+        own = rows["scheme"].eq("random")
+        for name, value in one.items():
+            own &= rows[name].eq(value)
+        return own & (rows["auxiliary"].eq("aux") | rows["aux"].eq(k))
+
+    return keep
+
+
+for one, k in itertools.product(CHOSEN, (1000, 100)):
+    told = dict(wide="auxiliary", kind=LOST, where=beside_dummies(one, k))
+    if one["net"] == "lenet":
+        claim("tab2-mnist-order", in_order("dummy", "aux"), CHOICES, **told)
+    elif one["net"] == "vgg11":
+        claim("tab2-cifar10-order", in_order("aux", "dummy"), CHOICES, **told)
 claim("tab2-embeddings", lambda t: t.iloc[(t - 1).abs().argmax()], DUMMIES)
 
 
