@@ -1,0 +1,65 @@
+"""For the page on NVFlare: what its privacy filters leave of the attacks, and what they cost, from the arena's rows."""
+
+from typing import Any
+
+import pandas as pd
+from render import keep, table
+from sphinx.application import Sphinx
+
+from fedleak.experiments import records
+from fedleak.intervals import interval, rate
+from notebooks.arena.experiments_updates import FLOORS
+
+WORDS = {"PercentilePrivacy": "percentile", "SVTPrivacy": "fraction"}
+
+
+def recorded(name: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return one of the arena's records."""
+    found = records.recorded("arena", name)
+    if found is None:
+        raise ValueError(f"the arena's {name} is not recorded")
+    return found
+
+
+def shown(mean: float, low: float, high: float) -> str:
+    """Return a percentage with its interval."""
+    return f"{100 * mean:.0f} [{100 * low:.0f}, {100 * high:.0f}]"
+
+
+def strongest(rows: pd.DataFrame, labels: int) -> str:
+    """Return what the best attack names, picked on every other update and scored on the rest."""
+    even = rows["trial"] % 2 == 0
+    best = rows[even & ~rows["attack"].isin(FLOORS)].groupby("attack")["iacc"].mean().idxmax()
+    scored = rows[~even & (rows["attack"] == best)]["iacc"].to_numpy()
+    return f"{shown(scored.mean(), *interval(scored, rate(labels)))} ({best})"
+
+
+def filters() -> str:
+    """Return a row a filter and strength: the best attack on fresh and on trained networks, and the accuracy left."""
+    read, facts = recorded("filters")
+    cost = records.settled(*recorded("filters_cost")).set_index(["defence", "strength"])
+    labels, rows = facts["declared"]["fixed"]["batch_size"], []
+    for (defence, strength), own in read.groupby(["defence", "strength"], sort=False):
+        named = f"{defence}, {WORDS[defence]} {strength:g}" if defence in WORDS else defence
+        row = {"Filter": named, "Accuracy after training": "–"}
+        for state, at in own.groupby("state", sort=False):
+            row[f"Labels, {state} network"] = strongest(at, labels)
+            row[f"guessed, {state}"] = (
+                f"{100 * at[at['attack'].isin(FLOORS)].groupby('attack')['iacc'].mean().max():.0f}"
+            )
+        if (defence, strength) in cost.index:
+            left = cost.loc[(defence, strength)]
+            row["Accuracy after training"] = shown(*left[["accuracy", "accuracy low", "accuracy high"]])
+        rows.append(row)
+    return table(pd.DataFrame(rows))
+
+
+def write(app: Sphinx) -> None:
+    """Write the fragment."""
+    keep(app, {"filters": filters()})
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect to Sphinx."""
+    app.connect("builder-inited", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
