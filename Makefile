@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book pdf axe look test test-slow lint recheck lab paper bench clean
+.PHONY: help book pdf axe look test test-slow test-pages lint recheck lab paper bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: lint ## Lint, then the tests of minutes: units, properties, devices, recor
 
 test-slow: book ## The tests that take longer: notebooks, the book and its internal links, killed workers, grading, a cell of every experiment
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n auto --maxprocesses 4 --dist loadfile
+
+test-pages: book ## Of these the notebooks, the book's pages, and the numbers in them
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow tests/test_pages.py tests/test_notebooks.py tests/chapters -n auto --maxprocesses 4 --dist loadfile
 
 lint: $(READY) ## Check style, formatting and types
 	$(BIN)/ruff check .
