@@ -14,6 +14,7 @@ from notebooks.gdbr.experiments import (
     FIG3,
     FIG3_CHOICES,
     FIG4,
+    FIG4_CHOICES,
     FIG4_NORMALISED,
     FIG5A,
     FIG6,
@@ -154,22 +155,34 @@ claim("fig5a-mask", mask, FIG5A, kind=LOST)
 
 
 # --- Figs. 4 and 5 (b) ---
-for of, data, reading in (
-    (FIG4, "svhn", ""),
-    (FIG4, "cifar10", "pixels in [0, 1]"),
-    (FIG4_NORMALISED, "cifar10", "normalised pixels"),
-):
-    one = dict(of=of, where=dict(data=data, form="paper", init="positive"))
-    one |= dict(reading=reading, kind=LOST)
-    claim(f"fig4-{data}-last", lambda t: t[:5].mean() - t[6], **one)
+def last(t):
+    """How far the bottom layer is behind the mean of the others."""
+    return t[:5].mean() - t[6]
+
+
+def by_bottom(of, data, reading="", **where):
+    """The bottom layer beside the others, and these among themselves."""
+    one = dict(of=of, reading=reading, kind=LOST)
+    one |= dict(where=where | dict(data=data, init="positive"))
+    claim(f"fig4-{data}-last", last, **one)
     claim(f"fig4-{data}-same", lambda t: np.ptp(t[:5]), **one)
+
+
+PAPERS = {"form": "paper"}
+for scale in SCALES:
+    by_bottom(FIG4_CHOICES, "svhn", scale=scale)
+by_bottom(FIG4, "cifar10", "pixels in [0, 1]", **PAPERS)
+by_bottom(FIG4_NORMALISED, "cifar10", "normalised pixels", **PAPERS)
 for reading, layer in {"mean": LAYERS, **{f"#{k}": k for k in LAYERS}}.items():
-    chosen = dict(data=["svhn", "cifar10"], init="positive", form="paper", layer=layer)
-    one = dict(of=FIG4, reading=reading, kind=LOST)
-    claim("fig4-order", apart("svhn", "cifar10"), wide="data", where=chosen, **one)
-    chosen = dict(data="svhn", form="paper", layer=layer)
-    for id in ("fig5b-positive", "fig5b-gap"):
-        claim(id, apart("positive", "default"), wide="init", where=chosen, **one)
+    chosen = dict(data=["svhn", "cifar10"], init="positive", layer=layer) | PAPERS
+    one = dict(reading=reading, kind=LOST)
+    claim(
+        "fig4-order", apart("svhn", "cifar10"), FIG4, wide="data", where=chosen, **one
+    )
+    for id, scale in itertools.product(("fig5b-positive", "fig5b-gap"), SCALES):
+        chosen = dict(data="svhn", layer=layer, scale=scale)
+        how = dict(of=FIG4_CHOICES, wide="init", where=chosen) | one
+        claim(id, apart("positive", "default"), **how)
 
 
 # --- Fig. 6 ---

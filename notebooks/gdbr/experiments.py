@@ -21,8 +21,10 @@ from fedleak.models import chain, head_pass, positive_, without_biases
 from notebooks.gdbr.experiments_choices import CHOICES, POSITIVE_LAYERS, REDUCED
 from notebooks.gdbr.experiments_scanned import (
     FIG3_CHOICES,
+    FIG4_CHOICES,
     FIG6_CHOICES,
     REDUCED_DEFENDED,
+    REDUCED_LAYERS,
 )
 from notebooks.gdbr.experiments_clients import (
     FACTS,
@@ -51,10 +53,12 @@ from notebooks.gdbr.experiments_clients import (
 __all__ = [
     "CHOICES",
     "FIG3_CHOICES",
+    "FIG4_CHOICES",
     "FIG6_CHOICES",
     "POSITIVE_LAYERS",
     "REDUCED",
     "REDUCED_DEFENDED",
+    "REDUCED_LAYERS",
 ]
 
 

@@ -4,13 +4,16 @@ import itertools
 
 import torch
 
+from fedleak.attacks.labels import gdbr
 from fedleak.experiments import Experiment, grid, spawned
+from fedleak.models import chain
 from notebooks.gdbr.experiments_choices import (
     ANY,
     FEW,
     FIFTH,
     HALF,
     NAMED,
+    SCALES,
     at_levels,
     batch_of,
     read,
@@ -21,9 +24,13 @@ from notebooks.gdbr.experiments_clients import (
     NETS,
     SIZES,
     Attackers,
+    below,
+    body,
+    chain_of,
     kinds,
     pairs,
     protected,
+    scaled,
     scores,
     sets,
     share,
@@ -68,6 +75,59 @@ def defended(ctx, seed, net, data):
             yield {**row, **held, **found}
 
 
+def by_layer(ctx, seed, data, init, few):
+    """MLP-6 from every layer at every scale, on one random batch: with all images, and with as few of both sides."""
+    (victims, aux), tail = sets(ctx, data), chain_of(ctx, "mlp6", data, init, seed)
+    model, names = body(ctx, "mlp6", data, seed), [k.name for k in chain(tail).links]
+    generator = torch.Generator().manual_seed(spawned(seed, "part"))
+    levels = {"whole": (victims, slice(None))}
+    if few:
+        order, known = (
+            torch.randperm(len(images), generator=generator)[:count]
+            for images, count in zip((victims, aux), few)
+        )
+        levels["{} + {}".format(*few)] = victims.take(order), known
+    for scale, (level, (mine, chosen)) in itertools.product(SCALES, levels.items()):
+        how = "random", NAMED, 64, spawned(seed, f"batch of {level}")
+        index, labels, truth = batch_of(mine, *how)
+        own, x = (
+            below(model, scaled(ctx, data, pixels, scale))
+            for pixels in (aux.x[chosen], mine.x[index])
+        )
+        update = share(tail, x, labels, names[:-1])
+        for layer, name in enumerate(names[-2::-1], 1):
+            bridge = gdbr.Bridge(tail, name)
+            try:
+                found = bridge.recover(update, bridge.observe(own), "paper").counts
+                scored = scores(found, truth)
+            except ValueError:  # positive weights on negative pixels: all units are off
+                scored = {"insacc": 0.0, "clsacc": 0.0}
+            yield {
+                "level": level,
+                "scale": scale,
+                "layer": layer,
+                "images": len(mine),
+                "aux": len(own),
+                "held": len(index.unique()),
+                "side": victims.shape[1],
+                **scored,
+            }
+
+
+def layers(ctx, seed, data, init):
+    """`by_layer` with all images."""
+    for row in by_layer(ctx, seed, data, init, None):
+        del row["level"]
+        yield row
+
+
+def reduced_layers(ctx, seed, data, init):
+    """`by_layer` with all images, and with as few as there are of SVHN."""
+    for row in by_layer(ctx, seed, data, init, FEW["svhn"]):
+        names = ("level", "scale", "layer", "insacc", "clsacc")
+        yield {name: row[name] for name in names}
+
+
 CLAIMED = {"pruning": (0.0, 0.5, 0.9), "noise": (0.0, 0.2)}
 
 
@@ -109,6 +169,29 @@ FIG6_CHOICES = Experiment(
     fixed=SAME | dict(scheme="random", batch_size=64),
     tables="fig6",
     **SCANNED,
+)
+INITS = ["positive", "default"]
+LAYERED = dict(values=kinds("insacc", "clsacc"), trials=(1, 10))
+MLP = dict(net="mlp6", form="paper", scheme="random", batch_size=64)
+FIG4_CHOICES = Experiment(
+    "fig4_choices",
+    layers,
+    quick=grid(data="mnist5k", init="positive"),
+    paper=grid(data="svhn", init=INITS),
+    by=("scale", "layer"),
+    facts=SCANNED["facts"],
+    fixed=MLP | dict(redrawn="network"),
+    tables=("fig4", "fig5b"),
+    **LAYERED,
+)
+REDUCED_LAYERS = Experiment(
+    "reduced_layers",
+    reduced_layers,
+    quick=grid(data="mnist5k", init="positive"),
+    paper=grid(data=["mnist", "cifar10"], init=INITS),
+    by=("level", "scale", "layer"),
+    fixed=MLP,
+    **LAYERED,
 )
 REDUCED_DEFENDED = Experiment(
     "reduced_defended",
