@@ -1,6 +1,7 @@
 """AGIC: rows to figures. A figure takes cells, one row a cell, or trial rows where it says so."""
 
 import numpy as np
+import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
@@ -8,12 +9,12 @@ from matplotlib.ticker import NullFormatter
 from fedleak import metrics
 from notebooks import plots
 from notebooks.agic.experiments import LEVEL, PLAIN, STATES
-from notebooks.agic.experiments_shared import BENT, FALLING, unhexed
+from notebooks.agic.experiments_shared import FALLING, STORED, unhexed
 
 DECIBELS = dict(y="psnr", ylabel="PSNR [dB]", ylim=None, log2=False)
 RUNS = {  # panels of the curves: network, side, batch size, schedule
     ("resnet20-4", 32, 1, LEVEL): "(a) 32 × 32, one image,\nsteady rate",
-    ("resnet20-4", 32, 1, BENT): "(b) 32 × 32, one image,\nfalling rate",
+    ("resnet20-4", 32, 1, FALLING): "(b) 32 × 32, one image,\nsign, falling rate",
     ("resnet20-4", 32, 4, LEVEL): "(c) 32 × 32, four images,\nsteady rate",
     ("resnet20-4", 16, 1, FALLING): "(d) 16 × 16, one image,\nsign, falling rate",
     ("resnet20-1", 12, 1, LEVEL): "(e) narrow network, 12 × 12,\nsteady rate",
@@ -83,8 +84,10 @@ def grey(rows):
     return metrics.psnr(x.mean((1, 2, 3), keepdim=True).expand_as(x), x).mean()
 
 
-def iterations(cells):
+def iterations(table4, schedules, choices):
     """PSNR against iterations, a panel of `RUNS` each."""
+    chosen = choices["batch_norm"].eq(STORED) & choices["schedule"].eq(FALLING)
+    cells = pd.concat([table4, schedules, choices[chosen]])
     keys = zip(*(cells[k] for k in ("net", "side", "batch_size", "schedule")))
     drawn = cells.assign(panel=[RUNS.get(key) for key in keys]).dropna(subset="panel")
     drawn = drawn.sort_values("panel", kind="stable")
