@@ -26,7 +26,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 WITH_EXAMPLE = [*NOTEBOOKS, ROOT / "tests/examples/paper/notebooks/example.ipynb"]
 FOLDERS = {"book", "notebooks", "fedleak", "data", "tests", "benchmarks", ".ci"}
 CONFIGURATION = {"environment.yml", "_config.yml", "_toc.yml", "pyproject.toml", "requirements.lock", "Makefile"}
-ABOUT = {"CHANGELOG.md", "README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff"}
+ABOUT = {"CHANGELOG.md", "README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff", "ARTIFACT-APPENDIX.md"}
 CHAPTER_PARAMETERS = {"profile", "device", "seed", "trials", "data_root", "record", "scheduler"}
 
 
