@@ -26,6 +26,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 WITH_EXAMPLE = [*NOTEBOOKS, ROOT / "tests/examples/paper/notebooks/example.ipynb"]
 FOLDERS = {"book", "notebooks", "fedleak", "data", "tests", "benchmarks", ".ci"}
 CONFIGURATION = {"environment.yml", "_config.yml", "_toc.yml", "pyproject.toml", "requirements.lock", "Makefile"}
+CONFIGURATION |= {"Containerfile"}
 ABOUT = {"CHANGELOG.md", "README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff", "ARTIFACT-APPENDIX.md"}
 CHAPTER_PARAMETERS = {"profile", "device", "seed", "trials", "data_root", "record", "scheduler"}
 
@@ -45,7 +46,7 @@ def tracked():
 
 def test_top_level_is_exactly_what_it_should_be():
     found = {line.split("/")[0] for line in tracked()}
-    usual = {".gitignore", ".gitattributes", ".github", ".editorconfig", ".pre-commit-config.yaml"}
+    usual = {".gitignore", ".gitattributes", ".dockerignore", ".github", ".editorconfig", ".pre-commit-config.yaml"}
     assert found - usual == FOLDERS | CONFIGURATION | ABOUT
 
 
@@ -130,7 +131,8 @@ def test_pre_commit_does_what_make_lint_does():
 
 
 @pytest.mark.parametrize(
-    "name", ["requirements.lock", "environment.yml", "pyproject.toml", "_config.yml", "Makefile", ".ci/run"]
+    "name",
+    ["requirements.lock", "environment.yml", "pyproject.toml", "_config.yml", "Makefile", "Containerfile", ".ci/run"],
 )
 def test_no_addresses_in_what_configures_the_project(name):
     text = (ROOT / name).read_text()
