@@ -121,6 +121,8 @@ def test_workflows_run_what_the_makefile_has_on_every_python_that_is_supported()
                 assert matrix["python"] == ["3.11", "3.12", "3.13"]
                 assert PROJECT["requires-python"] == f">={matrix['python'][0]}"
     assert set(told["tests"]["jobs"]["tests"]["strategy"]["matrix"]["command"]) == {"test", "test-slow"}
+    jobs = {name: job.get("continue-on-error", False) for name, job in told["recheck"]["jobs"].items()}
+    assert jobs == {"recheck": False, "today": True}
     assert told["recheck"][True]["schedule"]  # YAML 1.1 reads the key `on` as true
 
 
