@@ -3,16 +3,23 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+TODAY  := .venv-today
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book pdf axe look test test-slow test-pages lint recheck lab paper bench clean
+.PHONY: help book today pdf axe look test test-slow test-pages lint recheck lab paper bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 book: $(READY) ## Run every notebook in the quick profile and build the HTML, warnings being errors
 	$(BIN)/fedleak book
+
+today: ## The book by plain Sphinx, with today's versions of it and its extensions; in an environment of its own
+	$(MAKE) book VENV=$(TODAY)
+	$(TODAY)/bin/python -m pip install --disable-pip-version-check -q --upgrade $$(grep -oE '^(sphinx|myst)[a-z-]*' requirements.lock)
+	trap 'rm -f conf.py' EXIT; $(TODAY)/bin/jupyter-book config sphinx . && \
+		PYTHONPATH=book/_ext $(TODAY)/bin/python -m sphinx -b html -W --keep-going . _build/today
 
 pdf: book ## The book as one PDF, _build/fedleak.pdf (needs Chromium)
 	$(BIN)/python book/_tools/pages.py pdf

@@ -31,7 +31,7 @@ def appendix(papers: list[Row]) -> str:
         mine = [row for row in paper["rows"] if not row["beyond"]]
         rows = [line(chapter, a, [row for row in mine if belongs(row, a)], records) for a in listed.get(chapter, ())]
         total += len(mine)
-        parts += [f"### {paper['title']}\n", table(pd.DataFrame(row for row in rows if row["Values"]))]
+        parts += [f"#### {paper['title']}\n", table(pd.DataFrame(row for row in rows if row["Values"]))]
         parts.append(f"All recorded runs of the chapter: {duration(list(records.values()))}.\n")
         facts += records.values()
     return f"**{total} values. All recorded runs took {duration(facts)} of wall time.**\n\n" + "\n".join(parts)

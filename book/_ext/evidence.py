@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 import pandas as pd
+from citing import one_value
 
 from fedleak import paths
 from fedleak.experiments import Experiment, Results, records, running
@@ -30,7 +31,11 @@ def page(chapter: str, rows: Sequence[Row]) -> str:
     anchors = list(dict.fromkeys(row["anchor"] for row in rows))
     if rows:
         own = sorted(rows, key=lambda row: anchors.index(row["anchor"]))
-        parts += ["## The paper's values beside ours\n", *_compared(results, own, notes)]
+        parts += [
+            "## The paper's values beside ours\n",
+            one_value(chapter, own[0]["id"]),
+            *_compared(results, own, notes),
+        ]
     if rest := {anchor: note for anchor, note in notes.items() if anchor not in anchors}:
         parts += ["## Notes\n", *_noted(results, rest)]
     parts += ["## Where the recorded runs come from\n", markdown(_provenance(facts)), "## The experiments\n"]
@@ -62,7 +67,7 @@ def _compared(results: Results, rows: Sequence[Row], notes: Mapping[str, Any]) -
             yield inspect.cleandoc(notes[anchor](results)) + "\n"
         yield markdown(
             {
-                "What the paper says": f"**{row['item']}** {_plain(row['claim'])} ({row['where']}; "
+                "What the paper says": f"{_named(row['id'])}**{row['item']}** {_plain(row['claim'])} ({row['where']}; "
                 f"*{_plain(row['metric'])}*{ARROWS.get(row['direction'], '')})",
                 "Paper": f"{row['published']}<br>± {row['tolerance']:g}: {_plain(row['why'])}",
                 "Ours [95 % interval], n": _ours(row),
@@ -75,6 +80,11 @@ def _compared(results: Results, rows: Sequence[Row], notes: Mapping[str, Any]) -
             }
             for row in found
         )
+
+
+def _named(key: str) -> str:
+    """Return a value's anchor; raw HTML keeps the dots and capitals of its name."""
+    return f'<a id="{key}" href="#{key}">`{key}`</a><br>'
 
 
 def _ours(row: Row) -> str:

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from drawn import with_rows
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -46,7 +47,8 @@ def swap_in(app: Sphinx, docname: str, source: list[str]) -> None:
     found = json.loads(copy.read_text(encoding="utf-8"))
     if sources(own(found)) != sources(own(json.loads(source[0]))):
         logger.warning("%s has changed since it was executed; run `fedleak book`", docname, type="fedleak")
-    source[0] = json.dumps({**found, "cells": [folded(cell) for cell in own(found)]})
+    cells = with_rows(Path(docname).name, [folded(cell) for cell in own(found)])
+    source[0] = json.dumps({**found, "cells": cells})
 
 
 def folded(cell: dict[str, Any]) -> dict[str, Any]:

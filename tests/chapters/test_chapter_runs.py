@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sys
 
 import pandas as pd
@@ -190,6 +191,9 @@ def test_the_evidence_page_has_every_value_record_and_trial(recorded):
     assert "takes a GPU" in text
     assert text.count("literalinclude") == 2
     assert "22 rows, `data/results/tiny/table1.csv`" in text
+    found, keys = re.findall(r'<a id="([^"]+)" href="#([^"]+)">', text), Results("tiny", device="cpu").published.items
+    assert sorted(found) == sorted((key, key) for key in keys)
+    assert text.count("evidence/tiny.html#") == 1
 
 
 def test_a_note_on_what_the_paper_has_no_value_for(recorded, tiny):

@@ -1,0 +1,55 @@
+"""For the page on data sets: which images the subsets have that the records name."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from overview import read, records_of
+from render import keep, table
+from sphinx.application import Sphinx
+
+from fedleak.experiments import notebooks
+
+SHORT = 80
+"""Characters of positions that the page shows; the file has all."""
+
+
+def used() -> Iterator[dict[str, Any]]:
+    """Yield what each record of the paper profile says of each subset of a data set that it used."""
+    for chapter in notebooks.chapters():
+        for facts in records_of(chapter).values():
+            yield from (one for one in facts["datasets"] if one["subset"])
+
+
+def listed(subsets: list[dict[str, Any]]) -> str:
+    """Return the table of the subsets of `data/subsets.toml`."""
+    digests = [one["digest"] for one in used()]
+    return table(
+        pd.DataFrame(
+            {
+                "Subset": f"`{one['name']}`",
+                "Images": one["images"],
+                "Official split": one.get("official", "–"),
+                "Positions": one.get("unknown") or shown(one["positions"]),
+                "Digests": ", ".join(f"`{digest}`" for digest in one["digests"]),
+                "Records": sum(map(digests.count, one["digests"])),
+            }
+            for one in subsets
+        )
+    )
+
+
+def shown(positions: str) -> str:
+    """Return positions where they are few, and how they begin where they are many."""
+    return positions if len(positions) <= SHORT else positions[:SHORT].rpartition(" ")[0] + " …"
+
+
+def write(app: Sphinx) -> None:
+    """Write the fragment."""
+    keep(app, {"subsets": listed(read("subsets")["subset"])})
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect to Sphinx."""
+    app.connect("builder-inited", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
