@@ -23,6 +23,7 @@ from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import protections
 from fedleak.federated.training import Federation, accuracy
 from fedleak.intervals import rate
+from notebooks.arena.experiments_inspected import INSPECTED  # noqa: F401
 from notebooks.arena.experiments_updates import (
     ADAPTIVE,
     ALL,

@@ -118,5 +118,5 @@ def test_a_strategy_goes_on_without_the_client_that_refuses():
 
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=NODES, min_available_nodes=NODES)
     result = strategy.start(InProcess(app, NODES), ArrayRecord(network().state_dict()), num_rounds=1)
-    assert trained == [1, 2]
+    assert sorted(trained) == [1, 2]
     assert len(result.arrays) == len(network().state_dict()), "the mean of the two"
