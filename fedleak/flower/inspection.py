@@ -17,8 +17,9 @@ class InspectionMod:
     """A mod of a Flower client app that looks at the model before the client trains, and refuses one with findings.
 
     The server then gets an error, of the code ``MOD_FAILED_PRECONDITION``, and no update; what stands behind the mod in
-    ``mods=[...]`` is not called. A message without one readable model is refused too. The findings are in the client's
-    log and, as the server needs to know no more, not in the error.
+    ``mods=[...]`` is not called. Arrays that are not one readable model are refused too; a message without any passes,
+    as SecAgg+ has it in most of its stages: the mod stands in front of ``secaggplus_mod``. The findings are in the
+    client's log and, as the server needs to know no more, not in the error.
 
     Parameters
     ----------
@@ -51,7 +52,7 @@ class InspectionMod:
 
     def __call__(self, message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
         """Pass a message on, unless it asks to train on a model with findings."""
-        if message.metadata.message_type.partition(".")[0] == MessageType.TRAIN:
+        if message.metadata.message_type.partition(".")[0] == MessageType.TRAIN and message.content.array_records:
             model, x = self.model and self.model(), self.samples and self.samples(context)
             found = inspect_model(_state(message.content, self.names), model, x, bounds=self.bounds)
             for one in found:

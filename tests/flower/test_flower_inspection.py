@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import FedAvg
 from torch import nn
 
 from fedleak.attacks.labels import lia_sa
-from fedleak.flower import InProcess, InspectionMod
+from fedleak.flower import Fishing, InProcess, InspectionMod, honest, secure_run
 
 NODES = 3
 
@@ -90,9 +90,23 @@ def test_where_it_only_warns_clients_train(caplog):
     assert caplog.text.count("dead units") == NODES
 
 
-def test_a_message_with_no_model_or_two_is_refused():
-    for records in ((), ("arrays", "more")):
-        assert run(network(), InspectionMod(), records=records)[1] == []
+def test_arrays_that_are_not_one_model_are_refused():
+    assert run(network(), InspectionMod(), records=("arrays", "more"))[1] == []
+    assert len(run(network(), InspectionMod())[1]) == NODES
+
+
+@pytest.mark.parametrize("honest_ones", [NODES, 2, 0])
+def test_under_secure_aggregation_who_refuses_has_dropped_out(honest_ones):
+    models = [network() if u < honest_ones else crafted() for u in range(NODES)]
+    x, y = torch.rand(NODES, 6, 3), torch.arange(6).remainder(3).expand(NODES, 6)
+    app, guard = honest(network(), x, y), InspectionMod(names=list(network().state_dict()))
+    strategy = Fishing(models, (3,), 0.1, 6)
+    strategy.aggregate_fit = lambda number, results, failures: (seen.update(p.node_id for p, _ in results), (None, {}))[
+        1
+    ]
+    seen = set()
+    secure_run(InProcess(lambda *message: guard(*message, app), NODES), strategy, reconstruction_threshold=0.5)
+    assert seen == set(range(1, honest_ones + 1))
 
 
 def test_arrays_without_names_are_read_by_the_names_of_the_client():
