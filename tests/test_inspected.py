@@ -56,7 +56,16 @@ def test_what_is_crafted_as_published_stands_apart_from_what_is_hidden(rows):
         ["noise 0.1", "0 of 2", "1 of 2"],
         ["20% of units honest", "0 of 1", "0 of 1"],
     ]
-    assert found[1][4] == "0.6 (0.5 to 0.7) of the sum is the target's"
+    assert found[1][4] == "0.6 (0.5 to 0.7) of the sum’s squared norm"
+
+
+def test_what_gets_past_is_what_is_refused_least_and_of_that_what_reads_most(rows):
+    told = inspected.escapes(rows)
+    assert told.endswith(
+        ": EludingSA with 20% of units honest is refused 0 of 1 times and reads 0.2 of the sum’s squared norm."
+    )
+    rows.loc[rows["noise"] > 0, "refused"] = 0.0
+    assert "noise 0.1 is refused 0 of 2 times and reads 0.6" in inspected.escapes(rows)
 
 
 def test_the_sentence_counts_all(rows):

@@ -1,5 +1,7 @@
 """For the page on the guard for clients: what it refused, counted on the arena's record."""
 
+from collections.abc import Iterator
+
 import pandas as pd
 from render import keep, number, table
 from sphinx.application import Sphinx
@@ -17,7 +19,7 @@ CHECKS = {
     "silent": "silent activations",
     "saturated": "saturated softmax",
 }
-READ = {"LIA-SA": "of the labels", "EludingSA": "of the sum is the target's", "MANDRAKE": "of the images"}
+READ = {"LIA-SA": "of the labels", "EludingSA": "of the sum’s squared norm", "MANDRAKE": "of the images"}
 
 
 def of(values: pd.Series) -> str:
@@ -39,7 +41,7 @@ def honest(rows: pd.DataFrame) -> str:
         mixed, alike = (each[each["batch"] == batch] for batch in ("mixed", "one class"))
         lines.append(
             {
-                "Honest model": stage,
+                "Honest model": "1 step" if stage == "1 steps" else stage,
                 "Refused by its weights": of(mixed["weights"]),
                 "with a mixed batch": of(mixed["refused"]),
                 "with a batch of one class": of(alike["refused"]),
@@ -64,24 +66,40 @@ def crafted(rows: pd.DataFrame) -> str:
     return table(pd.DataFrame(lines))
 
 
+def adapted(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame, pd.Series]]:
+    """Yield kind, disguise, rows, and what is still read by network, of the servers that read."""
+    for (sent, spared, noise), each in rows[rows["read"].notna()].groupby(["sent", "spared", "noise"]):
+        how = f"{spared:.0%} of units honest" if spared else f"noise {noise:g}" if noise else "as published"
+        yield sent, how, each, each.groupby("net")["read"].mean()
+
+
 def disguised(rows: pd.DataFrame) -> str:
     """Return what is refused of a server that knows the checks, and what it still reads, a row a disguise."""
-    lines = []
-    own = rows[rows["read"].notna()]
-    for (sent, spared, noise), each in own.groupby(["sent", "spared", "noise"]):
-        by_net = each.groupby("net")["read"].mean()
-        how = f"{spared:.0%} of units honest" if spared else f"noise {noise:g}" if noise else "as published"
-        lines.append(
-            {
-                "Crafted model": sent,
-                "Disguise": how,
-                "Refused by its weights": of(each["weights"]),
-                "with a batch": of(each["refused"]),
-                "Still read": f"{number(by_net.mean())} ({number(by_net.min())} to {number(by_net.max())}) "
-                + READ[sent.partition(",")[0]],
-            }
-        )
+    lines = [
+        {
+            "Crafted model": sent,
+            "Disguise": how,
+            "Refused by its weights": of(each["weights"]),
+            "with a batch": of(each["refused"]),
+            "Still read": f"{number(read.mean())} ({number(read.min())} to {number(read.max())}) {reads(sent)}",
+        }
+        for sent, how, each, read in adapted(rows)
+    ]
     return table(pd.DataFrame(lines))
+
+
+def escapes(rows: pd.DataFrame) -> str:
+    """Return a sentence on each kind's disguise that is refused least, and of these reads most."""
+    best = dict[str, tuple[float, float, str]]()
+    for sent, how, each, read in adapted(rows):
+        told = f"{sent} with {how} is refused {of(each['refused'])} times and reads {number(read.mean())} {reads(sent)}"
+        best[sent] = min(best.get(sent, (2.0, 0.0, "")), (each["refused"].mean(), -read.mean(), told))
+    return "What gets past it most often: " + "; ".join(told for *_, told in best.values()) + "."
+
+
+def reads(sent: str) -> str:
+    """Return of what a kind of attack reads a share."""
+    return READ[sent.partition(",")[0]]
 
 
 def in_short(rows: pd.DataFrame) -> str:
@@ -101,7 +119,7 @@ def write(app: Sphinx) -> None:
     if (kept := records.recorded("arena", "inspected")) is None:
         logger.warning("no record of what clients refuse: fedleak record arena inspected", type="fedleak")
         return
-    made = {"honest": honest, "crafted": crafted, "disguised": disguised, "in_short": in_short}
+    made = {"honest": honest, "crafted": crafted, "disguised": disguised, "escapes": escapes, "in_short": in_short}
     keep(app, {f"inspected_{name}": make(kept[0]) for name, make in made.items()})
 
 
