@@ -1,4 +1,6 @@
-"""Record an NVFlare run: a filter of its clients; see `fedleak.federated.recording` for the folder.
+"""NVFlare: a filter that records its runs, and one that refuses crafted models.
+
+`fedleak.federated.recording` says what the folder holds, `fedleak.federated.inspection` what is refused.
 
 Needs the extra ``nvflare``. Nothing else of fedleak imports this module, so nothing else pays for it.
 """
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedleak.errors import extra
+from fedleak.federated.inspection import RefusedModel, inspect_model
 from fedleak.federated.loop import told
 from fedleak.federated.recording import keep
 from fedleak.files import write_text
@@ -50,7 +53,49 @@ def note(folder: Path | str, **facts: Any) -> None:
     write_text(_noted(folder, flare.get_site_name()), json.dumps(told(facts)))
 
 
-class Recorder(Filter):
+class _Filter(Filter):
+    def add_to_fed_job(self, job: Any, ctx: Any, **kwargs: Any) -> None:
+        """Join a job, which then takes fedleak as installed: copies of some of its modules would hide the others."""
+        job.set_app_packages([*job.job.app_packages, "fedleak"])
+        super().add_to_fed_job(job, ctx, **kwargs)
+
+
+class Inspector(_Filter):
+    """A filter of an NVFlare client that refuses a model which looks crafted; see `fedleak.federated.inspection`.
+
+    It stands among the filters of task data, for the tasks that train and behind filters that decrypt or take back a
+    quantisation: ``recipe.add_client_input_filter(Inspector(), tasks=["train"])``. It looks at the weights alone; the
+    script that trains can call `inspect_model` with its module and samples.
+
+    What it refuses, a task without weights that it can read included, is a `RefusedModel`, which NVFlare's client
+    answers with ``TASK_DATA_FILTER_ERROR`` in place of a result: nothing was trained.
+
+    Parameters
+    ----------
+    warn
+        Whether findings are only warnings in the log.
+    """
+
+    def __init__(self, *, warn: bool = False):
+        super().__init__()
+        self.warn = warn
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Return a task's data as they are, or refuse them."""
+        try:
+            dxo = from_shareable(shareable)
+            state = _state(dxo.data) if dxo.data_kind == DataKind.WEIGHTS and not _hidden(dxo) else {}
+        except (TypeError, ValueError):  # no model, or no numbers in it
+            state = {}
+        found = inspect_model(state)
+        for one in found:
+            log.warning("node %s: %s", fl_ctx.get_identity_name(), one)
+        if found and not self.warn:
+            raise RefusedModel(found)
+        return shareable
+
+
+class Recorder(_Filter):
     """A filter of an NVFlare client that records the model that comes in, and what goes out when the client trained.
 
     It stands twice, among the filters of task data and of task results: ``recipe.add_client_input_filter(recorder)``
@@ -86,11 +131,6 @@ class Recorder(Filter):
         self.folder = str(folder)  # NVFlare writes attributes with a parameter's name into the job, as JSON
         self.lr, self.batch_size, self.epochs = lr, batch_size, epochs
         self.optimiser, self.momentum = optimiser, momentum
-
-    def add_to_fed_job(self, job: Any, ctx: Any, **kwargs: Any) -> None:
-        """Join a job, which then takes fedleak as installed: copies of some of its modules would hide the others."""
-        job.set_app_packages([*job.job.app_packages, "fedleak"])
-        super().add_to_fed_job(job, ctx, **kwargs)
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return a task's data or its result as it is, and record it."""
@@ -186,6 +226,11 @@ def _model(shareable: Shareable) -> DXO | None:
     return dxo if dxo.data_kind in (DataKind.WEIGHTS, DataKind.WEIGHT_DIFF) else None
 
 
+def _hidden(dxo: DXO) -> bool:
+    """Say whether a model is encrypted or quantised."""
+    return bool(dxo.get_meta_prop(MetaKey.PROCESSED_ALGORITHM) or dxo.get_meta_prop("quantized_flag"))
+
+
 def _state(data: Mapping[str, Any]) -> dict[str, Tensor]:
     return {
         name: value.detach().cpu().clone() if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
@@ -195,7 +240,7 @@ def _state(data: Mapping[str, Any]) -> dict[str, Tensor]:
 
 def _after(before: Mapping[str, Tensor], dxo: DXO) -> dict[str, Tensor]:
     """Return the model as the server has it of what goes out; a `ValueError` if that is none of the model that came."""
-    if dxo.get_meta_prop(MetaKey.PROCESSED_ALGORITHM) or dxo.get_meta_prop("quantized_flag"):
+    if _hidden(dxo):
         raise ValueError("what goes out is encrypted or quantised: put the recorder before that filter")
     sent = _state(dxo.data)
     odd = [name for name in sent if name not in before or sent[name].shape != before[name].shape]

@@ -1,4 +1,4 @@
-"""Flower: record its runs, call its apps in one process, and LIA-SA through its secure aggregation.
+"""Flower: record its runs, refuse crafted models, call its apps in one process, LIA-SA through its secure aggregation.
 
 Needs the extra ``flower``. Nothing else of fedleak imports this package, so nothing else pays for it.
 """
@@ -9,7 +9,8 @@ with extra("flower"):
     import flwr  # noqa: F401
 
 from fedleak.flower.grid import InProcess
+from fedleak.flower.inspection import InspectionMod
 from fedleak.flower.recording import RecordingMod, note, recorded
 from fedleak.flower.secagg import Fishing, fish, honest, secure_run
 
-__all__ = ["Fishing", "InProcess", "RecordingMod", "fish", "honest", "note", "recorded", "secure_run"]
+__all__ = ["Fishing", "InProcess", "InspectionMod", "RecordingMod", "fish", "honest", "note", "recorded", "secure_run"]

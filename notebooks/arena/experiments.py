@@ -24,6 +24,7 @@ from fedleak.federated.defences import protections
 from fedleak.federated.training import Federation, accuracy
 from fedleak.intervals import rate
 from notebooks.arena.experiments_filters import FILTERS, FILTERS_COST
+from notebooks.arena.experiments_inspected import INSPECTED
 from notebooks.arena.experiments_updates import (
     ADAPTIVE,
     ALL,
@@ -52,7 +53,7 @@ from notebooks.arena.experiments_updates import (
     scores,
 )
 
-__all__ = ["FILTERS", "FILTERS_COST"]
+__all__ = ["FILTERS", "FILTERS_COST", "INSPECTED"]
 LENET = {"net": "lenet", "data": "MNIST", "state": STATES}
 SMALL = {**LENET, "data": "MNIST, 5,000"}
 IACC = dict(iacc=rate("batch_size"))

@@ -1,0 +1,129 @@
+"""For the page on the guard for clients: what it refused, counted on the arena's record."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+from render import keep, number, table
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+from fedleak.experiments import records
+from fedleak.models import title
+
+logger = logging.getLogger(__name__)
+CHECKS = {
+    "dead": "dead units",
+    "duplicated": "duplicated rows",
+    "bins": "bins",
+    "shut_out": "class shut out",
+    "silent": "silent activations",
+    "saturated": "saturated softmax",
+}
+READ = {"LIA-SA": "of the labels", "EludingSA": "of the sum’s squared norm", "MANDRAKE": "of the images"}
+
+
+def of(values: pd.Series) -> str:
+    """Return how many of some models were refused."""
+    return f"{int(values.sum())} of {len(values)}"
+
+
+def found(rows: pd.DataFrame) -> str:
+    """Return which checks found something, in how many models of which network."""
+    hits = {(c, n): int(own[c].sum()) for c in CHECKS for n, own in rows.groupby("net", sort=False)}
+    return "; ".join(f"{CHECKS[c]}: {title(n)} {k}" for (c, n), k in hits.items() if k) or "–"
+
+
+def honest(rows: pd.DataFrame) -> str:
+    """Return the false positives, a row a stage."""
+    own = rows[rows["sent"] == "honest"]
+    lines = []
+    for stage, each in own.groupby("stage", sort=False):
+        mixed, alike = (each[each["batch"] == batch] for batch in ("mixed", "one class"))
+        lines.append(
+            {
+                "Honest model": "1 step" if stage == "1 steps" else stage,
+                "Refused by its weights": of(mixed["weights"]),
+                "with a mixed batch": of(mixed["refused"]),
+                "with a batch of one class": of(alike["refused"]),
+                "Found": found(each),
+            }
+        )
+    return table(pd.DataFrame(lines))
+
+
+def crafted(rows: pd.DataFrame) -> str:
+    """Return the true positives on models that are crafted as published, a row a kind."""
+    own = rows[(rows["sent"] != "honest") & (rows["noise"] == 0) & (rows["spared"] == 0)]
+    lines = [
+        {
+            "Crafted model": sent,
+            "Refused by its weights": of(each["weights"]),
+            "with a batch": of(each["refused"]),
+            **{checks: int(each[name].sum()) for name, checks in CHECKS.items()},
+        }
+        for sent, each in own.groupby("sent", sort=False)
+    ]
+    return table(pd.DataFrame(lines))
+
+
+def adapted(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame, pd.Series]]:
+    """Yield kind, disguise, rows, and what is still read by network, of the servers that read."""
+    for (sent, spared, noise), each in rows[rows["read"].notna()].groupby(["sent", "spared", "noise"]):
+        how = f"{spared:.0%} of units honest" if spared else f"noise {noise:g}" if noise else "as published"
+        yield sent, how, each, each.groupby("net")["read"].mean()
+
+
+def disguised(rows: pd.DataFrame) -> str:
+    """Return what is refused of a server that knows the checks, and what it still reads, a row a disguise."""
+    lines = [
+        {
+            "Crafted model": sent,
+            "Disguise": how,
+            "Refused by its weights": of(each["weights"]),
+            "with a batch": of(each["refused"]),
+            "Still read": f"{number(read.mean())} ({number(read.min())} to {number(read.max())}) {reads(sent)}",
+        }
+        for sent, how, each, read in adapted(rows)
+    ]
+    return table(pd.DataFrame(lines))
+
+
+def escapes(rows: pd.DataFrame) -> str:
+    """Return a sentence on each kind's disguise that is refused least, and of these reads most."""
+    best = dict[str, tuple[float, float, str]]()
+    for sent, how, each, read in adapted(rows):
+        told = f"{sent} with {how} is refused {of(each['refused'])} times and reads {number(read.mean())} {reads(sent)}"
+        best[sent] = min(best.get(sent, (2.0, 0.0, "")), (each["refused"].mean(), -read.mean(), told))
+    return "What gets past it most often: " + "; ".join(told for *_, told in best.values()) + "."
+
+
+def reads(sent: str) -> str:
+    """Return of what a kind of attack reads a share."""
+    return READ[sent.partition(",")[0]]
+
+
+def in_short(rows: pd.DataFrame) -> str:
+    """Return one sentence with the counts over all."""
+    fair, bad = rows[rows["sent"] == "honest"], rows[rows["sent"] != "honest"]
+    plain = bad[(bad["noise"] == 0) & (bad["spared"] == 0)]
+    hidden = bad.drop(plain.index)
+    return (
+        f"It refused {of(plain['refused'])} models that are crafted as published, {of(hidden['refused'])} whose server "
+        f"hides what it looks for, and {of(fair['refused'])} times an honest model "
+        f"({of(fair['weights'])} by the weights alone)."
+    )
+
+
+def write(app: Sphinx) -> None:
+    """Write the fragments."""
+    if (kept := records.recorded("arena", "inspected")) is None:
+        logger.warning("no record of what clients refuse: fedleak record arena inspected", type="fedleak")
+        return
+    made = {"honest": honest, "crafted": crafted, "disguised": disguised, "escapes": escapes, "in_short": in_short}
+    keep(app, {f"inspected_{name}": make(kept[0]) for name, make in made.items()})
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect to Sphinx."""
+    app.connect("builder-inited", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

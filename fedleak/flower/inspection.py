@@ -1,0 +1,63 @@
+"""A mod that refuses to train on a model which looks crafted; see `fedleak.federated.inspection`."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from flwr.app import Context, Error, Message, MessageType
+from flwr.common.constant import ErrorCode
+from torch import Tensor, nn
+
+from fedleak.federated.inspection import inspect_model
+from fedleak.flower.recording import _state
+
+log = logging.getLogger("fedleak.flower")
+
+
+class InspectionMod:
+    """A mod of a Flower client app that looks at the model before the client trains, and refuses one with findings.
+
+    The server then gets an error, of the code ``MOD_FAILED_PRECONDITION``, and no update; what stands behind the mod in
+    ``mods=[...]`` is not called. Arrays that are not one readable model are refused too; a message without any passes,
+    as SecAgg+ has it in most of its stages: the mod stands in front of ``secaggplus_mod``. The findings are in the
+    client's log and, as the server needs to know no more, not in the error.
+
+    Parameters
+    ----------
+    model
+        Makes the client's own module (such as its class), which samples are passed through; without it, and without
+        `samples`, the weights alone are looked at.
+    samples
+        Gives a client's own samples ``[B, ...]`` by its context, such as one batch.
+    names
+        Of the parameters, in their order, for clients of the legacy interface, which sends none
+        (``list(model.state_dict())``).
+    bounds
+        Between which numbers the model's inputs lie.
+    warn
+        Whether findings are only warnings in the log.
+    """
+
+    def __init__(
+        self,
+        model: Callable[[], nn.Module] | None = None,
+        samples: Callable[[Context], Tensor] | None = None,
+        *,
+        names: Sequence[str] | None = None,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        warn: bool = False,
+    ):
+        if samples is not None and model is None:
+            raise ValueError("samples are passed through the client's model: say which it is")
+        self.model, self.samples, self.names, self.bounds, self.warn = model, samples, names, bounds, warn
+
+    def __call__(self, message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
+        """Pass a message on, unless it asks to train on a model with findings."""
+        if message.metadata.message_type.partition(".")[0] == MessageType.TRAIN and message.content.array_records:
+            model, x = self.model and self.model(), self.samples and self.samples(context)
+            found = inspect_model(_state(message.content, self.names), model, x, bounds=self.bounds)
+            for one in found:
+                log.warning("node %s: %s", message.metadata.dst_node_id, one)
+            if found and not self.warn:
+                reason = "the client does not train on this model"
+                return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=reason), reply_to=message)
+        return call_next(message, context)
