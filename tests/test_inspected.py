@@ -69,7 +69,8 @@ def test_what_gets_past_is_what_is_refused_least_and_of_that_what_reads_most(row
 
 
 def test_the_sentence_counts_all(rows):
-    told = inspected.in_short(rows)
+    told = inspected.in_short(rows.assign(trial=range(len(rows))))
+    assert "at 4 networks" in told
     assert "1 of 1 models that are crafted as published, 1 of 3 whose server" in told
     assert "2 of 4 times an honest model (0 of 4 by the weights alone)" in told
 

@@ -110,7 +110,8 @@ def in_short(rows: pd.DataFrame) -> str:
     return (
         f"It refused {of(plain['refused'])} models that are crafted as published, {of(hidden['refused'])} whose server "
         f"hides what it looks for, and {of(fair['refused'])} times an honest model "
-        f"({of(fair['weights'])} by the weights alone)."
+        f"({of(fair['weights'])} by the weights alone). These looks were at {fair.groupby(['net', 'trial']).ngroups} "
+        "networks, so that a share of refused networks of a few per cent is not excluded."
     )
 
 
