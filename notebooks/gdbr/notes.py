@@ -4,6 +4,7 @@ from collections import Counter
 
 from notebooks.gdbr import experiments as e
 from notebooks.gdbr.experiments import NETS, PAIRS
+from notebooks.gdbr.experiments_clients import TITLES
 
 
 CHOICE = ["net", "scale", "widths"]
@@ -216,14 +217,16 @@ def fig6(run):
     every = run.best(e.FIG6_CHOICES).set_index([*CHOICE, "defence", "level"])["insacc"]
     lost = {d: every.xs(d, level="defence").unstack("level") for d in e.LEVELS}
     by = {d: (t[0.0] - t[max(e.LEVELS[d])]).groupby("net") for d, t in lost.items()}
-    told = {
-        (d, net): f"{100 * one.min():.0f} to {100 * one.max():.0f}"
+    listed = {
+        d: ", ".join(
+            f"{TITLES[net]} {100 * one.min():.0f} to {100 * one.max():.0f}"
+            for net, one in each
+        )
         for d, each in by.items()
-        for net, one in each
     }
     return f"""
-    Over the scales of the pixels and the widths ({{ref}}`choices`) 90 % pruning costs LeNet {told["pruning", "lenet"]} points and VGG-11
-    {told["pruning", "vgg11"]}; noise of σ = 0.2 costs LeNet {told["noise", "lenet"]} points and VGG-11 {told["noise", "vgg11"]}.
+    Points lost over the scales of the pixels and the widths ({{ref}}`choices`), by 90 % pruning: {listed["pruning"]}; by noise of
+    σ = 0.2: {listed["noise"]}.
 
     The gradient's entries differ in size between the two initialisations, by a factor of {size["lenet"]:,.0f} on LeNet and
     {size["resnet18-conv"]:.0f} on ResNet-18; whether that is why noise differs so much was not tested, and the noise over the mean entry
