@@ -1,4 +1,4 @@
-"""NVFlare: a filter that records its runs, and one that refuses crafted models.
+"""NVFlare: a filter that records its runs, one that refuses crafted models, and NVFlare's own filters as defences.
 
 `fedleak.federated.recording` says what the folder holds, `fedleak.federated.inspection` what is refused.
 

@@ -56,8 +56,9 @@ def tensors(value):
 
 SUMS = {"rtol": 1e-2, "atol": 1e-3}
 """How far a real GPU, which adds in another order, may be from the CPU in single precision."""
-DESCENTS = {"rtol": 0.02, "atol": 0.01}
-"""How far two descents may be apart after some steps, from sums in another order."""
+DESCENTS = {"rtol": 0.01, "atol": 0.002}
+"""How far two descents by L-BFGS may be apart after some steps, from sums in another order; on a real GPU any two."""
+LBFGS = ("DLG", "EludingSA")
 
 
 def same_on_both(compute, place=GPU, **tolerance):
@@ -320,7 +321,7 @@ def test_every_registered_attack(attack):
                 attacked(attack, "cpu", steps, batch, aux, least)
             except ValueError:  # not made for such an update
                 continue
-            apart = DESCENTS if attack.goal == "images" else {}
+            apart = DESCENTS if attack.name in LBFGS or (REAL and attack.goal == "images") else {}
             same_on_both(lambda device: attacked(attack, device, steps, batch, aux, least), **apart)  # noqa: B023
             ran += 1
     assert ran
@@ -380,7 +381,7 @@ def test_every_attack_that_runs_apart(attack):
         aggregate, model, options = APART[attack.name](device)
         return attack(aggregate, model, adversary=dataclasses.replace(EVERYTHING, sees=attack.sees), **options)
 
-    same_on_both(compute, **DESCENTS)
+    same_on_both(compute, **(DESCENTS if REAL or attack.name in LBFGS else {}))
 
 
 def test_a_contest_says_the_same():

@@ -9,16 +9,9 @@ from sphinx.util import logging
 
 from fedleak.experiments import records
 from fedleak.models import title
+from notebooks.arena.experiments_inspected import CHECKS
 
 logger = logging.getLogger(__name__)
-CHECKS = {
-    "dead": "dead units",
-    "duplicated": "duplicated rows",
-    "bins": "bins",
-    "shut_out": "class shut out",
-    "silent": "silent activations",
-    "saturated": "saturated softmax",
-}
 READ = {"LIA-SA": "of the labels", "EludingSA": "of the sum’s squared norm", "MANDRAKE": "of the images"}
 
 

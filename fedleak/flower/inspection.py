@@ -8,7 +8,7 @@ from flwr.common.constant import ErrorCode
 from torch import Tensor, nn
 
 from fedleak.federated.inspection import inspect_model
-from fedleak.flower.recording import _state
+from fedleak.flower.recording import state_of
 
 log = logging.getLogger("fedleak.flower")
 
@@ -54,7 +54,7 @@ class InspectionMod:
         """Pass a message on, unless it asks to train on a model with findings."""
         if message.metadata.message_type.partition(".")[0] == MessageType.TRAIN and message.content.array_records:
             model, x = self.model and self.model(), self.samples and self.samples(context)
-            found = inspect_model(_state(message.content, self.names), model, x, bounds=self.bounds)
+            found = inspect_model(state_of(message.content, self.names), model, x, bounds=self.bounds)
             for one in found:
                 log.warning("node %s: %s", message.metadata.dst_node_id, one)
             if found and not self.warn:

@@ -57,13 +57,13 @@ class RecordingMod:
 
     def __call__(self, message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
         """Pass a message on, and record it if the client trained."""
-        before = _state(message.content, self.names)  # now: clients take the parameters out of the message
+        before = state_of(message.content, self.names)  # now: clients take the parameters out of the message
         server_round = _round(message)
         context.state.config_records.pop(NOTE, None)
         reply = call_next(message, context)
         facts = {**self.facts, **context.state.config_records.pop(NOTE, {})}
         if message.metadata.message_type.partition(".")[0] == MessageType.TRAIN and before and reply.has_content():
-            node, after = message.metadata.dst_node_id, _state(reply.content, self.names)
+            node, after = message.metadata.dst_node_id, state_of(reply.content, self.names)
             seen: dict[str, Any] = {"round": server_round, "node": str(node), "seen_by": "client"}
             keep(self.folder, facts, before, after, examples=_examples(reply.content), log=log, **seen)
         return reply
@@ -98,7 +98,9 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
         for one in out:
             node, arrays = (one[0].node_id, one[1].parameters) if legacy else (one.metadata.dst_node_id, one.content)
             if id(arrays) not in states:
-                states[id(arrays)] = _named(parameters_to_ndarrays(arrays), names) if legacy else _state(arrays, names)
+                states[id(arrays)] = (
+                    _named(parameters_to_ndarrays(arrays), names) if legacy else state_of(arrays, names)
+                )
             sent[str(node)] = states[id(arrays)]
         return out
 
@@ -113,7 +115,7 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
             found = [(node, n, _named(parameters_to_ndarrays(parameters), names)) for node, n, parameters in got]
         else:
             whole = [reply for reply in replies if reply.has_content()]
-            found = [(str(r.metadata.src_node_id), _examples(r.content), _state(r.content, names)) for r in whole]
+            found = [(str(r.metadata.src_node_id), _examples(r.content), state_of(r.content, names)) for r in whole]
         for node, examples, after in found:
             seen: dict[str, Any] = {"round": server_round, "node": node, "seen_by": "server"}
             keep(folder, facts, sent.get(node, {}), after, examples=examples, log=log, **seen)
@@ -126,7 +128,7 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
     return strategy
 
 
-def _state(content: RecordDict, names: Sequence[str] | None) -> dict[str, Tensor]:
+def state_of(content: RecordDict, names: Sequence[str] | None) -> dict[str, Tensor]:
     """Return the one array record of a message as a state dict; nothing if there is none, or more than one."""
     records = list(content.array_records.values())
     if len(records) != 1:

@@ -23,7 +23,8 @@ from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import protections
 from fedleak.federated.training import Federation, accuracy
 from fedleak.intervals import rate
-from notebooks.arena.experiments_filters import FILTERS, FILTERS_COST
+from notebooks.arena.experiments_filters import FILTERS, LR, PERCENTILE, SVT
+from notebooks.arena.experiments_filters import settings as filters
 from notebooks.arena.experiments_inspected import INSPECTED
 from notebooks.arena.experiments_updates import (
     ADAPTIVE,
@@ -53,7 +54,7 @@ from notebooks.arena.experiments_updates import (
     scores,
 )
 
-__all__ = ["FILTERS", "FILTERS_COST", "INSPECTED"]
+__all__ = ["FILTERS", "INSPECTED"]
 LENET = {"net": "lenet", "data": "MNIST", "state": STATES}
 SMALL = {**LENET, "data": "MNIST, 5,000"}
 IACC = dict(iacc=rate("batch_size"))
@@ -282,6 +283,21 @@ UTILITY = Experiment(
     trials=(1, 10),
     values=ACCURACY,
     fixed={"lr": 0.1},
+)
+
+
+FILTERS_COST = Experiment(
+    "filters_cost",
+    utility,
+    quick=filters(
+        True, (SVT,), data="MNIST, 5,000", users=40, participants=10, rounds=20
+    ),
+    paper=filters(
+        False, (PERCENTILE, SVT), users=100, participants=10, rounds=300, data="MNIST"
+    ),
+    trials=(1, 3),
+    values=ACCURACY,
+    fixed={"lr": LR},
 )
 
 

@@ -1,7 +1,7 @@
 """The arena: NVFlare's own privacy filters as defences, what is read through them and what they cost."""
 
 from fedleak.experiments import Experiment, grid
-from fedleak.intervals import NUMBER, rate
+from fedleak.intervals import NUMBER
 from fedleak.models import head
 from notebooks.arena.experiments_updates import (
     ALL,
@@ -67,28 +67,4 @@ FILTERS = Experiment(
     times="seconds",
     fixed={k: v for k, v in USUAL.items() if k not in ("defence", "strength")}
     | {"lr": LR},
-)
-
-
-def trained_through(
-    ctx, seed, data, defence, strength, users, participants, rounds, lr
-):
-    """Test accuracy of LeNet after federated training under a filter."""
-    from notebooks.arena.experiments import learnt
-
-    how = data, defence, strength, users, participants, rounds, lr
-    return learnt(ctx, seed, *how)
-
-
-COSTS = settings(False, (PERCENTILE, SVT), users=100, participants=10, rounds=300)
-FILTERS_COST = Experiment(
-    "filters_cost",
-    trained_through,
-    quick=settings(
-        True, (SVT,), data="MNIST, 5,000", users=40, participants=10, rounds=20
-    ),
-    paper=[{**one, "data": "MNIST"} for one in COSTS],
-    trials=(1, 3),
-    values=dict(accuracy=rate(1000)),
-    fixed={"lr": LR},
 )

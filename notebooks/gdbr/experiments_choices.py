@@ -160,16 +160,22 @@ CHOICES = Experiment(
 FEW = {"svhn": (433, 433), "cifar100": (1117, 916)}
 
 
-def at_levels(ctx, seed, net, data, sizes):
-    """`at_every_choice` with all images, and with as few of both sides as these; what the chain sees of the known."""
+def parts_of(ctx, seed, data, sizes):
+    """By level the victims' images and which of the attacker's are known: all, and as few of both sides as these."""
     generator = torch.Generator().manual_seed(spawned(seed, "part"))
-    (victims, aux), levels = sets(ctx, data), {}
+    victims, aux = sets(ctx, data)
     parts = {"whole": (victims, slice(None))}
     for few, known in sizes:
         order = torch.randperm(len(victims), generator=generator)[:few]
         chosen = torch.randperm(len(aux), generator=generator)[:known]
         parts[f"{few} + {known}"] = victims.take(order), chosen
-    for level, (mine, chosen) in parts.items():
+    return parts
+
+
+def at_levels(ctx, seed, net, data, sizes):
+    """`at_every_choice` with all images, and with as few of both sides as these; what the chain sees of the known."""
+    levels = {}
+    for level, (mine, chosen) in parts_of(ctx, seed, data, sizes).items():
         of = spawned(seed, f"batch of {level}")
         drawn = {b: batch_of(mine, *b, 64, of) for b in BATCHES}
         levels[level] = mine, chosen, drawn

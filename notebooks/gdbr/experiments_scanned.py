@@ -16,6 +16,7 @@ from notebooks.gdbr.experiments_choices import (
     SCALES,
     at_levels,
     batch_of,
+    parts_of,
     read,
     with_all,
 )
@@ -75,18 +76,11 @@ def defended(ctx, seed, net, data):
             yield {**row, **held, **found}
 
 
-def by_layer(ctx, seed, data, init, few):
-    """MLP-6 from every layer at every scale, on one random batch: with all images, and with as few of both sides."""
+def by_layer(ctx, seed, data, init, sizes):
+    """MLP-6 from every layer at every scale, on one random batch: with all images, and with as few of both sides as these."""
     (victims, aux), tail = sets(ctx, data), chain_of(ctx, "mlp6", data, init, seed)
     model, names = body(ctx, "mlp6", data, seed), [k.name for k in chain(tail).links]
-    generator = torch.Generator().manual_seed(spawned(seed, "part"))
-    levels = {"whole": (victims, slice(None))}
-    if few:
-        order, known = (
-            torch.randperm(len(images), generator=generator)[:count]
-            for images, count in zip((victims, aux), few)
-        )
-        levels["{} + {}".format(*few)] = victims.take(order), known
+    levels = parts_of(ctx, seed, data, sizes)
     for scale, (level, (mine, chosen)) in itertools.product(SCALES, levels.items()):
         how = "random", NAMED, 64, spawned(seed, f"batch of {level}")
         index, labels, truth = batch_of(mine, *how)
@@ -116,14 +110,14 @@ def by_layer(ctx, seed, data, init, few):
 
 def layers(ctx, seed, data, init):
     """`by_layer` with all images."""
-    for row in by_layer(ctx, seed, data, init, None):
+    for row in by_layer(ctx, seed, data, init, []):
         del row["level"]
         yield row
 
 
 def reduced_layers(ctx, seed, data, init):
     """`by_layer` with all images, and with as few as there are of SVHN."""
-    for row in by_layer(ctx, seed, data, init, FEW["svhn"]):
+    for row in by_layer(ctx, seed, data, init, [FEW["svhn"]]):
         names = ("level", "scale", "layer", "insacc", "clsacc")
         yield {name: row[name] for name in names}
 

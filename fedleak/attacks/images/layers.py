@@ -46,14 +46,14 @@ def _ungrouped(x: Tensor, runs: int) -> Tensor:
     return parts.transpose(0, 1).reshape(runs * batch, channels // runs, height, width)
 
 
-def _side_by_side(x: Tensor) -> bool:
+def side_by_side(x: Tensor) -> bool:
     """Whether one operation on all beats a loop over the reconstructions: where launching a kernel is what costs."""
     return x.device.type != "cpu"
 
 
 def _as_product(x: Tensor, geometry: Geometry) -> bool:
     """Whether a convolution is to be one batched matrix product, as a GPU wants it."""
-    return _side_by_side(x) and geometry[2] == [1, 1] and geometry[3] == 1
+    return side_by_side(x) and geometry[2] == [1, 1] and geometry[3] == 1
 
 
 def _columns(x: Tensor, runs: int, window: torch.Size, stride: list[int], pad: list[int]) -> tuple[Tensor, list[int]]:
@@ -213,7 +213,7 @@ class _NormBackward(Function):
     @staticmethod
     def forward(ctx: Any, grad: Tensor, x: Tensor, weight: Tensor, mean: Tensor, unit: Tensor) -> tuple[Tensor, ...]:
         ctx.save_for_backward(grad, x, weight, mean, unit)
-        if _side_by_side(x):
+        if side_by_side(x):
             shape = (len(weight), -1)
             seen = grad * (x - mean[:, None, None])
             on_weight, on_bias = (part.unflatten(0, shape).sum((1, 3, 4)) for part in (seen, grad))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedleak.attacks.images.layers import stackable, stacked
+from fedleak.attacks.images.layers import side_by_side, stackable, stacked
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
 
@@ -20,7 +20,7 @@ LayerWeights = Callable[[Update, nn.Module], dict[str, float]]
 
 def _inner(a: Sequence[Tensor], b: Sequence[Tensor], weights: Tensor) -> Tensor:
     """Return the inner products ``[N]`` of rows ``[N, ...]`` a layer, weighted by ``[N, layers]``."""
-    if weights.device.type != "cpu":  # where launching a kernel is what costs
+    if side_by_side(weights):
         products = [torch.linalg.vecdot(p, q) for p, q in zip(a, b, strict=True)]
         return (weights * torch.stack(products, dim=1)).sum(1)
     each = [torch.dot(p[n], q[n]) for n in range(len(weights)) for p, q in zip(a, b, strict=True)]
