@@ -56,41 +56,18 @@ def subclassed(batch_size: int, n_classes: int, trials: int, steps: int, generat
 
 
 COMPOSITIONS: dict[str, Composition] = {
-    "balanced": balanced,
-    "unbalanced": unbalanced,
-    "single": single,
-    "permuted": permuted,
-    "subclassed": subclassed,
+    function.__name__: function for function in (balanced, unbalanced, single, permuted, subclassed)
 }
 
 
 def compose(
-    composition: str,
-    batch_size: int,
-    n_classes: int,
-    trials: int,
-    generator: Generator,
-    steps: int | None = None,
+    composition: str, batch_size: int, n_classes: int, trials: int, generator: Generator, steps: int | None = None
 ) -> Tensor:
-    """Draw the labels of the batches of many trials.
+    """Draw the labels of the batches of many trials by one of `COMPOSITIONS`, int64 [trials, batch_size].
 
-    Raises `ValueError` if the composition is unknown, or a size is below 1.
-
-    Parameters
-    ----------
-    composition : str
-        One of `COMPOSITIONS`.
-    batch_size, n_classes, trials : int
-        At least 1 each.
-    generator : torch.Generator
-        Decides the labels, and the device they are on.
-    steps : int, optional
-        The local steps of FedAvg, a batch each; what a composition fixes for a client holds in all its steps.
-        Without it there is one batch a trial and no axis for the steps.
-
-    Returns
-    -------
-    int64 tensor [trials, batch_size], or [trials, steps, batch_size] where `steps` is given
+    With `steps`, the local steps of FedAvg, they are [trials, steps, batch_size], a batch each; what a composition
+    fixes for a client holds in all its steps. The generator also decides the device. Raises `ValueError` if the
+    composition is unknown, or a size is below 1.
     """
     if composition not in COMPOSITIONS:
         raise ValueError(f"unknown batch composition {composition!r}; there are: {', '.join(COMPOSITIONS)}")
@@ -103,24 +80,11 @@ def compose(
 
 
 def draw(images: Images, labels: Tensor, generator: Generator) -> Tensor:
-    """Draw a random image for every label.
+    """Draw a random image for every label, int64 [..., batch_size]: indices into `images`, on its device.
 
     A row is what the last axis runs over: one batch. Within a row no image is drawn twice, except of a class
     that has fewer images than the row asks for: of that class, the row's images are drawn with replacement.
     Rows are independent of each other. Raises `ValueError` if a label is out of range, or of a class without any image.
-
-    Parameters
-    ----------
-    images : Images
-        The pool to draw from.
-    labels : int64 tensor [..., batch_size]
-        For example from `compose`.
-    generator : torch.Generator
-
-    Returns
-    -------
-    int64 tensor, shaped like `labels`
-        Indices into `images`, on its device.
     """
     if labels.numel() == 0:
         return torch.empty_like(labels, device=images.y.device)

@@ -56,36 +56,23 @@ def photograph_patches(size: tuple[int, int]) -> Raw:
     return Raw(pixels, labels, tuple(PHOTOGRAPHS), "photographs shipped in scikit-image")
 
 
-def _patches(photograph: np.ndarray, size: tuple[int, int], least_contrast: float = 1.0) -> np.ndarray:
+def _patches(photograph: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Cut uint8 [H, W, 3] into [n, h, w, 3], without patches of a standard deviation below a grey level."""
     height, width = size
     down, across = photograph.shape[0] // height, photograph.shape[1] // width
     grid = photograph[: down * height, : across * width].reshape(down, height, across, width, 3)
     patches = grid.swapaxes(1, 2).reshape(-1, height, width, 3)
-    return patches[patches.std(axis=(1, 2)).mean(axis=-1) >= least_contrast]
+    return patches[patches.std(axis=(1, 2)).mean(axis=-1) >= 1]
 
 
 def synthetic(
-    split: str,
-    shape: tuple[int, int, int] = (3, 32, 32),
-    n_classes: int = 100,
-    count: int = 4000,
-    seed: int = 0,
+    split: str, shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 100, count: int = 4000, seed: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor, tuple[str, ...]]:
     """Make images of a smooth random pattern a class, each with its own brightness and pixel noise.
 
-    Parameters
-    ----------
-    split : str
-        Training and test images share the classes' patterns and nothing else.
-    shape : (int, int, int)
-        Channels, height, width.
-    n_classes, count, seed : int
-        `count` images, equally many a class to within one. A size below 1 is a `ValueError`.
-
-    Returns
-    -------
-    x, y, classes : float32 [count, *shape] in [0, 1], int64 [count], tuple of str
+    `shape` is channels, height and width. There are `count` images, equally many a class to within one; training and
+    test images share the classes' patterns and nothing else. Returns pixels, float32 [count, *shape] in [0, 1], labels,
+    int64 [count], and the classes' names. A size below 1 is a `ValueError`.
     """
     if len(shape) != 3 or min(*shape, n_classes, count) < 1:
         raise ValueError(

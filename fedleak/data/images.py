@@ -107,16 +107,10 @@ class Images:
         return replace(self, x=self.x[indices], y=self.y[indices], subset=self.subset or left_out)
 
     def split_in_two(self, seed: int, fraction: float = 0.5) -> tuple[Self, Self]:
-        """Divide into two disjoint sets, stratified by class: say the victims' and the attacker's.
+        """Divide into two disjoint sets at random, stratified by class: say the victims' and the attacker's.
 
-        Raises `ValueError` if `fraction` is outside (0, 1), or leaves one of the two sets empty.
-
-        Parameters
-        ----------
-        seed : int
-            Decides which image goes where; the same seed gives the same halves.
-        fraction : float
-            The first set's share, in (0, 1). It holds for each class to within one image.
+        `fraction` is the first set's share, of each class to within one image; a `ValueError` if it is outside (0, 1),
+        or leaves one of the two sets empty.
         """
         if not 0 < fraction < 1:
             raise ValueError(f"fraction must be between 0 and 1, not {fraction}")
@@ -139,23 +133,11 @@ def refuse_negative(tokens: Tensor, name: str) -> None:
 
 
 def stratified_choice(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Choose `count` items at random, of each class its share to within one item.
+    """Choose `count` items at random, of each class its share to within one item: ascending indices into `labels` [N].
 
     The items are lined up class after class, the classes and each class's items in random order, and `count`
     of them are picked at even distances: exactly `count` in all, and as many of a class as its length holds.
-    Classes of a single item work too: every n-th such class is picked.
-
-    Parameters
-    ----------
-    labels : int array [N]
-    count : int
-        At most N.
-    seed : int
-
-    Returns
-    -------
-    int64 array [count]
-        Indices into `labels`, ascending.
+    Of classes of a single item every n-th is picked. More than N are a `ValueError`.
     """
     total = len(labels)
     if not 0 <= count <= total:

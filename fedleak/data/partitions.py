@@ -10,27 +10,10 @@ ATTEMPTS = 1000
 def dirichlet(labels: Tensor, clients: int, concentration: float, seed: int, *, at_least: int = 1) -> list[Tensor]:
     """Give each client a Dirichlet-distributed share of every class (Yurochkin et al., ICML 2019, Sec. 4).
 
-    Every sample goes to exactly one client. A partition that leaves a client with fewer than `at_least` samples is
-    drawn again, as a whole. Raises `ValueError` for values out of range, more samples asked for than there are, or if
-    1000 draws left somebody with too few.
-
-    Parameters
-    ----------
-    labels
-        Labels of the samples, int64 ``[N]``.
-    clients
-        Number of clients.
-    concentration
-        The Dirichlet's parameter alpha: the smaller, the fewer classes a client holds.
-    seed
-        The same seed gives the same partition.
-    at_least
-        Samples that every client holds at least; 0 allows empty clients.
-
-    Returns
-    -------
-    list of Tensor
-        Indices into `labels`, int64, of each client, in random order.
+    Returns each client's indices into the `labels`, int64 ``[N]``, in random order. The smaller the `concentration`
+    (alpha), the fewer classes a client holds. Every sample goes to exactly one client. A partition that leaves a client
+    with fewer than `at_least` samples is drawn again, as a whole; 0 allows empty clients. Raises `ValueError` for
+    values out of range, more samples asked for than there are, or if 1000 draws left somebody with too few.
     """
     if clients < 1 or at_least < 0 or not (concentration > 0 and np.isfinite(concentration)):
         raise ValueError(

@@ -40,27 +40,19 @@ def load(
 
     Parameters
     ----------
-    name : str
-        One of `catalogue()`; "celeba" is "celeba-hair".
-    split : str
-        "train", "test", or "all" for both (`synthetic` has no "all").
-    size : int or (int, int), optional
+    name, split
+        One of `catalogue()` ("celeba" is "celeba-hair"); "train", "test", or "all" (`synthetic` has no "all").
+    size
         Height and width in pixels to resize to, bilinear with antialiasing; of `photos`, what to cut.
-    root : path, optional
-        The folder to read from, instead of the one that the environment's `FEDLEAK_DATA` names: first
-        torchvision's layout, then the `.npz` archives.
-    download : bool
-        Download the set into that folder if it is not there.
-    limit : int, optional
+    root
+        The folder to read from, and to download to, instead of the one that the environment's `FEDLEAK_DATA` names:
+        first torchvision's layout, then the `.npz` archives.
+    limit
         At most so many images, chosen with a fixed seed, of each class its share to within one. Only these
         are decoded: on the large sets, give a limit.
     **options
         `crop=False` (CelebA): faces as they are, 218 high and 178 wide, instead of the central 178x178.
         `shape`, `n_classes`, `count`, `seed` (synthetic): see `fedleak.data.embedded.synthetic`.
-
-    Returns
-    -------
-    Images
     """
     known = entry(name)
     checked(split, SPLITS[:2] if known.name == "synthetic" else SPLITS, "split")
@@ -109,24 +101,17 @@ def _raw(
     if known.embedded:
         pool = embedded.digits() if known.name == "mnist5k" else embedded.photograph_patches(size or known.shape[1:])
         return pool.part(split)
-    raw = readers.read(root, known.name, split, **options) if root else None
-    if raw is None and download and root is not None:
-        fetch(known.name, root)
-        raw = readers.read(root, known.name, split, **options)
-    if raw is None:
-        raise DataNotFound(_advice(known, root, split))
-    return raw
-
-
-def _advice(known: Entry, root: Path | None, split: str) -> str:
-    if root is None:
-        looked = f"no folder to look in: {ENVIRONMENT} is not set, and no root was given"
-    elif not root.is_dir():
-        looked = f"the folder {root} does not exist"
-    else:
-        looked = f"looked in {root} for {readers.SOURCE} and for {readers.ARCHIVES.get(known.name, 'idx files')}"
+    looked = f"no folder to look in: {ENVIRONMENT} is not set, and no root was given"
+    if root is not None:
+        if raw := readers.read(root, known.name, split, **options):
+            return raw
+        if download:
+            fetch(known.name, root)
+            return _raw(known, split, size, root, False, options)
+        there = f"looked in {root} for {readers.SOURCE} and for {readers.ARCHIVES.get(known.name, 'idx files')}"
+        looked = there if root.is_dir() else f"the folder {root} does not exist"
     fetched = f"run `fedleak data download {known.name} --to FOLDER`; " if known.name in DOWNLOADS else ""
-    return (
+    raise DataNotFound(
         f"{known.name}/{split} is not here ({looked}). Do one of: {fetched}set {ENVIRONMENT} to (or pass root=) the "
         f"folder that holds it; or use the embedded stand-in load({known.stand_in!r})."
     )
@@ -187,17 +172,10 @@ class Finding(NamedTuple):
 
 
 def check(root: str | os.PathLike[str] | None = None, sample: int = 64) -> list[Finding]:
-    """Read every data set that is there, and say what is found, missing or corrupt.
+    """Read every data set in the folder, by default that of `FEDLEAK_DATA`: what is found, missing or corrupt.
 
     Files with a published checksum and archives (by their CRC) are read whole; of the images, up to `sample`
     a split are decoded, evenly spaced.
-
-    Parameters
-    ----------
-    root : path, optional
-        The folder, instead of the one that `FEDLEAK_DATA` names.
-    sample : int
-        How many images of a split to decode; 0 for none.
     """
     return [examine(known, folder_of(root), sample) for known in catalogue()]
 
@@ -207,7 +185,7 @@ def examine(known: Entry, root: Path | None, sample: int = 64) -> Finding:
     counts: dict[str, int] = {}
     if known.name == "synthetic":
         return Finding(known.name, "found", counts, detail="generated when asked for")
-    subset, source = False, ""
+    subset, detail = False, f"stand-in: {known.stand_in}"
     for split in SPLITS[:2]:
         try:
             raw = _raw(known, split, None, root, False, {})
@@ -215,11 +193,8 @@ def examine(known: Entry, root: Path | None, sample: int = 64) -> Finding:
                 raw.pixels[int(index)]
         except DataNotFound:
             continue
-        except MissingExtra as reason:
-            return Finding(known.name, "missing", counts, detail=str(reason))
-        except ValueError as reason:
-            return Finding(known.name, "corrupt", counts, subset, str(reason))
-        counts[split], subset, source = len(raw.labels), subset or raw.subset, raw.source
-    if not counts:
-        return Finding(known.name, "missing", counts, detail=f"stand-in: {known.stand_in}")
-    return Finding(known.name, "found", counts, subset, source)
+        except (MissingExtra, ValueError) as reason:
+            here: Literal["missing", "corrupt"] = "missing" if isinstance(reason, MissingExtra) else "corrupt"
+            return Finding(known.name, here, counts, subset, str(reason))
+        counts[split], subset, detail = len(raw.labels), subset or raw.subset, raw.source
+    return Finding(known.name, "found" if counts else "missing", counts, subset, detail)

@@ -13,7 +13,7 @@ from fedleak.models.deep import ACTIVATIONS, count_parameters, replace_relu, res
 from fedleak.models.heads import Head, HeadPass, batch_dependent, head, head_pass, negative_inputs
 from fedleak.models.inputs import as_inputs, input_shape, known_tokens
 from fedleak.models.wide import ResNet20, WideResNet
-from fedleak.models.zoo import CNN, MLP, LeNet, uniform_
+from fedleak.models.zoo import CNN, MLP, LeNet
 
 __all__ = [
     "ACTIVATIONS",
@@ -97,7 +97,7 @@ def build(
     init: str | None = None,
     activation: str | None = None,
 ) -> nn.Module:
-    """Build a freshly initialised model.
+    """Build a freshly initialised model for images of a shape ``(C, H, W)``; the global random state stays.
 
     Raises `ValueError` for an unknown name, initialisation or activation, or fewer than two classes.
 
@@ -111,15 +111,11 @@ def build(
         ImageNet's stem whatever the size of the images, ``"vgg16"`` is without batch norm and ``"vgg16-quarter"`` has a
         quarter of its channels (`fedleak.models.deep`); GDBR's ``"alexnet"``, ``"vgg11"`` and ``"resnet18-conv"``
         (`fedleak.models.bridged`).
-    shape, n_classes
-        Image shape ``(C, H, W)``, and number of outputs.
-    seed
-        Of the initialisation. The global random state is left as it was.
     init
         ``"default"`` (PyTorch's), ``"uniform"`` (every parameter from U(-0.5, 0.5)) or ``"positive"`` (GDBR's, see
         `positive_`); by default the one that the paper's released code uses: uniform for the CNN, else PyTorch's.
     activation
-        ``"relu"``, ``"tanh"``, ``"elu"``, ``"selu"`` or ``"silu"`` in place of every ReLU; the weights stay the same.
+        One of `ACTIVATIONS` in place of every ReLU; the weights stay the same.
     """
     if name not in _NETWORKS:
         raise ValueError(f"unknown model {name!r}; known: {', '.join(names())}")
@@ -133,9 +129,10 @@ def build(
         model = _NETWORKS[name][1](tuple(shape), n_classes)
     if activation is not None:
         replace_relu(model, activation)
-    if init == "uniform":
-        uniform_(model, torch.Generator().manual_seed(seed))
     model.input_shape = tuple(shape)  # type: ignore[assignment]
+    generator = torch.Generator().manual_seed(seed)
     if init == "positive":
-        positive_(model, torch.Generator().manual_seed(seed))
+        return positive_(model, generator)
+    for parameter in model.parameters() if init == "uniform" else ():
+        nn.init.uniform_(parameter, -0.5, 0.5, generator)
     return model

@@ -15,7 +15,7 @@ class AlexNet(nn.Sequential):
     The paper gives no sizes for 32 x 32 images; channels and fully connected layers are torchvision's.
     """
 
-    def __init__(self, shape: tuple[int, int, int], n_classes: int, width: int = 4096):
+    def __init__(self, shape: tuple[int, int, int], n_classes: int):
         channels, *size = shape
         height, across = (-(-s // 2) // 8 for s in size)
         if min(height, across) < 1:
@@ -35,11 +35,11 @@ class AlexNet(nn.Sequential):
             nn.ReLU(),
             nn.MaxPool2d(2),
             nn.Flatten(),
-            nn.Linear(256 * height * across, width),
+            nn.Linear(256 * height * across, 4096),
             nn.ReLU(),
-            nn.Linear(width, width),
+            nn.Linear(4096, 4096),
             nn.ReLU(),
-            nn.Linear(width, n_classes),
+            nn.Linear(4096, n_classes),
         )
 
 
@@ -68,29 +68,21 @@ def resnet_conv(name: str, shape: tuple[int, int, int], n_classes: int, small: b
     return model
 
 
-def without_biases(model: nn.Module, shape: tuple[int, ...] | None = None) -> nn.Module:
+def without_biases(model: nn.Module) -> nn.Module:
     """Take the bias terms off the layers of the model's chain, in place (the defence of Scheliga et al. 2022)."""
-    for link in chain(model, shape).links:
+    for link in chain(model).links:
         link.layer.bias = None
     return model
 
 
 @torch.no_grad()
-def positive_(
-    model: nn.Module,
-    generator: torch.Generator,
-    low: float = 0.01,
-    high: float = 0.2,
-    shape: tuple[int, ...] | None = None,
-) -> nn.Module:
-    """Draw the chain's weights from U(low, high), without biases, in place: GDBR's initialisation (Sec. V-A).
+def positive_(model: nn.Module, generator: torch.Generator) -> nn.Module:
+    """Draw the chain's weights from U(0.01, 0.2), without biases, in place: GDBR's initialisation (Sec. V-A).
 
     What lies below the chain keeps its initialisation, so that the chain sees features that are not negative and all
-    of its units are active. An empty range is a `ValueError`.
+    of its units are active.
     """
-    if not low < high:
-        raise ValueError(f"low is below high, got {low} and {high}")
-    for link in chain(without_biases(model, shape), shape).links:
+    for link in chain(without_biases(model)).links:
         weight = link.layer.weight
-        weight.copy_(torch.empty(weight.shape, dtype=weight.dtype).uniform_(low, high, generator=generator))
+        weight.copy_(torch.empty(weight.shape, dtype=weight.dtype).uniform_(0.01, 0.2, generator=generator))
     return model

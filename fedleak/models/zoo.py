@@ -2,9 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import torch
 from torch import nn
 
 
@@ -34,24 +33,24 @@ class LeNet(nn.Sequential):
     """LLG's LeNet (Table 3), with the sizes that chain: convolutions of 6 and 16 channels, then 120 - 84 - n.
 
     The printed sizes do not fit each other; a 5 x 5 and a 3 x 3 convolution, each with 2 x 2 pooling, lead to
-    the 576 = 16 * 6 * 6 inputs that 32 x 32 images need. `activation` takes the place of every ReLU.
+    the 576 = 16 * 6 * 6 inputs that 32 x 32 images need.
     """
 
-    def __init__(self, shape: tuple[int, int, int], n_classes: int, activation: Callable[[], nn.Module] = nn.ReLU):
+    def __init__(self, shape: tuple[int, int, int], n_classes: int):
         channels, height, width = shape
         height, width = (((s - 4) // 2 - 2) // 2 for s in (height, width))
         super().__init__(
             nn.Conv2d(channels, 6, 5),
-            activation(),
+            nn.ReLU(),
             nn.MaxPool2d(2),
             nn.Conv2d(6, 16, 3),
-            activation(),
+            nn.ReLU(),
             nn.MaxPool2d(2),
             nn.Flatten(),
             nn.Linear(16 * height * width, 120),
-            activation(),
+            nn.ReLU(),
             nn.Linear(120, 84),
-            activation(),
+            nn.ReLU(),
             nn.Linear(84, n_classes),
         )
 
@@ -68,11 +67,3 @@ class MLP(nn.Sequential):
         for below, above in itertools.pairwise(sizes):
             layers += [nn.Linear(below, above), nn.ReLU()]
         super().__init__(*layers, nn.Linear(sizes[-1], n_classes))
-
-
-@torch.no_grad()
-def uniform_(model: nn.Module, generator: torch.Generator, bound: float = 0.5) -> nn.Module:
-    """Draw every parameter from U(-bound, bound), as LLG's released code does for its CNN."""
-    for parameter in model.parameters():
-        parameter.uniform_(-bound, bound, generator=generator)
-    return model
