@@ -20,9 +20,10 @@ def test_recorded_cells_come_out_again(capsys):
     with capsys.disabled():
         print(f"\nFEDLEAK_RECHECK_SEED={SEED}", *said, sep="\n")
     assert outcomes
-    wrong = {o.record: o.rows[[v == DIFFERS for v in o.verdicts]] for o in outcomes if DIFFERS in o.verdicts}
-    assert wrong == {}, "record these anew if their trials were meant to change: fedleak record NAME EXPERIMENT"
-    verdicts = [v for o in outcomes for v in o.verdicts]
+    wrong = [rows[rows["verdict"] == DIFFERS].assign(record=name) for name, rows in outcomes.items()]
+    wrong = [rows for rows in wrong if len(rows)]
+    assert wrong == [], "record these anew if their trials were meant to change: fedleak record NAME EXPERIMENT"
+    verdicts = [v for rows in outcomes.values() for v in rows["verdict"]]
     assert verdicts.count(SAME) >= len(verdicts) / 2, "too many trials turn out differently for rounding to be why"
 
 

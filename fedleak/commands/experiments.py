@@ -57,7 +57,7 @@ def recheck(
     outcomes = again.spot_check(name, seed, budget, typer.echo)
     if not outcomes:
         raise ValueError(f"nothing could be checked: no setting took less than --budget {budget:g} s, on data at hand")
-    if differing := [one.record for one in outcomes if again.DIFFERS in one.verdicts]:
+    if differing := [name for name, rows in outcomes.items() if again.DIFFERS in set(rows["verdict"])]:
         raise ValueError(f"what is recorded does not come out again: {', '.join(differing)}")
 
 

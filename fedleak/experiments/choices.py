@@ -74,11 +74,21 @@ class Transport:
     columns: Row = field(default_factory=dict)
     """What columns of the record are called in the rows of a claim."""
 
+    def rows(self, paper: str, same: Row) -> pd.DataFrame | None:
+        """Return the rows of the record with these values; None where there are none."""
+        if (found := records.recorded(paper, self.record)) is None:
+            return None
+        rows = found[0]
+        for name, value in {**self.where, **same}.items():
+            if name in rows:
+                rows = rows[rows[name].isna() if pd.isna(value) else rows[name] == value]
+        return rows if len(rows) else None
+
     def effect(self, paper: str, row: Row, column: str) -> Effect | None:
         """Return the effect on a column in one of our rows; None where the record has no such cell."""
-        rows = selected(self, paper, {name: row.get(name) for name in self.same})
+        rows = self.rows(paper, {name: row.get(name) for name in self.same})
         found = records.recorded(paper, self.record)
-        if rows is None or found is None or column not in rows:
+        if found is None or rows is None or column not in rows:
             return None
         said = found[1]["declared"]
         kind = _apart(Kind(**said["kinds"][column]), {**said["fixed"], **rows.iloc[0].to_dict()})
@@ -89,21 +99,8 @@ class Transport:
 
 def _apart(kind: Kind, cell: Row) -> Kind:
     """Return what a difference of two values of a kind is in a cell: of rates, with as many labels as they have."""
-    known = kind.settled(cell)
-    return DIFFERENCE if known is None else Kind("difference", known.labels)
-
-
-def selected(transport: Transport, paper: str, same: Row | None = None) -> pd.DataFrame | None:
-    """Return the rows of a transport's record with these values; None where there are none."""
-    found = records.recorded(paper, transport.record)
-    if found is None:
-        return None
-    rows = found[0]
-    for name, value in {**transport.where, **(same or {})}.items():
-        if name in rows:
-            blank = value is None or value != value
-            rows = rows[rows[name].isna() if blank else rows[name] == value]
-    return rows if len(rows) else None
+    here = kind.settled(cell)
+    return Kind("difference", here.labels) if here else DIFFERENCE
 
 
 def contrast(rows: pd.DataFrame, part: str, column: str, kind: Kind = DIFFERENCE) -> tuple[float, float] | None:
@@ -125,14 +122,15 @@ class Choices:
 
     def of(self, table: str, setting: str, cell: Row) -> tuple[Any, ...]:
         """Return the plausible values of a setting in a row of the paper; none where none are declared."""
-        for one in self.choices:
-            if one.setting == setting and table in (one.tables or (table,)) and fits(one.when, cell):
-                return one.values
-        return ()
+        return next((one.values for one in self.choices if one.setting == setting and _holds(one, table, cell)), ())
 
     def transports_of(self, table: str, cell: Row) -> list[Transport]:
         """Return the transports that hold for a row of the paper."""
-        return [t for t in self.transports if table in (t.tables or (table,)) and fits(t.when, cell)]
+        return [one for one in self.transports if _holds(one, table, cell)]
+
+
+def _holds(one: Choice | Transport, table: str, cell: Row) -> bool:
+    return table in (one.tables or (table,)) and fits(one.when, cell)
 
 
 @lru_cache(maxsize=32)
@@ -155,10 +153,10 @@ def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
 
 
-def effects(paper: str, table: Table, row: Row, cell: Row, column: str) -> tuple[Effect, ...]:
+def effects(table: Table, row: Row, cell: Row, column: str) -> tuple[Effect, ...]:
     """Return the effects that are known for a value of one of the paper's tables in a row of ours."""
-    known = (one.effect(paper, row, column) for one in load(paper).transports_of(table.name, cell))
-    return tuple(one for one in known if one is not None)
+    known = (one.effect(table.paper, row, column) for one in load(table.paper).transports_of(table.name, cell))
+    return tuple(filter(None, known))
 
 
 # --- does transport cover what is known? --------------------------------------------------------------------------
@@ -186,15 +184,14 @@ def backtest(
     the whole level are the truth: their mean has to lie in the interval.
     """
     by = [name for name in by if name not in ("level", over) and name in rows]
-    covered = values = 0
+    hits = list[bool]()
     for part in [level for level in rows["level"].unique() if level != WHOLE]:
         for column, kind in kinds.items():
             means = rows[rows["level"].isin([part, WHOLE])].groupby([*by, over, "level", "trial"], dropna=False)[column]
             pairs = means.mean().unstack("level")
             if {part, WHOLE} <= set(pairs):
-                for hit in _predicted(pairs.dropna(subset=[part, WHOLE]), by, part, over, kind, fixed or {}):
-                    covered, values = covered + hit, values + 1
-    return Backtest(values, covered)
+                hits += _predicted(pairs.dropna(subset=[part, WHOLE]), by, part, over, kind, fixed or {})
+    return Backtest(len(hits), sum(hits))
 
 
 def _predicted(pairs: pd.DataFrame, by: Sequence[str], part: str, over: str, kind: Kind, fixed: Row) -> Iterator[bool]:
@@ -218,10 +215,10 @@ def backtests(paper: str) -> dict[str, Backtest]:
     """Measure the backtest of every transport of a paper whose record is there; `scoreboard.keep` writes them down."""
     found = {}
     for one in load(paper).transports:
-        if one.record not in found and (recorded := records.recorded(paper, one.record)) is not None:
+        if one.record not in found and (recorded := records.recorded(paper, one.record)):
             rows, said = recorded[0], recorded[1]["declared"]
-            kinds = {name: Kind(**kind) for name, kind in said["kinds"].items()}
             same = {name: rows[name].iloc[0] for name in said["axes"] if rows[name].nunique() == 1}
+            kinds = {name: Kind(**kind) for name, kind in said["kinds"].items()}
             found[one.record] = backtest(rows, one.same, kinds, one.over, same | said["fixed"])
     return found
 
@@ -240,4 +237,4 @@ def _known(path: Path, changed: int) -> dict[str, Backtest]:
 
 def trusted(paper: str, record: str) -> bool:
     """Say whether a recorded transport counts."""
-    return record in known(paper) and known(paper)[record].trusted
+    return known(paper).get(record, Backtest(0, 0)).trusted

@@ -62,8 +62,7 @@ class Claim:
             if self.rows:
                 result = of_rows(self.statistic, chosen[0], self.kind)
             else:
-                pairs = zip(self.of, chosen, strict=True)
-                cells = [Cells(t, [*e.axes, *e.by], self.value or next(iter(e.values)), self.wide) for e, t in pairs]
+                cells = list(map(self._cells, self.of, chosen))
                 result = estimate(self.statistic, cells, self.kind)
                 used = needed(self.statistic, cells)
         except (KeyError, IndexError, ValueError) as missing:  # a setting that these rows do not have
@@ -76,10 +75,14 @@ class Claim:
         told["ends"] = self.kind.range
         return Measured(self.id, *result, all(e.exact for e in self.of), **told)
 
+    def _cells(self, experiment: Experiment, rows: pd.DataFrame) -> "Cells":
+        by, value = [*experiment.axes, *experiment.by], self.value or next(iter(experiment.values))
+        return Cells(rows, by, value, self.wide)
+
     def _effects(self, paper: Paper, item: Published) -> Iterator[Effect]:
         """Yield what the transports of its table are worth: the same statistic at both levels, on the same trials."""
         for one in choices.load(paper.name).transports_of(item.table, item.cell):
-            rows = choices.selected(one, paper.name)
+            rows = one.rows(paper.name, {})
             ends = {}
             for name, own in rows.groupby(one.over) if rows is not None and not self.rows else ():
                 with suppress(KeyError, IndexError, ValueError):
@@ -95,8 +98,7 @@ class Claim:
                 own = rows[rows["level"] == level].drop(columns="level").rename(columns=transport.columns)
                 for name in set(e.fixed) & set(own):
                     own = own[own[name] == e.fixed[name]]
-                by = [*e.axes, *e.by]
-                cells.append(Cells(kept(own, self.where), by, self.value or next(iter(e.values)), self.wide))
+                cells.append(self._cells(e, kept(own, self.where)))
         assert self.statistic is not None
         statistic, half = self.statistic, len(self.of)
         _, low, high, _ = estimate(lambda *t: statistic(*t[:half]) - statistic(*t[half:]), cells)

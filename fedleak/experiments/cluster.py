@@ -56,16 +56,9 @@ def compute(run: Callable[..., Any], calls: Mapping[Any, tuple], scheduler: str)
     """Yield ``(key, run(*calls[key]))`` as the workers get done, in whatever order.
 
     A unit whose worker dies runs again on another one. A worker process runs one unit at a time, however many threads
-    it has: trials draw from PyTorch's global generator.
-
-    Raises
-    ------
-    ConnectionError
-        See `reach`; also if the scheduler goes away, or all workers do for longer than `PATIENCE`.
-    RuntimeError
-        If a worker runs other versions than this process, or a unit has killed every worker that tried it.
-    Exception
-        Whatever a unit raises, with a note of the worker.
+    it has: trials draw from PyTorch's global generator. Raises `ConnectionError` as `reach` does, and if the scheduler
+    goes away, or all workers do for longer than `PATIENCE`; `RuntimeError` if a worker runs other versions than this
+    process, or a unit has killed every worker that tried it; and whatever a unit raises, with a note of the worker.
     """
     reach(scheduler)
     work, wanted = cloudpickle.dumps(run), versions()

@@ -10,6 +10,7 @@ import itertools
 import math
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -99,10 +100,9 @@ def fits(when: Row | None, row: Row) -> bool:
 
 def number(text: str) -> Any:
     """Read a cell of a CSV: a number where it is one; None where it is blank."""
-    try:
-        return float(text) if text != "" else None
-    except ValueError:
-        return text
+    with suppress(ValueError):
+        return float(text) if text else None
+    return text
 
 
 @dataclass(frozen=True)
@@ -200,11 +200,8 @@ class Paper:
 def load(paper: str) -> Paper:
     """Read what a paper prints.
 
-    Raises
-    ------
-    ValueError
-        For two values of one id, a field that is missing, unknown or of a wrong value, or a claim that names neither
-        a table with the paper's settings nor says that it has none (``table = ""``).
+    Two values of one id, a field that is missing, unknown or of a wrong value, or a claim that names neither a table
+    with the paper's settings nor says that it has none (``table = ""``), are a `ValueError`.
     """
     head, said = (
         tomllib.loads((paths.published(paper) / f"{name}.toml").read_text(encoding="utf-8"))
@@ -214,11 +211,9 @@ def load(paper: str) -> Paper:
     tables = {name: Table(paper, name, entry, names) for name, entry in head.items()}
     every = [_claim(paper, fields, tables) for fields in said.get("claim", [])]
     every += [item for table in tables.values() for item in table.items()]
-    items: dict[str, Published] = {}
-    for item in every:
-        if item.id in items:
-            raise ValueError(f"{paper} has two values {item.id!r}")
-        items[item.id] = item
+    items = {item.id: item for item in every}
+    if twice := [item.id for item in every if items[item.id] is not item]:
+        raise ValueError(f"{paper} has two values {twice[0]!r}")
     return Paper(paper, title, bibkey, tables, items)
 
 

@@ -7,11 +7,10 @@ computed again, and every row that comes out is looked for in the record.
 import io
 import random
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,14 +32,6 @@ FEW = 0.1
 if all are rates or differences of rates, else of the recorded mean."""
 
 
-class Outcome(NamedTuple):
-    """What came of one recorded table: its name, the rows of now, and the verdict on each."""
-
-    record: str
-    rows: pd.DataFrame
-    verdicts: list[str]
-
-
 def recorded(paper: str | None) -> dict[str, tuple[str, str, str, pd.DataFrame, dict[str, Any]]]:
     """Return the recorded tables (of one paper) that can be computed again on a CPU, tables of times left out, by name.
 
@@ -57,24 +48,21 @@ def recorded(paper: str | None) -> dict[str, tuple[str, str, str, pd.DataFrame, 
     return found
 
 
-def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str], None] = print) -> list[Outcome]:
+def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str], None]) -> dict[str, pd.DataFrame]:
     """Recompute one setting of some recorded tables (of one paper), in the random order of a seed.
 
-    The budget is seconds, by what the tables have cost when they were recorded, shared evenly among their settings.
-    Tables of times, and of a GPU, are left out; one of a data set that is not here is passed over.
+    Returns the rows of now by the table's name, with the ``verdict`` on each.
 
-    Raises
-    ------
-    ValueError
-        If there are no recorded tables.
+    The budget is seconds, by what the tables have cost when they were recorded, shared evenly among their settings.
+    Tables of times, and of a GPU, are left out; one of a data set that is not here is passed over. If there are none,
+    it is a `ValueError`.
     """
-    draw, outcomes, spent = random.Random(seed), list[Outcome](), 0.0
+    draw, outcomes, spent = random.Random(seed), dict[str, pd.DataFrame](), 0.0
     found = recorded(paper)
     if not found:
         raise ValueError(f"no recorded results of {paper!r}" if paper else "there are no recorded results")
     queue = sorted(found)
     draw.shuffle(queue)
-    contexts: dict[tuple[str, str], Context] = defaultdict(lambda: Context("cpu"))
     for name in queue:
         own, (chapter, artefact, profile, table, facts) = random.Random(draw.random()), found[name]
         experiment = running.declared(chapter).get(artefact)
@@ -84,7 +72,7 @@ def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str],
         settings = experiment.settings(profile, facts["trials"])
         if spent + (cost := facts["seconds"] / len(settings)) > budget:
             continue
-        where = experiment, contexts[chapter, profile], [own.choice(settings)]
+        where = experiment, Context("cpu"), [own.choice(settings)]
         with ExitStack() as stack:
             stack.callback(torch.set_num_threads, torch.get_num_threads())
             # as many as the record was made in (the first of several): sums are in the same order
@@ -100,7 +88,7 @@ def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str],
             say(f"{name}: passed over, the setting that was drawn has no rows")
             continue
         verdicts = compare(table, rows, facts["declared"])
-        outcomes.append(Outcome(name, rows, verdicts))
+        outcomes[name] = rows.assign(verdict=verdicts)
         counts = ", ".join(f"{verdicts.count(v)} {v}" for v in (SAME, CLOSE, DIFFERS, NEW) if v in verdicts)
         say(f"{name}: {len(rows)} of {len(table)} rows: {counts}")
     return outcomes

@@ -57,10 +57,7 @@ def record(paper: str, artefact: str, table: pd.DataFrame, facts: Mapping[str, A
 def recorded(paper: str, artefact: str, profile: str = "paper") -> tuple[pd.DataFrame, dict[str, Any]] | None:
     """Read a recorded table and its provenance; None if there is none.
 
-    Raises
-    ------
-    ValueError
-        If the table is not the one that its provenance was written for, or has none.
+    A table that is not the one that its provenance was written for, or has none, is a `ValueError`.
     """
     path = paths.recorded(paper, profile) / f"{artefact}.csv"
     if not path.exists():

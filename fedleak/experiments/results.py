@@ -98,7 +98,7 @@ class Results:
             if self.writing:
                 facts = {**rows.attrs, "profile": self.profile, "seed": self.how["seed"], "trials": self.trials}
                 facts |= {"scheduler": "dask"} if self.how["scheduler"] else {}
-                facts |= {"declared": experiment.declared}
+                facts["declared"] = experiment.declared
                 records.record(self.paper, experiment.name, rows.drop(columns="seed"), facts)
             self._rows[experiment.name] = rows
         return self._rows[experiment.name]
@@ -183,7 +183,7 @@ class Results:
     @cached_property
     def values(self) -> list[dict[str, Any]]:
         """One row a published value: its verdict and grade, and what was measured."""
-        return scoreboard.joined(self.published, self.measured, scoreboard.recorded_cells(self.paper))
+        return scoreboard.rows(self.paper, self.measured)
 
     def verdict(self, *anchors: str) -> str:
         """Return one line: how many of the paper's values on some figures agree, differ or are open."""

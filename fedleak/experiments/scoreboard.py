@@ -1,9 +1,9 @@
 """How everything stands: the papers' values beside what is recorded, without running a notebook."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from fedleak import paths
@@ -14,23 +14,25 @@ from fedleak.files import write_text
 from fedleak.intervals import Kind
 
 Claimed = Mapping[str, Sequence[Measured]]
-Cells = Mapping[str, Sequence[dict[str, Any]]]
 
 
-def joined(paper: published.Paper, claims: Claimed, cells: Cells) -> list[dict[str, Any]]:
-    """Return one row a published value, in the order of the paper's files: its verdict and what was measured."""
-    return [verdicts.row(paper.items[key], paper.name, one) for key, one in points(paper, claims, cells).items()]
+def rows(paper: str, claims: Claimed | None = None) -> list[dict[str, Any]]:
+    """Return one row a published value, in the order of the paper's files: its verdict and what was measured.
 
-
-def points(paper: published.Paper, claims: Claimed, cells: Cells) -> dict[str, Sequence[Measured]]:
-    """Return all that was measured for each published value, in the order of the paper's files.
-
-    Our `cells` are rows by the paper's table that they belong to.
+    That is what is recorded, and the `claims`, by default those that are kept.
     """
+    printed = published.load(paper)
+    found = points(printed, kept(paper) if claims is None else claims)
+    return [verdicts.row(printed.items[key], paper, one) for key, one in found.items()]
+
+
+def points(paper: published.Paper, claims: Claimed) -> dict[str, Sequence[Measured]]:
+    """Return all that was measured for each published value, in the order of the paper's files."""
+    cells = _recorded_cells(paper)
     found = dict(claims)
     for name, table in paper.tables.items():
         if table.values:
-            found |= status.from_table(table, cells.get(name, ()))
+            found |= status.from_table(table, cells[name])
     every = {}
     for key, item in paper.items.items():
         readings = found.get(key) or [Measured(key, None, source="—", note="nothing was measured for it")]
@@ -40,31 +42,27 @@ def points(paper: published.Paper, claims: Claimed, cells: Cells) -> dict[str, S
     return every
 
 
-def recorded_cells(paper: str) -> dict[str, list[dict[str, Any]]]:
+def _recorded_cells(paper: published.Paper) -> Mapping[str, list[dict[str, Any]]]:
     """Return the cells of a chapter's records, by the printed table that they belong to; the table's own come first.
 
     ``ends`` has, by column, the least and the largest value that is possible.
     """
-    cells: dict[str, list[dict[str, Any]]] = {}
-    printed = {name for name, table in published.load(paper).tables.items() if table.values}
-    for path in sorted(paths.recorded(paper).glob("*.csv")):
-        if found := records.recorded(paper, path.stem):
-            said = found[1]["declared"]
-            ends = {name: Kind(**kind).range for name, kind in said["kinds"].items()}
-            if wanted := printed & {*said["tables"]}:
-                rows = [{**row, "ends": ends} for row in records.settled(*found).to_dict("records")]
-                for name in wanted:
-                    own = cells.setdefault(name, [])
-                    cells[name] = rows + own if name == path.stem else own + rows
+    cells = defaultdict[str, list[dict[str, Any]]](list)
+    printed = {name for name, table in paper.tables.items() if table.values}
+    for path in sorted(paths.recorded(paper.name).glob("*.csv")):
+        found = records.recorded(paper.name, path.stem)
+        if found and (wanted := printed & {*found[1]["declared"]["tables"]}):
+            ends = {name: Kind(**kind).range for name, kind in found[1]["declared"]["kinds"].items()}
+            own = [{**row, "ends": ends} for row in records.settled(*found).to_dict("records")]
+            for name in wanted:
+                cells[name] = own + cells[name] if name == path.stem else cells[name] + own
     return cells
 
 
 def keep(paper: str, claims: Claimed) -> None:
     """Write what was measured for a chapter's claims, with the records that it was measured on."""
-    every = [one for readings in claims.values() for one in readings]
-    nested = ("differences", "effects")
-    found = [{**vars(one), **{k: [vars(d) for d in getattr(one, k)] for k in nested}} for one in every]
-    tested = {name: vars(one) for name, one in choices.backtests(paper).items()}
+    found = [asdict(one) for readings in claims.values() for one in readings]
+    tested = {name: asdict(one) for name, one in choices.backtests(paper).items()}
     document = {"records": _digests(paper), "backtests": tested, "claims": found}
     write_text(paths.recorded(paper) / "claims.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
@@ -75,19 +73,12 @@ def _digests(paper: str) -> dict[str, str]:
 
 
 def kept(paper: str) -> dict[str, list[Measured]]:
-    """Read what was measured for a chapter's claims.
-
-    Raises
-    ------
-    ValueError
-        If a table has been recorded since: the claims are to be measured again.
-    """
+    """Read what was measured for a chapter's claims; a `ValueError` if a table has been recorded since."""
     path = paths.recorded(paper) / "claims.json"
     if not path.exists():
         return {}
     document = json.loads(path.read_text(encoding="utf-8"))
-    changed = sorted({name for name, _ in document["records"].items() ^ _digests(paper).items()})
-    if changed:
+    if changed := sorted({name for name, _ in document["records"].items() ^ _digests(paper).items()}):
         raise ValueError(
             f"the claims of {paper} were measured before {', '.join(changed)} changed: "
             f"measure them again, `fedleak claims {paper}`"
@@ -95,20 +86,9 @@ def kept(paper: str) -> dict[str, list[Measured]]:
     found: dict[str, list[Measured]] = {}
     for fields in document["claims"]:
         fields["differences"] = tuple(status.Difference(**d) for d in fields["differences"])
-        fields["effects"] = tuple(_effect(one) for one in fields["effects"])
-        fields["ends"] = tuple(fields["ends"])
+        fields["effects"] = tuple(Effect(**one) for one in fields["effects"])
         found.setdefault(fields["id"], []).append(Measured(**fields))
     return found
-
-
-def _effect(fields: dict[str, Any]) -> Effect:
-    ends = {name: (low, high) for name, (low, high) in fields["ends"].items()}
-    return Effect(fields["record"], tuple(fields["settings"]), ends)
-
-
-def rows(paper: str) -> list[dict[str, Any]]:
-    """Return one row a published value of a chapter, from what is recorded."""
-    return joined(published.load(paper), kept(paper), recorded_cells(paper))
 
 
 def papers() -> list[str]:
@@ -122,12 +102,12 @@ def overview() -> dict[str, dict[str, Any]]:
     ``depends`` is of grades A to C and in none of their counts; ``total`` is the sum of all; ``beyond`` counts what no
     paper prints, which is in none of the others.
     """
-    found = {paper: counted(rows(paper)) for paper in papers()}
-    return {**found, "all": _summed(list(found.values()))}
+    found = {paper: rows(paper) for paper in papers()}
+    every = [row for own in found.values() for row in own]
+    return {name: _counted(own) for name, own in {**found, "all": every}.items()}
 
 
-def counted(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Count values by grade and verdict, as `overview` does."""
+def _counted(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     printed = [row for row in values if not row["beyond"]]
     own = Counter((row["grade"], row["verdict"]) for row in printed)
     words = (*verdicts.DECIDED, verdicts.OPEN)
@@ -135,9 +115,3 @@ def counted(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     depends = sum(n for (_, word), n in own.items() if word == verdicts.DEPENDS)
     rest = {"depends": depends, "not_attempted": own["", verdicts.NOT_ATTEMPTED]}
     return {**grades, **rest, "total": len(printed), "beyond": len(values) - len(printed)}
-
-
-def _summed(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Add up counts, and counts of counts."""
-    nested = {k for k, v in each[0].items() if isinstance(v, dict)}
-    return {k: (_summed if k in nested else sum)([one[k] for one in each]) for k in each[0]}

@@ -143,23 +143,17 @@ def from_table(table: Table, rows: Sequence[Row]) -> dict[str, list[Measured]]:
     """
     found = {}
     for item in table.items():
-        value = item.column
-        same = [one for one in candidates(table, rows, item.cell) if finite(one[0].get(value))]
-        if not same:
-            why = table.says("missing", item.cell, value) or "not run here"
-            found[item.id] = [Measured(item.id, None, source="—", note=why)]
-        else:
-            found[item.id] = [_point(table, item, row, differ) for row, differ in same]
+        value, own = item.column, list[Measured]()
+        for row, differ in candidates(table, rows, item.cell):
+            if finite(row.get(value)):
+                low, high = (row.get(f"{value} {side}", math.nan) for side in ("low", "high"))
+                known = effects(table, row, item.cell, value) if any(not d.why for d in differ) else ()
+                told: dict[str, Any] = {"exact": bool(row.get("exact", False)), "differences": differ, "effects": known}
+                told["ends"] = row.get("ends", {}).get(value, FREE)
+                own.append(Measured(item.id, row[value], low, high, int(row["n"]), **told))
+        why = "" if own else table.says("missing", item.cell, value) or "not run here"
+        found[item.id] = own or [Measured(item.id, None, source="—", note=why)]
     return found
-
-
-def _point(table: Table, item: Published, row: Row, differ: tuple[Difference, ...]) -> Measured:
-    """Return the measurement of a value in one of our cells."""
-    value = item.column
-    low, high = (row.get(f"{value} {side}", math.nan) for side in ("low", "high"))
-    how = {"exact": bool(row.get("exact", False)), "ends": row.get("ends", {}).get(value, FREE)}
-    known = effects(table.paper, table, row, item.cell, value) if any(not d.why for d in differ) else ()
-    return Measured(item.id, row[value], low, high, int(row["n"]), differences=differ, effects=known, **how)
 
 
 def finite(value: Any) -> TypeGuard[float]:

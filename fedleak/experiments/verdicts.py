@@ -14,7 +14,7 @@ from typing import Any
 from fedleak.experiments import choices
 from fedleak.experiments.choices import Choices
 from fedleak.experiments.published import LOST, Published
-from fedleak.experiments.status import Difference, Measured, finite
+from fedleak.experiments.status import Measured, finite
 from fedleak.intervals import LEAST
 
 AGREES, BETTER, DIFFERS, DEPENDS, OPEN = "agrees", "better", "differs", "depends", "open"
@@ -38,11 +38,6 @@ class Judgement:
     points: tuple[Measured, ...] = field(default=(), repr=False)
     """The measurements that the verdict hangs on."""
 
-    @property
-    def status(self) -> str:
-        """How tables show it, such as ``✓ agrees (B)``."""
-        return f"{SIGNS[self.verdict]} {self.verdict}" + f" ({self.grade})" * bool(self.grade)
-
 
 def of_interval(item: Published, low: float, high: float) -> str:
     """Return how an interval lies to a value's band; NaN leaves it open."""
@@ -63,14 +58,9 @@ def of_point(item: Published, point: Measured) -> str:
     return OPEN if point.n < LEAST else of_interval(item, point.low, point.high)
 
 
-def free(point: Measured) -> dict[str, Any]:
-    """Return the settings of a measurement that the paper does not print."""
-    return {d.setting: d.ours for d in point.differences if not d.why and d.paper == LOST}
-
-
-def _far(point: Measured) -> set[str]:
-    """Return the settings in which a measurement differs from what the paper prints."""
-    return {d.setting for d in point.differences if not d.why and d.paper != LOST}
+def free(point: Measured, lost: bool = True) -> dict[str, Any]:
+    """Return the settings of a measurement that the paper does not print; or those in which it is not the paper's."""
+    return {d.setting: d.ours for d in point.differences if not d.why and (d.paper == LOST) == lost}
 
 
 def moved(paper: str, point: Measured) -> Measured | None:
@@ -78,7 +68,7 @@ def moved(paper: str, point: Measured) -> Measured | None:
 
     The ends of what is possible cut it again.
     """
-    low, high, left = point.low, point.high, _far(point)
+    low, high, left = point.low, point.high, set(free(point, False))
     for effect in point.effects:
         if left & set(effect.settings) and choices.trusted(paper, effect.record):
             down, up = effect.hull
@@ -87,7 +77,14 @@ def moved(paper: str, point: Measured) -> Measured | None:
     return None if left else replace(point, low=max(bottom, low), high=min(top, high))
 
 
-def _scanned(item: Published, points: Sequence[Measured], rules: Choices) -> tuple[str, list[Measured], str] | None:
+def _together(words: Sequence[str], decides: bool = True) -> str:
+    """Return the verdict of several: theirs if it is one, else open, or that it depends where decided ones differ."""
+    if len(set(words)) == 1:
+        return words[0]
+    return DEPENDS if decides and (DEPENDS in words or len(set(words) & set(DECIDED)) > 1) else OPEN
+
+
+def _scanned(item: Published, points: Sequence[Measured], rules: Choices, grade: str) -> Judgement | None:
     """Return the verdict over every joint choice of the settings that are not printed; None where one is not there."""
     settings = list(dict.fromkeys(name for point in points for name in free(point)))
     ranges = [rules.of(item.table, name, item.cell) for name in settings]
@@ -100,31 +97,26 @@ def _scanned(item: Published, points: Sequence[Measured], rules: Choices) -> tup
         if not here:
             return None
         chosen.append(here[0])
-    words = [of_point(item, point) for point in chosen]
-    flips = len(set(words) & set(DECIDED)) > 1
-    verdict = words[0] if len(set(words)) == 1 else DEPENDS if flips else OPEN
-    values = sorted(point.ours for point in chosen if point.ours is not None)
-    note = ""
+    words, notes = [of_point(item, point) for point in chosen], []
     if len(chosen) > 1:
+        values = sorted(point.ours for point in chosen if point.ours is not None)
         counted = ", ".join(f"{words.count(word)} {word}" for word in SIGNS if word in words)
-        note = f"{values[0]:.3g} to {values[-1]:.3g} over {len(chosen)} choices of {', '.join(settings)}: {counted}"
-    return verdict, chosen, note
+        over = f"{len(chosen)} choices of {', '.join(settings)}"
+        notes = [f"{values[0]:.3g} to {values[-1]:.3g} over {over}: {counted}"]
+    if grade == "C":
+        by = ", ".join(sorted({effect.record for one in chosen for effect in one.effects}))
+        notes.append(f"interval widened by what {by} measured")
+    return Judgement(_together(words), grade, chosen[0], "; ".join(notes), tuple(chosen))
 
 
 def _reading(item: Published, paper: str, points: Sequence[Measured], rules: Choices) -> Judgement:
     """Judge one reading of the paper by the best evidence there is."""
-    plain = [point for point in points if not free(point) and not _far(point)]
-    if plain:
-        return Judgement(of_point(item, plain[0]), "A", plain[0], points=(plain[0],))
-    exact = [point for point in points if not _far(point)]
-    if found := _scanned(item, exact, rules):
-        return Judgement(found[0], "B", found[1][0], found[2], tuple(found[1]))
+    exact = [point for point in points if not free(point, False)]
     wide = [new for point in points if (new := moved(paper, point)) is not None]
-    if found := _scanned(item, wide, rules):
-        by = ", ".join(sorted({effect.record for one in found[1] for effect in one.effects}))
-        note = "; ".join(filter(None, [found[2], f"interval widened by what {by} measured"]))
-        return Judgement(found[0], "C", found[1][0], note, tuple(found[1]))
-    return Judgement(of_point(item, points[0]), "D", points[0], points=(points[0],))
+    graded = {"A": [point for point in exact if not free(point)], "B": exact, "C": wide}
+    found = (_scanned(item, own, rules, grade) for grade, own in graded.items())
+    last = Judgement(of_point(item, points[0]), "D", points[0], points=(points[0],))
+    return next(filter(None, found), last)
 
 
 def judge(item: Published, paper: str, points: Sequence[Measured], rules: Choices | None = None) -> Judgement:
@@ -136,13 +128,8 @@ def judge(item: Published, paper: str, points: Sequence[Measured], rules: Choice
         return Judgement(NOT_ATTEMPTED, "", points[0], note)
     names = list(dict.fromkeys(point.reading for point in tried))
     each = [_reading(item, paper, [p for p in tried if p.reading == name], rules) for name in names]
-    grade, words = max(one.grade for one in each), {one.verdict for one in each}
-    if len(words) == 1:
-        verdict = each[0].verdict
-    else:
-        flips = grade != "D" and (DEPENDS in words or len(words & set(DECIDED)) > 1)
-        verdict = DEPENDS if flips else OPEN
-    notes = [one.note for one in each]
+    grade, notes = max(one.grade for one in each), [one.note for one in each]
+    verdict = _together([one.verdict for one in each], grade != "D")
     if len(each) > 1:
         told = "; ".join(f"{name} {one.shown.ours:.3g}" for name, one in zip(names, each, strict=True))
         notes.insert(0, f"{sum(one.verdict == AGREES for one in each)} of {len(each)} readings agree: {told}")
@@ -153,26 +140,17 @@ def judge(item: Published, paper: str, points: Sequence[Measured], rules: Choice
 
 def blocks(found: Judgement) -> list[str]:
     """Name all that stands between a value and a verdict of grade A."""
-    ways, many = {"GPU"} if "GPU" in found.note else set[str](), len({point.reading for point in found.points}) > 1
-    for point in found.points or (found.shown,):
-        for d in (d for d in point.differences if not d.why):
-            ways.add(_block(d))
-    if found.verdict == OPEN and many:
+    ways = {"GPU"} if "GPU" in found.note else set[str]()
+    for d in (d for point in found.points or (found.shown,) for d in point.differences if not d.why):
+        own = "data" if d.setting in OF_DATA and d.ours is not None else "computing"
+        ways.add("not printed" if d.paper == LOST else {"hardware": "GPU"}.get(d.setting, own))
+    if found.verdict == OPEN and len({point.reading for point in found.points}) > 1:
         ways.add("not printed")
     if found.verdict == NOT_ATTEMPTED and "GPU" not in ways:
         ways.add("computing")
     if found.verdict == OPEN and not ways:
         ways.add("trials")
     return [name for name in BLOCKS if name in ways]
-
-
-def _block(difference: Difference) -> str:
-    """Name what one setting that differs asks for."""
-    if difference.paper == LOST:
-        return "not printed"
-    if difference.setting in OF_DATA and difference.ours is not None:
-        return "data"
-    return "GPU" if difference.setting == "hardware" else "computing"
 
 
 def row(item: Published, paper: str, points: Sequence[Measured]) -> dict[str, Any]:
@@ -190,7 +168,7 @@ def row(item: Published, paper: str, points: Sequence[Measured]) -> dict[str, An
         "difference": None if ours is None else item.difference(ours),
         "verdict": found.verdict,
         "grade": found.grade,
-        "status": found.status,
+        "status": f"{SIGNS[found.verdict]} {found.verdict}" + f" ({found.grade})" * bool(found.grade),
         "blocks": blocks(found),
         "source": "—" if ours is None else shown.source,
         "differences": [str(d) for d in shown.differences if not d.why],
@@ -201,5 +179,4 @@ def row(item: Published, paper: str, points: Sequence[Measured]) -> dict[str, An
 
 def rank(row: dict[str, Any]) -> float:
     """Return where a value stands among others, the best evidence first."""
-    order = list(SIGNS).index(row["verdict"])
-    return math.inf if not row["grade"] else GRADES.index(row["grade"]) * len(SIGNS) + order
+    return GRADES.index(row["grade"]) * len(SIGNS) + list(SIGNS).index(row["verdict"]) if row["grade"] else math.inf
