@@ -1,11 +1,13 @@
-"""The metrics, by hand and by their defining properties."""
+"""The metrics of labels and images, by hand and by their defining properties."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedleak import metrics
 from fedleak.metrics import attack_success_rate, class_accuracy, counts, hellinger, instance_accuracy
+from fedleak.metrics import label_number_accuracy as lnacc
 
 COUNTS = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any)
 
@@ -16,17 +18,23 @@ def test_golden_counts():
     assert counts(torch.zeros(2, 3, 4, dtype=torch.long), 5).shape == (2, 3, 5)
 
 
-def test_golden_attack_success_rate():
-    # Extracted (2, 1, 1), true (3, 0, 1): min is 2 + 0 + 1 = 3 of 4 extracted.
-    assert attack_success_rate(torch.tensor([2, 1, 1]), torch.tensor([3, 0, 1])).item() == 0.75
-    # More labels extracted than there are: 2 right of 5 named.
-    assert attack_success_rate(torch.tensor([3, 1, 1]), torch.tensor([1, 1, 0])).item() == 0.4
-
-
-def test_golden_hellinger():
-    # (1/2, 1/2) against (1, 0): 1 - sqrt(1/2 * 1) = 0.29289, its root 0.54120. Disjoint: 1.
-    found = hellinger(torch.tensor([[1, 1], [0, 4]]), torch.tensor([[7, 0], [3, 0]]))
-    torch.testing.assert_close(found, torch.tensor([0.5411961, 1.0], dtype=torch.float64), rtol=0, atol=1e-7)
+@pytest.mark.parametrize(
+    ("metric", "found", "truth", "expected"),
+    [
+        # Extracted (2, 1, 1), true (3, 0, 1): min is 2 + 0 + 1 = 3 of 4 extracted.
+        (attack_success_rate, [2, 1, 1], [3, 0, 1], 0.75),
+        # More labels extracted than there are: 2 right of 5 named.
+        (attack_success_rate, [3, 1, 1], [1, 1, 0], 0.4),
+        # (1/2, 1/2) against (1, 0): 1 - sqrt(1/2 * 1) = 0.29289, its root 0.54120. Disjoint: 1.
+        (hellinger, [[1, 1], [0, 4]], [[7, 0], [3, 0]], [0.5411961, 1.0]),
+        (lnacc, [[2, 0, 2, 0], [0, 0, 0, 0]], [[2, 0, 1, 1], [0, 0, 0, 0]], [0.5, 1.0]),
+        (instance_accuracy, [[1, 0, 2, 1], [3, 1, 0, 0]], [[3, 1, 0, 0]] * 2, [0.25, 1.0]),
+        (class_accuracy, [[1, 0, 2, 1], [3, 1, 0, 0]], [[3, 1, 0, 0]] * 2, [0.25, 1.0]),
+    ],
+)
+def test_by_hand(metric, found, truth, expected):
+    expected = torch.tensor(expected, dtype=torch.float64)
+    torch.testing.assert_close(metric(torch.tensor(found), torch.tensor(truth)), expected, rtol=0, atol=1e-7)
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
@@ -46,22 +54,29 @@ def test_properties(found, truth):
     assert hellinger(a, 3 * a).item() == pytest.approx(0, abs=1e-7)
 
 
-def test_metrics_work_on_any_number_of_updates():
-    a, b = torch.randint(1, 5, (2, 3, 6)), torch.randint(1, 5, (2, 3, 6))
-    for metric in (attack_success_rate, hellinger):
-        assert metric(a, b).shape == (2, 3)
-        assert metric(a, b)[1, 2] == metric(a[1, 2], b[1, 2])
-
-
 @pytest.mark.parametrize("metric", [attack_success_rate, hellinger])
+def test_metrics_work_on_any_number_of_updates(metric):
+    a, b = torch.randint(1, 5, (2, 3, 6)), torch.randint(1, 5, (2, 3, 6))
+    assert metric(a, b).shape == (2, 3)
+    assert metric(a, b)[1, 2] == metric(a[1, 2], b[1, 2])
+
+
 @pytest.mark.parametrize(
-    ("found", "truth", "message"),
+    ("metric", "found", "truth", "message"),
     [
-        ([1, 1], [1, 1, 0], "counts over 2 and 3 classes do not compare"),
-        ([2, -1], [1, 0], "counts are not negative"),
-        ([1, 0], [-1, 2], "counts are not negative"),
-        ([0, 0], [1, 0], "a label list is empty"),
-        ([1, 0], [0, 0], "a label list is empty"),
+        *(
+            (metric, *case)
+            for metric in (attack_success_rate, hellinger)
+            for case in (
+                ([1, 1], [1, 1, 0], "counts over 2 and 3 classes do not compare"),
+                ([2, -1], [1, 0], "counts are not negative"),
+                ([1, 0], [-1, 2], "counts are not negative"),
+                ([0, 0], [1, 0], "a label list is empty"),
+                ([1, 0], [0, 0], "a label list is empty"),
+            )
+        ),
+        (lnacc, [[1, 2]], [1, 0], "do not compare"),
+        (lnacc, [-1, 0], [1, 0], "not negative"),
     ],
 )
 def test_bad_counts(metric, found, truth, message):
@@ -69,9 +84,51 @@ def test_bad_counts(metric, found, truth, message):
         metric(torch.tensor(found), torch.tensor(truth))
 
 
-def test_instance_and_class_accuracy_by_hand():
-    truth, found = torch.tensor([[3, 1, 0, 0]]), torch.tensor([[1, 0, 2, 1]])
-    assert instance_accuracy(found, truth).tolist() == [0.25]
-    assert class_accuracy(found, truth).tolist() == [0.25]
-    assert instance_accuracy(truth, truth).tolist() == [1.0]
-    assert class_accuracy(truth, truth).tolist() == [1.0]
+# --- images --------------------------------------------------------------------------------------------------------
+
+
+def test_psnr_by_hand():
+    truth = torch.full((2, 3, 4, 4), 0.5)
+    found = truth.clone()
+    found[0] += 0.1  # mean squared error 0.01: 20 dB
+    torch.testing.assert_close(metrics.psnr(found, truth), torch.tensor([20.0, 100.0]))
+    assert metrics.psnr(truth + 7, torch.ones_like(truth)).tolist() == [100, 100]  # pixels are taken into [0, 1]
+
+
+def test_pairing_finds_a_permutation_even_under_noise():
+    truth = torch.rand(6, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    noisy = (truth[order] + 0.05 * torch.randn(6, 3, 5, 5, generator=torch.Generator().manual_seed(1))).clamp(0, 1)
+    assert torch.equal(metrics.paired(noisy, truth), noisy[order.argsort()])
+
+
+def test_ssim_is_one_for_equal_images_and_falls_with_noise():
+    truth = torch.rand(2, 3, 16, 16)
+    torch.testing.assert_close(metrics.ssim(truth, truth), torch.ones(2))
+    assert (metrics.ssim((truth + 0.3 * torch.randn_like(truth)).clamp(0, 1), truth) < 0.95).all()
+
+
+def test_lpips_is_zero_for_equal_images_or_not_available():
+    truth = torch.rand(2, 3, 32, 32)
+    found = metrics.lpips(truth, truth)
+    if found is None:
+        pytest.skip("AlexNet's features are not at hand")
+    assert found.tolist() == [0, 0]
+    assert (metrics.lpips(1 - truth, truth) > 0).all()
+
+
+def test_lpips_without_weights_says_so(monkeypatch, tmp_path):
+    monkeypatch.delenv("FEDLEAK_DATA", raising=False)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    metrics._perceptual.cache_clear()
+    try:
+        assert metrics.lpips(torch.rand(1, 3, 32, 32), torch.rand(1, 3, 32, 32)) is None
+    finally:
+        metrics._perceptual.cache_clear()
+
+
+def test_bad_pictures():
+    with pytest.raises(ValueError, match=r"images are \[B, C, H, W\] both"):
+        metrics.psnr(torch.rand(1, 3, 4, 4), torch.rand(2, 3, 4, 4))
+    with pytest.raises(ValueError, match="NaN or infinite pixels"):
+        metrics.psnr(torch.full((1, 3, 4, 4), torch.nan), torch.rand(1, 3, 4, 4))

@@ -57,11 +57,6 @@ def test_unbalanced_draws_both_classes_uniformly():
     assert (others - 1000).abs().max() < 150
 
 
-def test_unbalanced_needs_two_classes():
-    with pytest.raises(ValueError, match="two classes"):
-        compose("unbalanced", 4, 1, 1, seeded())
-
-
 def test_balanced_is_uniform_in_expectation_and_not_exactly():
     labels = compose("balanced", 100, 10, 1000, seeded())
     assert (torch.bincount(labels.flatten()) - 10_000).abs().max() < 500
@@ -86,18 +81,6 @@ def test_a_composition_can_be_added(monkeypatch):
         COMPOSITIONS, "zeros", lambda batch, n, trials, steps, g: torch.zeros(trials, steps, batch).long()
     )
     assert compose("zeros", 2, 3, 4, seeded()).tolist() == [[0, 0]] * 4
-
-
-@pytest.mark.parametrize("size", ["batch_size", "n_classes", "trials", "steps"])
-def test_sizes_below_one_are_refused(size):
-    sizes = {"batch_size": 2, "n_classes": 2, "trials": 2, "steps": 2} | {size: 0}
-    with pytest.raises(ValueError, match=f"{size} must be at least 1"):
-        compose("balanced", generator=seeded(), **sizes)
-
-
-def test_an_unknown_composition_is_refused():
-    with pytest.raises(ValueError, match="balanced, unbalanced"):
-        compose("lopsided", 2, 2, 2, seeded())
 
 
 @given(st.lists(st.integers(1, 12), min_size=2, max_size=6), st.integers(1, 24), st.integers(0, 1000))
@@ -130,16 +113,25 @@ def test_all_draws_without_repetition_are_equally_likely(count, taken):
     assert (outcomes - 1000).abs().max() < 150
 
 
-def test_a_class_without_images_is_named():
-    with pytest.raises(ValueError, match="no image of class '1'"):
-        draw(pool([2, 0, 2]), torch.tensor([[0, 1]]), seeded())
-
-
-@pytest.mark.parametrize("label", [-1, 2])
-def test_a_label_out_of_range_is_refused(label):
-    with pytest.raises(ValueError, match="0 to 1"):
-        draw(pool([2, 2]), torch.tensor([[0, label]]), seeded())
-
-
 def test_no_labels_give_no_images():
     assert draw(pool([2]), torch.empty(3, 0, dtype=torch.int64), seeded()).shape == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"composition": "unbalanced", "n_classes": 1}, "two classes"),
+        ({"composition": "lopsided"}, "balanced, unbalanced"),
+        *(({size: 0}, f"{size} must be at least 1") for size in ("batch_size", "n_classes", "trials", "steps")),
+    ],
+)
+def test_what_cannot_be_composed(changes, said):
+    asked = {"composition": "balanced", "batch_size": 2, "n_classes": 2, "trials": 2, "steps": 2} | changes
+    with pytest.raises(ValueError, match=said):
+        compose(generator=seeded(), **asked)
+
+
+@pytest.mark.parametrize(("label", "said"), [(-1, "0 to 2"), (3, "0 to 2"), (1, "no image of class '1'")])
+def test_what_cannot_be_drawn(label, said):
+    with pytest.raises(ValueError, match=said):
+        draw(pool([2, 0, 2]), torch.tensor([[0, label]]), seeded())

@@ -74,10 +74,8 @@ def test_the_interval_decides_the_verdict(changes, low, high, n, expected):
 
 
 def test_what_is_computed_needs_no_interval_and_what_was_not_tried_has_no_grade():
-    assert judged([Measured("a", 0.9, exact=True)]) == (AGREES, "A")
-    assert judged([Measured("a", 0.5, exact=True)]) == (DIFFERS, "A")
-    assert judged([Measured("a", None)]) == (NOT_ATTEMPTED, "")
-    assert judged([Measured("a", math.nan)]) == (NOT_ATTEMPTED, "")
+    assert [judged([Measured("a", ours, exact=True)]) for ours in (0.9, 0.5)] == [(AGREES, "A"), (DIFFERS, "A")]
+    assert [judged([Measured("a", ours)]) for ours in (None, math.nan)] == [(NOT_ATTEMPTED, "")] * 2
 
 
 @pytest.mark.parametrize(("interval", "verdict"), [(GOOD, AGREES), (HIGH, BETTER), (BAD, DIFFERS), (VAGUE, OPEN)])
@@ -109,14 +107,11 @@ def test_a_choice_that_is_missing_or_not_declared_is_grade_d():
     assert judged([at(GOOD, scale="raw"), at(GOOD, scale="half")], cell={"net": "vgg"}) == (AGREES, "D")
 
 
-def test_several_settings_are_scanned_jointly():
+def test_several_settings_are_scanned_jointly_after_the_papers_own():
     every = [at(GOOD, lr=lr, scale=scale) for lr in RATES.values for scale in SCALES.values]
     assert judged(every) == (AGREES, "B")
     assert judged(every[:3]) == (AGREES, "D")
     assert judged([*every[:3], at(BAD, lr=0.03, scale="half")]) == (DEPENDS, "B")
-
-
-def test_the_papers_own_settings_come_before_a_scan():
     assert judged([at(BAD, lr=0.01), at(BAD, lr=0.03), measured(*GOOD)]) == (AGREES, "A")
 
 
@@ -143,9 +138,7 @@ def test_fewer_images_widen_the_interval_by_what_they_are_worth(trust):
     point = verdicts.moved("x", fewer((0.9, 0.99), LARGE))
     assert (round(point.low, 3), point.high) == (0.89, 1.0)  # no share is above 1
     assert verdicts.moved("x", replace(point, differences=(Difference("side", 16, 32.0),))) is None
-
-
-def test_scans_and_fewer_images_are_both_needed_where_both_differ(trust):
+    # with a setting that is not printed, scans are needed as well
     points = [fewer(GOOD, SMALL, lr=0.01), fewer(GOOD, SMALL, lr=0.03)]
     assert judged(points) == (AGREES, "C")
     assert judged(points[:1]) == (AGREES, "D")
@@ -202,20 +195,13 @@ def trials(shift, noise=0.02, cells=12, count=20):
     )  # fmt: skip
 
 
-def test_a_transport_that_holds_covers_what_is_known():
+def test_a_transport_that_holds_covers_what_is_known_and_another_is_found_out():
     found = choices.backtest(trials({"a": 0.1, "b": 0.1}), ["cell"], {"acc": MEAN})
-    assert found.values == 24
-    assert found.trusted
-
-
-def test_a_transport_that_does_not_hold_is_found_out():
+    assert (found.values, found.trusted) == (24, True)
     found = choices.backtest(trials({"a": 0.3, "b": 0.0}), ["cell"], {"acc": MEAN})
     assert found.covered < 0.6 * found.values
     assert not found.trusted
-
-
-def test_few_values_are_not_enough():
-    assert not choices.backtest(trials({"a": 0.1, "b": 0.1}, cells=4), ["cell"], {"acc": MEAN}).trusted
+    assert not choices.backtest(trials({"a": 0.1, "b": 0.1}, cells=4), ["cell"], {"acc": MEAN}).trusted, "few"
 
 
 def test_no_effect_on_rates_is_worth_its_labels():

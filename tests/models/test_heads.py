@@ -69,6 +69,10 @@ def vit():
     return vision.VisionTransformer(32, 8, 2, 2, 16, 32, num_classes=6).eval()
 
 
+def small(activation):
+    return nn.Sequential(nn.Linear(12, 20), activation, nn.Linear(20, 6))
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
@@ -83,11 +87,7 @@ def seeded():
         (lambda: Two(both=False), "classes", torch.rand(8, 12, generator=SEEDED)),
         (vit, "heads.head", torch.rand(8, 3, 32, 32, generator=SEEDED)),
         (lambda: Behind(lambda z: z.log_softmax(1)), "fc", torch.rand(8, 12, generator=SEEDED)),
-        (
-            lambda: nn.Sequential(nn.Linear(12, 20), nn.Tanh(), nn.Linear(20, 6)),
-            "2",
-            torch.rand(8, 12, generator=SEEDED),
-        ),
+        (lambda: small(nn.Tanh()), "2", torch.rand(8, 12, generator=SEEDED)),
     ],
 )
 def test_ilrg_is_right_about_most_labels_whatever_the_model_is_like(make, name, x):
@@ -103,9 +103,7 @@ def test_ilrg_is_right_about_most_labels_whatever_the_model_is_like(make, name, 
 
 def test_two_heads_are_told_apart_by_name_only():
     model, x = Two(both=True), torch.rand(8, 12)
-    with pytest.raises(
-        ValueError, match=r"one tensor of logits \[N, n\], this model a tuple; name the layer: model.head"
-    ):
+    with pytest.raises(ValueError, match=r"one tensor of logits \[N, n\], this model a tuple; name the layer: model"):
         head(model)
     model.head_name = "classes"
     assert head(model).layer is model.classes
@@ -114,24 +112,21 @@ def test_two_heads_are_told_apart_by_name_only():
     one.load_state_dict(model.state_dict())
     update = fedsgd(one, x, LABELS)
     assert torch.equal(llg.recover(update, model), llg.recover(update, one))
-    with pytest.raises(
-        ValueError, match=r"'body\.0' is no fully connected layer of the model; there are: 'body', 'classes'"
-    ):
+    with pytest.raises(ValueError, match=r"'body\.0' is no fully connected layer of the model; there are: 'body', 'cl"):
         head(model, "body.0")
 
 
 @pytest.mark.parametrize("function", [lambda z: z.softmax(1), lambda z: z.tanh(), lambda z: z[:, :4]])
 def test_outputs_that_are_no_layers_are_refused_with_what_to_do(function):
     with pytest.raises(
-        ValueError, match=r"not those of a fully connected layer\. Return logits, without a softmax, or name"
+        ValueError, match=r"not those of a fully connected layer\. Return logits, without a softmax, or"
     ):
         head(Behind(function))
 
 
 def test_a_model_whose_inputs_cannot_be_made_up_asks_for_their_shape_or_the_layers_name():
-    model = nn.Sequential(
-        nn.Conv1d(2, 8, 3), nn.Flatten(), nn.Linear(112, 9), nn.ReLU(), nn.Linear(9, 3), nn.Identity()
-    )
+    body = nn.Sequential(nn.Conv1d(2, 8, 3), nn.Flatten(), nn.Linear(112, 9), nn.ReLU())
+    model = nn.Sequential(*body, nn.Linear(9, 3), nn.Identity())
     with pytest.raises(ValueError, match=r"Note the shape of one input, model.input_shape = \(C, H, W\), or name"):
         head(model)
     model.input_shape = (2, 16)
@@ -161,13 +156,8 @@ def test_a_text_classifier_with_a_relu_is_attacked_with_and_without_auxiliary_te
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         plain, plus = llg.recover(update, model), llg.recover(update, model, texts)
-    for found in (
-        plain,
-        plus,
-        ilrg.recover(update, model),
-        zlg.recover(update, model, texts),
-        rlu.recover(update, model, texts),
-    ):
+    rest = ilrg.recover(update, model), zlg.recover(update, model, texts), rlu.recover(update, model, texts)
+    for found in (plain, plus, *rest):
         assert instance_accuracy(found, truth) >= 0.75
     for recover in (lambda: llg.recover(update, model, "zeros"), lambda: zlg.recover(update, model)):
         with pytest.raises(ValueError, match="integer tokens"):
@@ -175,14 +165,7 @@ def test_a_text_classifier_with_a_relu_is_attacked_with_and_without_auxiliary_te
 
 
 @pytest.mark.parametrize(
-    "model",
-    [
-        Text(),
-        vit(),
-        nn.Sequential(nn.Linear(12, 20), nn.Tanh(), nn.Linear(20, 6)),
-        nn.Sequential(nn.Linear(12, 20), nn.ELU(), nn.Linear(20, 6)),
-    ],
-    ids=["embedding", "vit", "tanh", "elu"],
+    "model", [Text(), vit(), small(nn.Tanh()), small(nn.ELU())], ids=["text", "vit", "tanh", "elu"]
 )
 def test_llg_warns_where_the_heads_inputs_are_negative(model):
     x = torch.randint(50, (8, 5)) if isinstance(model, Text) else torch.rand(8, *input_shape(model))
@@ -194,7 +177,7 @@ def test_llg_warns_where_the_heads_inputs_are_negative(model):
 
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.Sigmoid, nn.Softplus])
 def test_llg_does_not_warn_where_they_are_not(activation):
-    model = nn.Sequential(nn.Linear(12, 20), activation(), nn.Linear(20, 6))
+    model = small(activation())
     assert negative_inputs(model) == 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")

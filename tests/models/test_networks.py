@@ -1,0 +1,150 @@
+"""The networks by name: the sizes that the papers print, their initialisation, bad requests."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedleak.models import ACTIVATIONS, build, count_parameters, head, head_pass, input_shape, set_norms
+
+ANY_SIZE = ["cnn", "lenet", "resnet20", "resnet20-relu", "fcn3"]
+SHAPES = [(1, 28, 28), (3, 28, 28), (1, 32, 32), (3, 32, 32)]
+
+
+def convolutions(model, size=3):
+    return [m for m in model.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == (size, size)]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        *((name, shape) for name in ANY_SIZE for shape in SHAPES),
+        ("vgg13_bn", (1, 32, 32)),
+        ("resnet34", (1, 28, 28)),
+        ("resnet18", (3, 128, 128)),
+        ("resnet18-imagenet", (1, 32, 32)),
+        ("resnet32", (3, 32, 32)),
+        ("vgg16-quarter", (3, 32, 32)),
+    ],
+)
+def test_shapes_chain(name, shape):
+    model = build(name, shape, 7, seed=0).eval()
+    assert model(torch.rand(2, *shape)).shape == (2, 7)
+    assert input_shape(model) == shape
+    assert head(model).layer.out_features == 7
+
+
+@pytest.mark.parametrize(("side", "hidden"), [(28, 588), (32, 768), (29, 768), (30, 768), (33, 972)])
+def test_the_cnns_head_has_the_papers_size(side, hidden):
+    # Strides 2, 2, 1: 28 -> 14 -> 7, 12 * 7 * 7 = 588; 32 -> 16 -> 8, 12 * 8 * 8 = 768; 33 -> 17 -> 9: 972.
+    model = build("cnn", (1, side, side), 10, seed=0)
+    assert head(model).layer.in_features == hidden
+    assert model(torch.rand(1, 1, side, side)).shape == (1, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "parameters"),
+    [
+        # 12 * 25 + 12, then twice 12 * 12 * 25 + 12, then 588 * 10 + 10
+        ("cnn", (1, 28, 28), 10, 312 + 2 * 3612 + 5890),
+        # 6 * 25 + 6, 16 * 6 * 9 + 16, 576 * 120 + 120, 120 * 84 + 84, 84 * 10 + 10
+        ("lenet", (1, 32, 32), 10, 156 + 880 + 69_240 + 10_164 + 850),
+        ("vgg11_bn", (3, 32, 32), 10, 28_149_514),  # behind LIA-SA's Table II
+        ("resnet18", (3, 32, 32), 100, 11_220_132),
+        ("resnet20-4", (3, 32, 32), 10, 4_327_754),
+        # He et al. (2016, Table 6) print 0.46 M with shortcuts that have none; here two are convolutions and norms
+        ("resnet32", (3, 32, 32), 10, 464_154 + (16 * 32 + 2 * 32) + (32 * 64 + 2 * 64)),
+    ],
+)
+def test_parameter_counts(name, shape, classes, parameters):
+    assert count_parameters(build(name, shape, classes, seed=0)) == parameters
+
+
+def test_layers_are_as_many_as_the_names_and_papers_say():
+    model = build("resnet20", (3, 32, 32), 10, seed=0)
+    assert len(convolutions(model)) == 19
+    assert (model.bridge.in_features, model.bridge.out_features, model.fc.in_features) == (64, 512, 512)
+    assert len(convolutions(build("resnet32", (3, 32, 32), 10, seed=0))) == 31
+    wide = build("resnet20-4", (3, 32, 32), 10, seed=0)
+    assert (len(list(wide.parameters())), len(convolutions(wide)) + len(convolutions(wide, 1))) == (65, 21)
+    whole, quarter = (build(name, (3, 32, 32), 10, seed=0) for name in ("vgg16", "vgg16-quarter"))
+    assert [m[-1].out_channels for m in map(convolutions, (whole, quarter))] == [512, 128]
+    assert head(whole).layer.in_features == 4096
+    assert count_parameters(whole) / count_parameters(quarter) == pytest.approx(16, rel=0.05)
+
+
+def test_small_images_get_the_small_stem():
+    strides = [
+        build(name, (3, side, side), 5, seed=0).conv1.stride[0]
+        for name, side in (("resnet18", 32), ("resnet18", 128), ("resnet18-imagenet", 32))
+    ]
+    assert strides == [1, 2, 2]
+
+
+@pytest.mark.parametrize(("name", "negative"), [("resnet20", True), ("resnet20-relu", False), ("cnn", False)])
+def test_only_the_resnet_without_activation_has_negative_head_inputs(name, negative):
+    seen = head_pass(build(name, (1, 16, 16), 5, seed=0), torch.rand(8, 1, 16, 16)).inputs
+    assert bool((seen < 0).any()) is negative
+
+
+def test_both_resnets_start_from_the_same_weights():
+    one, other = (build(name, (1, 16, 16), 5, seed=3).state_dict() for name in ("resnet20", "resnet20-relu"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("name", ANY_SIZE)
+def test_build_is_seeded_and_leaves_the_global_random_state_alone(name):
+    state = torch.random.get_rng_state()
+    one, two, other = (build(name, (1, 28, 28), 10, seed=s) for s in (4, 4, 5))
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    weight = head(one).weight
+    assert not torch.equal(one.get_parameter(weight), other.get_parameter(weight))
+
+
+def test_initialisations():
+    uniform, default = (build("cnn", (1, 28, 28), 10, seed=0, init=i) for i in (None, "default"))
+    assert all(p.abs().max() <= 0.5 for p in uniform.parameters())
+    # 5880 draws from U(-0.5, 0.5): standard deviation 0.2887.
+    assert head(uniform).layer.weight.std().item() == pytest.approx(0.2887, rel=0.03)
+    assert head(default).layer.weight.abs().max() <= 588**-0.5  # PyTorch's bound
+    assert build("lenet", (1, 28, 28), 10, seed=0, init="uniform")[0].weight.abs().max() > 0.45
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("name", ["lenet", "resnet18"])
+def test_every_relu_is_replaced_and_the_weights_stay(name, activation):
+    plain, other = (build(name, (3, 32, 32), 10, seed=3, activation=a) for a in (None, activation))
+    assert all(a.equal(b) for a, b in zip(plain.parameters(), other.parameters(), strict=True))
+    assert any(isinstance(m, ACTIVATIONS[activation]) for m in other.modules())
+    assert activation == "relu" or not any(isinstance(m, nn.ReLU) for m in other.modules())
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "options", "message"),
+    [
+        ("vgg", 10, {}, "unknown model 'vgg'; known: .*cnn, .*lenet, .*resnet20, .*resnet20-relu"),
+        ("cnn", 1, {}, "at least two classes, got 1"),
+        ("cnn", -3, {}, "at least two classes, got -3"),
+        ("cnn", 10, {"init": "xavier"}, "unknown initialisation 'xavier'; known: default, uniform"),
+        ("lenet", 10, {"activation": "swish"}, "unknown activation 'swish'"),
+        ("cnn", 10, {"activation": "tanh"}, "has no ReLU"),
+        ("vgg16", 10, {}, "vgg16 takes images"),
+        ("vgg11_bn", 10, {}, "at least 32 x 32, got 28 x 28"),
+    ],
+)
+def test_bad_models(name, classes, options, message):
+    with pytest.raises(ValueError, match=message):
+        build(name, (1, 28, 28), classes, seed=0, **options)
+
+
+def test_batch_norm_is_set_to_its_mean_over_the_pieces():
+    images, norm = torch.rand(150, 3, 4, 4, generator=torch.Generator().manual_seed(0)), nn.BatchNorm2d(3)
+    model = nn.Sequential(norm)
+    model(images + 7)  # forgotten
+    for _ in range(2):
+        assert set_norms(model, images) is model
+        pieces = [piece.transpose(0, 1).flatten(1) for piece in images.split(100)]
+        torch.testing.assert_close(norm.running_mean, torch.stack([p.mean(1) for p in pieces]).mean(0))
+        torch.testing.assert_close(norm.running_var, torch.stack([p.var(1) for p in pieces]).mean(0))
+        assert not norm.training
+    assert not set_norms(nn.Sequential(nn.Dropout()), images).training
