@@ -112,19 +112,15 @@ def widened(mean: float, low: float, high: float, n: int, kind: Kind) -> tuple[f
     counted = n * math.prod(kind.labels)
     if kind.name == "number":
         return (math.nan, math.nan) if equal and n < POINT else (low, high)
-    if kind.name == "rate":
-        centre, half = _wilson(mean, counted)
+    if kind.name == "rate":  # Wilson's centre and half-width
+        centre = (mean + Z**2 / (2 * counted)) / (1 + Z**2 / counted)
+        spread = max(0.0, mean * (1 - mean)) / counted + Z**2 / (4 * counted**2)
+        half = Z / (1 + Z**2 / counted) * math.sqrt(spread)
         low, high = min(low, centre - half), max(high, centre + half)
     elif equal or counted * min(mean - bottom, top - mean) / (top - bottom) < 1:
         unseen = Z**2 / (counted + Z**2)
         low, high = min(low, mean - unseen * (mean - bottom)), max(high, mean + unseen * (top - mean))
     return max(bottom, float(low)), min(top, float(high))
-
-
-def _wilson(share: float, n: float) -> tuple[float, float]:
-    """Return the centre and the half-width of Wilson's interval of a share of n."""
-    centre = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
-    return centre, Z / (1 + Z**2 / n) * math.sqrt(max(0.0, share * (1 - share)) / n + Z**2 / (4 * n**2))
 
 
 @cache

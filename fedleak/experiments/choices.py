@@ -66,7 +66,6 @@ class Transport:
     """Its level that stands for what we have."""
     same: tuple[str, ...] = ()
     """Columns of the record that have to have the values of our row."""
-    over: str = "data"
     where: Row = field(default_factory=dict)
     """Which rows of the record are meant."""
     when: Row = field(default_factory=dict)
@@ -92,7 +91,7 @@ class Transport:
             return None
         said = found[1]["declared"]
         kind = _apart(Kind(**said["kinds"][column]), {**said["fixed"], **rows.iloc[0].to_dict()})
-        each = {str(name): contrast(own, self.part, column, kind) for name, own in rows.groupby(self.over)}
+        each = {str(name): contrast(own, self.part, column, kind) for name, own in rows.groupby("data")}
         ends = {name: one for name, one in each.items() if one is not None}
         return Effect(self.record, self.settings, ends) if ends else None
 
@@ -175,31 +174,29 @@ class Backtest:
         return self.values >= LEAST_VALUES and self.covered >= LEAST_COVERED * self.values
 
 
-def backtest(
-    rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind], over: str = "data", fixed: Row | None = None
-) -> Backtest:
+def backtest(rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind], fixed: Row) -> Backtest:
     """Predict blind, in every cell and from every other data set, what was measured at the whole level.
 
     The even trials at the part are what one would have; the effect is that of the other data set; the odd trials at
     the whole level are the truth: their mean has to lie in the interval.
     """
-    by = [name for name in by if name not in ("level", over) and name in rows]
+    by = [name for name in by if name not in ("level", "data") and name in rows]
     hits = list[bool]()
     for part in [level for level in rows["level"].unique() if level != WHOLE]:
         for column, kind in kinds.items():
-            means = rows[rows["level"].isin([part, WHOLE])].groupby([*by, over, "level", "trial"], dropna=False)[column]
-            pairs = means.mean().unstack("level")
+            own = rows[rows["level"].isin([part, WHOLE])].groupby([*by, "data", "level", "trial"], dropna=False)
+            pairs = own[column].mean().unstack("level")
             if {part, WHOLE} <= set(pairs):
-                hits += _predicted(pairs.dropna(subset=[part, WHOLE]), by, part, over, kind, fixed or {})
+                hits += _predicted(pairs.dropna(subset=[part, WHOLE]), by, part, kind, fixed)
     return Backtest(len(hits), sum(hits))
 
 
-def _predicted(pairs: pd.DataFrame, by: Sequence[str], part: str, over: str, kind: Kind, fixed: Row) -> Iterator[bool]:
+def _predicted(pairs: pd.DataFrame, by: Sequence[str], part: str, kind: Kind, fixed: Row) -> Iterator[bool]:
     """Yield, for each cell and pair of data sets, whether the one's effect covers the other's value."""
     for keys, cell in pairs.groupby(list(by), dropna=False):
         apart = _apart(kind, {**fixed, **dict(zip(by, keys, strict=True))})
         level = Kind(kind.name, apart.labels)
-        known = {name: own.reset_index() for name, own in cell.groupby(level=over)}
+        known = {name: own.reset_index() for name, own in cell.groupby(level="data")}
         for (name, own), other in itertools.product(known.items(), known):
             even, odd = own[own["trial"] % 2 == 0], own[own["trial"] % 2 == 1]
             if other == name or min(len(even), len(odd)) < 3:
@@ -219,7 +216,7 @@ def backtests(paper: str) -> dict[str, Backtest]:
             rows, said = recorded[0], recorded[1]["declared"]
             same = {name: rows[name].iloc[0] for name in said["axes"] if rows[name].nunique() == 1}
             kinds = {name: Kind(**kind) for name, kind in said["kinds"].items()}
-            found[one.record] = backtest(rows, one.same, kinds, one.over, same | said["fixed"])
+            found[one.record] = backtest(rows, one.same, kinds, same | said["fixed"])
     return found
 
 

@@ -84,7 +84,7 @@ class Claim:
         for one in choices.load(paper.name).transports_of(item.table, item.cell):
             rows = one.rows(paper.name, {})
             ends = {}
-            for name, own in rows.groupby(one.over) if rows is not None and not self.rows else ():
+            for name, own in rows.groupby("data") if rows is not None and not self.rows else ():
                 with suppress(KeyError, IndexError, ValueError):
                     ends[str(name)] = self._contrast(own.assign(**one.when), one)
             if ends:

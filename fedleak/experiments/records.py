@@ -88,13 +88,11 @@ def settled(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
     A table of trial rows is summarised by what its provenance declares; one recorded before trials were kept has its
     cells.
     """
-    declared = facts["declared"]
-    fixed = {**declared["fixed"], **declared.get("filled", {})}
-    if "trial" not in table:
-        return table.assign(**{name: value for name, value in fixed.items() if name not in table})
-    by = [c for c in [*declared["axes"], *declared["by"]] if c in table]
-    kinds = {name: Kind(**kind) for name, kind in declared["kinds"].items() if name in table}
-    found = summarise(table, by, kinds, declared["fixed"])
-    if facts_of := [c for c in declared["facts"] if c in table]:
-        found = found.merge(table.groupby(by, sort=False, dropna=False)[facts_of].min().reset_index(), on=by)
-    return found.assign(**{k: v for k, v in declared["fixed"].items() if k not in found}, exact=declared["exact"])
+    declared, found, exact = facts["declared"], table, {}
+    if "trial" in table:
+        by = [c for c in [*declared["axes"], *declared["by"]] if c in table]
+        kinds = {name: Kind(**kind) for name, kind in declared["kinds"].items() if name in table}
+        found, exact = summarise(table, by, kinds, declared["fixed"]), {"exact": declared["exact"]}
+        if facts_of := [c for c in declared["facts"] if c in table]:
+            found = found.merge(table.groupby(by, sort=False, dropna=False)[facts_of].min().reset_index(), on=by)
+    return found.assign(**{k: v for k, v in declared["fixed"].items() if k not in found}, **exact)

@@ -196,12 +196,12 @@ def trials(shift, noise=0.02, cells=12, count=20):
 
 
 def test_a_transport_that_holds_covers_what_is_known_and_another_is_found_out():
-    found = choices.backtest(trials({"a": 0.1, "b": 0.1}), ["cell"], {"acc": MEAN})
+    found = choices.backtest(trials({"a": 0.1, "b": 0.1}), ["cell"], {"acc": MEAN}, {})
     assert (found.values, found.trusted) == (24, True)
-    found = choices.backtest(trials({"a": 0.3, "b": 0.0}), ["cell"], {"acc": MEAN})
+    found = choices.backtest(trials({"a": 0.3, "b": 0.0}), ["cell"], {"acc": MEAN}, {})
     assert found.covered < 0.6 * found.values
     assert not found.trusted
-    assert not choices.backtest(trials({"a": 0.1, "b": 0.1}, cells=4), ["cell"], {"acc": MEAN}).trusted, "few"
+    assert not choices.backtest(trials({"a": 0.1, "b": 0.1}, cells=4), ["cell"], {"acc": MEAN}, {}).trusted, "few"
 
 
 def test_no_effect_on_rates_is_worth_its_labels():
