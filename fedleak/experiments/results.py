@@ -194,11 +194,9 @@ class Results:
         told = f"Of the paper's {len(rows)} values here " + ", ".join(f"{n} {w[n != 1]}" for w, n in counts.items())
         if len(rows) == 1:
             told = f"The paper's one value here {next(iter(counts))[0]}"
-        grades = Counter(row["grade"] for row in rows if row["grade"])
-        if len(grades) == 1:
-            told += f", evidence of grade {next(iter(grades))}"
-        elif grades:
-            told += ", evidence of grades " + ", ".join(f"{g} ({grades[g]})" for g in sorted(grades))
+        if grades := sorted(Counter(row["grade"] for row in rows if row["grade"]).items()):
+            several = "s " + ", ".join(f"{grade} ({n})" for grade, n in grades)
+            told += ", evidence of grade" + (several if len(grades) > 1 else f" {grades[0][0]}")
         rules = "[what the grades mean](../book/scoreboard.md#how-to-read-it)"
         return f"*{told} ({rules}): [evidence](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}).*"
 

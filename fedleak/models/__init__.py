@@ -9,7 +9,7 @@ from torch import nn
 
 from fedleak.models.bridged import AlexNet, positive_, resnet_conv, vgg11, without_biases
 from fedleak.models.chains import Chain, Link, chain
-from fedleak.models.deep import ACTIVATIONS, count_parameters, replace_relu, resnet, set_norms, vgg, vgg_bn
+from fedleak.models.deep import ACTIVATIONS, count_parameters, replace_relu, resnet, set_norms, vgg
 from fedleak.models.heads import Head, HeadPass, batch_dependent, head, head_pass, negative_inputs
 from fedleak.models.inputs import as_inputs, input_shape, known_tokens
 from fedleak.models.wide import ResNet20, WideResNet
@@ -61,9 +61,9 @@ _NETWORKS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
     **{f"resnet20-{k}": (f"ResNet20-{k}", partial(WideResNet, width=16 * k)) for k in (1, 2, 4)},
     "resnet32": ("ResNet32", partial(WideResNet, width=16, each=5)),
     "resnet32-4": ("ResNet32-4", partial(WideResNet, width=64, each=5)),
-    **{f"vgg{d}_bn": (f"VGG-{d}", partial(vgg_bn, f"vgg{d}_bn")) for d in (11, 13, 16, 19)},
-    "vgg16": ("VGG-16", vgg),
-    "vgg16-quarter": ("narrow VGG-16", partial(vgg, width=0.25)),
+    **{f"vgg{d}_bn": (f"VGG-{d}", partial(vgg, f"vgg{d}_bn")) for d in (11, 13, 16, 19)},
+    "vgg16": ("VGG-16", partial(vgg, "vgg16")),
+    "vgg16-quarter": ("narrow VGG-16", partial(vgg, "vgg16", width=0.25)),
     **{f"resnet{d}": (f"ResNet-{d}", partial(resnet, f"resnet{d}")) for d in (18, 34, 50, 101, 152)},
     **{
         f"resnet{d}-imagenet": (f"ResNet-{d}, ImageNet's stem", partial(resnet, f"resnet{d}", small=False))

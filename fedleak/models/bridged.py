@@ -1,5 +1,7 @@
 """GDBR's networks, which end in fully connected layers or in a convolution in the place of the pooling (Sec. V-A)."""
 
+import itertools
+
 import torch
 from torch import nn
 from torchvision import models as vision
@@ -7,6 +9,7 @@ from torchvision import models as vision
 from fedleak.models.chains import chain
 from fedleak.models.deep import resnet
 from fedleak.models.heads import head
+from fedleak.models.zoo import MLP
 
 
 class AlexNet(nn.Sequential):
@@ -20,27 +23,12 @@ class AlexNet(nn.Sequential):
         height, across = (-(-s // 2) // 8 for s in size)
         if min(height, across) < 1:
             raise ValueError(f"alexnet needs images of at least 15 x 15, got {size[0]} x {size[1]}")
-        super().__init__(
-            nn.Conv2d(channels, 64, 3, stride=2, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(64, 192, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(192, 384, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(384, 256, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(256, 256, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(256 * height * across, 4096),
-            nn.ReLU(),
-            nn.Linear(4096, 4096),
-            nn.ReLU(),
-            nn.Linear(4096, n_classes),
-        )
+        layers: list[nn.Module] = []
+        widths, pooled = (channels, 64, 192, 384, 256, 256), (0, 1, 4)
+        for place, (below, above) in enumerate(itertools.pairwise(widths)):
+            layers += [nn.Conv2d(below, above, 3, 1 if place else 2, padding=1), nn.ReLU()]
+            layers += [nn.MaxPool2d(2)] if place in pooled else []
+        super().__init__(*layers, *MLP((256, height, across), n_classes, (4096, 4096)))
 
 
 def vgg11(shape: tuple[int, int, int], n_classes: int) -> nn.Module:

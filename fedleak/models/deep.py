@@ -10,38 +10,28 @@ SMALL = 64
 """Up to this side, images get the small stems."""
 
 
-def vgg_bn(name: str, shape: tuple[int, int, int], n_classes: int) -> nn.Module:
-    """Build torchvision's VGG with batch norm, without dropout; small images get a 1 x 1 pooling before the head.
+def vgg(name: str, shape: tuple[int, int, int], n_classes: int, width: float = 1.0) -> nn.Module:
+    """Build torchvision's VGG without dropout, with a share `width` of its channels.
 
-    For 32 x 32 images and 10 classes ``vgg11_bn`` has 28,149,514 parameters, the number behind LIA-SA's Table II.
-    Images smaller than 32 x 32, of which five poolings leave nothing, are a `ValueError`.
+    Images of up to 64 x 64 get a 1 x 1 pooling before the head. For 32 x 32 images and 10 classes ``vgg11_bn`` has
+    28,149,514 parameters, the number behind LIA-SA's Table II. Images smaller than 32 x 32, of which five poolings
+    leave nothing, are a `ValueError`, and without batch norm (``_bn``) those larger than 64 x 64.
     """
-    if min(shape[1:]) < 32:
-        raise ValueError(f"{name} halves its input five times: images of at least 32 x 32, got {shape[1]} x {shape[2]}")
-    model = getattr(vision, name)(num_classes=n_classes, dropout=0.0)
-    if shape[0] != 3:
-        model.features[0] = _convolution(nn.Conv2d(shape[0], 64, 3, padding=1))
-    if max(shape[1:]) <= SMALL:
-        model.avgpool = nn.AdaptiveAvgPool2d(1)
-        model.classifier[0] = _linear(512, 4096)
-    return model
-
-
-def vgg(shape: tuple[int, int, int], n_classes: int, width: float = 1.0) -> nn.Module:
-    """Build VGG-16 without batch norm and dropout, with a share `width` of its channels; small images as in `vgg_bn`.
-
-    Images are of 32 x 32 to 64 x 64 pixels, or it is a `ValueError`.
-    """
-    if not 32 <= min(shape[1:]) <= max(shape[1:]) <= SMALL:
-        raise ValueError(f"vgg16 takes images of 32 x 32 to 64 x 64, got {shape[1]} x {shape[2]}")
-    plan = [round(width * size) if isinstance(size, int) else size for size in vision.vgg.cfgs["D"]]
-    model = vision.VGG(vision.vgg.make_layers(plan), n_classes, dropout=0.0)
+    norm, side = name.endswith("_bn"), max(shape[1:])
+    if min(shape[1:]) < 32 or (side > SMALL and not norm):
+        most = "" if norm else f" and at most {SMALL} x {SMALL}"
+        raise ValueError(f"{name} takes images of at least 32 x 32{most}, got {shape[1]} x {shape[2]}")
+    config = vision.vgg.cfgs[{"11": "A", "13": "B", "16": "D", "19": "E"}[name.removeprefix("vgg").removesuffix("_bn")]]
+    plan = [round(width * size) if isinstance(size, int) else size for size in config]
+    model = vision.VGG(vision.vgg.make_layers(plan, norm), n_classes, dropout=0.0)
     if shape[0] != 3:
         model.features[0] = _convolution(nn.Conv2d(shape[0], plan[0], 3, padding=1))
-    model.avgpool = nn.AdaptiveAvgPool2d(1)
-    sizes = (round(width * 512), round(width * 4096), round(width * 4096), n_classes)
-    for place, (fan_in, fan_out) in zip((0, 3, 6), itertools.pairwise(sizes), strict=True):
-        model.classifier[place] = _linear(fan_in, fan_out)
+    if side <= SMALL:
+        model.avgpool = nn.AdaptiveAvgPool2d(1)
+        sizes = (round(width * 512), round(width * 4096), round(width * 4096), n_classes)
+        for place, fans in zip((0, 3, 6), itertools.pairwise(sizes), strict=True):
+            if place == 0 or not norm:  # with batch norm, the others stay as torchvision drew them
+                model.classifier[place] = _linear(*fans)
     return model
 
 

@@ -128,7 +128,7 @@ def test_every_relu_is_replaced_and_the_weights_stay(name, activation):
         ("cnn", 10, {"init": "xavier"}, "unknown initialisation 'xavier'; known: default, uniform"),
         ("lenet", 10, {"activation": "swish"}, "unknown activation 'swish'"),
         ("cnn", 10, {"activation": "tanh"}, "has no ReLU"),
-        ("vgg16", 10, {}, "vgg16 takes images"),
+        ("vgg16", 10, {}, "vgg16 takes images of at least 32 x 32 and at most 64 x 64, got 28 x 28"),
         ("vgg11_bn", 10, {}, "at least 32 x 32, got 28 x 28"),
     ],
 )
