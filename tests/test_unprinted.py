@@ -3,11 +3,12 @@
 import sys
 
 import pytest
+from values import item
 
 from fedleak import paths
 from fedleak.experiments import choices, published, scoreboard
 from fedleak.experiments.choices import Choice, Choices
-from fedleak.experiments.published import LOST, Published
+from fedleak.experiments.published import LOST
 from fedleak.experiments.status import Difference, Measured
 
 sys.path.insert(0, str(paths.root() / "book" / "_ext"))
@@ -28,18 +29,13 @@ def test_choices_are_of_settings_that_the_paper_leaves_open(paper):
 RULES = Choices("today", (Choice("lr", (0.01, 0.03), ("code", "three times"), "table"),))
 
 
-def item(id, value):
-    fields = dict(item="Table 1", anchor="a", claim="c", where="w", metric="m", direction="higher", why="w")
-    return Published(id=id, published=value, tolerance=0.05, table="t", column="acc", cell={}, **fields)
-
-
 def point(id, lr, value):
     return Measured(id, value, value - 0.01, value + 0.01, 10, differences=(Difference("lr", lr, LOST),))
 
 
 def test_the_best_joint_choice_stands_beside_what_chance_fits():
     values = [0.1, 0.3, 0.5, 0.7, 0.9, 0.2, 0.4]
-    items = [item(str(k), value) for k, value in enumerate(values)]
+    items = [item(id=str(k), published=value, table="t", column="acc") for k, value in enumerate(values)]
     points = [(point(i.id, 0.01, 0.99 - i.published), point(i.id, 0.03, i.published)) for i in items]
     found = unprinted.best(items, points, RULES)
     assert (found["Fits best"], found["In their bands"]) == ("lr 0.03", "7 of 7")

@@ -3,7 +3,7 @@
 import importlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -69,7 +69,7 @@ def run(
     for number, units in enumerate(plan):
         seeds = units.missing
         calls |= {(number, at): (units.setting, seeds[at : at + step]) for at in range(0, len(seeds), step)}
-    work = partial(unit, experiment.call, experiment.vectorised, context, code)
+    work = partial(unit, experiment, context, code)
     if scheduler and calls:
         from fedleak.experiments import cluster  # takes a second to import, and most runs need none
 
@@ -83,21 +83,20 @@ def run(
                 plan[number].add(one, facts)
                 bar.update()
     rows = _joined(plan)
-    wrong = sorted(
-        (set(rows) - {*experiment.axes, "trial", "seed"}) ^ {*experiment.by, *experiment.values, *experiment.facts}
-    )
+    own = set(rows) - {*experiment.axes, "trial", "seed"}
+    wrong = sorted(own ^ {*experiment.by, *experiment.values, *experiment.facts})
     if wrong and len(rows):
         raise ValueError(f"{experiment.name}: the trial and its declaration do not have the same columns: {wrong}")
     return rows
 
 
 def unit(
-    trial: Callable[..., Any], many: bool, context: Context, code: str, setting: Mapping[str, Any], seeds: list[int]
+    experiment: Experiment, context: Context, code: str, setting: Mapping[str, Any], seeds: list[int]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Compute one call of a trial: its units, and their stamp. This is what a worker is sent."""
-    context.used = {"data": {}, "device": {}}
+    many, context.used = experiment.vectorised, {"data": {}, "device": {}}
     start = time.perf_counter()
-    result = trial(context, list(seeds) if many else seeds[0], **setting)
+    result = experiment.call(context, list(seeds) if many else seeds[0], **setting)
     rows = [result] if isinstance(result, Mapping) else list(result)
     seconds = (time.perf_counter() - start) / len(seeds)
     rows = json.loads(json.dumps(rows, default=_plain))

@@ -63,10 +63,9 @@ class Units:
         lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
         good = [line for line in lines if self._take(line)]
         if lost := len(lines) - len(good):
-            os.replace(self.path, self.path.with_suffix(".corrupt"))
+            aside = self.path.replace(self.path.with_suffix(".corrupt"))
             self.path.write_text("".join(f"{line}\n" for line in good), encoding="utf-8")
-            told = f"{lost} broken line{'s' * (lost > 1)} set aside in {self.path.stem}.corrupt"
-            tqdm.write(f"{experiment.name}: {told}, computed again")
+            tqdm.write(f"{experiment.name}: {lost} broken lines set aside in {aside.name}, computed again")
 
     @property
     def missing(self) -> list[int]:

@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from fedleak.models import zoo
 from fedleak.models.bridged import AlexNet, positive_, resnet_conv, vgg11, without_biases
 from fedleak.models.chains import Chain, Link, chain
-from fedleak.models.deep import ACTIVATIONS, count_parameters, replace_relu, resnet, set_norms, vgg
 from fedleak.models.heads import Head, HeadPass, batch_dependent, head, head_pass, negative_inputs
 from fedleak.models.inputs import as_inputs, input_shape, known_tokens
-from fedleak.models.wide import ResNet20, WideResNet
-from fedleak.models.zoo import CNN, MLP, LeNet
+from fedleak.models.zoo import ACTIVATIONS, count_parameters, set_norms
 
 __all__ = [
     "ACTIVATIONS",
@@ -51,25 +50,25 @@ STAND_INS: dict[str, dict[str, Any]] = {
 """What a network is called in a paper, and what it has of its own: a stand-in its width beside the other's, FCN-3 the
 widths of its layers. (No paper says how a ResNet-50 begins.)"""
 _NETWORKS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
-    "cnn": ("CNN", CNN),
-    "lenet": ("LeNet", LeNet),
-    "resnet20": ("ResNet20, as released", ResNet20),
-    "resnet20-relu": ("ResNet20, ReLU before the head", lambda shape, n: ResNet20(shape, n, activation=True)),
-    "fcn3": ("FCN-3", partial(MLP, widths=(512, 512))),
-    "fcn3-256": ("FCN-3, 256-128", partial(MLP, widths=(256, 128))),
-    "fcn3-1024": ("FCN-3, 1024-1024", partial(MLP, widths=(1024, 1024))),
-    **{f"resnet20-{k}": (f"ResNet20-{k}", partial(WideResNet, width=16 * k)) for k in (1, 2, 4)},
-    "resnet32": ("ResNet32", partial(WideResNet, width=16, each=5)),
-    "resnet32-4": ("ResNet32-4", partial(WideResNet, width=64, each=5)),
-    **{f"vgg{d}_bn": (f"VGG-{d}", partial(vgg, f"vgg{d}_bn")) for d in (11, 13, 16, 19)},
-    "vgg16": ("VGG-16", partial(vgg, "vgg16")),
-    "vgg16-quarter": ("narrow VGG-16", partial(vgg, "vgg16", width=0.25)),
-    **{f"resnet{d}": (f"ResNet-{d}", partial(resnet, f"resnet{d}")) for d in (18, 34, 50, 101, 152)},
+    "cnn": ("CNN", zoo.CNN),
+    "lenet": ("LeNet", zoo.LeNet),
+    "resnet20": ("ResNet20, as released", zoo.ResNet20),
+    "resnet20-relu": ("ResNet20, ReLU before the head", lambda shape, n: zoo.ResNet20(shape, n, activation=True)),
+    "fcn3": ("FCN-3", partial(zoo.MLP, widths=(512, 512))),
+    "fcn3-256": ("FCN-3, 256-128", partial(zoo.MLP, widths=(256, 128))),
+    "fcn3-1024": ("FCN-3, 1024-1024", partial(zoo.MLP, widths=(1024, 1024))),
+    **{f"resnet20-{k}": (f"ResNet20-{k}", partial(zoo.WideResNet, width=16 * k)) for k in (1, 2, 4)},
+    "resnet32": ("ResNet32", partial(zoo.WideResNet, width=16, each=5)),
+    "resnet32-4": ("ResNet32-4", partial(zoo.WideResNet, width=64, each=5)),
+    **{f"vgg{d}_bn": (f"VGG-{d}", partial(zoo.vgg, f"vgg{d}_bn")) for d in (11, 13, 16, 19)},
+    "vgg16": ("VGG-16", partial(zoo.vgg, "vgg16")),
+    "vgg16-quarter": ("narrow VGG-16", partial(zoo.vgg, "vgg16", width=0.25)),
+    **{f"resnet{d}": (f"ResNet-{d}", partial(zoo.resnet, f"resnet{d}")) for d in (18, 34, 50, 101, 152)},
     **{
-        f"resnet{d}-imagenet": (f"ResNet-{d}, ImageNet's stem", partial(resnet, f"resnet{d}", small=False))
+        f"resnet{d}-imagenet": (f"ResNet-{d}, ImageNet's stem", partial(zoo.resnet, f"resnet{d}", small=False))
         for d in (18, 50)
     },
-    "mlp6": ("MLP-6", partial(MLP, widths=(2048, 1024, 512, 256, 128, 64))),
+    "mlp6": ("MLP-6", partial(zoo.MLP, widths=(2048, 1024, 512, 256, 128, 64))),
     "alexnet": ("AlexNet", AlexNet),
     "vgg11": ("VGG-11", vgg11),
     **{f"resnet{d}-conv": (f"ResNet-{d}", partial(resnet_conv, f"resnet{d}")) for d in (18, 50)},
@@ -105,12 +104,11 @@ def build(
     ----------
     name
         One of `names`: ``"cnn"``, ``"lenet"``, ``"fcn3"``, ``"fcn3-256"`` and ``"fcn3-1024"`` of other widths,
-        ``"mlp6"`` (`fedleak.models.zoo`); ``"resnet20"``, LLG's, without an activation before the head,
-        ``"resnet20-relu"``, and ``"resnet20-1"`` to ``"resnet32-4"`` of as many times 16 channels
-        (`fedleak.models.wide`); torchvision's ``"vgg11_bn"`` to ``"resnet152"``, of which ``"…-imagenet"`` keep
-        ImageNet's stem whatever the size of the images, ``"vgg16"`` is without batch norm and ``"vgg16-quarter"`` has a
-        quarter of its channels (`fedleak.models.deep`); GDBR's ``"alexnet"``, ``"vgg11"`` and ``"resnet18-conv"``
-        (`fedleak.models.bridged`).
+        ``"mlp6"``; ``"resnet20"``, LLG's, without an activation before the head, ``"resnet20-relu"``, and
+        ``"resnet20-1"`` to ``"resnet32-4"`` of as many times 16 channels; torchvision's ``"vgg11_bn"`` to
+        ``"resnet152"``, of which ``"…-imagenet"`` keep ImageNet's stem whatever the size of the images, ``"vgg16"`` is
+        without batch norm and ``"vgg16-quarter"`` has a quarter of its channels (`fedleak.models.zoo`); GDBR's
+        ``"alexnet"``, ``"vgg11"`` and ``"resnet18-conv"`` (`fedleak.models.bridged`).
     init
         ``"default"`` (PyTorch's), ``"uniform"`` (every parameter from U(-0.5, 0.5)) or ``"positive"`` (GDBR's, see
         `positive_`); by default the one that the paper's released code uses: uniform for the CNN, else PyTorch's.
@@ -128,7 +126,7 @@ def build(
         torch.default_generator.manual_seed(seed)
         model = _NETWORKS[name][1](tuple(shape), n_classes)
     if activation is not None:
-        replace_relu(model, activation)
+        zoo.replace_relu(model, activation)
     model.input_shape = tuple(shape)  # type: ignore[assignment]
     generator = torch.Generator().manual_seed(seed)
     if init == "positive":

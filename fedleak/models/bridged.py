@@ -7,9 +7,8 @@ from torch import nn
 from torchvision import models as vision
 
 from fedleak.models.chains import chain
-from fedleak.models.deep import resnet
 from fedleak.models.heads import head
-from fedleak.models.zoo import MLP
+from fedleak.models.zoo import MLP, resnet
 
 
 class AlexNet(nn.Sequential):

@@ -14,17 +14,8 @@ from fedleak.data.images import stratified_choice
 def some_images(labels=(0, 0, 1, 1, 1, 2), n_classes=3, **changes):
     y = torch.tensor(labels)
     x = torch.rand((len(y), 1, 2, 3), generator=torch.Generator().manual_seed(0))
-    fields = dict(
-        x=x,
-        y=y,
-        classes=tuple("abcdefgh"[:n_classes]),
-        name="toy",
-        split="train",
-        subset=False,
-        source="made up",
-        licence="none",
-    )
-    return Images(**(fields | changes))
+    said = {"name": "toy", "split": "train", "subset": False, "source": "made up", "licence": "none"}
+    return Images(**{"x": x, "y": y, "classes": tuple("abcdefgh"[:n_classes])} | said | changes)
 
 
 def test_it_knows_its_shape_and_classes():

@@ -1,17 +1,10 @@
 """What a value was measured at: no difference of settings is forgotten."""
 
 import pytest
+from values import item
 
 from fedleak.experiments import status
-from fedleak.experiments.published import Published, Table
-
-
-def item(**changes):
-    fields = dict(
-        id="a", item="Table 1", anchor="tab", claim="c", where="Sec. 1", metric="m", direction="higher", kind="value"
-    )
-    return Published(**{**fields, "published": 0.9, "tolerance": 0.05, "why": "w", "attack": True, **changes})
-
+from fedleak.experiments.published import Table
 
 HEAD = {
     "keys": ["data", "rule"],
@@ -31,11 +24,6 @@ OURS = {
 }  # fmt: skip
 
 
-def named(changes):
-    found = status.differences(TABLE, OURS | changes, TABLE.rows[0])
-    return {d.setting for d in found if not d.why}
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -53,14 +41,13 @@ def named(changes):
     ],
 )
 def test_differences_are_listed_by_machine(changes, expected):
-    assert named(changes) == expected
+    found = status.differences(TABLE, OURS | changes, TABLE.rows[0])
+    assert {d.setting for d in found if not d.why} == expected
 
 
 def test_a_setting_that_was_not_recorded_is_a_difference():
     ours = {k: v for k, v in OURS.items() if k != "side"}
-    assert [str(d) for d in status.differences(TABLE, ours, TABLE.rows[0]) if not d.why] == [
-        "side not recorded, paper 32"
-    ]
+    assert "side not recorded, paper 32" in map(str, status.differences(TABLE, ours, TABLE.rows[0]))
 
 
 def test_samples_carry_a_remark():
@@ -87,12 +74,10 @@ def test_a_claim_inherits_the_differences_of_all_its_cells_and_counts_them():
     assert not [d for d in status.of_cells(wide, [OURS], {"data": "cifar10"}) if not d.why]
 
 
-def test_all_rows_of_a_claim_count():
-    table = Table("rlu", "no-such-file", HEAD, {})
-    curve = [OURS | {"held": held} for held in (640, 63)]  # the second repeats an image
-    assert {d.setting for d in status.of_cells(table, curve, {}) if not d.why} == {"images"}
-    other = [OURS | {"side": 16}, OURS]
-    assert {d.setting for d in status.of_cells(table, other, {}) if not d.why} == {"side"}
+@pytest.mark.parametrize(("changes", "setting"), [({"held": 63}, "images"), ({"side": 16}, "side")])
+def test_all_rows_of_a_claim_count(changes, setting):
+    for rows in ([OURS | changes, OURS | {"held": 640}], [OURS, OURS | changes]):
+        assert {d.setting for d in status.of_cells(TABLE, rows, {}) if not d.why} == {setting}
 
 
 @pytest.mark.parametrize(

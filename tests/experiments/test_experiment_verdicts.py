@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from values import item
 
 from fedleak.experiments import choices, verdicts
 from fedleak.experiments.choices import Choice, Choices, Effect, Transport
-from fedleak.experiments.published import LOST, Published
+from fedleak.experiments.published import LOST
 from fedleak.experiments.status import Difference, Measured
 from fedleak.experiments.verdicts import AGREES, BETTER, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN
 from fedleak.intervals import MEAN, difference
@@ -21,12 +22,7 @@ SCALES = Choice("scale", ("raw", "half"), ("code", "tutorial"), "paper", {"net":
 RULES = Choices("2026-11-25", (RATES, SCALES))
 
 
-def item(**changes):
-    fields = dict(
-        id="a", item="Table 1", anchor="tab", claim="c", where="Sec. 1", metric="m", direction="higher", kind="value"
-    )
-    known = {"published": 0.9, "tolerance": 0.05, "why": "w", "attack": True, "table": "t", "cell": {"net": "lenet"}}
-    return Published(**{**fields, **known, **changes})
+IN_TABLE = {"table": "t", "cell": {"net": "lenet"}}
 
 
 def measured(low, high, n=10, **changes):
@@ -42,7 +38,7 @@ def at(interval, **free):
 
 
 def judged(points, rules=RULES, **changes):
-    found = verdicts.judge(item(**changes), "no-such-paper", points, rules)
+    found = verdicts.judge(item(**IN_TABLE | changes), "no-such-paper", points, rules)
     return found.verdict, found.grade
 
 
@@ -157,7 +153,7 @@ def test_all_readings_of_the_paper_have_to_agree():
     assert judged([good, vague]) == (OPEN, "A")
     far = (Difference("side", 16, 32.0),)
     assert judged([replace(good, differences=far), replace(bad, differences=far)]) == (OPEN, "D")
-    assert verdicts.judge(item(), "x", [good, bad], RULES).note.startswith("1 of 2 readings agree")
+    assert verdicts.judge(item(**IN_TABLE), "x", [good, bad], RULES).note.startswith("1 of 2 readings agree")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +173,7 @@ def test_all_readings_of_the_paper_have_to_agree():
     ],
 )
 def test_all_that_stands_in_the_way_is_named(points, expected):
-    assert verdicts.blocks(verdicts.judge(item(), "x", points, RULES)) == expected
+    assert verdicts.blocks(verdicts.judge(item(**IN_TABLE), "x", points, RULES)) == expected
 
 
 # --- transports ----------------------------------------------------------------------------------------------------
