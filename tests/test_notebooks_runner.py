@@ -202,7 +202,7 @@ def test_chapters_are_those_of_the_toc(checkout):
 def test_the_book_executes_stale_chapters_only(checkout, monkeypatch, stale, force, runs):
     calls = []
     monkeypatch.setattr(notebooks, "is_stale", lambda *_: stale)
-    monkeypatch.setattr(notebooks, "execute", lambda name, **_: calls.append(name))
+    monkeypatch.setattr(notebooks, "execute", lambda name, _: calls.append(name))
     monkeypatch.setattr(notebooks.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
     assert notebooks.build_book(force=force) == checkout / "_build" / "html" / "index.html"
     assert calls == ["tiny"] * runs

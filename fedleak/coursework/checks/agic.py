@@ -6,7 +6,6 @@ import torch
 from torch import Generator, Tensor, nn
 
 from fedleak import metrics
-from fedleak.attacks.images.objective import distance
 from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, seed_of, within
 from fedleak.coursework.given import SIDE, local_batches, small_network, small_parameters
 from fedleak.data import load
@@ -14,7 +13,7 @@ from fedleak.data import load
 ASSIGNMENT = Assignment("agic")
 
 
-@ASSIGNMENT.check(1, "mean_gradient")
+@ASSIGNMENT.check(1)
 def mean_gradient(student: Student, generator: Generator) -> None:
     """A change of the weights is read as the mean gradient of one step."""
     delta = normal(generator, 3, 2)
@@ -27,7 +26,7 @@ def mean_gradient(student: Student, generator: Generator) -> None:
     same(student("mean_gradient", delta, 0.05, 4), right, "mean_gradient", mistakes)
 
 
-@ASSIGNMENT.check(2, "layer_weights")
+@ASSIGNMENT.check(2)
 def layer_weights(student: Student, generator: Generator) -> None:
     """The layer weights follow Eqs. 7 and 8, with the head's at the end."""
     zeros, beta = 0.8 * normal(generator, 5).sigmoid(), 9.0
@@ -53,13 +52,12 @@ def layer_weights(student: Student, generator: Generator) -> None:
     same(got, with_head(scaled, line), "layer_weights", mistakes, hint=hint)
 
 
-@ASSIGNMENT.check(2, "matching_loss")
+@ASSIGNMENT.check(2)
 def matching_loss(student: Student, generator: Generator) -> None:
     """The loss is one minus the cosine over all layers, with weighted inner products (Eq. 6)."""
     shapes = ((3, 2), (4,), (2, 2, 2))
     found, target = ([normal(generator, *shape) for shape in shapes] for _ in range(2))
     alpha, one = torch.tensor([0.5, 3.0, 1.5], dtype=torch.float64), torch.ones(3, dtype=torch.float64)
-    right = distance("cosine", [f[None] for f in found], [t[None] for t in target], alpha[None])[0][0]
     dots, sizes, norms = (
         torch.stack([(a * b).sum() for a, b in zip(*pair, strict=True)])
         for pair in ((found, target), (found, found), (target, target))
@@ -68,7 +66,7 @@ def matching_loss(student: Student, generator: Generator) -> None:
     def loss(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         return 1 - (a * dots).sum() / ((b * sizes).sum() * (c * norms).sum()).sqrt()
 
-    layers = alpha * (1 - dots / (sizes * norms).sqrt())
+    right, layers = loss(alpha, alpha, alpha), alpha * (1 - dots / (sizes * norms).sqrt())
     roots = ((alpha * sizes).sum() * (alpha * norms).sum()).sqrt()
     mistakes = {
         "one MINUS the cosine": 1 - right,
@@ -83,7 +81,7 @@ def matching_loss(student: Student, generator: Generator) -> None:
     same(student("matching_loss", found, target, alpha.tolist()), right, "matching_loss", mistakes, hint=hint)
 
 
-@ASSIGNMENT.check(1, "total_variation")
+@ASSIGNMENT.check(1)
 def total_variation(student: Student, generator: Generator) -> None:
     """Total variation is the mean absolute step in x plus that in y."""
     x = normal(generator, 2, 1, 4, 6)
@@ -98,7 +96,7 @@ def total_variation(student: Student, generator: Generator) -> None:
     same(student("total_variation", x), across + down, "total_variation", mistakes)
 
 
-@ASSIGNMENT.check(2, "reconstruct")
+@ASSIGNMENT.check(2)
 def reconstruct(student: Student, generator: Generator) -> None:
     """A digit is reconstructed from its gradient, to 20 dB or better."""
     parameters = [p.requires_grad_() for p in small_parameters(seed_of(generator))]

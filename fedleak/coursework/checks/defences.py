@@ -23,7 +23,7 @@ def _keep(tensor: Tensor, by: Tensor, count: int) -> Tensor:
     return torch.zeros_like(tensor).flatten().scatter(0, kept, tensor.flatten()[kept]).view_as(tensor)
 
 
-@ASSIGNMENT.check(2, "clip")
+@ASSIGNMENT.check(2)
 def clip(student: Student, generator: Generator) -> None:
     """A large update is scaled to the bound as a whole; a small one is left as it is."""
     update = {"weight": normal(generator, 4, 3), "bias": 5 * normal(generator, 4)}
@@ -45,7 +45,7 @@ def clip(student: Student, generator: Generator) -> None:
     same(small, update["weight"], "clip of an update within the bound", hint=hint)
 
 
-@ASSIGNMENT.check(2, "add_noise")
+@ASSIGNMENT.check(2)
 def add_noise(student: Student, generator: Generator) -> None:
     """Independent Gaussian noise of deviation multiplier times bound, from the seed."""
     update = {"weight": torch.ones(300, 100, dtype=torch.float64), "bias": torch.zeros(5000, dtype=torch.float64)}
@@ -76,7 +76,7 @@ def add_noise(student: Student, generator: Generator) -> None:
         raise Trouble("add_noise: another seed gave the same noise", "torch.Generator().manual_seed(seed)")
 
 
-@ASSIGNMENT.check(2, "sparsify")
+@ASSIGNMENT.check(2)
 def sparsify(student: Student, generator: Generator) -> None:
     """The largest entries are sent, and the rest is kept for the next round."""
     gradient, rest = normal(generator, 4, 5), normal(generator, 4, 5)
@@ -101,7 +101,7 @@ def sparsify(student: Student, generator: Generator) -> None:
     same(got[1], whole - right, "sparsify, what is kept", mistakes, hint="what was not sent, memory included")
 
 
-@ASSIGNMENT.check(2, "exact_share")
+@ASSIGNMENT.check(2)
 def exact_share(student: Student, generator: Generator) -> None:
     """The share of exact counts under noise of deviation sigma is that of the normal distribution."""
     batch = 32
@@ -133,6 +133,6 @@ def measure(functions: Student, seed: int) -> list[dict]:
     p = logits.softmax(1)
     for sigma in (0.003, 0.01, 0.03, 0.1):
         found = (32 * (p - (p - truth / 32 + sigma * noise))).round()
-        predicted = float(as_tensor(functions("exact_share", sigma, 32), "exact_share"))
+        predicted = functions("exact_share", sigma, 32).item()
         rows.append({"sigma": sigma, "predicted": predicted, "measured": float((found == truth).double().mean())})
     return rows
