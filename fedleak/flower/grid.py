@@ -28,16 +28,8 @@ class InProcess(Grid):
 
     def __init__(self, app: ClientApp, nodes: int, lost: Callable[[Message], bool] = lambda message: False):
         self.app, self.lost = app, lost
-        self.contexts = {
-            k + 1: Context(
-                run_id=1,
-                node_id=k + 1,
-                node_config={"partition-id": k, "num-partitions": nodes},
-                state=RecordDict(),
-                run_config={},
-            )
-            for k in range(nodes)
-        }
+        configs: list[Any] = [{"partition-id": k, "num-partitions": nodes} for k in range(nodes)]
+        self.contexts = {k: Context(1, k, config, RecordDict(), {}) for k, config in enumerate(configs, 1)}
         self._numbers = itertools.count(1)
         # Flower has a message ask its process who it is; outside its own processes nobody has said so.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1

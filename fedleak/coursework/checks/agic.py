@@ -6,6 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from fedleak import metrics
+from fedleak.attacks.images.objective import distance
 from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, seed_of, within
 from fedleak.coursework.given import SIDE, local_batches, small_network, small_parameters
 from fedleak.data import load
@@ -58,6 +59,7 @@ def matching_loss(student: Student, generator: Generator) -> None:
     shapes = ((3, 2), (4,), (2, 2, 2))
     found, target = ([normal(generator, *shape) for shape in shapes] for _ in range(2))
     alpha, one = torch.tensor([0.5, 3.0, 1.5], dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+    right = distance("cosine", [f[None] for f in found], [t[None] for t in target], alpha[None])[0][0]
     dots, sizes, norms = (
         torch.stack([(a * b).sum() for a, b in zip(*pair, strict=True)])
         for pair in ((found, target), (found, found), (target, target))
@@ -66,7 +68,7 @@ def matching_loss(student: Student, generator: Generator) -> None:
     def loss(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         return 1 - (a * dots).sum() / ((b * sizes).sum() * (c * norms).sum()).sqrt()
 
-    right, layers = loss(alpha, alpha, alpha), alpha * (1 - dots / (sizes * norms).sqrt())
+    layers = alpha * (1 - dots / (sizes * norms).sqrt())
     roots = ((alpha * sizes).sum() * (alpha * norms).sum()).sqrt()
     mistakes = {
         "one MINUS the cosine": 1 - right,
