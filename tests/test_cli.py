@@ -61,12 +61,14 @@ print([name for name in heavy.split() if name in sys.modules])
 def test_attacks_and_audit_import_no_extra():
     code = """
 import sys
-import fedleak.audit, fedleak.attacks.labels, fedleak.attacks.images, fedleak.metrics
+import fedleak.audit, fedleak.attacks.labels, fedleak.attacks.images, fedleak.cli, fedleak.metrics
 fedleak.Update
 extras = "pydantic safetensors cryptography Crypto opacus IPython nbformat papermill distributed mlxtend skimage"
 print([name for name in extras.split() if name in sys.modules])
+import fedleak.federated.loop
+print([name for name in ("flwr", "nvflare") if name in sys.modules])
 """
-    assert python(code) == "[]\n"
+    assert python(code) == "[]\n[]\n"
 
 
 def test_a_missing_extra_is_one_line_that_says_what_to_type(monkeypatch):
