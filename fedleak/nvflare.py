@@ -171,16 +171,9 @@ class Recorder(_Filter):
 class Filtered:
     """An NVFlare filter of weight differences as a defence: see `fedleak.federated.defences.protect`.
 
-    What the filter leaves out is not shared.
-
-    Parameters
-    ----------
-    filtering
-        Such as NVFlare's ``PercentilePrivacy()``, ``SVTPrivacy()`` or ``ExcludeVars(...)``.
-    lr
-        A gradient ``g`` reaches the filter as the difference ``-lr * g``, and comes back divided again.
-    seed
-        Of NumPy's global generator, from which these filters draw, while they run.
+    Such as ``PercentilePrivacy()``, ``SVTPrivacy()`` or ``ExcludeVars(...)``; what it leaves out is not shared. A
+    gradient ``g`` reaches it as the difference ``-lr * g``, and comes back divided again. `seed` is that of NumPy's
+    global generator, from which these filters draw, while they run.
     """
 
     def __init__(self, filtering: DXOFilter, lr: float, seed: int):

@@ -201,32 +201,19 @@ def same(
     tolerance: float = 1e-6,
     whole: bool = False,
 ) -> None:
-    """Compare a student's value with the right one; `Trouble` if it is another.
+    """Compare a student's value of `what` with the right one; `Trouble` if it is another.
 
-    Parameters
-    ----------
-    got, expected
-        What came, and what is right.
-    what
-        What the value is, for the message.
-    mistakes
-        Hint to a wrong value that is often computed, or to a list of some; the first that equals `got` gives the hint.
-    hint
-        General advice.
-    tolerance
-        Largest error allowed, as a share of the largest entry.
-    whole
-        A tensor of an integer type is expected.
+    `mistakes` are values that are often computed, or lists of some, by the hint that they deserve; for any other there
+    is `hint`. The largest error allowed is `tolerance`, as a share of the largest entry. `whole` asks for a tensor of
+    an integer type.
     """
     value, right = as_tensor(got, what), as_tensor(expected, what)
     if _close(value, right, tolerance):
         if whole and isinstance(got, Tensor) and got.is_floating_point():
             raise Trouble(f"{what}: expected whole numbers of type torch.long", "round, then `.long()`")
         return
-    for clue, wrong in mistakes.items():
-        if any(_close(value, as_tensor(w, what), tolerance) for w in (wrong if isinstance(wrong, list) else [wrong])):
-            hint = clue
-            break
+    wrong = [(clue, one) for clue, w in mistakes.items() for one in (w if isinstance(w, list) else [w])]
+    hint = next((clue for clue, one in wrong if _close(value, as_tensor(one, what), tolerance)), hint)
     if value.shape != right.shape and not value.numel() == right.numel() == 1:
         raise Trouble(f"{what}: expected shape {list(right.shape)}", hint, detail=f"got {list(value.shape)}")
     if not torch.isfinite(value).all():

@@ -15,15 +15,8 @@ from flwr.supercore.task_identity import TaskIdentity
 class InProcess(Grid):
     """A grid whose nodes are calls of a client app. Messages, mods and strategies are Flower's own, and unmodified.
 
-    Parameters
-    ----------
-    app
-        The client app.
-    nodes
-        How many nodes there are. Each has an id, from 1, and a context of its own, whose ``node_config`` holds
-        ``"partition-id"`` (from 0) and ``"num-partitions"``.
-    lost
-        Says of a message whether it never arrives, as of a node that drops out.
+    Each of so many nodes has an id, from 1, and a context of its own, whose ``node_config`` holds ``"partition-id"``
+    (from 0) and ``"num-partitions"``. `lost` says of a message whether it never arrives, as of a node that drops out.
     """
 
     def __init__(self, app: ClientApp, nodes: int, lost: Callable[[Message], bool] = lambda message: False):

@@ -11,9 +11,10 @@ from fedleak.coursework.given import noisy_clients
 ASSIGNMENT = Assignment("defences")
 
 
-def _tensors(got: object, like: dict[str, Tensor], what: str) -> dict[str, Tensor]:
-    if not isinstance(got, dict) or set(got) != set(like):
-        raise Trouble(f"{what}: expected a dictionary with the keys {', '.join(like)}")
+def _updated(student: Student, what: str, update: dict[str, Tensor], *arguments: float) -> dict[str, Tensor]:
+    got = student(what, update, *arguments)
+    if not isinstance(got, dict) or set(got) != set(update):
+        raise Trouble(f"{what}: expected a dictionary with the keys {', '.join(update)}")
     return {name: as_tensor(value, f"{what}[{name!r}]") for name, value in got.items()}
 
 
@@ -29,7 +30,7 @@ def clip(student: Student, generator: Generator) -> None:
     update = {"weight": normal(generator, 4, 3), "bias": 5 * normal(generator, 4)}
     norm = torch.cat([t.flatten() for t in update.values()]).norm()
     bound = 0.3 * norm.item()
-    got = _tensors(student("clip", update, bound), update, "clip")
+    got = _updated(student, "clip", update, bound)
     for name, tensor in update.items():
         alone = tensor / max(1.0, tensor.norm().item() / bound)
         mistakes = {
@@ -40,7 +41,7 @@ def clip(student: Student, generator: Generator) -> None:
             "this update is too large and was not clipped": tensor,
         }
         same(got[name], tensor * 0.3, f"clip, {name}", mistakes, hint="divide by max(1, ||update|| / bound)")
-    small = _tensors(student("clip", update, 2 * norm.item()), update, "clip")["weight"]
+    small = _updated(student, "clip", update, 2 * norm.item())["weight"]
     hint = "a factor of at most 1: a small update is not blown up"
     same(small, update["weight"], "clip of an update within the bound", hint=hint)
 
@@ -50,23 +51,19 @@ def add_noise(student: Student, generator: Generator) -> None:
     """Independent Gaussian noise of deviation multiplier times bound, from the seed."""
     update = {"weight": torch.ones(300, 100, dtype=torch.float64), "bias": torch.zeros(5000, dtype=torch.float64)}
     seed, bound, multiplier = seed_of(generator), 3.0, 1.7
-    first, again, other = (
-        _tensors(student("add_noise", update, bound, multiplier, s), update, "add_noise")
-        for s in (seed, seed, seed + 1)
-    )
+    seeds = (seed, seed, seed + 1)
+    first, again, other = (_updated(student, "add_noise", update, bound, multiplier, each) for each in seeds)
     noise = first["weight"] - update["weight"]
     deviation, right = noise.std().item(), bound * multiplier
-    clue = "standard deviation: noise multiplier times bound"
-    for wrong, hint in (
-        (math.sqrt(right), "`randn` is multiplied by the standard deviation, not by its root"),
-        (right**2, "`randn` is multiplied by the standard deviation, not by the variance"),
-        (multiplier, "the multiplier is relative to the bound: multiply by it"),
-    ):
-        if abs(deviation - wrong) < 0.05 * wrong:
-            clue = hint
+    mistakes = {
+        "`randn` is multiplied by the standard deviation, not by its root": math.sqrt(right),
+        "`randn` is multiplied by the standard deviation, not by the variance": right**2,
+        "the multiplier is relative to the bound: multiply by it": multiplier,
+    }
     if min(noise.std(0).min().item(), noise.std(1).min().item()) < 0.5 * deviation:
         raise Trouble("add_noise: entries share their noise", "draw a tensor of the parameter's shape")
-    within(deviation, 0.95 * right, 1.05 * right, "deviation of the noise", clue)
+    hint = "standard deviation: noise multiplier times bound"
+    same(deviation, right, "deviation of the noise", mistakes, hint=hint, tolerance=0.05)
     within(noise.mean().item(), -0.15, 0.15, "mean of the noise", "the noise is added to the update")
     if torch.equal(first["weight"].flatten()[:5000] - 1, first["bias"]):
         raise Trouble("add_noise: two tensors got the same noise", "one generator for all tensors, seeded once")
