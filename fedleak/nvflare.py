@@ -119,6 +119,7 @@ class Recorder(_Filter):
         momentum: float | None = None,
     ):
         super().__init__()
+        self._key = f"fedleak.came:{folder}"
         self.folder = str(folder)  # NVFlare writes attributes with a parameter's name into the job, as JSON
         self.lr, self.batch_size, self.epochs = lr, batch_size, epochs
         self.optimiser, self.momentum = optimiser, momentum
@@ -162,10 +163,6 @@ class Recorder(_Filter):
             raise ValueError("nobody told how many samples there are: note(folder, labels=...) or examples=...")
         seen: dict[str, Any] = {"round": came["round"], "node": node, "seen_by": "client"}
         keep(self.folder, facts, before, after, examples=examples, log=log, **seen)
-
-    @property
-    def _key(self) -> str:
-        return f"fedleak.came:{self.folder}"
 
 
 class Filtered:

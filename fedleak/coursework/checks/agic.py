@@ -98,6 +98,10 @@ def total_variation(student: Student, generator: Generator) -> None:
     same(student("total_variation", x), across + down, "total_variation", mistakes)
 
 
+def _gradient(parameters: list[Tensor], x: Tensor, y: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(nn.functional.cross_entropy(small_network(parameters, x), y), parameters))
+
+
 @ASSIGNMENT.check(2)
 def reconstruct(student: Student, generator: Generator) -> None:
     """A digit is reconstructed from its gradient, to 20 dB or better."""
@@ -105,9 +109,8 @@ def reconstruct(student: Student, generator: Generator) -> None:
     images = load("mnist5k", size=SIDE)
     place = int(torch.randint(len(images), (), generator=generator))
     image, label = images.x[place : place + 1].double(), images.y[place : place + 1]
-    loss = nn.functional.cross_entropy(small_network(parameters, image), label)
-    target = list(torch.autograd.grad(loss, parameters))
-    got = as_tensor(student("reconstruct", parameters, target, int(label)), "reconstruct")
+    got = student("reconstruct", parameters, _gradient(parameters, image, label), int(label))
+    got = as_tensor(got, "reconstruct")
     if got.shape != image.shape:
         raise Trouble(f"reconstruct: expected shape {list(image.shape)}", detail=f"got {list(got.shape)}")
     for pixel in (got.min(), got.max()):
@@ -126,10 +129,6 @@ def measure(functions: Student, seed: int) -> list[dict]:
     """The one-batch error is that of your own `mean_gradient`."""
     start, rows = [p.requires_grad_() for p in small_parameters(seed)], []
 
-    def gradient(parameters: list[Tensor], x: Tensor, y: Tensor) -> list[Tensor]:
-        loss = nn.functional.cross_entropy(small_network(parameters, x), y)
-        return list(torch.autograd.grad(loss, parameters))
-
     def flat(tensors: Iterable[Tensor]) -> Tensor:
         return torch.cat([t.detach().flatten() for t in tensors])
 
@@ -138,11 +137,11 @@ def measure(functions: Student, seed: int) -> list[dict]:
         for lr in (1e-4, 1e-3, 1e-2):
             errors = []
             for images, labels in zip(x, y, strict=True):
-                whole, weights = flat(gradient(start, images.flatten(0, 1), labels.flatten())), start
+                whole, weights = flat(_gradient(start, images.flatten(0, 1), labels.flatten())), start
                 for batch, own in zip(images, labels, strict=True):
-                    slopes = gradient(weights, batch, own)
+                    slopes = _gradient(weights, batch, own)
                     weights = [(w - lr * s).detach().requires_grad_() for w, s in zip(weights, slopes, strict=True)]
-                read = as_tensor(functions("mean_gradient", flat(weights) - flat(start), lr, steps), "mean_gradient")
+                read = functions("mean_gradient", flat(weights) - flat(start), lr, steps)
                 errors.append(float((read - whole).norm() / whole.norm()))
             rows.append({"steps": steps, "lr": lr, "error": sum(errors) / len(errors)})
     return rows
