@@ -34,11 +34,11 @@ def clip(student: Student, generator: Generator) -> None:
     for name, tensor in update.items():
         alone = tensor / max(1.0, tensor.norm().item() / bound)
         mistakes = {
+            "this update is too large and was not clipped": tensor,
             "ONE norm over all tensors: otherwise T tensors together have norm bound * sqrt(T)": alone,
             "scale the whole tensor, do not clamp its entries": tensor.clamp(-bound, bound),
             "the norm is the ROOT of the sum of squares": tensor * bound / norm**2,
             "this is larger than before: divide by the norm": tensor / 0.3,
-            "this update is too large and was not clipped": tensor,
         }
         same(got[name], tensor * 0.3, f"clip, {name}", mistakes, hint="divide by max(1, ||update|| / bound)")
     small = _updated(student, "clip", update, 2 * norm.item())["weight"]
@@ -108,8 +108,7 @@ def exact_share(student: Student, generator: Generator) -> None:
             "erf takes its argument over the root of 2": math.erf(x * math.sqrt(2)),
             "wrong on BOTH sides: this is P(noise < 1/2)": 0.5 * (1 + math.erf(x * math.sqrt(2))),
             "half the width: a count may be off by 1/2, not by 1": math.erf(2 * x),
-            "the count's error is B sigma, not sigma": math.erf(batch * x),
-            "the count's error is B sigma, not sigma / B": math.erf(batch**2 * x),
+            "the count's error is B sigma, not sigma or sigma / B": [math.erf(batch * x), math.erf(batch**2 * x)],
             "this is the share of WRONG counts": math.erfc(x),
         }
         hint = "a count is off by B times the noise, and right if that is less than a half"

@@ -60,7 +60,6 @@ def counts(student: Student, generator: Generator) -> None:
     }
     mistakes = {clue: wrong.round().clamp(min=0) for clue, wrong in unrounded.items()} | {
         "round to the NEAREST integer; `.long()` and floor cut off": estimate.long().clamp(min=0),
-        "round to the NEAREST integer; floor cuts off": estimate.floor().clamp(min=0),
         "round to the NEAREST integer; ceil adds up": estimate.ceil().clamp(min=0),
         "a count is not negative: clamp at 0": estimate.round(),
     }
