@@ -99,13 +99,9 @@ class Recorder(_Filter):
     recorded: stand before that filter. It changes nothing and never stops a run: what cannot be recorded is a warning
     in the log.
 
-    Parameters
-    ----------
-    folder
-        Of the run, on the client's machine; all clients of a simulation may share it. NVFlare's processes work in
-        folders of their own: give a whole path.
-    lr, batch_size, epochs, optimiser, momentum
-        What holds of every round, as for `note`, whose word goes before this.
+    The run's `folder` is on the client's machine, and all clients of a simulation may share it. NVFlare's processes
+    work in folders of their own: give a whole path. The rest is what holds of every round, as for `note`, whose word
+    goes before this.
     """
 
     def __init__(

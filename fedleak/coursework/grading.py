@@ -186,24 +186,12 @@ def grade(
     jobs: int = 1,
     resume: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Grade all submissions in a folder, and write a row for each as soon as it is known; yield the rows.
+    """Grade the `submissions` in a folder, `jobs` at a time; write and yield the row of each as soon as it is known.
 
-    Raises `ValueError` or `FileNotFoundError` as `submissions`, and for a time limit or a number of jobs that is not
-    positive.
-
-    Parameters
-    ----------
-    folder, only
-        See `submissions`.
-    out
-        The CSV file: the columns `FIXED`, and the points of every check. `similar` is the share that a file has in
-        common with the one most like it, `imports` what `similarity.imports` finds, `file` a digest.
-    feedback
-        Folder for the checks' feedback, ``student_assignment.txt``.
-    jobs
-        Submissions graded at the same time.
-    resume
-        Keep the rows of `out` whose file is the same.
+    The CSV file `out` has the columns `FIXED` and the points of every check: `similar` is the share that a file has in
+    common with the one most like it, `imports` what `similarity.imports` finds, `file` a digest. With `resume` its rows
+    stay whose file is the same. The folder `feedback` gets the checks' feedback, ``student_assignment.txt``. Raises
+    `ValueError` or `FileNotFoundError` as `submissions`, and for a time limit or jobs that are not positive.
     """
     if not (settings.timeout > 0 and jobs > 0):
         raise ValueError(f"the time limit and the jobs are positive, got {settings.timeout:g} s and {jobs}")

@@ -34,17 +34,9 @@ class RecordingMod:
 
     It sees the reply of whatever stands behind it in ``mods=[...]``: in front of `localdp_mod` it sees what really
     leaves the client; behind `secaggplus_mod`, what would leave it without the masks. It never stops a run: what
-    cannot be recorded is a warning in the log.
-
-    Parameters
-    ----------
-    folder
-        Of the run; all clients may share it.
-    names
-        Of the parameters, in their order, for clients of the legacy interface, which sends none
-        (``list(model.state_dict())``).
-    facts
-        What holds of every round, as for `note`, whose word goes before this.
+    cannot be recorded is a warning in the log. All clients may share the run's `folder`. Clients of the legacy
+    interface, which sends no `names` of the parameters, need them in their order (``list(model.state_dict())``). The
+    facts are what holds of every round, as for `note`, whose word goes before this.
     """
 
     def __init__(self, folder: Path | str, *, names: Sequence[str] | None = None, **facts: Any):
