@@ -102,8 +102,7 @@ def run(
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Where to write the executed notebook. [default: where the book looks for it]"),
+        Path | None, typer.Option(help="Where to write the executed notebook. [default: where the book looks for it]")
     ] = None,
     record: Annotated[
         bool, typer.Option("--record", help="Keep the results under data/results/, with their provenance.")
