@@ -24,7 +24,7 @@ def assignment(name: str) -> Assignment:
 
 
 def local(functions: Mapping[str, Any]) -> Student:
-    """Return a student with these functions, run in this process."""
+    """Return a student with these functions, which run in this process on copies of the arguments."""
     path = Path(functions.get("__file__") or "submission.py")
     return lambda name, *arguments: value_of(answer(lambda: functions, path, name, list(wire.plain(arguments))), name)
 
