@@ -2,10 +2,11 @@
 
 import importlib.util
 import secrets
-from enum import StrEnum
+from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -13,20 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from fedleak.commands import audit, coursework, data, experiments
 from fedleak.errors import BookFailed, MissingExtra, NotebookFailed
 
-
-class Profile(StrEnum):
-    """How much a chapter computes."""
-
-    quick = "quick"
-    paper = "paper"
-
-
-class Device(StrEnum):
-    """What a chapter computes on."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
+EXPECTED = (ValueError, FileNotFoundError, PermissionError, ConnectionError, NotebookFailed, BookFailed, MissingExtra)
 
 
 class _Commands(TyperGroup):
@@ -35,15 +23,7 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except (
-            ValueError,
-            FileNotFoundError,
-            PermissionError,
-            ConnectionError,
-            NotebookFailed,
-            BookFailed,
-            MissingExtra,
-        ) as error:
+        except EXPECTED as error:
             typer.secho(f"fedleak: {error}", err=True, fg=typer.colors.RED)
             raise typer.Exit(1) from error
 
@@ -52,16 +32,10 @@ class _PairedParameters(TyperCommand):
     """A command whose `-p` takes two words, as papermill's does; typer has no repeated option of two words."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        words, folded = iter(args), []
-        for word in words:
-            folded.append(word)
-            if word in ("-p", "--parameter"):
-                name = next(words, None)
-                if name is not None and "=" not in name:
-                    value = next(words, None)
-                    name = name if value is None else f"{name}={value}"
-                folded += [] if name is None else [name]
-        return super().parse_args(ctx, folded)
+        for place in range(len(args) - 2, 0, -1):
+            if args[place - 1] in ("-p", "--parameter") and "=" not in args[place]:
+                args[place : place + 2] = ["=".join(args[place : place + 2])]
+        return super().parse_args(ctx, args)
 
 
 app = typer.Typer(
@@ -101,9 +75,9 @@ def chapters(name: str | None = None, **options: Any) -> Any:
 
 
 _ProfileOption = Annotated[
-    Profile, typer.Option(help="quick: embedded data, minutes on a CPU. paper: the paper's own settings.")
+    Literal["quick", "paper"], typer.Option(help="quick: embedded data, minutes on a CPU. paper: the paper's settings.")
 ]
-_DeviceOption = Annotated[Device, typer.Option(help="auto: the GPU where there is one.")]
+_DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: the GPU where there is one.")]
 
 
 @chapters(
@@ -116,8 +90,8 @@ _DeviceOption = Annotated[Device, typer.Option(help="auto: the GPU where there i
 )
 def run(
     name: Annotated[str, typer.Argument(help="The chapter: the name of a notebook in notebooks/.")],
-    profile: _ProfileOption = Profile.quick,
-    device: _DeviceOption = Device.auto,
+    profile: _ProfileOption = "quick",
+    device: _DeviceOption = "auto",
     parameter: Annotated[
         list[str] | None,
         typer.Option(
@@ -128,8 +102,7 @@ def run(
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Where to write the executed notebook. [default: where the book looks for it]"),
+        Path | None, typer.Option(help="Where to write the executed notebook. [default: where the book looks for it]")
     ] = None,
     record: Annotated[
         bool, typer.Option("--record", help="Keep the results under data/results/, with their provenance.")
@@ -145,7 +118,7 @@ def run(
     """
     from fedleak.experiments import notebooks
 
-    values = dict(_parse(pair) for pair in parameter or [])
+    values = {"profile": profile, "device": device} | dict(_parse(pair) for pair in parameter or [])
     if record:
         values["record"] = True
     if scheduler:
@@ -153,14 +126,13 @@ def run(
 
         cluster.reach(scheduler)  # before anything runs
         values["scheduler"] = scheduler
-    written = notebooks.execute(name, profile=profile.value, device=device.value, parameters=values, out=out)
-    typer.echo(f"wrote {written}")
+    typer.echo(f"wrote {notebooks.execute(name, values, out)}")
 
 
 @chapters(epilog="Examples:\n\n- `fedleak book`\n\n- `fedleak book --force`")
 def book(
-    profile: _ProfileOption = Profile.quick,
-    device: _DeviceOption = Device.auto,
+    profile: _ProfileOption = "quick",
+    device: _DeviceOption = "auto",
     force: Annotated[bool, typer.Option("--force", help="Execute every chapter, up to date or not.")] = False,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Execute so many chapters at once. [default: one a core; on a GPU, 1]")
@@ -169,7 +141,7 @@ def book(
     """Execute the chapters that are out of date and build the book, warnings being errors."""
     from fedleak.experiments import notebooks
 
-    front = notebooks.build_book(profile=profile.value, device=device.value, force=force, jobs=jobs)
+    front = notebooks.build_book({"profile": profile, "device": device}, force, jobs)
     typer.echo(f"\nThe book is ready. Open {front.as_uri()}")
 
 
@@ -195,8 +167,7 @@ def grade(
     from fedleak.coursework import grading, sandbox
 
     seed = secrets.randbits(32) if seed is None else seed
-    settings = grading.Settings(timeout, seed)
-    rows = grading.grade(folder, out, assignment or (), settings, feedback, jobs, resume)
+    rows = grading.grade(folder, out, grading.Settings(timeout, seed), assignment or (), feedback, jobs, resume)
     typer.echo(
         f"seed {seed}; submissions run with: {sandbox.kept().says or 'YOUR RIGHTS (see book/coursework/teachers.md)'}"
     )
@@ -210,14 +181,10 @@ def _parse(pair: str) -> tuple[str, Any]:
     name, separator, text = pair.partition("=")
     if not separator:
         raise ValueError(f"-p takes a name and a value, as in `-p trials 100`; got only {name!r}")
-    constants = {"True": True, "False": False, "None": None}
-    if text in constants:
-        return name, constants[text]
-    for number in (int, float):
-        try:
-            return name, number(text)
-        except ValueError:
-            continue
+    readers: list[Callable[[str], Any]] = [int, float, {"True": True, "False": False, "None": None}.__getitem__]
+    for read in readers:
+        with suppress(ValueError, KeyError):
+            return name, read(text)
     return name, text
 
 

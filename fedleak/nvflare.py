@@ -8,6 +8,7 @@ Needs the extra ``nvflare``. Nothing else of fedleak imports this module, so not
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,24 +32,19 @@ with extra("nvflare"):
     from nvflare.apis.shareable import Shareable
     from nvflare.app_common.app_constant import AppConstants
 
+FACTS = ("lr", "batch_size", "epochs", "optimiser", "momentum")
 log = logging.getLogger("fedleak.nvflare")
 
 
 def note(folder: Path | str, **facts: Any) -> None:
     """Tell the recorder what only the client knows; call it in the script that trains, before ``flare.send``.
 
-    It goes through a file of the client's own, ``notes/SITE.json`` in `folder`, which the recorder takes away. Nothing
-    is sent, with a recorder or without. Raises `RuntimeError` before ``flare.init``, and `PermissionError` if the
-    folder cannot be written.
-
-    Parameters
-    ----------
-    folder
-        As the `Recorder` got it.
-    facts
-        ``labels`` of the training samples (integers ``[N]``), or their number, ``examples``; ``batch_size`` and
-        ``epochs``; ``optimiser``, one of `torch.optim`, or its name (``"sgd"``, ``"nag"``, ``"adam"``, …) with ``lr``
-        and ``momentum``; or ``steps``, where they do not follow from samples, batch size and epochs.
+    It goes through a file of the client's own, ``notes/SITE.json`` in the `Recorder`'s folder, which takes it away.
+    Nothing is sent, with a recorder or without. The facts are ``labels`` of the training samples (integers ``[N]``), or
+    their number, ``examples``; ``batch_size`` and ``epochs``; ``optimiser``, one of `torch.optim`, or its name
+    (``"sgd"``, ``"nag"``, ``"adam"``, …) with ``lr`` and ``momentum``; or ``steps``, where they do not follow from
+    samples, batch size and epochs. Raises `RuntimeError` before ``flare.init``, and `PermissionError` if the folder
+    cannot be written.
     """
     write_text(_noted(folder, flare.get_site_name()), json.dumps(told(facts)))
 
@@ -68,12 +64,8 @@ class Inspector(_Filter):
     script that trains can call `inspect_model` with its module and samples.
 
     What it refuses, a task without weights that it can read included, is a `RefusedModel`, which NVFlare's client
-    answers with ``TASK_DATA_FILTER_ERROR`` in place of a result: nothing was trained.
-
-    Parameters
-    ----------
-    warn
-        Whether findings are only warnings in the log.
+    answers with ``TASK_DATA_FILTER_ERROR`` in place of a result: nothing was trained. With `warn`, findings are only
+    warnings in the log.
     """
 
     def __init__(self, *, warn: bool = False):
@@ -82,11 +74,10 @@ class Inspector(_Filter):
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return a task's data as they are, or refuse them."""
-        try:
+        state: dict[str, Tensor] = {}
+        with suppress(TypeError, ValueError):  # no model, or no numbers in it
             dxo = from_shareable(shareable)
             state = _state(dxo.data) if dxo.data_kind == DataKind.WEIGHTS and not _hidden(dxo) else {}
-        except (TypeError, ValueError):  # no model, or no numbers in it
-            state = {}
         found = inspect_model(state)
         for one in found:
             log.warning("node %s: %s", fl_ctx.get_identity_name(), one)
@@ -108,13 +99,9 @@ class Recorder(_Filter):
     recorded: stand before that filter. It changes nothing and never stops a run: what cannot be recorded is a warning
     in the log.
 
-    Parameters
-    ----------
-    folder
-        Of the run, on the client's machine; all clients of a simulation may share it. NVFlare's processes work in
-        folders of their own: give a whole path.
-    lr, batch_size, epochs, optimiser, momentum
-        What holds of every round, as for `note`, whose word goes before this.
+    The run's `folder` is on the client's machine, and all clients of a simulation may share it. NVFlare's processes
+    work in folders of their own: give a whole path. The rest is what holds of every round, as for `note`, whose word
+    goes before this.
     """
 
     def __init__(
@@ -128,6 +115,7 @@ class Recorder(_Filter):
         momentum: float | None = None,
     ):
         super().__init__()
+        self._key = f"fedleak.came:{folder}"
         self.folder = str(folder)  # NVFlare writes attributes with a parameter's name into the job, as JSON
         self.lr, self.batch_size, self.epochs = lr, batch_size, epochs
         self.optimiser, self.momentum = optimiser, momentum
@@ -160,8 +148,7 @@ class Recorder(_Filter):
         if came["round"] is None:
             raise ValueError("the task has no round")
         before, after = came["state"], _after(came["state"], dxo)
-        names = ("lr", "batch_size", "epochs", "optimiser", "momentum")
-        facts = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        facts = {name: getattr(self, name) for name in FACTS if getattr(self, name) is not None}
         if (path := _noted(self.folder, node)).is_file():
             facts |= json.loads(path.read_text(encoding="utf-8"))
             path.unlink()
@@ -173,24 +160,13 @@ class Recorder(_Filter):
         seen: dict[str, Any] = {"round": came["round"], "node": node, "seen_by": "client"}
         keep(self.folder, facts, before, after, examples=examples, log=log, **seen)
 
-    @property
-    def _key(self) -> str:
-        return f"fedleak.came:{self.folder}"
-
 
 class Filtered:
     """An NVFlare filter of weight differences as a defence: see `fedleak.federated.defences.protect`.
 
-    What the filter leaves out is not shared.
-
-    Parameters
-    ----------
-    filtering
-        Such as NVFlare's ``PercentilePrivacy()``, ``SVTPrivacy()`` or ``ExcludeVars(...)``.
-    lr
-        A gradient ``g`` reaches the filter as the difference ``-lr * g``, and comes back divided again.
-    seed
-        Of NumPy's global generator, from which these filters draw, while they run.
+    Such as ``PercentilePrivacy()``, ``SVTPrivacy()`` or ``ExcludeVars(...)``; what it leaves out is not shared. A
+    gradient ``g`` reaches it as the difference ``-lr * g``, and comes back divided again. `seed` is that of NumPy's
+    global generator, from which these filters draw, while they run.
     """
 
     def __init__(self, filtering: DXOFilter, lr: float, seed: int):

@@ -22,8 +22,8 @@ def executed(monkeypatch):
     """Replace the execution of notebooks by a list of what would have been executed."""
     calls = []
 
-    def execute(name, **options):
-        calls.append((name, options))
+    def execute(*asked):
+        calls.append(asked)
         return Path("out.ipynb")
 
     monkeypatch.setattr(notebooks, "execute", execute)
@@ -36,60 +36,48 @@ def test_version():
     assert result.output.strip() == f"fedleak {fedleak.__version__}"
 
 
-@pytest.mark.parametrize("words", [[], ["run"], ["book"], ["grade"], ["data"], ["data", "download"]])
-def test_every_command_explains_itself(words):
-    result = invoke(*words, "--help")
-    assert result.exit_code == 0
-    assert "Usage" in result.output
-    if words in (["run"], ["book"], ["grade"]):
-        assert "Examples" in result.output
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
-HEAVY = ["torch", "numpy", "pandas", "scipy", "matplotlib", "papermill", "distributed", "opacus", "pydantic"]
-
-
-QUICK = ["--help", "--version", "run --help", "audit --help", "audit --example", "data list --help", "grade --help"]
-
-
-@pytest.mark.parametrize("words", QUICK)
-def test_help_imports_nothing_that_takes_seconds(words):
-    code = f"""
+def test_help_is_there_and_imports_nothing_that_takes_seconds():
+    code = """
 import sys
 from fedleak.cli import app
-try:
-    app({words.split()!r}, prog_name="fedleak")
-except SystemExit as end:
-    assert not end.code
-print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+for words in ("--version", "--help", "audit --example", "data --help", "coursework --help", "audit --help",
+              "run --help", "book --help", "grade --help", "record --help", "recheck --help"):
+    try:
+        app(words.split(), prog_name="fedleak")
+    except SystemExit as end:
+        assert not end.code
+heavy = "torch numpy pandas scipy matplotlib papermill distributed opacus pydantic"
+print([name for name in heavy.split() if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout
-    assert done.stderr == "[]\n"
+    shown = python(code)
+    assert shown.endswith("\n[]\n")
+    assert (shown.count("Usage"), shown.count("Example")) == (9, 6)
 
 
 def test_attacks_and_audit_import_no_extra():
-    extras = "pydantic safetensors cryptography Crypto opacus IPython nbformat papermill distributed mlxtend skimage"
-    code = f"""
+    code = """
 import sys
-import fedleak.audit, fedleak.attacks.labels, fedleak.attacks.images, fedleak.metrics
+import fedleak.audit, fedleak.attacks.labels, fedleak.attacks.images, fedleak.cli, fedleak.metrics
 fedleak.Update
-print([name for name in {extras.split()!r} if name in sys.modules])
+extras = "pydantic safetensors cryptography Crypto opacus IPython nbformat papermill distributed mlxtend skimage"
+print([name for name in extras.split() if name in sys.modules])
+import fedleak.federated.loop
+print([name for name in ("flwr", "nvflare") if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert python(code) == "[]\n[]\n"
 
 
-EXTRA = [(["run", "llg"], "papermill", "book")]
-
-
-@pytest.mark.parametrize(("words", "module", "name"), EXTRA)
-def test_a_missing_extra_is_one_line_that_says_what_to_type(words, module, name, monkeypatch):
-    monkeypatch.setitem(sys.modules, module, None)
+def test_a_missing_extra_is_one_line_that_says_what_to_type(monkeypatch):
+    monkeypatch.setitem(sys.modules, "papermill", None)
     monkeypatch.delitem(sys.modules, "fedleak.experiments.notebooks", raising=False)
     monkeypatch.delattr(fedleak.experiments, "notebooks", raising=False)
-    result = invoke(*words)
+    result = invoke("run", "llg")
     assert result.exit_code == 1
-    assert f"pip install 'fedleak[{name}]'" in result.stderr
+    assert "pip install 'fedleak[book]'" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
@@ -99,41 +87,17 @@ def test_run_passes_everything_on(executed):
     result = invoke("run", *first, "llg", *settings, "-p", "lr", "1e-3", "-p", "name", "x")
     assert result.exit_code == 0, result.output
     values = {"trials": 100, "data_root": None, "lr": 1e-3, "name": "x", "record": True}
-    options = {"profile": "paper", "device": "cuda", "parameters": values, "out": Path("here.ipynb")}
-    assert executed == [("llg", options)]
+    assert executed == [("llg", {"profile": "paper", "device": "cuda", **values}, Path("here.ipynb"))]
     assert "wrote out.ipynb" in result.output
-
-
-def test_run_defaults_to_the_quick_profile(executed):
-    assert invoke("run", "llg").exit_code == 0
-    assert executed == [("llg", {"profile": "quick", "device": "auto", "parameters": {}, "out": None})]
-
-
-def test_a_parameter_keeps_its_value_with_an_equals_sign(executed):
     assert invoke("run", "llg", "-p", "trials=3").exit_code == 0
-    assert executed[0][1]["parameters"] == {"trials": 3}
+    assert executed[1:] == [("llg", {"profile": "quick", "device": "auto", "trials": 3}, None)]
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("7", 7),
-        ("-1.5", -1.5),
-        ("True", True),
-        ("False", False),
-        ("None", None),
-        ("true", "true"),
-        ("a b", "a b"),
-        ("", ""),
-    ],
-)
-def test_values_are_read_as_papermill_reads_them(text, value):
+@pytest.mark.parametrize("text", ["7", "-1.5", "True", "False", "None", "true", "a b", ""])
+def test_values_are_read_as_papermill_reads_them(text):
     from papermill.cli import _resolve_type
 
-    name, found = cli._parse(f"x={text}")
-    assert name == "x"
-    assert found == value == _resolve_type(text)
-    assert type(found) is type(value)
+    assert repr(cli._parse(f"x={text}")) == repr(("x", _resolve_type(text)))
 
 
 @pytest.mark.parametrize(
@@ -174,16 +138,11 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
 
 
 def test_book_says_where_to_open_it(monkeypatch, tmp_path):
-    asked = {}
-
-    def build_book(**options):
-        asked.update(options)
-        return tmp_path / "index.html"
-
-    monkeypatch.setattr(notebooks, "build_book", build_book)
+    asked = []
+    monkeypatch.setattr(notebooks, "build_book", lambda *options: asked.append(options) or tmp_path / "index.html")
     result = invoke("book", "--force", "--jobs", "3")
     assert result.exit_code == 0
-    assert asked == {"profile": "quick", "device": "auto", "force": True, "jobs": 3}
+    assert asked == [({"profile": "quick", "device": "auto"}, True, 3)]
     assert (tmp_path / "index.html").as_uri() in result.output
 
 
@@ -207,6 +166,6 @@ import typer
 from fedleak import attacks, audit, cli
 print(*typer.main.get_command(cli.app).commands)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {*done.stdout.split()} == {"audit", "grade", "data", "coursework"}
-    assert {*typer.main.get_command(cli.app).commands} == {*done.stdout.split()} | CHAPTERS
+    everywhere = {*python(code).split()}
+    assert everywhere == {"audit", "grade", "data", "coursework"}
+    assert {*typer.main.get_command(cli.app).commands} == everywhere | CHAPTERS

@@ -15,9 +15,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module", autouse=True)
 def executed():
     """All notebooks, executed side by side as the book has them: the pages' tests build it from the same copies."""
-    parameters = {"profile": "quick", "device": "auto"}
-    stale = {name: parameters for name in notebooks.available() if notebooks.is_stale(name, parameters)}
-    notebooks.execute_all(stale)
+    notebooks.execute_all([name for name in notebooks.available() if notebooks.is_stale(name, notebooks.QUICK)])
 
 
 @pytest.fixture(params=notebooks.available())

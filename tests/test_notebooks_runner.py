@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from types import SimpleNamespace
 
 import nbformat
@@ -51,7 +52,7 @@ def run(**options):
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_complete_and_says_how_it_was_made(checkout):
+def test_a_finished_run_is_complete_and_its_command_does_the_same(checkout):
     out = run(parameters={"trials": 3})
     assert out == paths.executed_notebook("tiny")
     notebook = nbformat.read(out, as_version=4)
@@ -59,22 +60,11 @@ def test_a_finished_run_is_complete_and_says_how_it_was_made(checkout):
     made = notebook.metadata.fedleak
     assert made.parameters == {"profile": "quick", "device": "auto", "trials": 3}
     assert made.seconds > 0
-    assert made.command == (
-        "papermill notebooks/tiny.ipynb _build/executed/notebooks/tiny.ipynb "
-        "--cwd . -p profile quick -p device auto -p trials 3"
-    )
     assert str(checkout) not in json.dumps(notebook)
     assert [path.name for path in out.parent.iterdir()] == ["tiny.ipynb"]
-
-
-@pytest.mark.slow
-def test_the_command_in_the_metadata_does_the_same(checkout):
-    out = run(parameters={"trials": 3})
-    command = nbformat.read(out, as_version=4).metadata.fedleak.command
     out.unlink()
-    notebooks_bin = os.path.dirname(notebooks.sys.executable)
-    environment = {**os.environ, "PATH": notebooks_bin + os.pathsep + os.environ["PATH"]}
-    subprocess.run(command, shell=True, check=True, cwd=checkout, env=environment, capture_output=True)
+    environment = {**os.environ, "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]}
+    subprocess.run(made.command, shell=True, check=True, cwd=checkout, env=environment, capture_output=True)
     assert nbformat.read(out, as_version=4).cells[-1].outputs[0].text == "3\n"
 
 
@@ -106,51 +96,26 @@ def test_the_notebook_runs_in_the_projects_root(checkout, monkeypatch):
     assert nbformat.read(out, as_version=4).cells[-1].outputs[0].text == f"{checkout}\n"
 
 
-def test_unknown_notebook(checkout):
-    with pytest.raises(ValueError, match="no notebook 'llg'; there are: tiny"):
-        notebooks.execute("llg")
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"name": "llg"}, ValueError, "no notebook 'llg'; there are: tiny"),
+        ({"parameters": {"trails": 3}}, ValueError, r"no parameter 'trails'; it has: .*trials \(0\)"),
+        ({"out": "_toc.yml/out.ipynb"}, PermissionError, r"cannot write out.ipynb to .*nothing was run.*--out"),
+        ({"out": "kept/out.ipynb"}, PermissionError, "kept: Permission denied: nothing was run"),
+        ({"out": "."}, PermissionError, "it is a folder: nothing was run; name another file with --out"),
+    ],
+)
+@pytest.mark.usefixtures("checkout")
+def test_a_mistake_is_found_out_before_anything_runs(monkeypatch, options, error, says):
+    def refuse(**_):  # what the system call says to whoever is not root
+        raise PermissionError(13, "Permission denied")
 
-
-def test_unknown_parameter(checkout):
-    with pytest.raises(ValueError, match=r"tiny has no parameter 'trails'; it has: .*trials \(0\)"):
-        run(parameters={"trails": 3})
-
-
-@pytest.fixture
-def nothing_runs(monkeypatch):
-    def execute_notebook(*_, **__):
-        raise AssertionError("papermill was started")
-
-    monkeypatch.setattr(notebooks.papermill, "execute_notebook", execute_notebook)
-
-
-@pytest.mark.usefixtures("nothing_runs")
-def test_a_folder_that_cannot_be_written_is_found_out_first(checkout):
-    (checkout / "file").write_text("not a folder")
-    with pytest.raises(PermissionError, match=r"cannot write out.ipynb to .*nothing was run.*--out"):
-        run(out=checkout / "file" / "out.ipynb")
-
-
-@pytest.mark.usefixtures("nothing_runs")
-def test_a_read_only_folder_is_found_out_first(checkout, monkeypatch):
-    folder = checkout / "kept"
-    folder.mkdir()
-    folder.chmod(0o555)
-    if os.access(folder, os.W_OK):  # root writes anywhere: let the system call say what it says to others
-
-        def refuse(**_):
-            raise PermissionError(13, "Permission denied")
-
+    if "kept" in options.get("out", ""):
         monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
-    with pytest.raises(PermissionError, match=r"kept: Permission denied: nothing was run"):
-        run(out=folder / "out.ipynb")
-    assert not list(folder.iterdir())
-
-
-@pytest.mark.usefixtures("nothing_runs")
-def test_a_folder_is_no_notebook(checkout):
-    with pytest.raises(PermissionError, match="it is a folder: nothing was run; name another file with --out"):
-        run(out=checkout)
+    monkeypatch.setattr(notebooks.papermill, "execute_notebook", lambda *_, **__: pytest.fail("papermill was started"))
+    with pytest.raises(error, match=says):
+        notebooks.execute(**{"name": "tiny", **options})
 
 
 def test_the_fingerprint_follows_what_the_result_follows_from(checkout):
@@ -183,13 +148,12 @@ def test_the_fingerprint_follows_what_the_result_follows_from(checkout):
 
 @pytest.mark.slow
 def test_a_copy_is_stale_once_anything_that_it_follows_from_has_changed(checkout):
-    quick = {"profile": "quick", "device": "auto"}
-    assert notebooks.is_stale("tiny", quick)
+    assert notebooks.is_stale("tiny", notebooks.QUICK)
     run()
-    assert not notebooks.is_stale("tiny", quick)
-    assert notebooks.is_stale("tiny", {**quick, "profile": "paper"})
+    assert not notebooks.is_stale("tiny", notebooks.QUICK)
+    assert notebooks.is_stale("tiny", {**notebooks.QUICK, "profile": "paper"})
     (checkout / "fedleak" / "code.py").write_text("x = 2\n")
-    assert notebooks.is_stale("tiny", quick)
+    assert notebooks.is_stale("tiny", notebooks.QUICK)
 
 
 def test_chapters_are_those_of_the_toc(checkout):
@@ -199,18 +163,13 @@ def test_chapters_are_those_of_the_toc(checkout):
 
 
 @pytest.mark.parametrize(("stale", "force", "runs"), [(False, False, 0), (True, False, 1), (False, True, 1)])
-def test_the_book_executes_stale_chapters_only(checkout, monkeypatch, stale, force, runs):
-    calls = []
+def test_the_book_executes_stale_chapters_only_and_a_warning_fails_it(checkout, monkeypatch, stale, force, runs):
+    calls, codes = [], iter([0, 1])
     monkeypatch.setattr(notebooks, "is_stale", lambda *_: stale)
-    monkeypatch.setattr(notebooks, "execute", lambda name, **_: calls.append(name))
-    monkeypatch.setattr(notebooks.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
+    monkeypatch.setattr(notebooks, "execute", lambda name, _: calls.append(name))
+    monkeypatch.setattr(notebooks.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=next(codes)))
     assert notebooks.build_book(force=force) == checkout / "_build" / "html" / "index.html"
     assert calls == ["tiny"] * runs
-
-
-def test_a_warning_fails_the_book(checkout, monkeypatch):
-    monkeypatch.setattr(notebooks, "execute", lambda *_, **__: None)
-    monkeypatch.setattr(notebooks.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1))
     with pytest.raises(notebooks.BookFailed):
         notebooks.build_book()
 

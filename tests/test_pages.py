@@ -115,7 +115,7 @@ def test_downloads_have_their_outputs(pages):
 def test_a_second_build_executes_nothing(pages):
     assert pages
     for name in notebooks.chapters():
-        assert not notebooks.is_stale(name, {"profile": "quick", "device": "auto"})
+        assert not notebooks.is_stale(name, notebooks.QUICK)
 
 
 def test_the_search_finds_attacks_and_equations(pages):

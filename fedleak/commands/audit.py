@@ -88,7 +88,7 @@ def command(
         out = out or []
         for path in out:
             check_ending(path)
-        for path in [*out, *([junit] if junit else [])]:
+        for path in filter(None, [*out, junit]):
             reserve(path).unlink()  # what cannot be written is said before the work
         earlier = None if baseline is None else _earlier(baseline)
         torch.set_num_threads(threads)
@@ -96,22 +96,17 @@ def command(
         report.baseline = earlier
         if limited:
             report.verdicts = guard.verdicts(report, limits)
-        if not out:
-            typer.echo(report.to_markdown())
-        for title, text in zip(WORDS, report.headline(), strict=True) if out else ():
-            typer.echo(f"{title}. {text}\n")
-        for path in out:
-            for written in report.save(path):
-                typer.echo(f"wrote {written}")
+        headline = "\n\n".join(map("{}. {}".format, WORDS, report.headline()))
+        typer.echo(f"{headline}\n" if out else report.to_markdown())
+        for written in (written for path in out for written in report.save(path)):
+            typer.echo(f"wrote {written}")
         if junit is not None:
             guard.write_junit(junit, report.facts["name"], report.verdicts)
         for verdict in report.verdicts:
             if verdict.status != "kept":
                 typer.secho(f"fedleak: {verdict.status}: {verdict.case}: {verdict.why}", err=True, fg=typer.colors.RED)
-        code = guard.KEPT if report.measured else guard.NOT_MEASURABLE
-        if limited:
-            code = guard.exit_code(report.verdicts)
-    raise typer.Exit(code)
+        unlimited = guard.KEPT if report.measured else guard.NOT_MEASURABLE
+    raise typer.Exit(guard.exit_code(report.verdicts) if limited else unlimited)
 
 
 @contextmanager
@@ -131,19 +126,15 @@ def _errors_in_one_line(file: Path | None, junit: Path | None) -> Iterator[None]
 
 
 def _earlier(path: Path) -> dict[str, Any]:
-    """Read an earlier report."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return {
-            "name": found["name"],
-            "attacks": [{k: r[k] for k in ("attack", "iacc", "applies")} for r in found["attacks"]],
-        }
+        attacks = [{key: row[key] for key in ("attack", "iacc", "applies")} for row in found["attacks"]]
+        return {"name": found["name"], "attacks": attacks}
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is no report that `fedleak audit --out FILE.json` wrote: {error!r}") from error
 
 
 def _report(file: Path, setup: Path | None, options: dict[str, bool], **asked: int | None) -> "Report":
-    """Audit a set-up's file, or a recorded run's folder."""
     from fedleak.audit import audit, audit_run
     from fedleak.audit.setup import load
 

@@ -13,24 +13,17 @@ import torch
 from torch import Generator, Tensor
 
 
+@dataclass(eq=False)
 class Trouble(Exception):
-    """Why a check fails; the message is for the student.
+    """Why a check fails; for the student."""
 
-    Parameters
-    ----------
-    message
-        What is wrong, in our own words: nothing that the submission or the inputs choose.
-    hint
-        Where to look.
-    status
-        ``"wrong"``, ``"not written"``, ``"error"`` (the submission raised) or ``"stopped"`` (crash or time limit).
-    detail
-        What was expected and what came; shown where the student's own process checks, never by the grader.
-    """
-
-    def __init__(self, message: str, hint: str = "", status: str = "wrong", detail: str = ""):
-        super().__init__(message)
-        self.message, self.hint, self.status, self.detail = message, hint, status, detail
+    message: str
+    """What is wrong, in our own words: nothing that the submission or the inputs choose."""
+    hint: str = ""
+    status: str = "wrong"
+    """Or ``"not written"``, ``"error"`` (the submission raised), ``"stopped"`` (crash or time limit)."""
+    detail: str = ""
+    """What was expected and what came; shown where the student's own process checks, never by the grader."""
 
 
 Student = Callable[..., Any]
@@ -46,10 +39,10 @@ class Check:
     """What a correct submission does, in one line."""
     points: int
     """All or none."""
-    needs: tuple[str, ...]
-    """Functions that it calls."""
+    function: str
+    """What it calls."""
     run: Callable[[Student, Generator], None]
-    """The check; it raises `Trouble`."""
+    """It raises `Trouble`."""
 
 
 @dataclass(frozen=True)
@@ -112,32 +105,30 @@ class Assignment:
     @property
     def functions(self) -> list[str]:
         """Names of the functions that a submission defines."""
-        return list(dict.fromkeys(name for check in self.checks for name in check.needs))
+        return list(dict.fromkeys(check.function for check in self.checks))
 
-    def check(self, points: int, *needs: str) -> Callable[[Callable[[Student, Generator], None]], Check]:
-        """Make a check of a function ``(student, generator) -> None``; name and docstring become its label."""
+    def check(self, points: int, function: str = "") -> Callable[[Callable[[Student, Generator], None]], None]:
+        """Make a check of ``(student, generator) -> None``; its docstring says what, its name which `function` of."""
 
-        def register(run: Callable[[Student, Generator], None]) -> Check:
-            says = (run.__doc__ or "").strip().splitlines()[0].rstrip(".")
-            made = Check(run.__name__, says, points, needs, run)
-            self.checks.append(made)
-            return made
+        def register(run: Callable[[Student, Generator], None]) -> None:
+            name, says = run.__name__, (run.__doc__ or "").rstrip(".")
+            self.checks.append(Check(name, says, points, function or name, run))
 
         return register
 
     def measurement(self, points: int, keys: int, right: Mapping[str, Any], hint: str) -> Callable:
         """Make a check of ``measure(seed)`` of a table: what somebody's functions give on the inputs of a seed.
 
-        The table is made here, of functions that the student is asked for, and of right ones, which it must come near.
-        A row's first `keys` entries say which it is.
+        The table is made here, of the student's functions (their values as tensors), and of right ones, which it must
+        come near. A row's first `keys` entries say which it is.
         """
 
-        def register(table: Callable[[Student, int], list[dict]]) -> Check:
+        def register(table: Callable[[Student, int], list[dict]]) -> None:
             def measure(student: Student, generator: Generator) -> None:
                 seed, first = seed_of(generator), "correct the functions first"
-                ours = table(lambda name, *inputs: right[name](*inputs), seed)
+                ours = table(lambda name, *inputs: as_tensor(right[name](*inputs), name), seed)
                 try:
-                    own = table(student, seed)
+                    own = table(lambda name, *inputs: as_tensor(student(name, *inputs), name), seed)
                 except (Trouble, ChildProcessError):
                     raise
                 except Exception as error:  # shapes that nothing can be measured with
@@ -148,7 +139,7 @@ class Assignment:
                 _same_table(student("measure", seed), own, keys, NEAR, what, hint)
 
             measure.__doc__ = table.__doc__
-            return self.check(points, "measure")(measure)
+            self.check(points)(measure)
 
         return register
 
@@ -159,7 +150,7 @@ def run_check(check: Check, student: Student, seed: int) -> Outcome:
         with torch.random.fork_rng(devices=[]):
             check.run(student, torch.Generator().manual_seed(seed))
     except Trouble as trouble:
-        return Outcome(check, trouble.status, trouble.message, trouble.hint, trouble.detail)
+        return Outcome(check, **vars(trouble))
     except ChildProcessError:  # the machine's fault
         raise
     except Exception as error:  # an answer of a kind that no check foresees must not stop a grader
@@ -210,32 +201,19 @@ def same(
     tolerance: float = 1e-6,
     whole: bool = False,
 ) -> None:
-    """Compare a student's value with the right one; `Trouble` if it is another.
+    """Compare a student's value of `what` with the right one; `Trouble` if it is another.
 
-    Parameters
-    ----------
-    got, expected
-        What came, and what is right.
-    what
-        What the value is, for the message.
-    mistakes
-        Hint to a wrong value that is often computed, or to a list of some; the first that equals `got` gives the hint.
-    hint
-        General advice.
-    tolerance
-        Largest error allowed, as a share of the largest entry.
-    whole
-        A tensor of an integer type is expected.
+    `mistakes` are values that are often computed, or lists of some, by the hint that they deserve; for any other there
+    is `hint`. The largest error allowed is `tolerance`, as a share of the largest entry. `whole` asks for a tensor of
+    an integer type.
     """
     value, right = as_tensor(got, what), as_tensor(expected, what)
     if _close(value, right, tolerance):
         if whole and isinstance(got, Tensor) and got.is_floating_point():
             raise Trouble(f"{what}: expected whole numbers of type torch.long", "round, then `.long()`")
         return
-    for clue, wrong in mistakes.items():
-        if any(_close(value, as_tensor(w, what), tolerance) for w in (wrong if isinstance(wrong, list) else [wrong])):
-            hint = clue
-            break
+    wrong = [(clue, one) for clue, w in mistakes.items() for one in (w if isinstance(w, list) else [w])]
+    hint = next((clue for clue, one in wrong if _close(value, as_tensor(one, what), tolerance)), hint)
     if value.shape != right.shape and not value.numel() == right.numel() == 1:
         raise Trouble(f"{what}: expected shape {list(right.shape)}", hint, detail=f"got {list(value.shape)}")
     if not torch.isfinite(value).all():

@@ -3,7 +3,6 @@
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,16 +23,10 @@ def assignment(name: str) -> Assignment:
     return ASSIGNMENTS[name]
 
 
-@dataclass(frozen=True)
-class Local:
-    """A student's functions in this process; they get copies of the arguments."""
-
-    functions: Mapping[str, Any]
-    path: Path = Path("submission.py")
-
-    def __call__(self, function: str, *arguments: Any) -> Any:
-        """Run a function, or raise `Trouble`."""
-        return value_of(answer(lambda: self.functions, self.path, function, list(wire.plain(arguments))), function)
+def local(functions: Mapping[str, Any]) -> Student:
+    """Return a student with these functions, which run in this process on copies of the arguments."""
+    path = Path(functions.get("__file__") or "submission.py")
+    return lambda name, *arguments: value_of(answer(lambda: functions, path, name, list(wire.plain(arguments))), name)
 
 
 class _OutOfTime(BaseException):
@@ -69,13 +62,12 @@ def check(
 ) -> Result:
     """Check a solution, print a line of feedback for every check, and return the result.
 
-    Raises `ValueError` for an unknown assignment, or a function that is none of its functions; `FileNotFoundError` if
-    the file does not exist.
+    Raises `ValueError` for an unknown assignment or function; `FileNotFoundError` if the file does not exist.
 
     Parameters
     ----------
     name
-        The assignment: ``"llg"``, ``"lia_sa"``, ``"rlu"``, ``"gdbr"``, ``"agic"`` or ``"defences"``.
+        The assignment, one of `ASSIGNMENTS`.
     solution
         A module, a file, a dictionary of functions (``globals()`` in a notebook), or a single function, of which
         only its own checks are run.
@@ -89,19 +81,17 @@ def check(
     found = assignment(name)
     checks = found.checks
     if isinstance(solution, str | Path):
-        path = Path(solution)
-        if not path.is_file():
-            raise FileNotFoundError(f"no file {str(path)!r}")
-        student = Local(load(path), path)
-    elif isinstance(solution, Mapping | ModuleType):
-        functions = vars(solution) if isinstance(solution, ModuleType) else solution
-        student = Local(functions, Path(functions.get("__file__") or Local.path))
-    else:
-        student = Local({solution.__name__: solution})
-        checks = [c for c in checks if set(c.needs) == {solution.__name__}]
+        if not Path(solution).is_file():
+            raise FileNotFoundError(f"no file {str(solution)!r}")
+        solution = load(Path(solution))
+    if isinstance(solution, ModuleType):
+        solution = vars(solution)
+    if not isinstance(solution, Mapping):
+        checks = [c for c in checks if c.function == solution.__name__]
         if not checks:
             raise ValueError(f"{name} has no function {solution.__name__!r}; it has: {', '.join(found.functions)}")
-    result = Result(name, tuple(_in_time(limit, c, student, seed) for c in checks))
+        solution = {solution.__name__: solution}
+    result = Result(name, tuple(_in_time(limit, c, local(solution), seed) for c in checks))
     if show:
         print(result)
     return result

@@ -7,7 +7,7 @@ called for every submission, and writes ``results/results.json``. Grading itself
 import json
 import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,29 +55,18 @@ def results(name: str, folder: Path, settings: Settings, student: str = "") -> d
 
 def student(metadata: Path) -> str:
     """Return who has handed in, by the numbers that Gradescope gives; nobody in particular where it says nothing."""
-    if not metadata.is_file():
-        return ""
-    return " ".join(
-        sorted(str(user["id"]) for user in json.loads(metadata.read_text(encoding="utf-8")).get("users", []))
-    )
+    told = json.loads(metadata.read_text(encoding="utf-8")) if metadata.is_file() else {}
+    return " ".join(sorted(str(user["id"]) for user in told.get("users", [])))
 
 
-def export(folder: Path, only: Sequence[str] = (), seed: int = 0) -> list[Path]:
-    """Write ``folder/NAME.zip`` for every assignment, or for these; return the paths.
+def export(folder: Path, only: Sequence[str], seed: int) -> Iterator[Path]:
+    """Write ``folder/NAME.zip`` for every assignment, or for these; yield the paths.
 
-    Raises `FileNotFoundError` outside a checkout, which the zip takes the package's sources and the locked versions
-    from; `ValueError` for an unknown assignment.
-
-    Parameters
-    ----------
-    folder
-        Made if it is not there.
-    only
-        Names of assignments.
-    seed
-        Of the checks' random inputs; every student's own follow from it. It is in the zip.
+    The seed, in the zip, is of the checks' random inputs; every student's own follow from it. Raises
+    `FileNotFoundError` outside a checkout, which the zip takes the package's sources and the locked versions from;
+    `ValueError` for an unknown assignment.
     """
-    top, written = paths.root(), []
+    top = paths.root()
     sources = [*(top / name for name in CARRIED), *sorted((top / "fedleak").rglob("*.py"))]
     for name in [assignment(one).name for one in only] or ASSIGNMENTS:
         target = folder / f"{name}.zip"
@@ -90,8 +79,7 @@ def export(folder: Path, only: Sequence[str] = (), seed: int = 0) -> list[Path]:
                 archive.writestr(entry, text)
             for source in sources:
                 archive.write(source, source.relative_to(top).as_posix())
-        written.append(temporary.replace(target))
-    return written
+        yield temporary.replace(target)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import contextlib
 import csv
 import hashlib
 import multiprocessing
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -51,9 +52,6 @@ class Settings(NamedTuple):
     """Folders that a submission's process need not see."""
 
 
-USUAL = Settings()
-
-
 def submissions(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
     """Find the submissions in a folder: ``student/assignment.py``, or ``student.py`` for a single assignment.
 
@@ -92,25 +90,23 @@ def read(path: Path) -> bytes:
         raise ValueError(f"{path.name} cannot be read: {error.strerror}") from error
 
 
-def grade_one(submission: Submission, settings: Settings = USUAL) -> tuple[Result, float]:
+def grade_one(submission: Submission, settings: Settings) -> tuple[Result, float]:
     """Run all checks on a submission; return the result and the seconds that the submission took.
 
     The inputs follow from the seed and the student: what one student's process sees is of no use to another. The
     outcomes hold our own words alone, since feedback goes to the student.
     """
     student, name, path = submission
-    checks = assignment(name).checks
     text = f"{settings.seed}/{student}/{name}".encode()
     seed = int.from_bytes(hashlib.sha256(text).digest()[:7], "big")
+    outcomes = []
     try:
         with contextlib.closing(Remote(f"{name}.py", read(path), settings.timeout, settings.hidden)) as remote:
-            outcomes = []
-            for check in checks:
+            for check in assignment(name).checks:
                 remote.next_check()
                 outcomes.append(replace(run_check(check, remote, seed), detail=""))
     except (ValueError, ChildProcessError) as error:
-        status = "missing" if isinstance(error, ValueError) else UNGRADED
-        return _all_alike(name, status, str(error)), 0.0
+        return _all_alike(name, "missing" if isinstance(error, ValueError) else UNGRADED, str(error)), 0.0
     return Result(name, tuple(outcomes)), remote.limit - remote.left
 
 
@@ -121,8 +117,8 @@ def _all_alike(name: str, status: str, message: str) -> Result:
 def row_of(submission: Submission, result: Result, seconds: float) -> dict[str, Any]:
     """Return a submission's row of the grade book, but for what comes from the files' texts."""
     failed = {o.check.name: o.message for o in result.outcomes if o.status != "passed"}
-    alike = len(set(failed.values())) == 1
-    errors = set(failed.values()) if alike else [f"{check}: {message}" for check, message in failed.items()]
+    errors = set(failed.values())
+    text = "; ".join(errors if len(errors) == 1 else [f"{check}: {message}" for check, message in failed.items()])
     ungraded = any(o.status == UNGRADED for o in result.outcomes)
     return {
         "student": submission.student,
@@ -130,13 +126,12 @@ def row_of(submission: Submission, result: Result, seconds: float) -> dict[str, 
         "points": result.points,
         "max": result.maximum,
         "seconds": round(seconds, 1),
-        "error": (f"{UNGRADED}: " if ungraded else "") + "; ".join(errors),
+        "error": f"{UNGRADED}: {text}" if ungraded else text,
         **{f"{result.assignment}.{o.check.name}": o.points for o in result.outcomes},
     }
 
 
 def _graded(submission: Submission, settings: Settings) -> tuple[dict[str, Any], str]:
-    torch.set_num_threads(1)
     result, seconds = grade_one(submission, settings)
     return row_of(submission, result, seconds), f"{result}\n"
 
@@ -144,7 +139,7 @@ def _graded(submission: Submission, settings: Settings) -> tuple[dict[str, Any],
 def _all(found: list[Submission], settings: Settings, jobs: int) -> Iterator[tuple[Submission, dict[str, Any], str]]:
     """Grade in processes of their own; one that is ended from outside costs the submission that it was at."""
     again = []
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
         waiting = {pool.submit(_graded, submission, settings): submission for submission in found}
         for future in as_completed(waiting):
             try:
@@ -162,57 +157,41 @@ def _all(found: list[Submission], settings: Settings, jobs: int) -> Iterator[tup
 def _texts(found: list[Submission]) -> dict[Submission, dict[str, Any]]:
     """Return the columns that come from the submissions' texts."""
     made: dict[Submission, dict[str, Any]] = {}
-    for name in dict.fromkeys(submission.assignment for submission in found):
-        sources, known, stub = {}, {}, b""
-        for submission in found:
-            if submission.assignment == name:
-                with contextlib.suppress(ValueError):
-                    sources[submission] = read(submission.path)
+    sources: dict[str, dict[Submission, bytes]] = defaultdict(dict)
+    for submission in found:
+        with contextlib.suppress(ValueError):
+            sources[submission.assignment][submission] = read(submission.path)
+    for name, own in sources.items():
+        known, stub = {}, b""
         with contextlib.suppress(OSError):  # no checkout, no solutions to compare with
             folder = paths.root() / "book" / "coursework"
             stub = (folder / "stubs" / f"{name}.py").read_bytes()
             known["(solution)"] = (folder / "solutions" / f"{name}.py").read_bytes()
-        near = similarity.nearest({s.student: source for s, source in sources.items()} | known, stub)
-        for submission, source in sources.items():
-            share, other = near[submission.student]
-            digest = hashlib.sha256(source).hexdigest()[:12]
-            imported = " ".join(similarity.imports(source))
-            made[submission] = {"similar": f"{share:.2f} {other}", "imports": imported, "file": digest}
+        near = similarity.nearest({s.student: source for s, source in own.items()} | known, stub)
+        for submission, source in own.items():
+            made[submission] = {
+                "similar": "{:.2f} {}".format(*near[submission.student]),
+                "imports": " ".join(similarity.imports(source)),
+                "file": hashlib.sha256(source).hexdigest()[:12],
+            }
     return made
 
 
 def grade(
     folder: Path,
     out: Path,
+    settings: Settings,
     only: Sequence[str] = (),
-    settings: Settings = USUAL,
     feedback: Path | None = None,
     jobs: int = 1,
     resume: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Grade all submissions in a folder, and write a row for each as soon as it is known.
+    """Grade the `submissions` in a folder, `jobs` at a time; write and yield the row of each as soon as it is known.
 
-    Raises `ValueError` or `FileNotFoundError`: see `submissions`; for a time limit or a number of jobs that is not
-    positive.
-
-    Parameters
-    ----------
-    folder, only
-        See `submissions`.
-    out
-        The CSV file: the columns `FIXED`, and the points of every check. `similar` is the share that a file has in
-        common with the one most like it, `imports` what `similarity.imports` finds, `file` a digest.
-    feedback
-        Folder for the checks' feedback, ``student_assignment.txt``.
-    jobs
-        Submissions graded at the same time.
-    resume
-        Keep the rows of `out` whose file is the same.
-
-    Yields
-    ------
-    dict
-        The row.
+    The CSV file `out` has the columns `FIXED` and the points of every check: `similar` is the share that a file has in
+    common with the one most like it, `imports` what `similarity.imports` finds, `file` a digest. With `resume` its rows
+    stay whose file is the same. The folder `feedback` gets the checks' feedback, ``student_assignment.txt``. Raises
+    `ValueError` or `FileNotFoundError` as `submissions`, and for a time limit or jobs that are not positive.
     """
     if not (settings.timeout > 0 and jobs > 0):
         raise ValueError(f"the time limit and the jobs are positive, got {settings.timeout:g} s and {jobs}")

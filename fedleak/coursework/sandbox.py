@@ -77,18 +77,10 @@ def kept() -> Way:
 
 
 class Remote:
-    """A submission in another process, which is started again when it has ended; a `Student`.
+    """A submission's file in another process, which is started again when it has ended; a `Student`.
 
-    Parameters
-    ----------
-    name, source
-        The file.
-    limit
-        Seconds, for importing the file and running its functions, in all checks together.
-    hidden
-        Folders that it need not see.
-    way
-        How to start it; by default the strongest way.
+    `limit` are the seconds for importing it and running its functions, in all checks together; `hidden` folders that it
+    need not see; `way` how to start it, by default the strongest.
     """
 
     def __init__(self, name: str, source: bytes, limit: float, hidden: Sequence[Path] = (), way: Way | None = None):
@@ -143,15 +135,10 @@ class Remote:
         environment |= {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1", "USER": "student"}
         self.link, theirs = socket.socketpair()
         try:
-            with theirs, open(os.devnull, "wb") as out:
+            with theirs:
+                streams: Any = {"stdin": theirs, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
                 self.process = subprocess.Popen(
-                    command,
-                    cwd=self.work,
-                    env=environment,
-                    stdin=theirs.fileno(),
-                    stdout=out,
-                    stderr=out,
-                    start_new_session=True,
+                    command, cwd=self.work, env=environment, start_new_session=True, **streams
                 )
             until = time.monotonic() + START
             if wire.receive(self.link, until) == "ready":

@@ -1,55 +1,44 @@
 """What the text of submissions tells a teacher: how alike they are, and imports that an assignment does not need."""
 
 import ast
+import itertools
 import re
 from collections.abc import Mapping
 
 FORBIDDEN = ("fedleak.attacks", "fedleak.coursework.checks", "fedleak.audit")
-SUSPICIOUS = (
-    "builtins",
-    "ctypes",
-    "gc",
-    "importlib",
-    "inspect",
-    "multiprocessing",
-    "os",
-    "socket",
-    "subprocess",
-    "sys",
-)
+UNNEEDED = ("builtins", "ctypes", "gc", "importlib", "inspect", "multiprocessing", "os", "socket", "subprocess", "sys")
 """Modules that solve an assignment, and modules that no assignment needs."""
 LENGTH = 12
 """Words of the syntax tree that make one piece."""
 
 
-def _tree(source: bytes) -> ast.Module | None:
+def _tree(source: bytes) -> ast.Module:
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+        return ast.Module([], [])
 
 
 def imports(source: bytes) -> list[str]:
-    """Return the forbidden and suspicious modules that a file names, in imports or as text; sorted."""
-    found = set()
-    for node in ast.walk(_tree(source) or ast.Module([], [])):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names = [name for name in FORBIDDEN if node.value.startswith(name)]
-        else:
-            names = ["importlib"] if isinstance(node, ast.Name) and node.id == "__import__" else []
-        for watched in (*FORBIDDEN, *SUSPICIOUS):
-            if any(f"{name}.".startswith(f"{watched}.") for name in names):
-                found.add(watched)
-    return sorted(found)
+    """Return the modules of these lists that a file names, in imports or as text; sorted."""
+    names: set[str] = set()
+    for node in ast.walk(_tree(source)):
+        match node:
+            case ast.Import():
+                names |= {alias.name for alias in node.names}
+            case ast.ImportFrom():
+                names |= {f"{node.module}.{alias.name}" for alias in node.names}
+            case ast.Constant(value=str(text)):
+                names |= {name for name in FORBIDDEN if text.startswith(name)}
+            case ast.Name(id="__import__"):
+                names.add("importlib")
+    watched = (*FORBIDDEN, *UNNEEDED)
+    return sorted(one for one in watched if any(f"{name}.".startswith(f"{one}.") for name in names))
 
 
 def pieces(source: bytes) -> frozenset[tuple[str, ...]]:
     """Return the pieces of a file's syntax tree, without docstrings and the names of its own variables."""
-    tree = _tree(source) or ast.Module([], [])
+    tree = _tree(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             node.id = "_"
@@ -68,9 +57,7 @@ def nearest(sources: Mapping[str, bytes], given: bytes = b"") -> dict[str, tuple
     """
     common = pieces(given)
     sets = {name: pieces(source) - common for name, source in sources.items()}
-    found = {}
-    for name, own in sets.items():
-        others = [(other, whose) for whose, other in sets.items() if whose != name]
-        shares = ((len(own & other) / max(len(own | other), 1), whose) for other, whose in others)
-        found[name] = max(shares, default=(0.0, ""))
-    return found
+    shares = {name: [(0.0, "")] for name in sets}
+    for (name, own), (whose, other) in itertools.permutations(sets.items(), 2):
+        shares[name].append((len(own & other) / max(len(own | other), 1), whose))
+    return {name: max(found) for name, found in shares.items()}

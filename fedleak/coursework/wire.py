@@ -18,11 +18,6 @@ TYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _NAMES}
 _HEAD = struct.Struct("!Q")
 
 
-def encode(value: Any) -> bytes:
-    """Return a value that `plain` has made as bytes that `decode` reads, tuples as lists."""
-    return json.dumps(value, default=_packed).encode()
-
-
 def _packed(tensor: torch.Tensor) -> dict[str, Any]:
     raw = tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
     name = str(tensor.dtype).removeprefix("torch.")
@@ -30,7 +25,7 @@ def _packed(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def decode(data: bytes) -> Any:
-    """Read a value; nothing is executed, whatever the bytes are. What `encode` did not write is a `ValueError`."""
+    """Read a value; nothing is executed, whatever the bytes are. What `send` did not write is a `ValueError`."""
     try:
         return plain(json.loads(data, object_hook=_unpacked))
     except Exception as error:
@@ -74,8 +69,8 @@ def plain(value: Any, _left: list[int] | None = None) -> Any:
 
 
 def send(link: socket.socket, value: Any, until: float | None = None) -> None:
-    """Send a value; `TimeoutError` if it is not taken before `until` (of `time.monotonic`)."""
-    data = encode(value)
+    """Send what `plain` returns, tuples as lists; `TimeoutError` if not taken before `until` (of `time.monotonic`)."""
+    data = json.dumps(value, default=_packed).encode()
     _wait(link, until)
     link.sendall(_HEAD.pack(len(data)) + data)
 

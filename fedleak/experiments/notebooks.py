@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,6 +25,10 @@ with extra("book"):
     import papermill
 
 
+QUICK = {"profile": "quick", "device": "auto"}
+"""The two parameters that every chapter has: or ``"paper"``, and ``"cpu"`` or ``"cuda"``."""
+
+
 def available() -> list[str]:
     """Return the names of all notebooks of the checkout."""
     return sorted(path.stem for path in (paths.root() / "notebooks").glob("*.ipynb"))
@@ -37,43 +41,19 @@ def chapters() -> list[str]:
 
 
 def execute(
-    name: str,
-    *,
-    profile: str = "quick",
-    device: str = "auto",
-    parameters: Mapping[str, Any] | None = None,
-    out: Path | None = None,
-    progress: bool = True,
+    name: str, parameters: Mapping[str, Any] = QUICK, out: Path | None = None, *, progress: bool = True
 ) -> Path:
     """Execute a chapter from the project's root and return the executed copy.
 
-    Papermill writes to a temporary name beside `out`, which is renamed once every cell has run: an `out` that
-    exists is always complete.
-
-    Parameters
-    ----------
-    name
-        The notebook, as in `notebooks/<name>.ipynb`.
-    profile, device
-        The two parameters that every chapter has: `"quick"` or `"paper"`; `"auto"`, `"cpu"` or `"cuda"`.
-    parameters
-        Further values for the notebook's `parameters` cell.
-    out
-        Where to write; by default where the book looks for the chapter.
-
-    Raises
-    ------
-    ValueError
-        For a notebook or a parameter that does not exist.
-    PermissionError
-        If `out` cannot be written, or is a folder; found out before anything runs.
-    NotebookFailed
-        If a cell raises. The partial notebook is kept as `_build/failed/<name>.ipynb`.
+    Papermill writes to a temporary name beside `out` (by default where the book looks for the chapter), which is
+    renamed once every cell has run: an `out` that exists is always complete. Raises `ValueError` for a notebook or a
+    parameter of its `parameters` cell that does not exist; `PermissionError`, before anything runs, if `out` cannot be
+    written or is a folder; `NotebookFailed` if a cell raises, and keeps the partial notebook in `_build/failed/`.
     """
     source = paths.source_notebook(name)
     if name not in available():
         raise ValueError(f"no notebook {name!r}; there are: {', '.join(available()) or 'none'}")
-    values = {"profile": profile, "device": device, **(parameters or {})}
+    values = {**QUICK, **parameters}
     known = papermill.inspect_notebook(str(source))
     if unknown := ", ".join(map(repr, sorted(set(values) - set(known)))):
         listed = ", ".join(f"{key} ({value['default']})" for key, value in known.items())
@@ -116,11 +96,7 @@ def execute(
 
 
 def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
-    """Hash all that a chapter's result follows from.
-
-    That is: its cells, its parameters, the package's source, the locked versions, and the paper's published and
-    recorded numbers. The data sets are not hashed: the chapters print their checksums.
-    """
+    """Hash what a chapter's result follows from, but for the data sets: the chapters print their checksums."""
     cells = nbformat.read(paths.source_notebook(name), as_version=4).cells
     content: list[Any] = [[(cell.cell_type, cell.source) for cell in cells], dict(parameters)]
     top = paths.root()
@@ -139,23 +115,22 @@ def is_stale(name: str, parameters: Mapping[str, Any]) -> bool:
     return run.get("fingerprint") != fingerprint(name, parameters)
 
 
-def execute_all(runs: Mapping[str, Mapping[str, Any]], jobs: int | None = None) -> None:
+def execute_all(names: Sequence[str], parameters: Mapping[str, Any] = QUICK, jobs: int | None = None) -> None:
     """Execute notebooks, some at once: each in a process, with its share of the cores.
 
-    `runs` are the options of `execute` by notebook. By default as many run at once as there are cores, and on a GPU one
-    after the other. Where one fails (`NotebookFailed`), those beside it are finished before, the others are not begun.
+    By default as many run at once as there are cores, and on a GPU one after the other. Where one fails
+    (`NotebookFailed`), those beside it are finished before, the others are not begun.
     """
-    devices = {run.get("device", "auto") for run in runs.values()}
-    on_gpu = "cuda" in devices or ("auto" in devices and torch.cuda.is_available())
+    on_gpu = parameters["device"] == "cuda" or (parameters["device"] == "auto" and torch.cuda.is_available())
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    jobs = min(jobs or (1 if on_gpu else cores), len(runs))
+    jobs = min(jobs or (1 if on_gpu else cores), len(names))
     if jobs <= 1:
-        for name, run in runs.items():
-            execute(name, **run)
+        for name in names:
+            execute(name, parameters)
         return
     with ProcessPoolExecutor(jobs, get_context("spawn"), _use_threads, (max(cores // jobs, 1),)) as pool:
         try:
-            begun = [pool.submit(execute, name, **run, progress=False) for name, run in runs.items()]
+            begun = [pool.submit(execute, name, parameters, progress=False) for name in names]
             for done in tqdm(as_completed(begun), "notebooks", len(begun)):
                 done.result()
         finally:
@@ -167,19 +142,13 @@ def _use_threads(count: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(count)
 
 
-def build_book(profile: str = "quick", device: str = "auto", force: bool = False, jobs: int | None = None) -> Path:
+def build_book(parameters: Mapping[str, Any] = QUICK, force: bool = False, jobs: int | None = None) -> Path:
     """Execute the stale chapters (all of them with `force`), build the HTML, and return its front page.
 
-    Raises
-    ------
-    NotebookFailed
-        If a chapter stops with an error.
-    BookFailed
-        If Sphinx warns about anything: a broken link, a missing citation, a chapter without its executed copy.
+    Raises `NotebookFailed` if a chapter stops with an error; `BookFailed` if Sphinx warns about anything: a broken
+    link, a missing citation, a chapter without its executed copy.
     """
-    parameters = {"profile": profile, "device": device}
-    stale = {name: parameters for name in chapters() if force or is_stale(name, parameters)}
-    execute_all(stale, jobs)
+    execute_all([name for name in chapters() if force or is_stale(name, parameters)], parameters, jobs)
     top = paths.root()
     jupyter_book = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     if subprocess.run([*jupyter_book, "build", ".", "-W", "-n", "--keep-going"], cwd=top).returncode:
@@ -191,13 +160,9 @@ def _failure(name: str, partial: Path, error: Exception) -> NotebookFailed:
     """Set the partial notebook aside and name the cell that ended it."""
     where, kept = "", ""
     if partial.stat().st_size:
-        # papermill marks a cell that raised as failed, but one that took the kernel with it as completed:
-        # that one is the last to have been started
         cells = [cell for cell in nbformat.read(partial, as_version=4).cells if cell.cell_type == "code"]
-        status = {cell.id: cell.metadata.get("papermill", {}).get("status", "pending") for cell in cells}
-        failed = [cell for cell in status if status[cell] == "failed"]
-        if ended := failed or [cell for cell in status if status[cell] != "pending"]:
-            where = f" in cell {ended[-1]!r}"
+        begun = [c.id for c in cells if c.metadata.get("papermill", {}).get("status", "pending") != "pending"]
+        where = f" in cell {begun[-1]!r}" if begun else ""
         keep = paths.root() / "_build" / "failed" / f"{name}.ipynb"
         files.write_bytes(keep, partial.read_bytes())
         kept = f" (as far as it got: {_relative(keep)})"

@@ -15,29 +15,14 @@ from flwr.supercore.task_identity import TaskIdentity
 class InProcess(Grid):
     """A grid whose nodes are calls of a client app. Messages, mods and strategies are Flower's own, and unmodified.
 
-    Parameters
-    ----------
-    app
-        The client app.
-    nodes
-        How many nodes there are. Each has an id, from 1, and a context of its own, whose ``node_config`` holds
-        ``"partition-id"`` (from 0) and ``"num-partitions"``.
-    lost
-        Says of a message whether it never arrives, as of a node that drops out.
+    Each of so many nodes has an id, from 1, and a context of its own, whose ``node_config`` holds ``"partition-id"``
+    (from 0) and ``"num-partitions"``. `lost` says of a message whether it never arrives, as of a node that drops out.
     """
 
     def __init__(self, app: ClientApp, nodes: int, lost: Callable[[Message], bool] = lambda message: False):
         self.app, self.lost = app, lost
-        self.contexts = {
-            k + 1: Context(
-                run_id=1,
-                node_id=k + 1,
-                node_config={"partition-id": k, "num-partitions": nodes},
-                state=RecordDict(),
-                run_config={},
-            )
-            for k in range(nodes)
-        }
+        configs: list[Any] = [{"partition-id": k, "num-partitions": nodes} for k in range(nodes)]
+        self.contexts = {k: Context(1, k, config, RecordDict(), {}) for k, config in enumerate(configs, 1)}
         self._numbers = itertools.count(1)
         # Flower has a message ask its process who it is; outside its own processes nobody has said so.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1

@@ -19,7 +19,7 @@ class InspectionMod:
     The server then gets an error, of the code ``MOD_FAILED_PRECONDITION``, and no update; what stands behind the mod in
     ``mods=[...]`` is not called. Arrays that are not one readable model are refused too; a message without any passes,
     as SecAgg+ has it in most of its stages: the mod stands in front of ``secaggplus_mod``. The findings are in the
-    client's log and, as the server needs to know no more, not in the error.
+    client's log and, as the server needs to know no more, not in the error. With `warn` they are only there.
 
     Parameters
     ----------
@@ -29,12 +29,9 @@ class InspectionMod:
     samples
         Gives a client's own samples ``[B, ...]`` by its context, such as one batch.
     names
-        Of the parameters, in their order, for clients of the legacy interface, which sends none
-        (``list(model.state_dict())``).
+        As for `fedleak.flower.recording.RecordingMod`.
     bounds
         Between which numbers the model's inputs lie.
-    warn
-        Whether findings are only warnings in the log.
     """
 
     def __init__(

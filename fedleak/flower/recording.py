@@ -22,14 +22,9 @@ S = TypeVar("S")
 def note(context: Context, **facts: Any) -> None:
     """Tell the recording mod what only the client knows; call it in the function that trains. Nothing is sent.
 
-    Parameters
-    ----------
-    context
-        As the client app got it.
-    facts
-        ``labels`` of the training samples (integers ``[N]``), ``batch_size`` and ``epochs``; ``optimiser``, one of
-        `torch.optim`, or its name (``"sgd"``, ``"nag"``, ``"adam"``, …) with ``lr`` and ``momentum``; or ``steps``,
-        where they do not follow from samples, batch size and epochs.
+    The facts are ``labels`` of the training samples (integers ``[N]``), ``batch_size`` and ``epochs``; ``optimiser``,
+    one of `torch.optim`, or its name (``"sgd"``, ``"nag"``, ``"adam"``, …) with ``lr`` and ``momentum``; or ``steps``,
+    where they do not follow from samples, batch size and epochs.
     """
     context.state.config_records[NOTE] = ConfigRecord(told(facts))
 
@@ -39,17 +34,9 @@ class RecordingMod:
 
     It sees the reply of whatever stands behind it in ``mods=[...]``: in front of `localdp_mod` it sees what really
     leaves the client; behind `secaggplus_mod`, what would leave it without the masks. It never stops a run: what
-    cannot be recorded is a warning in the log.
-
-    Parameters
-    ----------
-    folder
-        Of the run; all clients may share it.
-    names
-        Of the parameters, in their order, for clients of the legacy interface, which sends none
-        (``list(model.state_dict())``).
-    facts
-        What holds of every round, as for `note`, whose word goes before this.
+    cannot be recorded is a warning in the log. All clients may share the run's `folder`. Clients of the legacy
+    interface, which sends no `names` of the parameters, need them in their order (``list(model.state_dict())``). The
+    facts are what holds of every round, as for `note`, whose word goes before this.
     """
 
     def __init__(self, folder: Path | str, *, names: Sequence[str] | None = None, **facts: Any):
@@ -78,18 +65,16 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
     recorded its own in the same folder, by a `RecordingMod` behind ``secaggplus_mod``. What a server that sends every
     client another model gets under SecAgg+ is no update of one model, and is not recorded.
 
-    Parameters
-    ----------
-    strategy
-        It goes on as before; what cannot be recorded is a warning in the log.
-    folder, names, facts
-        As for `RecordingMod`. The server has to be told ``lr``, ``batch_size``, ``epochs`` and ``optimiser``, which it
-        prescribes.
+    It goes on as before; what cannot be recorded is a warning in the log. `folder`, `names` and `facts` are as for
+    `RecordingMod`; the server has to be told ``lr``, ``batch_size``, ``epochs`` and ``optimiser``, which it prescribes.
     """
     sent: dict[str, dict[str, Tensor]] = {}
     s: Any = strategy
     legacy = hasattr(strategy, "configure_fit")
     configure, aggregate = (s.configure_fit, s.aggregate_fit) if legacy else (s.configure_train, s.aggregate_train)
+
+    def state(arrays: Any) -> dict[str, Tensor]:
+        return _named(parameters_to_ndarrays(arrays), names) if legacy else state_of(arrays, names)
 
     def configured(server_round: int, *args: Any, **kwargs: Any) -> list:
         out = list(configure(server_round, *args, **kwargs))
@@ -98,27 +83,25 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
         for one in out:
             node, arrays = (one[0].node_id, one[1].parameters) if legacy else (one.metadata.dst_node_id, one.content)
             if id(arrays) not in states:
-                states[id(arrays)] = (
-                    _named(parameters_to_ndarrays(arrays), names) if legacy else state_of(arrays, names)
-                )
+                states[id(arrays)] = state(arrays)
             sent[str(node)] = states[id(arrays)]
         return out
 
     def aggregated(server_round: int, replies: Iterable[Any], *args: Any) -> Any:
         replies = list(replies)
+        got: list[tuple[str, Any, Any]]
         if legacy:
             got = [(str(proxy.node_id), result.num_examples, result.parameters) for proxy, result in replies]
             if len(got) > 1 and len({id(parameters) for *_, parameters in got}) == 1:
                 models = [sent.pop(node, {}) for node, *_ in got]
                 sent[SUM] = models[0] if len({id(model) for model in models}) == 1 else {}
                 got = [(SUM, [examples for _, examples, _ in got], got[0][2])]
-            found = [(node, n, _named(parameters_to_ndarrays(parameters), names)) for node, n, parameters in got]
         else:
             whole = [reply for reply in replies if reply.has_content()]
-            found = [(str(r.metadata.src_node_id), _examples(r.content), state_of(r.content, names)) for r in whole]
-        for node, examples, after in found:
+            got = [(str(reply.metadata.src_node_id), _examples(reply.content), reply.content) for reply in whole]
+        for node, examples, arrays in got:
             seen: dict[str, Any] = {"round": server_round, "node": node, "seen_by": "server"}
-            keep(folder, facts, sent.get(node, {}), after, examples=examples, log=log, **seen)
+            keep(folder, facts, sent.get(node, {}), state(arrays), examples=examples, log=log, **seen)
         return aggregate(server_round, replies, *args)
 
     if legacy:

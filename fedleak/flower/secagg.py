@@ -27,15 +27,9 @@ class Fishing(FedAvg):
     """Federated averaging that sends each client another fishing model, and reads all label counts off the mean.
 
     What makes it malicious is ``configure_fit`` alone, which Flower lets return other parameters for every client.
-
-    Parameters
-    ----------
-    models
-        The fishing models, one a client: `fedleak.attacks.labels.lia_sa.fishing_model`.
-    shape
-        Of one input, ``(C, H, W)``.
-    lr, batch_size
-        What the server prescribes: one step of SGD on one batch. Each client says that it has so many examples.
+    `models` are the fishing models, one a client (`fedleak.attacks.labels.lia_sa.fishing_model`), of inputs of `shape`
+    ``(C, H, W)``. `lr` and `batch_size` are what the server prescribes: one step of SGD on one batch. Each client says
+    that it has so many examples.
     """
 
     def __init__(self, models: Sequence[nn.Module], shape: tuple[int, ...], lr: float, batch_size: int):
@@ -47,7 +41,7 @@ class Fishing(FedAvg):
             initial_parameters=as_parameters(models[0]),
         )
         self.models, self.shape, self.lr, self.batch_size = list(models), shape, lr, batch_size
-        self.given: dict[int, int] = {}
+        self.given: dict[int, nn.Module] = {}
         self.found: dict[int, Tensor] = {}
         """Label counts ``[n]`` by node, of those that did not drop out: what the attack recovers."""
         self.mean: list[Any] = []
@@ -56,16 +50,14 @@ class Fishing(FedAvg):
     def configure_fit(self, server_round: int, parameters: Parameters, client_manager: Any) -> list:
         """Send each client its model."""
         pairs = super().configure_fit(server_round, parameters, client_manager)
-        pairs.sort(key=lambda pair: pair[0].node_id)
-        self.given = {proxy.node_id: k for k, (proxy, _) in enumerate(pairs)}
+        self.given = dict(zip(sorted(proxy.node_id for proxy, _ in pairs), self.models, strict=True))
         config = {"lr": self.lr, "batch_size": self.batch_size}
-        models = zip(pairs, self.models, strict=True)
-        return [(proxy, FitIns(as_parameters(model), {**ins.config, **config})) for (proxy, ins), model in models]
+        return [(p, FitIns(as_parameters(self.given[p.node_id]), {**ins.config, **config})) for p, ins in pairs]
 
     def aggregate_fit(self, server_round: int, results: list, failures: list) -> tuple:
         """Recover the label counts of the clients that are left, and go on as if nothing had happened."""
         nodes = [proxy.node_id for proxy, _ in results]
-        models = [self.models[self.given[node]] for node in nodes]
+        models = [self.given[node] for node in nodes]
         self.mean = parameters_to_ndarrays(results[0][1].parameters)
         found = lia_sa.recover(self.aggregate(models), models, self.batch_size, self.shape, force=True)
         self.found = dict(zip(nodes, found, strict=True))
@@ -73,12 +65,10 @@ class Fishing(FedAvg):
 
     def aggregate(self, models: Sequence[nn.Module]) -> Update:
         """Return the sum of the clients' head gradients: all fishing models have the same head."""
-        last, names = head(models[0]), list(models[0].state_dict())
-        before = models[0].state_dict()
-        summed = {}
-        for name in (last.weight, last.bias):
-            start, mean = before[name].double(), torch.from_numpy(self.mean[names.index(name)])
-            summed[name] = (start - mean.to(start.device)) * len(models) / self.lr
+        last, before = head(models[0]), models[0].state_dict()
+        mean = dict(zip(before, map(torch.from_numpy, self.mean), strict=True))
+        moved = {name: before[name].double() - mean[name].to(before[name].device) for name in (last.weight, last.bias)}
+        summed = {name: change * len(models) / self.lr for name, change in moved.items()}
         return Update(summed, "gradient", len(models) * self.batch_size)
 
 
@@ -88,19 +78,11 @@ def as_parameters(model: nn.Module) -> Parameters:
 
 
 def secure_run(grid: Grid, strategy: FedAvg, rounds: int = 1, **protocol: Any) -> None:
-    """Run a legacy strategy over Flower's ``SecAggPlusWorkflow``, as a server app does.
+    """Run a legacy strategy over Flower's ``SecAggPlusWorkflow``, as a server app does; it holds what comes of the run.
 
-    Parameters
-    ----------
-    grid
-        Of a server app, or `InProcess`. The client app has ``mods=[secaggplus_mod]``.
-    strategy
-        It holds what comes of the run.
-    rounds
-        How many.
-    protocol
-        Options of ``SecAggPlusWorkflow``: the server's choice, ``num_shares`` and ``reconstruction_threshold``
-        included (by default all clients, and two thirds of them).
+    The grid is a server app's, or `InProcess`; the client app has ``mods=[secaggplus_mod]``. `protocol` are options of
+    the workflow: the server's choice, ``num_shares`` and ``reconstruction_threshold`` included (by default all clients,
+    and two thirds of them).
     """
     options = {"num_shares": 1.0, "reconstruction_threshold": 0.67, **protocol}
     context = LegacyContext(
@@ -114,12 +96,8 @@ def secure_run(grid: Grid, strategy: FedAvg, rounds: int = 1, **protocol: Any) -
 def honest(model: nn.Module, x: Tensor, y: Tensor) -> ClientApp:
     """Return the app of honest clients under SecAgg+: one step of SGD each, with the rate that the server says.
 
-    Parameters
-    ----------
-    model
-        Their network; its weights come from the server.
-    x, y
-        Their batches, by ``"partition-id"``: inputs ``[U, B, ...]`` and labels ``[U, B]``.
+    They have this network, with weights from the server, and by ``"partition-id"`` the batches of inputs `x`
+    ``[U, B, ...]`` and labels `y` ``[U, B]``.
     """
 
     class Client(NumPyClient):
@@ -144,16 +122,8 @@ def honest(model: nn.Module, x: Tensor, y: Tensor) -> ClientApp:
 def fish(models: Sequence[nn.Module], x: Tensor, y: Tensor, lr: float, **protocol: Any) -> Tensor:
     """Return the label counts ``[U, n]`` that LIA-SA reads through SecAgg+, all stages real, in this process.
 
-    Parameters
-    ----------
-    models
-        The fishing models, one a client.
-    x, y
-        The clients' batches, ``[U, B, ...]`` and ``[U, B]``.
-    lr
-        Of their one step.
-    protocol
-        As for `secure_run`.
+    `models` are the fishing models, one a client, as for `Fishing`; `x`, `y` the batches of `honest` clients, `lr` the
+    rate of their one step, `protocol` as for `secure_run`.
     """
     strategy = Fishing(models, tuple(x.shape[2:]), lr, x.shape[1])
     clients = honest(copy.deepcopy(models[0]).cpu(), x.cpu(), y.cpu())  # theirs are processors, wherever the server is

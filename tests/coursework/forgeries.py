@@ -9,10 +9,6 @@ SOLUTION = (paths.root() / "book" / "coursework" / "solutions" / "lia_sa.py").re
 MARK = 987654
 """Seconds that the sleeping processes sleep, which tells them from others."""
 
-_NAMES = ("system", "disaggregate", "counts", "measure")
-_PASSED = '<properties><property name="status" value="passed"/></properties></testcase>'
-_CASES = "".join(f'<testcase name="test_check[{name}]">{_PASSED}' for name in _NAMES)
-_REPORT = f"<testsuites>{_CASES}</testsuites>"
 TABLE = [
     {"recipe": "constant", "clients": 2, "condition": 10.215983492111954, "exact": 1.0},
     {"recipe": "constant", "clients": 5, "condition": 546.6959485169905, "exact": 1.0},
@@ -23,36 +19,35 @@ TABLE = [
 ]
 """What the page prints, with all digits."""
 
-_WAITS = """
-import os, sys
-report, text = sys.argv[1:]
-end = os.open(report, os.O_RDONLY)
-while os.read(end, 65536):
-    pass
-os.close(end)
-os.unlink(report)
-open(report, "w").write(text)
+_REPORT = '<testsuites><testcase name="test_check[system]"><properties><property name="status" value="passed"/>'
+_WRITE = """
+import os
+def write(data):
+    for number in range(3, 64):
+        try:
+            os.write(number, data)
+        except OSError:
+            pass
 """
 
 FORGERIES: dict[str, tuple[str, int]] = {
-    "a pipe in the report's place": (
+    "reports, results and plugins of a grader that runs pytest": (
         f"""
-import os, subprocess, sys
-report = os.path.join(os.environ["HOME"], "report.xml")
-if not os.path.exists(report):
-    os.mkfifo(report)
-    subprocess.Popen([sys.executable, "-c", {_WAITS!r}, report, {_REPORT!r}], start_new_session=True)
-""",
-        0,
-    ),
-    "links and files in the results' places": (
-        f"""
-import contextlib, os
+import contextlib, os, threading
+hook = "import pytest\\n@pytest.hookimpl(hookwrapper=True)\\ndef pytest_runtest_makereport(item, call):\\n"
+hook += "    outcome = yield\\n    outcome.get_result().outcome = 'passed'\\n"
+for name in ("conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", "fedleak.py", "torch.py"):
+    open(name, "w").write(hook)
+os.environ["PYTEST_ADDOPTS"] = "-p conftest"
 open("mine", "w").write({_REPORT!r})
 for name in ("report.xml", "grades.csv", "results.json", "results/results.json"):
     for folder in (os.environ["HOME"], ".", "..", "/autograder", "/tmp"):
         with contextlib.suppress(OSError):
             os.symlink(os.path.abspath("mine"), os.path.join(folder, name))
+pipe = os.path.join(os.environ["HOME"], "junit.xml")
+with contextlib.suppress(OSError):
+    os.mkfifo(pipe)
+threading.Thread(target=lambda: open(pipe, "w").write({_REPORT!r}), daemon=True).start()
 """,
         0,
     ),
@@ -102,16 +97,13 @@ def counts(b, l, n):
         0,
     ),
     "replies written to every file": (
-        """
-import atexit, json, os, struct
+        _WRITE
+        + """
+import atexit, json, struct
 def forge(*_):
     for reply in ({"value": 1.0}, {"status": "returned", "value": 1.0}, {"points": 10, "status": "passed"}):
         data = json.dumps(reply).encode()
-        for number in range(3, 64):
-            try:
-                os.write(number, struct.pack("!Q", len(data)) + data)
-            except OSError:
-                pass
+        write(struct.pack("!Q", len(data)) + data)
     return 0.0
 atexit.register(forge)
 forge()
@@ -120,17 +112,14 @@ system = disaggregate = counts = measure = forge
         0,
     ),
     "a pickle for a reply": (
-        """
-import os, pickle, struct
+        _WRITE
+        + """
+import pickle, struct
 class Passed:
     def __reduce__(self):
         return (os.system, ("touch /tmp/fedleak-forged",))
 data = pickle.dumps(Passed())
-for number in range(3, 64):
-    try:
-        os.write(number, struct.pack("!Q", len(data)) + data)
-    except OSError:
-        pass
+write(struct.pack("!Q", len(data)) + data)
 def system(e):
     return Passed()
 """,
@@ -171,8 +160,6 @@ def measure(seed):
 """,
         0,
     ),
-    "an early end": ("import sys\nsys.exit(0)\n", 0),
-    "a hard end": ("import os\nos._exit(0)\n", 0),
     "the parent killed": (
         """
 import os, signal
@@ -211,44 +198,13 @@ for top in ("/tmp", "/root", "/home"):
 """,
         0,
     ),
-    "a plugin for pytest": (
-        """
-import os
-hook = '''
-import pytest
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item, call):
-    outcome = yield
-    outcome.get_result().outcome = "passed"
-'''
-for name in ("conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", "fedleak.py", "torch.py"):
-    open(name, "w").write(hook)
-os.environ["PYTEST_ADDOPTS"] = "-p conftest"
-""",
-        0,
-    ),
-    "half a reply": (
-        """
-import os, time
-for number in range(3, 64):
-    try:
-        os.write(number, bytes(7) + b"\\x80" + b"[")
-    except OSError:
-        pass
-time.sleep(1000)
-""",
-        0,
-    ),
+    "half a reply": (_WRITE + 'write(bytes(7) + b"\\x80" + b"[")\n__import__("time").sleep(1000)\n', 0),
     "a flood": (
-        """
-import os, sys
+        _WRITE
+        + """
 print("x" * 10**7)
 os.write(1, b"z" * 10**7)
-for number in range(3, 64):
-    try:
-        os.write(number, b"\\x00\\x00\\x00\\xff" + b"x" * 10**6)
-    except OSError:
-        pass
+write(b"\\x00\\x00\\x00\\xff" + b"x" * 10**6)
 def system(e):
     return [[1.0] * 3_000_000] * 3
 """,

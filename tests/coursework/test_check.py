@@ -46,11 +46,11 @@ def test_feedback_says_what_was_expected_what_came_and_where_to_look(capsys):
 def test_an_exception_is_named_with_its_line(tmp_path):
     file = tmp_path / "lia_sa.py"
     file.write_text("def system(e):\n    x = 1\n    return e + missing\n")
-    first, *others = check("lia_sa", file, show=False).outcomes
+    first, second, *_ = check("lia_sa", file, show=False).outcomes
     assert first.status == "error"
     assert "NameError (line 3): name 'missing' is not defined" in str(first)
-    assert {o.status for o in others[:2]} == {"not written"}
-    assert "`disaggregate` is not there" in others[0].message
+    assert second.status == "not written"
+    assert "`disaggregate` is not there" in second.message
 
 
 def test_a_loop_without_end_is_stopped():
@@ -100,32 +100,17 @@ def test_bad_input_is_refused(tmp_path):
         _ = coursework.nothing
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_same_seed_gives_the_same_inputs(seed):
+def test_the_same_seed_gives_the_same_inputs():
     seen = []
-    for _ in range(2):
+    for seed in (0, 0, 1):
         check("lia_sa", {"system": lambda e: seen.append(e)}, seed=seed, show=False)
     assert seen[0].equal(seen[1])
-    check("lia_sa", {"system": lambda e: seen.append(e)}, seed=seed + 1, show=False)
     assert not seen[0].equal(seen[2])
 
 
-VALUES = [
-    1,
-    0.5,
-    float("inf"),
-    "a",
-    None,
-    True,
-    [1, [2, 3.0]],
-    {"a": torch.arange(3)},
-    torch.zeros(2, 0),
-    torch.tensor(True),
-]
-
-
-@pytest.mark.parametrize("value", VALUES)
-def test_values_survive_the_wire(value):
+def test_values_survive_the_wire():
+    tensors = [{"a": torch.arange(3)}, torch.zeros(2, 0), torch.tensor(True)]
+    value = [1, 0.5, float("inf"), "a", None, True, [1, [2, 3.0]], *tensors]
     ours, theirs = socket.socketpair()
     with ours, theirs:
         wire.send(ours, value)

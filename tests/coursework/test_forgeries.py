@@ -3,13 +3,16 @@
 import os
 import socket
 import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from forgeries import FORGERIES, MARK, SOLUTION
+from test_assignments import functions_of, solution
 
 from fedleak.coursework import ASSIGNMENTS, grading, sandbox
 from fedleak.coursework.assignment import Trouble, run_check
+from fedleak.coursework.checking import local
 from fedleak.coursework.grading import Settings, Submission
 from fedleak.coursework.sandbox import Remote
 
@@ -22,22 +25,16 @@ def ways():
     found = []
     for way in sandbox.ways():
         remote = Remote("probe.py", b"def f():\n    return 1\n", 30.0, way=way)
-        try:
+        with closing(remote), suppress(ChildProcessError):
             found += [way] * remote("f")
-        except ChildProcessError:
-            continue
-        finally:
-            remote.close()
     return found
 
 
 def sleeping():
     found = []
     for place in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError):
             found += [place.name] * (place / "cmdline").read_bytes().startswith(b"sleep\0%d" % MARK)
-        except OSError:
-            continue
     return found
 
 
@@ -65,12 +62,8 @@ def test_no_process_stays_in_any_way(ways):
     for way in ways:
         for name in ("processes that stay", "processes without end"):
             student = Remote("lia_sa.py", FORGERIES[name][0].encode(), 20.0, way=way)
-            try:
+            with closing(student), suppress(Trouble):
                 student("system", 1.0)
-            except Trouble:
-                pass
-            finally:
-                student.close()
             assert sleeping() == [], (way, name)
 
 
@@ -105,11 +98,8 @@ def test_what_each_way_keeps_out(ways, tmp_path, monkeypatch):
     (tmp_path / "seed").write_text("2026")
     with socket.create_server(("127.0.0.1", 0)) as server:
         for way in ways:
-            student = Remote("look.py", LOOKS, 20.0, (tmp_path,), way)
-            try:
+            with closing(Remote("look.py", LOOKS, 20.0, (tmp_path,), way)) as student:
                 found = student("look", os.getpid(), server.getsockname()[1], str(tmp_path))
-            finally:
-                student.close()
             out = {"environment"}
             out |= {"grader", "listed", "killed", "written", "root"} if way.user is not None or way.unshare else set()
             out |= {"network", "seen"} if way.unshare else set()
@@ -140,7 +130,7 @@ def test_the_feedback_has_none_of_the_submissions_words(tmp_path):
 def test_a_process_that_does_not_start_is_no_fault_of_the_student(tmp_path, monkeypatch):
     (tmp_path / "lia_sa.py").write_text(SOLUTION)
     monkeypatch.setattr(sandbox, "kept", lambda: sandbox.Way("", (), ("false",)))
-    result, _ = grading.grade_one(Submission("ada", "lia_sa", tmp_path / "lia_sa.py"))
+    result, _ = grading.grade_one(Submission("ada", "lia_sa", tmp_path / "lia_sa.py"), Settings())
     assert {o.status for o in result.outcomes} == {grading.UNGRADED}
     assert grading.row_of(Submission("ada", "lia_sa", tmp_path), result, 0.0)["error"].startswith("not graded")
 
@@ -148,14 +138,10 @@ def test_a_process_that_does_not_start_is_no_fault_of_the_student(tmp_path, monk
 @pytest.mark.parametrize("name", ASSIGNMENTS)
 def test_a_table_of_another_seed_is_refused(name):
     """Right functions with the constants of seed 1: all points but those of the measurement."""
-    from test_assignments import solution, student
-
-    source = solution(name)
-    own, copied = student(source), student(source)
-    table = own.functions["measure"](1)
-    copied.functions["measure"] = lambda seed: table
+    own = functions_of(solution(name))
+    table = own["measure"](1)
     (measure,) = [check for check in ASSIGNMENTS[name].checks if check.name == "measure"]
-    assert run_check(measure, own, 3).status == "passed"
-    refused = run_check(measure, copied, 3)
+    assert run_check(measure, local(own), 3).status == "passed"
+    refused = run_check(measure, local(own | {"measure": lambda seed: table}), 3)
     assert refused.status == "wrong"
     assert "is not what your functions give on the inputs of this seed" in refused.message

@@ -3,6 +3,7 @@
 import csv
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -26,90 +27,59 @@ assert "SECRET" not in os.environ
 """
 
 SUBMISSIONS = {
-    "good": NOISY + SOLUTION,
-    "rounding": SOLUTION.replace(".round()", ".floor()"),
-    "crash": SOLUTION + "\n\ndef system(e):\n    import os\n    os._exit(3)\n",
-    "loop": SOLUTION + "\n\ndef counts(*a):\n    while True:\n        pass\n",
-    "exit": "import sys\nsys.exit(0)\n",
-    "os_exit": "import os\nos._exit(0)\n",
-    "stuck": "while True:\n    pass\n",
-    "syntax": "def system(e)\n    return e\n",
-    "huge": "def system(e):\n    return [[1.0] * 3_000_000] * 3\n",
-    "notebook": '{"cells": [{"cell_type": "code", "execution_count": null}], "nbformat": 4}',
-    "binary": "PK\x03\x04\x00\x00",
-    "zzz_last": SOLUTION,  # behind all the others
+    "good": (NOISY + SOLUTION, 10, ""),
+    "rounding": (SOLUTION.replace(".round()", ".floor()"), 4, "counts: other values than expected"),
+    "crash": (f"{SOLUTION}\ndef system(e):\n    import os\n    os._exit(3)\n", 3, "import, ended the process"),
+    "loop": (f"{SOLUTION}\ndef counts(*a):\n    while True:\n        pass\n", 4, "`counts` was stopped after "),
+    "exit": ("import sys\nsys.exit(0)\n", 0, "the file cannot be imported: SystemExit"),
+    "os_exit": ("import os\nos._exit(0)\n", 0, "`system`, or the file's import, ended the process"),
+    "stuck": ("while True:\n    pass\n", 0, "`system` was stopped after "),
+    "syntax": ("def system(e)\n    return e\n", 0, "SyntaxError (line 1)"),
+    "huge": ("def system(e):\n    return [[1.0] * 3_000_000] * 3\n", 0, "`system` raised TypeError"),
+    "notebook": ('{"cells": [{"cell_type": null}]}', 0, "the file cannot be imported: NameError (line 1)"),
+    "binary": ("PK\x03\x04\x00\x00", 0, "the file cannot be imported: "),
+    "missing": (None, 0, "lia_sa.py is missing"),
+    "zzz_last": (SOLUTION, 10, ""),  # behind all the others
 }
-POINTS = {"good": 10, "rounding": 4, "crash": 3, "loop": 4, "zzz_last": 10}
+"""Source, points, and what the column `error` says."""
 
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory):
     """Grade a folder with one submission of each kind: the rows of the CSV by student."""
     top = tmp_path_factory.mktemp("grading")
-    for name, text in SUBMISSIONS.items():
+    for name, (text, *_) in SUBMISSIONS.items():
         (top / "all" / name).mkdir(parents=True)
-        (top / "all" / name / "lia_sa.py").write_text(text, encoding="utf-8")
-    (top / "all" / "missing").mkdir()
-    (top / "all" / "as_notebook").mkdir()
-    (top / "all" / "as_notebook" / "lia_sa.ipynb").write_text(SUBMISSIONS["notebook"])
-    students = sorted([*SUBMISSIONS, "missing", "as_notebook"])
-    os.environ["SECRET"] = "token"
-    rows = list(grading.grade(top / "all", top / "grades.csv", (), Settings(TIMEOUT), top / "feedback", jobs=2))
-    del os.environ["SECRET"]
+        if text is not None:
+            (top / "all" / name / "lia_sa.py").write_text(text, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SECRET", "token")
+        rows = list(grading.grade(top / "all", top / "grades.csv", Settings(TIMEOUT), (), top / "feedback", 2))
     with (top / "grades.csv").open(newline="", encoding="utf-8") as file:
         written = list(csv.DictReader(file))
-    assert [row["student"] for row in written] == sorted(row["student"] for row in rows) == students
+    assert [row["student"] for row in written] == sorted(row["student"] for row in rows) == sorted(SUBMISSIONS)
     return {row["student"]: row for row in written} | {"feedback": top / "feedback"}
 
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("student", [*SUBMISSIONS, "missing", "as_notebook"])
-def test_points_are_what_the_functions_are_worth(graded, student):
-    row = graded[student]
-    assert int(row["points"]) == POINTS.get(student, 0), row
-    assert int(row["max"]) == 10
-    checks = [int(value) for name, value in row.items() if name.startswith("lia_sa.")]
-    assert len(checks) == 4
-    assert sum(checks) == int(row["points"])
-
-
-def test_columns(graded):
-    assert list(graded["good"]) == [
+@pytest.mark.parametrize("student", SUBMISSIONS)
+def test_a_row_has_the_points_of_the_functions_and_says_what_happened(graded, student):
+    row, (_, points, error) = graded[student], SUBMISSIONS[student]
+    assert list(row) == [
         *("student", "assignment", "points", "max", "seconds", "error", "similar", "imports", "file"),
         *(f"lia_sa.{name}" for name in ("system", "disaggregate", "counts", "measure")),
     ]
-    assert graded["good"]["error"] == ""
-
-
-@pytest.mark.parametrize(
-    ("student", "what"),
-    [
-        ("rounding", "counts: other values than expected"),
-        ("crash", "system: `system`, or the file's import, ended the process"),
-        ("loop", "`counts` was stopped after "),
-        ("exit", "the file cannot be imported: SystemExit"),
-        ("stuck", "`system` was stopped after "),
-        ("syntax", "SyntaxError (line 1)"),
-        ("os_exit", "`system`, or the file's import, ended the process"),
-        ("notebook", "the file cannot be imported: NameError (line 1)"),
-        ("binary", "the file cannot be imported: "),
-        ("missing", "lia_sa.py is missing"),
-        ("as_notebook", "lia_sa.py is missing; a notebook lia_sa.ipynb is there"),
-        ("huge", "`system` raised TypeError"),
-    ],
-)
-def test_the_error_says_what_happened(graded, student, what):
-    assert what in graded[student]["error"]
-
-
-def test_no_submission_takes_longer_than_its_limit(graded):
-    assert all(float(graded[student]["seconds"]) <= 2 * TIMEOUT for student in SUBMISSIONS)  # on a busy machine too
-    assert float(graded["loop"]["seconds"]) > 1
+    assert (int(row["points"]), int(row["max"])) == (points, 10), row
+    assert sum(int(value) for name, value in row.items() if name.startswith("lia_sa.")) == points
+    assert error in row["error"]
+    assert bool(row["error"]) == (points < 10)
+    assert float(row["seconds"]) <= 2 * TIMEOUT  # on a busy machine too
 
 
 def test_feedback_is_what_the_student_would_have_seen(graded):
+    assert float(graded["loop"]["seconds"]) > 1
     text = (graded["feedback"] / "rounding_lia_sa.txt").read_text(encoding="utf-8")
     assert "✓ 1/1  system" in text
     assert "hint: round to the NEAREST integer" in text
@@ -141,35 +111,35 @@ def test_bad_folders_and_options_are_refused(tmp_path):
         grading.submissions(tmp_path, ["x"])
     for settings, jobs in ((Settings(0.0), 1), (Settings(), 0)):
         with pytest.raises(ValueError, match="the time limit and the jobs are positive"):
-            next(grading.grade(tmp_path, tmp_path / "g.csv", settings=settings, jobs=jobs))
+            next(grading.grade(tmp_path, tmp_path / "g.csv", settings, jobs=jobs))
 
 
 def test_the_checks_own_time_is_not_the_submissions():
-    student = Remote("lia_sa.py", b"def system(e):\n    return e\n", 1.0)
-    try:
+    with closing(Remote("lia_sa.py", b"def system(e):\n    return e\n", 1.0)) as student:
         assert student("system", 2.0) == 2.0
         left = student.left
         time.sleep(1.2)
         student.next_check()
         assert student("system", 3.0) == 3.0
         assert 0 < student.left < left < 1.0
-    finally:
-        student.close()
 
 
-@pytest.mark.parametrize("kind", ["link", "large", "pipe"])
-def test_a_file_that_is_none_is_a_row(tmp_path, kind):
-    file = tmp_path / "lia_sa.py"
-    if kind == "link":
-        file.symlink_to(tmp_path / "other.py")
-        (tmp_path / "other.py").write_text(SOLUTION)
-    elif kind == "large":
-        file.write_text("#" * 2**21)
-    else:
-        os.mkfifo(file)
-    result, _ = grading.grade_one(Submission("ada", "lia_sa", file))
-    says = {"link": "lia_sa.py is a link", "large": "lia_sa.py has more than 1 MiB", "pipe": "lia_sa.py is missing"}
-    assert {(o.status, o.message) for o in result.outcomes} == {("missing", says[kind])}
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda file: file.symlink_to(__file__), "is a link"),
+        (lambda file: file.write_text("#" * 2**21), "has more than 1 MiB"),
+        (os.mkfifo, "is missing"),
+        (
+            lambda file: file.with_suffix(".ipynb").touch(),
+            "is missing; a notebook lia_sa.ipynb is there: export it as Python",
+        ),
+    ],
+)
+def test_a_file_that_is_none_is_a_row(tmp_path, make, says):
+    make(tmp_path / "lia_sa.py")
+    result, _ = grading.grade_one(Submission("ada", "lia_sa", tmp_path / "lia_sa.py"), Settings())
+    assert {(o.status, o.message) for o in result.outcomes} == {("missing", f"lia_sa.py {says}")}
 
 
 def test_every_student_has_inputs_of_their_own(tmp_path, monkeypatch):
@@ -199,13 +169,13 @@ def test_a_run_is_resumed(tmp_path, monkeypatch):
         (tmp_path / "all" / student).mkdir(parents=True)
         (tmp_path / "all" / student / "lia_sa.py").write_text(f"x = '{student}'")
     out = tmp_path / "grades.csv"
-    assert len(list(grading.grade(tmp_path / "all", out))) == 5
+    assert len(list(grading.grade(tmp_path / "all", out, Settings()))) == 5
     lines = out.read_text(encoding="utf-8").splitlines(keepends=True)
     out.write_text("".join(line[:30] if line.startswith("cut") else line for line in lines), encoding="utf-8")
     (tmp_path / "all" / "dan" / "lia_sa.py").write_text("x = 'changed'")
     made.clear()
     made.append("machine")
-    list(grading.grade(tmp_path / "all", out, resume=True))
+    list(grading.grade(tmp_path / "all", out, Settings(), resume=True))
     assert made == ["machine", "cut", "dan", "machine"]
     assert [line.split(",")[0] for line in out.read_text().splitlines()[1:]] == ["ada", "bob", "cut", "dan", "machine"]
     assert grading.UNGRADED not in out.read_text()

@@ -8,29 +8,26 @@ from fedleak.data import catalogue, load, readers, sources
 from fedleak.errors import DataNotFound
 
 
-def test_download_puts_the_whole_set_in_place(tmp_path, monkeypatch):
-    monkeypatch.setitem(sources.DOWNLOADS, "mnist", write_mnist)
-    root = tmp_path / "new"
-    assert len(load("mnist", root=root, download=True)) == 20
-    assert [path.name for path in root.iterdir()] == ["MNIST"]
-
-
-def test_a_download_that_breaks_off_leaves_nothing(tmp_path, monkeypatch):
+def test_a_download_puts_the_whole_set_in_place_and_one_that_breaks_off_nothing(tmp_path, monkeypatch):
     def break_off(staging):
         write_mnist(staging)
         raise OSError("connection reset")
 
+    root = tmp_path / "new"
     monkeypatch.setitem(sources.DOWNLOADS, "mnist", break_off)
     with pytest.raises(DataNotFound, match="connection reset"):
-        load("mnist", root=tmp_path, download=True)
-    assert list(tmp_path.iterdir()) == []
+        load("mnist", root=root, download=True)
+    assert list(root.iterdir()) == []
+    monkeypatch.setitem(sources.DOWNLOADS, "mnist", write_mnist)
+    assert len(load("mnist", root=root, download=True)) == 20
+    assert [path.name for path in root.iterdir()] == ["MNIST"]
 
 
 def run(*arguments):
     return CliRunner().invoke(cli.app, ["data", *map(str, arguments)])
 
 
-def test_the_command_lists_all_sets(tmp_path):
+def test_the_command_lists_all_sets_and_checks_them(tmp_path):
     write_mnist(tmp_path)
     listed = run("list", "--root", tmp_path)
     assert listed.exit_code == 0
@@ -39,9 +36,6 @@ def test_the_command_lists_all_sets(tmp_path):
     assert " no " in rows["svhn"]
     assert "embedded" in rows["photos"]
     assert all(known.name in rows for known in catalogue())
-
-
-def test_the_command_checks(tmp_path):
     assert run("check", "--root", tmp_path).exit_code == 0
     write_mnist(tmp_path)
     (tmp_path / "svhn.npz").write_bytes(b"")

@@ -157,7 +157,10 @@ def test_what_cannot_be_recorded_is_a_warning_and_the_run_goes_on(tmp_path, capl
     (tmp_path / "file").write_text("")
     with caplog.at_level(logging.WARNING, "fedleak.flower"):
         start(all_nodes(), client_app(RecordingMod(tmp_path / "file")), rounds=1)
-    assert "cannot write" in caplog.text
+        assert "cannot write" in caplog.text
+        start(all_nodes(), client_app(RecordingMod(tmp_path / "run", lr=LR), tell=False), rounds=1)
+    assert "nobody told the optimiser of round 1, node 1: pass optimiser='sgd'" in caplog.text
+    assert {one.optimiser for one in read(tmp_path / "run")} == {"unknown"}
 
 
 class Legacy(NumPyClient):
@@ -234,11 +237,3 @@ def test_the_sum_of_a_secure_round_carries_labels_and_is_guarded(tmp_path):
     assert "the mean over up to 3 clients in parallel" in report.to_markdown()
     (verdict,) = guard.verdicts(report, guard.Limits(mean=0.0))
     assert (verdict.case, verdict.status) == ("round 1", "leak")
-
-
-def test_an_optimiser_that_nobody_told_is_asked_for(tmp_path, caplog):
-    app = client_app(RecordingMod(tmp_path, lr=LR), tell=False)
-    with caplog.at_level(logging.WARNING, "fedleak.flower"):
-        start(all_nodes(), app, rounds=1)
-    assert "nobody told the optimiser of round 1, node 1: pass optimiser='sgd'" in caplog.text
-    assert {one.optimiser for one in read(tmp_path)} == {"unknown"}

@@ -1,8 +1,10 @@
 """LIA-SA through Flower's own SecAgg+, all stages real, in one process; and the grid that makes that possible."""
 
+import sys
+
 import pytest
 import torch
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedleak import metrics
@@ -40,8 +42,7 @@ def fished(clients, lost=lambda message: False, recipe="vector", **protocol):
 @pytest.mark.parametrize("clients", [2, 3, 6])
 def test_every_count_of_every_client_is_read_through_secagg(clients):
     strategy, truth = fished(clients)
-    assert strategy.found.keys() == truth.keys()
-    assert all(strategy.found[node].equal(truth[node]) for node in truth)
+    torch.testing.assert_close(strategy.found, truth)
     x, y = map(torch.stack, zip(*map(batch_of, range(clients)), strict=True))
     assert fish(strategy.models, x, y, LR).equal(torch.stack(list(truth.values())))
 
@@ -76,26 +77,16 @@ def test_a_coarse_quantisation_hides_the_labels_and_the_server_chooses_it():
     assert right[1] > right[0] + 0.3, "the same number of steps, over a smaller range and with all the weight"
 
 
-def test_values_beyond_the_clip_all_look_alike():
-    strategy, _ = fished(3, clipping_range=1e-4)
-    bound = 1e-4 * 1000 / BATCH  # the clip is of the weighted parameters
-    largest = max(p.abs().max().item() for m in strategy.models for p in m.parameters())
-    assert largest > 2 * bound
-    assert max(abs(array).max() for array in strategy.mean) <= bound * 1.01
-
-
 def test_the_grid_hands_out_copies_and_keeps_a_context_for_every_node():
     app, seen = ClientApp(), []
 
     @app.query()
     def _(message, context):
-        count = context.state.config_records.setdefault("count", type(next(iter(message.content.values())))({"n": 0}))
+        count = context.state.config_records.setdefault("count", ConfigRecord({"n": 0}))
         count["n"] += 1
         seen.append((message.metadata.dst_node_id, count["n"]))
         message.content.config_records.clear()
         return Message(RecordDict(), reply_to=message)
-
-    from flwr.app import ConfigRecord
 
     grid = InProcess(app, 2)
     assert grid.get_node_ids() == [1, 2]
@@ -106,17 +97,7 @@ def test_the_grid_hands_out_copies_and_keeps_a_context_for_every_node():
     assert seen == [(1, 1), (2, 1), (1, 2), (2, 2)]
 
 
-def test_nothing_else_imports_flower():
-    import subprocess
-    import sys
-
-    code = "import sys, fedleak, fedleak.cli, fedleak.audit, fedleak.federated.loop; assert 'flwr' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_without_flower_the_error_says_what_to_install(monkeypatch):
-    import sys
-
     for name in [name for name in sys.modules if name == "flwr" or name.startswith(("flwr.", "fedleak.flower"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "flwr", None)

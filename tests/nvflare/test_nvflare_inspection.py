@@ -1,6 +1,5 @@
 """The filter that refuses crafted models, with NVFlare's own runner of filters."""
 
-import json
 import logging
 
 import pytest
@@ -17,10 +16,8 @@ from nvflare.apis.fl_constant import FilterKey
 from nvflare.apis.fl_context import FLContextManager
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.utils.task_utils import apply_filters
-from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
 
 from fedleak.nvflare import Inspector
-from fedleak.paths import root
 
 
 def model(crafted):
@@ -77,16 +74,3 @@ def test_a_task_whose_model_cannot_be_read_is_refused(case):
     with pytest.raises(RefusedModel, match="not readable"):
         filtered(unread(case))
     assert filtered(unread(case), warn=True) is not None
-
-
-@pytest.mark.parametrize("options", [{}, {"warn": True}])
-def test_a_job_names_the_filter(tmp_path, options):
-    net = {"class_path": "torch.nn.Linear", "args": {"in_features": 3, "out_features": 2}}
-    example = str(root() / "book" / "nvflare_example.py")
-    recipe = FedAvgRecipe(name="job", model=net, min_clients=2, train_script=example)
-    recipe.add_client_input_filter(Inspector(**options), tasks=["train"])
-    recipe.export(str(tmp_path))
-    (config,) = tmp_path.rglob("config_fed_client.json")
-    (one,) = [one for each in json.loads(config.read_text())["task_data_filters"] for one in each["filters"]]
-    assert one["path"] == "fedleak.nvflare.Inspector"
-    assert Inspector(**one.get("args", {})).warn is bool(options)

@@ -14,7 +14,7 @@ from fedleak.data import load
 ASSIGNMENT = Assignment("agic")
 
 
-@ASSIGNMENT.check(1, "mean_gradient")
+@ASSIGNMENT.check(1)
 def mean_gradient(student: Student, generator: Generator) -> None:
     """A change of the weights is read as the mean gradient of one step."""
     delta = normal(generator, 3, 2)
@@ -27,7 +27,7 @@ def mean_gradient(student: Student, generator: Generator) -> None:
     same(student("mean_gradient", delta, 0.05, 4), right, "mean_gradient", mistakes)
 
 
-@ASSIGNMENT.check(2, "layer_weights")
+@ASSIGNMENT.check(2)
 def layer_weights(student: Student, generator: Generator) -> None:
     """The layer weights follow Eqs. 7 and 8, with the head's at the end."""
     zeros, beta = 0.8 * normal(generator, 5).sigmoid(), 9.0
@@ -53,7 +53,7 @@ def layer_weights(student: Student, generator: Generator) -> None:
     same(got, with_head(scaled, line), "layer_weights", mistakes, hint=hint)
 
 
-@ASSIGNMENT.check(2, "matching_loss")
+@ASSIGNMENT.check(2)
 def matching_loss(student: Student, generator: Generator) -> None:
     """The loss is one minus the cosine over all layers, with weighted inner products (Eq. 6)."""
     shapes = ((3, 2), (4,), (2, 2, 2))
@@ -83,7 +83,7 @@ def matching_loss(student: Student, generator: Generator) -> None:
     same(student("matching_loss", found, target, alpha.tolist()), right, "matching_loss", mistakes, hint=hint)
 
 
-@ASSIGNMENT.check(1, "total_variation")
+@ASSIGNMENT.check(1)
 def total_variation(student: Student, generator: Generator) -> None:
     """Total variation is the mean absolute step in x plus that in y."""
     x = normal(generator, 2, 1, 4, 6)
@@ -98,16 +98,19 @@ def total_variation(student: Student, generator: Generator) -> None:
     same(student("total_variation", x), across + down, "total_variation", mistakes)
 
 
-@ASSIGNMENT.check(2, "reconstruct")
+def _gradient(parameters: list[Tensor], x: Tensor, y: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(nn.functional.cross_entropy(small_network(parameters, x), y), parameters))
+
+
+@ASSIGNMENT.check(2)
 def reconstruct(student: Student, generator: Generator) -> None:
     """A digit is reconstructed from its gradient, to 20 dB or better."""
     parameters = [p.requires_grad_() for p in small_parameters(seed_of(generator))]
     images = load("mnist5k", size=SIDE)
     place = int(torch.randint(len(images), (), generator=generator))
     image, label = images.x[place : place + 1].double(), images.y[place : place + 1]
-    loss = nn.functional.cross_entropy(small_network(parameters, image), label)
-    target = list(torch.autograd.grad(loss, parameters))
-    got = as_tensor(student("reconstruct", parameters, target, int(label)), "reconstruct")
+    got = student("reconstruct", parameters, _gradient(parameters, image, label), int(label))
+    got = as_tensor(got, "reconstruct")
     if got.shape != image.shape:
         raise Trouble(f"reconstruct: expected shape {list(image.shape)}", detail=f"got {list(got.shape)}")
     for pixel in (got.min(), got.max()):
@@ -126,10 +129,6 @@ def measure(functions: Student, seed: int) -> list[dict]:
     """The one-batch error is that of your own `mean_gradient`."""
     start, rows = [p.requires_grad_() for p in small_parameters(seed)], []
 
-    def gradient(parameters: list[Tensor], x: Tensor, y: Tensor) -> list[Tensor]:
-        loss = nn.functional.cross_entropy(small_network(parameters, x), y)
-        return list(torch.autograd.grad(loss, parameters))
-
     def flat(tensors: Iterable[Tensor]) -> Tensor:
         return torch.cat([t.detach().flatten() for t in tensors])
 
@@ -138,11 +137,11 @@ def measure(functions: Student, seed: int) -> list[dict]:
         for lr in (1e-4, 1e-3, 1e-2):
             errors = []
             for images, labels in zip(x, y, strict=True):
-                whole, weights = flat(gradient(start, images.flatten(0, 1), labels.flatten())), start
+                whole, weights = flat(_gradient(start, images.flatten(0, 1), labels.flatten())), start
                 for batch, own in zip(images, labels, strict=True):
-                    slopes = gradient(weights, batch, own)
+                    slopes = _gradient(weights, batch, own)
                     weights = [(w - lr * s).detach().requires_grad_() for w, s in zip(weights, slopes, strict=True)]
-                read = as_tensor(functions("mean_gradient", flat(weights) - flat(start), lr, steps), "mean_gradient")
+                read = functions("mean_gradient", flat(weights) - flat(start), lr, steps)
                 errors.append(float((read - whole).norm() / whole.norm()))
             rows.append({"steps": steps, "lr": lr, "error": sum(errors) / len(errors)})
     return rows

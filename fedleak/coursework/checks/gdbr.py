@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from fedleak import metrics
-from fedleak.coursework.assignment import Assignment, Student, as_tensor, normal, same, uniform
+from fedleak.coursework.assignment import Assignment, Student, normal, same, uniform
 from fedleak.coursework.given import bridged_networks
 from fedleak.data import load
 from fedleak.federated import fedsgd
@@ -25,7 +25,7 @@ def _layer(generator: Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return w.detach(), gradient, a.detach(), slope
 
 
-@ASSIGNMENT.check(2, "output_gradient")
+@ASSIGNMENT.check(2)
 def output_gradient(student: Student, generator: Generator) -> None:
     """A weight's gradient gives the gradient of the layer's outputs (Eq. 17)."""
     w, gradient, a, right = _layer(generator)
@@ -55,7 +55,7 @@ def dead_units(student: Student, generator: Generator) -> None:
     same(student("output_gradient", gradient, w, a), right, "output_gradient with a dead unit", mistakes, hint=hint)
 
 
-@ASSIGNMENT.check(2, "cross")
+@ASSIGNMENT.check(2)
 def cross(student: Student, generator: Generator) -> None:
     """A layer is crossed upwards: from the gradient of its inputs to that of its outputs (Eq. 9)."""
     w, right = normal(generator, 4, 6), normal(generator, 4)
@@ -69,7 +69,7 @@ def cross(student: Student, generator: Generator) -> None:
     same(student("cross", w, below), right, "cross", mistakes, hint="(W W^T)^-1 W grad x")
 
 
-@ASSIGNMENT.check(1, "label_counts")
+@ASSIGNMENT.check(1)
 def label_counts(student: Student, generator: Generator) -> None:
     """Mean softmax and logit gradient give the counts (Eq. 21)."""
     p = normal(generator, 5).softmax(0)
@@ -83,7 +83,7 @@ def label_counts(student: Student, generator: Generator) -> None:
     same(student("label_counts", p, gradient, 8), truth, "label_counts", mistakes)
 
 
-@ASSIGNMENT.check(2, "recover")
+@ASSIGNMENT.check(2)
 def recover(student: Student, generator: Generator) -> None:
     """Three layers: the first one's gradient leads to the counts of a batch of equal images."""
     sizes = (12, 8, 6, 4)
@@ -97,10 +97,6 @@ def recover(student: Student, generator: Generator) -> None:
     hint = "output_gradient with weights[0], then cross weights[1], weights[2], … in this order, then label_counts"
     got = student("recover", gradient, weights, hidden.detach().mean(0), logits.softmax(1).detach().mean(0), 16)
     same(got, torch.bincount(labels, minlength=4), "recover", hint=hint, tolerance=1e-5)
-
-
-def _mean(values: list[Tensor]) -> float:
-    return float(torch.stack(values).mean())
 
 
 def _recover(gradient: Tensor, weights: list[Tensor], outputs: Tensor, p: Tensor, batch_size: int) -> Tensor:
@@ -118,15 +114,16 @@ def measure(functions: Student, seed: int) -> list[dict]:
     """The InsAcc of either initialisation is that of your own `recover`."""
     rows, aux = [], load("mnist5k", "test", limit=300)
     for init in ("positive", "default"):
-        rates, errors = [], []
+        found = []
         for model, x, labels in bridged_networks(seed, init):
             seen, size = head_pass(model, aux.x.double()), len(labels)
             weights = [model.get_parameter(f"{place}.weight").detach() for place in (9, 11)]
             gradient = fedsgd(model, x, labels).gradient("9.weight")
             means = seen.inputs.mean(0).detach(), seen.probabilities.mean(0).detach()
-            found = as_tensor(functions("recover", gradient, weights, *means, size), "recover").clamp(min=0)
-            found, truth = found * size / found.sum(), metrics.counts(labels, 10)
-            errors.append((found - truth).square().mean().sqrt())
-            rates.append(metrics.instance_accuracy(found.round(), truth))
-        rows.append({"init": init, "InsAcc": _mean(rates), "error": _mean(errors)})
+            counts = functions("recover", gradient, weights, *means, size).clamp(min=0)
+            counts, truth = counts * size / counts.sum(), metrics.counts(labels, 10)
+            rate = metrics.instance_accuracy(counts.round(), truth)
+            found.append(torch.stack([rate, (counts - truth).square().mean().sqrt()]))
+        rate, error = torch.stack(found).mean(0).tolist()
+        rows.append({"init": init, "InsAcc": rate, "error": error})
     return rows

@@ -1,32 +1,30 @@
 """Checks of the assignment on LIA-SA."""
 
-from typing import Any
-
 import torch
 from torch import Generator
 
 from fedleak import metrics
+from fedleak.attacks.labels import lia_sa
 from fedleak.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, uniform
 from fedleak.coursework.given import manipulated_clients
 
 ASSIGNMENT = Assignment("lia_sa")
 
 
-@ASSIGNMENT.check(1, "system")
+@ASSIGNMENT.check(1)
 def system(student: Student, generator: Generator) -> None:
     """The matrix has a row of ones above a column for every client's embedding."""
     e = uniform(generator, 3, 4)
-    ones = torch.ones_like(e[:, :1])
-    right = torch.cat([ones, e], 1).T
+    right = lia_sa.system(e)
     mistakes = {
         "a client is a COLUMN: transpose": right.T,
         "the row of ones is missing: it holds the equations of the bias": e.T,
-        "the ones stand ABOVE the embeddings, as the bias stands above the weights": torch.cat([e, ones], 1).T,
+        "the ones stand ABOVE the embeddings, as the bias stands above the weights": right.roll(-1, 0),
     }
     same(student("system", e), right, "system", mistakes, hint="Eq. 16: (m + 1) x U, a client is a column")
 
 
-@ASSIGNMENT.check(3, "disaggregate")
+@ASSIGNMENT.check(3)
 def disaggregate(student: Student, generator: Generator) -> None:
     """Every client's bias gradient comes out of the sums, with as many clients as equations."""
     clients, size, n = 5, 4, 3
@@ -43,7 +41,7 @@ def disaggregate(student: Student, generator: Generator) -> None:
     same(got, bias, "disaggregate", mistakes, hint=hint, tolerance=1e-5)
 
 
-@ASSIGNMENT.check(3, "counts")
+@ASSIGNMENT.check(3)
 def counts(student: Student, generator: Generator) -> None:
     """Bias gradients and logits give whole, non-negative counts, in spite of small errors."""
     clients, n, batch = 4, 5, 16
@@ -62,23 +60,21 @@ def counts(student: Student, generator: Generator) -> None:
     }
     mistakes = {clue: wrong.round().clamp(min=0) for clue, wrong in unrounded.items()} | {
         "round to the NEAREST integer; `.long()` and floor cut off": estimate.long().clamp(min=0),
-        "round to the NEAREST integer; floor cuts off": estimate.floor().clamp(min=0),
         "round to the NEAREST integer; ceil adds up": estimate.ceil().clamp(min=0),
         "a count is not negative: clamp at 0": estimate.round(),
     }
     got = student("counts", bias, logits, batch)
     value = as_tensor(got, "counts")
-    if torch.equal(value, value.round()):
-        same(got, truth, "counts", mistakes, hint="Eq. 17", whole=True)
-    else:
+    if not torch.equal(value, value.round()):
         same(got, estimate, "counts before rounding", unrounded)
         raise Trouble("counts: expected whole numbers", "round, then `.long()`")
+    same(got, truth, "counts", mistakes, hint="Eq. 17", whole=True)
 
 
-RIGHT: dict[str, Any] = {
-    "system": lambda e: torch.cat([torch.ones_like(e[:, :1]), e], 1).T,
-    "disaggregate": lambda e, weight, bias: torch.linalg.pinv(RIGHT["system"](e)) @ torch.cat([bias[None], weight.T]),
-    "counts": lambda bias, logits, batch_size: (batch_size * (logits.softmax(1) - bias)).round().clamp(min=0),
+RIGHT = {
+    "system": lia_sa.system,
+    "disaggregate": lia_sa.disaggregate,
+    "counts": lambda bias, logits, batch: lia_sa.counts(logits.softmax(1), bias, batch).round().clamp(min=0),
 }
 
 
@@ -91,11 +87,7 @@ def measure(functions: Student, seed: int) -> list[dict]:
             e, last, labels = manipulated_clients(seed, recipe, clients)
             truth, logits = metrics.counts(labels, 10), last(e).detach()
             bias = logits.softmax(1) - truth / labels.shape[1]
-            found = functions("disaggregate", e, bias.T @ e, bias.sum(0))
-            found = as_tensor(functions("counts", found, logits, labels.shape[1]), "counts")
-            if found.shape != truth.shape:
-                raise Trouble(f"counts: expected shape {list(truth.shape)}")
-            condition = float(torch.linalg.cond(as_tensor(functions("system", e), "system")))
-            share = float((found == truth).double().mean())
+            found = functions("counts", functions("disaggregate", e, bias.T @ e, bias.sum(0)), logits, labels.shape[1])
+            condition, share = torch.linalg.cond(functions("system", e)).item(), (found == truth).double().mean().item()
             rows.append({"recipe": recipe, "clients": clients, "condition": condition, "exact": share})
     return rows
