@@ -47,8 +47,8 @@ MORE, SPARE = 8, 16
 ROWS, ENTRIES = 1024, 2**24
 """Neurons of a round whose inputs are tried; entries of backpropagated gradients that are held at once."""
 
-DRAWS = 2**14
-"""Of directions, for what is left: a second's."""
+DRAWS = 2**12
+"""Of directions, for what is left: those of half a second."""
 
 
 class Traced(NamedTuple):
@@ -173,6 +173,12 @@ class Peeled:
             self.take(x, labels)
 
 
+def precision(tensor: Tensor) -> torch.dtype:
+    """Return the format that a tensor's values have: the coarsest one that holds all of them."""
+    formats = (torch.bfloat16, torch.float16, torch.float32)
+    return next((one for one in formats if tensor.equal(tensor.to(one).to(tensor.dtype))), torch.float64)
+
+
 def peel(update: Update, model: nn.Module, seed: int) -> tuple[Peeled | None, str]:
     """Return what is proven of an update of one step, or why nothing can be; errors as for `prepare`."""
     of_head = torch.cat([head_gradient(update, model), bias_gradient(update, model)[:, None]], dim=1)
@@ -180,7 +186,7 @@ def peel(update: Update, model: nn.Module, seed: int) -> tuple[Peeled | None, st
         layer = spear.widest(update, model)
     except ValueError as error:
         return None, str(error)
-    format_ = update.tensors[layer.links[0].weight].dtype
+    format_ = precision(update.tensors[layer.links[0].weight])
     tolerance = ROUNDINGS * torch.finfo(format_).eps
     live, asked = int(layer.gradient.any(1).sum()), update.samples + MORE + SPARE
     if tolerance > COARSEST:
