@@ -4,7 +4,7 @@ Expected, after a pilot of three to ten updates a cell on other seeds, before th
 
 P1. Of fresh networks at least 0.9 of the labels of batches of 8 are proven.
 P2. Of batches of 32 at least 0.9 on the fresh wide network, 0.1 to 0.4 on LeNet.
-P3. Of batches of 128 and more at most 0.05, on every network.
+P3. Of batches of 128 at most 0.05, on every network.
 P4. Trained networks prove less than fresh ones, and in double precision more than in
     single (both in the mean over the batch sizes).
 P5. With the proofs the counts are nowhere worse than the whole head's alone, by more
@@ -104,7 +104,7 @@ def wide(**setting):
     return grid(net=WIDE, data="MNIST", state=STATES, trials=3, **setting)
 
 
-SIZES = [8, 16, 32, 64, 128, 256]
+SIZES = [8, 16, 32, 128]
 PROVEN = Experiment(
     "proven",
     proven,
@@ -122,8 +122,7 @@ PROVEN = Experiment(
         batch_size=SIZES,
         precision=[*PRECISIONS],
     )
-    + wide(batch_size=[8, 32, 64, 128], precision="single")
-    + wide(batch_size=32, precision="double"),
+    + wide(batch_size=[8, 32, 128], precision="single"),
     trials=(2, 5),
     values={
         "proven": rate("batch_size"),
