@@ -359,6 +359,11 @@ def by_bias(device):
     return fedsgd(model, images.x[:4], images.y[:4]), model, {"aux": images}
 
 
+def by_proofs(device):
+    model, images = build("fcn3", SHAPE, CLASSES, seed=0).to(device), pool(device)
+    return fedsgd(model, images.x[:4], images.y[:4]), model, {"aux": images}
+
+
 def by_words(device):
     torch.manual_seed(0)
     made = torch.nn.Embedding(30, 6), torch.nn.Flatten(), torch.nn.Linear(48, CLASSES)
@@ -372,6 +377,7 @@ APART = {
     "MANDRAKE": by_fronts,
     "adapter fit": by_bias,
     "embedding rows": by_words,
+    "peeling": by_proofs,
 }
 
 

@@ -83,11 +83,13 @@ def score(found: Tensor, truth: Tensor) -> dict[str, float]:
 def noted(scenario: str, number: int, one: Attempt, truth: Tensor | None, **about: Any) -> dict[str, Any]:
     """Return a row on how an attack on update `number` went: scored if there is the truth ``[K, n]``.
 
-    Its ``reason`` says why it failed; None if it did not.
+    Its ``reason`` says why it failed; None if it did not. ``proven`` is NaN for attacks that prove nothing.
     """
     row = {"scenario": scenario, "attack": one.attack.name, "trial": number, **about, "seconds": one.seconds}
     row |= {"iacc": math.nan, "cacc": math.nan, "exact": math.nan, "reason": None}
     row["unmet"] = "; ".join(one.result.unmet) if one.result else ""
+    shown = one.result.proven if one.result else None
+    row["proven"] = math.nan if shown is None else float(shown.sum())
     if one.found is None:
         row["reason"] = one.reason.strip().split("\n")[0]
     elif truth is not None and one.found.numel() != truth.numel():

@@ -35,7 +35,7 @@ class Report:
     rows
         One row a recovery, tidy: ``scenario`` (as it is, or with a remedy), ``attack``, ``trial``, ``iacc``, ``cacc``,
         ``exact``, ``seconds``; of attacks that give intervals also ``held``, the share of the counts in them,
-        and ``width``, their mean width in samples.
+        and ``width``, their mean width in samples; of those that prove labels how many are ``proven``.
     scenarios
         The set-up as it is, and every remedy.
     left_out
@@ -141,6 +141,12 @@ class Report:
         """Return the means of ``held`` and ``width``, a row an attack that gives intervals."""
         columns = ["held", "width"]
         return self.rows.reindex(columns=["attack", *columns]).groupby("attack")[columns].mean().dropna()
+
+    def proven(self) -> pd.Series:
+        """Return how many labels of an update are proven, the mean over its updates as they are, by attack."""
+        rows = self.rows[self.rows["scenario"] == AS_IT_IS].reindex(columns=["attack", "proven"])
+        found = rows.groupby("attack")["proven"].mean()
+        return found[found > 0]
 
     @property
     def measured(self) -> bool:

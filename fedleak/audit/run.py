@@ -36,10 +36,10 @@ def weakest(attack: Attack, who: Adversary, seen: Update, model: nn.Module, know
 
 
 def taking_part(model: nn.Module, case: Case | None) -> list[Attack]:
-    """Return the attacks on update after update, and for a frozen last layer the one on adapters."""
+    """Return the attacks on update after update, the one that proves labels, and for a frozen last layer adapters'."""
     adapted = case is not None and head(model).weight not in dict(model.named_parameters())
     fits = adapted and case is not None and adapters(model, case.aux.x[:1])
-    return [*entrants(trained=True), *([get("adapter fit")] if fits else [])]
+    return [*entrants(trained=True), get("peeling"), *([get("adapter fit")] if fits else [])]
 
 
 def sort_out(

@@ -10,6 +10,8 @@ was found has to pass its own ReLU where the gradients say so. Labels are our ad
 values as a measure of rounding noise and a refit of every proposal to all of its zeros.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -54,6 +56,65 @@ def agreement_and_labels(
     return min(gates, float(cosines.min())), labels
 
 
+class Layer(NamedTuple):
+    """A layer that is split into its samples: with a bias and a ReLU, below the head."""
+
+    links: tuple[Link, ...]
+    """It, and those above it."""
+    gradient: Tensor
+    """Mean gradient of its weights, ``[m, d]``, and of its bias, ``[m]``, in double precision."""
+    bias: Tensor
+
+
+def widest(update: Update, model: nn.Module) -> Layer:
+    """Return, of the fully connected layers with bias and ReLU at the model's end, the one with the most outputs.
+
+    Raises `WithheldParameter` if its gradient is not shared; `ValueError` if there is none, or its gradient is another
+    model's, NaN or infinite.
+    """
+    links = chain(model).links
+    fit = [k for k, link in enumerate(links[:-1]) if link.relu and link.layer.bias is not None]
+    if not fit:
+        raise ValueError("SPEAR needs a fully connected layer with a bias and a ReLU below the head, and there is none")
+    start = max(fit, key=lambda k: (links[k].matrix().shape[0], -links[k].matrix().shape[1]))
+    layer, name = links[start].layer, links[start].weight
+    assert layer.bias is not None
+    gradient = fitting(update.gradient(name).double(), name, layer.weight).flatten(1)
+    of_bias = name.removesuffix("weight") + "bias"
+    return Layer(links[start:], gradient, fitting(update.gradient(of_bias).double(), of_bias, layer.bias))
+
+
+def split(layer: Layer, of_head: Tensor, samples: int, seed: int = 0, most: int = DRAWS) -> tuple[Tensor, Tensor]:
+    """Split a layer's gradient into its samples: their inputs ``[B, d]`` and labels ``[B]``.
+
+    `of_head` is the gradient of the head's weights, `most` how many draws there are at most. Raises `ValueError` as
+    `recover` does.
+    """
+    links, gradient, bias = layer
+    own = links[0].layer.bias
+    assert own is not None
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randperm(len(bias), generator=generator)[:WIDEST].to(bias.device)
+    gradient, bias = gradient[rows], bias[rows]
+    space = columns(gradient, samples, generator)
+    mean_input = gradient.T @ bias / (bias @ bias).clamp(min=1e-300)
+    leans = [links[0].matrix()[rows] @ mean_input + own.detach().double()[rows]] * 2
+    found, drawn, count = space.basis.new_zeros(0, samples), 0, 256
+    while drawn < most:
+        found = sparsest(torch.cat([found, proposals(space, leans[0], count, generator)]), space)
+        drawn, count = drawn + count, min(2 * count, AT_ONCE)
+        seldom = -zeros(found @ space.basis.T, space.noise).double().mean(0)
+        leans = [seldom, leans[1]] if leans[0] is leans[1] else [leans[1]] * 2  # every other time by what was found
+        if len(found) == samples:
+            vectors = found @ space.basis.T
+            vectors = vectors.where(~zeros(vectors, space.noise), 0)
+            deltas = vectors * torch.linalg.lstsq(vectors.T, bias[:, None]).solution
+            agreement, labels = agreement_and_labels(deltas, gradient, links, rows, of_head)
+            if agreement > AGREEMENT:
+                return torch.linalg.lstsq(deltas.T, gradient).solution, labels
+    raise ValueError(f"no splitting into {samples} samples fits after {drawn} draws of directions")
+
+
 @attack(
     "after SPEAR",
     paper="dimitrov2024spear",
@@ -73,34 +134,6 @@ def recover(update: Update, model: nn.Module, *, seed: int = 0) -> Tensor:
         raise ValueError(
             f"SPEAR splits one step of at most {MOST} samples, got {update.steps} steps, {update.samples} samples"
         )
-    of_head, samples = head_gradient(update, model), update.samples
-    links = chain(model).links
-    fit = [k for k, link in enumerate(links[:-1]) if link.relu and link.layer.bias is not None]
-    if not fit:
-        raise ValueError("SPEAR needs a fully connected layer with a bias and a ReLU below the head, and there is none")
-    start = max(fit, key=lambda k: (links[k].matrix().shape[0], -links[k].matrix().shape[1]))
-    layer, name = links[start].layer, links[start].weight
-    assert layer.bias is not None
-    gradient = fitting(update.gradient(name).double(), name, layer.weight).flatten(1)
-    of_bias = name.removesuffix("weight") + "bias"
-    bias = fitting(update.gradient(of_bias).double(), of_bias, layer.bias)
-    generator = torch.Generator().manual_seed(seed)
-    rows = torch.randperm(len(bias), generator=generator)[:WIDEST].to(bias.device)
-    gradient, bias = gradient[rows], bias[rows]
-    space = columns(gradient, samples, generator)
-    mean_input = gradient.T @ bias / (bias @ bias).clamp(min=1e-300)
-    leans = [links[start].matrix()[rows] @ mean_input + layer.bias.detach().double()[rows]] * 2
-    found, drawn, count = space.basis.new_zeros(0, samples), 0, 256
-    while drawn < DRAWS:
-        found = sparsest(torch.cat([found, proposals(space, leans[0], count, generator)]), space)
-        drawn, count = drawn + count, min(2 * count, AT_ONCE)
-        seldom = -zeros(found @ space.basis.T, space.noise).double().mean(0)
-        leans = [seldom, leans[1]] if leans[0] is leans[1] else [leans[1]] * 2  # every other time by what was found
-        if len(found) == samples:
-            vectors = found @ space.basis.T
-            vectors = vectors.where(~zeros(vectors, space.noise), 0)
-            scales = torch.linalg.lstsq(vectors.T, bias[:, None]).solution
-            agreement, labels = agreement_and_labels(vectors * scales, gradient, links[start:], rows, of_head)
-            if agreement > AGREEMENT:
-                return labels.bincount(minlength=len(of_head))
-    raise ValueError(f"no splitting into {samples} samples fits after {drawn} draws of directions")
+    of_head = head_gradient(update, model)
+    _, labels = split(widest(update, model), of_head, update.samples, seed)
+    return labels.bincount(minlength=len(of_head))

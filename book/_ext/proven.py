@@ -1,0 +1,86 @@
+"""For the page on audits: how many labels are proven, and how often a proof was wrong, from the arena's rows."""
+
+import pandas as pd
+from render import keep, table
+from scipy.stats import binomtest
+from sphinx.application import Sphinx
+
+from fedleak.experiments import records
+from fedleak.models import title
+from notebooks.arena.experiments_proven import BROKEN, HONEST, SLIGHT
+
+KINDS = {"keeps the conditions": HONEST, "nearly keeps them": SLIGHT, "breaks one": BROKEN}
+
+
+def recorded(name: str) -> pd.DataFrame:
+    """Return the rows of one of the arena's records, one a trial."""
+    found = records.recorded("arena", name)
+    if found is None:
+        raise ValueError(f"the arena's {name} is not recorded")
+    return found[0]
+
+
+def at_most(wrong: int, of: int) -> str:
+    """Return the upper end of Clopper and Pearson's 95 % interval of a share, in percent."""
+    return f"{100 * binomtest(wrong, of).proportion_ci(method='exact').high:.2g} %"
+
+
+def shares(cells: pd.DataFrame) -> str:
+    """Return the share of labels that is proven, with its interval: a row a network, a column a batch size."""
+    lines = []
+    for (net, state, precision), own in cells.groupby(["net", "state", "precision"], sort=False):
+        line = {"Network": f"{title(net)}, {state}, {precision} precision"}
+        for cell in own.to_dict("records"):
+            shown = "{proven:.2f} [{proven low:.2f}, {proven high:.2f}]".format_map(cell)
+            line[f"B = {cell['batch_size']}"] = shown
+        lines.append(line)
+    return table(pd.DataFrame(lines).fillna("–"))
+
+
+def counted(rows: pd.DataFrame, column: str) -> int:
+    """Return how many updates a share of each row's makes."""
+    return round(float((rows[column] * rows["updates"]).sum()))
+
+
+def clients(rows: pd.DataFrame) -> str:
+    """Return of how many of each client's updates something is proven, and something wrong."""
+    lines = []
+    for kind, group in KINDS.items():
+        for client in group:
+            own = rows[rows["client"] == client]
+            lines.append(
+                {
+                    "Client": client,
+                    "It": kind,
+                    "Updates": int(own["updates"].sum()),
+                    "with a proven label": counted(own, "shown"),
+                    "with a wrong proof": counted(own, "wrong"),
+                }
+            )
+    return table(pd.DataFrame(lines))
+
+
+def in_short(rows: pd.DataFrame, shown: pd.DataFrame) -> str:
+    """Return the sentence on wrong proofs."""
+    every = pd.concat([rows, shown.assign(updates=1)])
+    wrong, of = counted(every, "wrong"), int(every["updates"].sum())
+    broken = rows[rows["client"].isin(list(BROKEN))]
+    return (
+        f"**{wrong} of {of:,} updates have a wrong proof** (at most {at_most(wrong, of)}, by Clopper and Pearson's "
+        f"95 % interval, as if every update had a network of its own; several share one). Of the "
+        f"{int(broken['updates'].sum()):,} whose client breaks a condition, {counted(broken, 'shown')} have any proof."
+    )
+
+
+def write(app: Sphinx) -> None:
+    """Write the fragments."""
+    rows, shown = recorded("proofs"), recorded("proven")
+    cells = records.settled(*records.recorded("arena", "proven"))
+    made = {"proven_shares": shares(cells), "proven_clients": clients(rows), "proven_in_short": in_short(rows, shown)}
+    keep(app, made)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect to Sphinx."""
+    app.connect("builder-inited", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

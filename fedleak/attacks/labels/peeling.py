@@ -1,0 +1,248 @@
+"""Peeling: the labels that an update proves, and an estimate of the others.
+
+A ReLU that a single sample of a batch passes, an exclusively activated neuron (Pan et al., USENIX Security 2022), has
+that sample's input in its row of the gradient. From the input follow the sample's probabilities and its gradient; what
+is proven is taken off, which makes further neurons exclusive. Of what is left `spear` splits up to 16 samples, and
+`whole_head` estimates the others.
+
+A label is proven if a proposal x passes four tests, each to the rounding t of the update's own format:
+
+1. the gradient of its neuron's bias is delta_j(x, y) / B, for one label y alone;
+2. delta(x, y), at all m outputs, lies in the column space of the layer's gradient, which the B samples' deltas span;
+3. with any other label it does not, by far: so that the second test has power;
+4. it is no proven sample once more.
+
+Of a row with several samples x is a mixture of their inputs, and no sample. By chance the first test lets one of
+about 1 / (2 t n) such rows pass (2 t: of a coefficient spread evenly over its own size; n labels). What passes still
+meets the m - B - 8 equations of the second, each to t; `SPARE` of them are asked for. This is an argument for mixtures
+in general position, no theorem: how often it fails is measured. It takes the model, B, and one step of the mean
+cross-entropy of hard labels as given; where one of them is wrong, the first two tests fail.
+"""
+
+import contextlib
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.labels import spear, whole_head
+from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
+from fedleak.attacks.labels.spear import Layer
+from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.result import Prepared, Result
+from fedleak.data import Images
+from fedleak.federated import Update
+from fedleak.models import Link, head
+
+ROUNDINGS = 2**13
+"""A test's tolerance, in units of the last place of the update's format: 1e-3 in float32, 2e-12 in float64."""
+COARSEST = 0.01
+"""The largest tolerance that proves anything: half precision does not."""
+POWER = 100
+"""Any other label misses the column space by at least so many tolerances."""
+APART = 0.01
+"""Inputs that differ by less, relative to their length, are taken for one sample's."""
+MORE, SPARE = 8, 16
+"""Directions of the column space beyond the samples', against rounding; live outputs beyond all these."""
+ROWS, ENTRIES = 1024, 2**24
+"""Neurons of a round whose inputs are tried; entries of backpropagated gradients that are held at once."""
+
+DRAWS = 2**12
+"""Of directions, for what is left: those of half a second."""
+
+
+class Traced(NamedTuple):
+    """Samples, traced through the layers."""
+
+    inputs: Tensor
+    """Of the head, ``[k, h]``."""
+    errors: Tensor
+    """``p - y`` with every label in turn, ``[k, n, n]``."""
+    deltas: Tensor
+    """Gradients of the split layer's outputs with every label in turn, ``[k, n, m]``."""
+
+
+def trace(x: Tensor, links: tuple[Link, ...]) -> Traced:
+    """Trace inputs ``[k, d]`` of a layer up to the outputs, and the gradient with every label back to it."""
+    passed = []
+    for link in links:
+        inputs, x = x, x @ link.matrix().T
+        if link.layer.bias is not None:
+            x = x + link.layer.bias.detach().double()
+        if link is not links[-1]:
+            passed.append(x > 0 if link.relu else torch.ones_like(x, dtype=torch.bool))
+            x = x * passed[-1]
+    errors = x.softmax(1)[:, None] - torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+    deltas = errors
+    for link, gate in zip(links[:0:-1], passed[::-1], strict=True):
+        deltas = (deltas @ link.matrix()) * gate[:, None]
+    return Traced(inputs, errors, deltas)
+
+
+def apart(x: Tensor, known: Tensor) -> bool:
+    """Say whether inputs ``[k, d]`` are none of the `known` ones ``[s, d]`` once more."""
+    return bool((torch.cdist(x, known) > APART * x.norm(dim=1, keepdim=True)).all())
+
+
+class Peeled:
+    """What is proven of a layer's gradient, and the gradient that is left of it and of the head.
+
+    Parameters
+    ----------
+    layer
+        What is split; it is left as it is.
+    of_head
+        Gradients of the head's weights and bias side by side, ``[n, h + 1]``.
+    samples, tolerance
+        B and t.
+    """
+
+    def __init__(self, layer: Layer, of_head: Tensor, samples: int, tolerance: float, seed: int):
+        self.samples, self.tolerance = samples, tolerance
+        self.layer, self.of_head = layer, of_head
+        self.size = layer.bias.abs()  # of all that was ever in a neuron
+        self.x, self.labels = layer.gradient[:0], torch.zeros(0, dtype=torch.long, device=layer.bias.device)
+        probes = torch.randn(
+            layer.gradient.shape[1], samples + MORE, generator=torch.Generator().manual_seed(seed), dtype=torch.double
+        )
+        self.span = torch.linalg.qr(layer.gradient @ probes.to(layer.bias.device)).Q
+
+    def missed(self, traced: Traced) -> Tensor:
+        """Return by how much of their length the gradients of outputs leave the column space, ``[k, n]``."""
+        outside = traced.deltas - traced.deltas @ self.span @ self.span.mT
+        return outside.norm(dim=2) / traced.deltas.norm(dim=2).clamp(min=1e-300)
+
+    def judge(self, x: Tensor, target: Tensor, neurons: Tensor) -> tuple[Tensor, Tensor]:
+        """Test proposals ``[k, d]``: the label of each, and by how much it misses, ``[k]``; inf where it fails.
+
+        Their gradients at the `neurons` ``[k, j]`` have to be the `target` ``[k, j]``.
+        """
+        traced = trace(x, self.layer.links)
+        at = traced.deltas.gather(2, neurons[:, None].expand(-1, traced.deltas.shape[1], -1)) / self.samples
+        off = (at - target[:, None]).abs().amax(2) / target.abs().amax(1, keepdim=True).clamp(min=1e-300)
+        labels, missed = off.argmin(1), torch.full_like(off[:, 0], torch.inf)
+        some = ((off <= self.tolerance).sum(1) == 1).nonzero()[:, 0]
+        outside = self.missed(Traced(*(part[some] for part in traced)))
+        mine = outside.gather(1, labels[some, None])
+        others = outside.scatter(1, labels[some, None], torch.inf).amin(1)
+        right = (mine[:, 0] <= self.tolerance) & (others > POWER * self.tolerance)
+        missed[some[right]] = mine[right, 0]
+        return labels, missed
+
+    def take(self, x: Tensor, labels: Tensor) -> None:
+        """Note samples as proven, and take them off the gradients."""
+        traced, each = trace(x, self.layer.links), torch.arange(len(x), device=x.device)
+        errors, deltas = (part[each, labels] / self.samples for part in traced[1:])
+        links, gradient, bias = self.layer
+        self.layer = Layer(links, gradient - deltas.T @ x, bias - deltas.sum(0))
+        self.of_head = self.of_head - errors.T @ nn.functional.pad(traced.inputs, (0, 1), value=1.0)
+        self.size = self.size + deltas.abs().sum(0)
+        self.x, self.labels = torch.cat([self.x, x]), torch.cat([self.labels, labels])
+
+    def round(self) -> bool:
+        """Take off what neurons with one sample left prove; say whether there was some."""
+        gradient, bias = self.layer[1:]
+        left = bias.abs() > self.tolerance**0.5 * self.size  # the others are explained
+        neurons = left.nonzero()[:, 0]
+        neurons = neurons[bias[neurons].abs().argsort(descending=True)[:ROWS]]
+        x, links = gradient[neurons] / bias[neurons, None], self.layer.links
+        piece = max(1, ENTRIES // (links[-1].layer.weight.shape[0] * len(bias)))
+        parts = [part.split(piece) for part in (x, bias[neurons, None], neurons[:, None])]
+        judged = [self.judge(*part) for part in zip(*parts, strict=True)]
+        if not judged:
+            return False
+        labels, missed = map(torch.cat, zip(*judged, strict=True))
+        new: list[int] = []
+        for k in missed.argsort()[: int(missed.isfinite().sum())].tolist():
+            known = torch.cat([self.x, x[new]])
+            if len(known) < self.samples and apart(x[k : k + 1], known):
+                new.append(k)
+        self.take(x[new], labels[new])
+        return bool(new)
+
+    def split(self, seed: int) -> None:
+        """Split what is left into its samples, and take them off if each of them passes the tests at every neuron."""
+        left = self.samples - len(self.labels)
+        x, labels = spear.split(self.layer, self.of_head[:, :-1], left, seed, DRAWS)
+        for _ in range(2):  # to the inputs that the model's own gates and labels give
+            deltas = trace(x, self.layer.links).deltas[torch.arange(left, device=x.device), labels] / self.samples
+            x = torch.linalg.lstsq(deltas.T, self.layer.gradient).solution
+        target = torch.linalg.lstsq(x.T, self.layer.gradient.T).solution
+        found, missed = self.judge(x, target, torch.arange(target.shape[1], device=x.device).expand_as(target))
+        if bool(missed.isfinite().all()) and found.equal(labels) and apart(x, self.x):
+            self.take(x, labels)
+
+
+def precision(tensor: Tensor) -> torch.dtype:
+    """Return the format that a tensor's values have: the coarsest one that holds all of them."""
+    formats = (torch.bfloat16, torch.float16, torch.float32)
+    return next((one for one in formats if tensor.equal(tensor.to(one).to(tensor.dtype))), torch.float64)
+
+
+def peel(update: Update, model: nn.Module, seed: int) -> tuple[Peeled | None, str]:
+    """Return what is proven of an update of one step, or why nothing can be; errors as for `prepare`."""
+    of_head = torch.cat([head_gradient(update, model), bias_gradient(update, model)[:, None]], dim=1)
+    try:
+        layer = spear.widest(update, model)
+    except ValueError as error:
+        return None, str(error)
+    format_ = precision(update.tensors[layer.links[0].weight])
+    tolerance = ROUNDINGS * torch.finfo(format_).eps
+    live, asked = int(layer.gradient.any(1).sum()), update.samples + MORE + SPARE
+    if tolerance > COARSEST:
+        return None, f"the rounding of {str(format_).removeprefix('torch.')} is too coarse to prove a label"
+    if len(of_head) < 3:
+        return None, "of two classes all samples' errors are parallel, which leaves too little to prove a label"
+    if min(live, layer.gradient.shape[1]) < asked:
+        return None, f"{update.samples} samples need a layer of {asked} inputs and live outputs to prove a label"
+    peeled = Peeled(layer, of_head, update.samples, tolerance, seed)
+    while len(peeled.labels) < update.samples and peeled.round():
+        pass
+    if 0 < update.samples - len(peeled.labels) <= spear.MOST:
+        with contextlib.suppress(ValueError):  # what is left cannot be split
+            peeled.split(seed)
+    return peeled, "" if len(peeled.labels) else "no sample's gradient passes the tests of a proof"
+
+
+@attack(
+    "peeling",
+    paper="pan2022exclusivity",
+    equation="beyond the paper",
+    needs={
+        Need.HEAD_GRADIENT,
+        Need.BIAS_GRADIENT,
+        Need.BELOW_HEAD_GRADIENT,
+        Need.SAMPLE_COUNT,
+        Need.MODEL,
+        Need.AUXILIARY_DATA,
+    },
+    summary="Samples that alone pass a ReLU are proven and taken off, one after the other; the rest is estimated.",
+    takes={"seed"},
+    prepares=True,
+    apart="what it proves is counted by an experiment of its own, and the rest is RLU's, whole head",
+)
+def prepare(model: nn.Module, aux: Images) -> Prepared:
+    """Prepare the attack: `whole_head` on auxiliary images ``aux``, for what is not proven.
+
+    The `Result` has the counts ``[n]``, which sum to ``update.samples``, and those of them that are ``proven``; where
+    none is, ``unmet`` says why. Raises `ValueError` as `whole_head.prepare`; when an update is read, for several local
+    steps; `WithheldParameter` if the gradient of the head or of the layer that is split is not shared.
+    """
+    estimate, last = whole_head.prepare(model, aux), head(model)
+
+    def read(update: Update, *, seed: int = 0) -> Result:
+        if update.steps != 1:
+            raise ValueError(f"peeling reads one local step, this update is of {update.steps}")
+        peeled, why = peel(update, model, seed)
+        if peeled is None:
+            counts = estimate.recover(update).counts
+            return Result(counts, proven=torch.zeros_like(counts), unmet=(why,))
+        proven = peeled.labels.bincount(minlength=len(peeled.of_head))
+        counts = proven
+        if left := update.samples - len(peeled.labels):
+            rest = peeled.of_head * update.samples / left
+            tensors = {last.weight: rest[:, :-1], last.bias: rest[:, -1]}
+            counts = counts + estimate.recover(Update(tensors, "gradient", left)).counts
+        return Result(counts, proven=proven, unmet=(why,) if why else ())
+
+    return Prepared("peeling", read)

@@ -1,0 +1,188 @@
+"""Peeling: inputs that can be read by eye, whole batches, and everything that leaves no proof."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedleak import WithheldParameter
+from fedleak.attacks.labels import peeling, spear, whole_head
+from fedleak.data import Images
+from fedleak.federated import Softening, Update, fedavg, fedsgd
+
+N, WIDTH, SHAPE = 6, 40, (1, 5, 8)
+
+
+def network(*widths, precision=torch.float64, seed=0, activation=nn.ReLU):
+    torch.manual_seed(seed)
+    layers = [nn.Flatten()]
+    for below, above in zip((WIDTH, *widths), (*widths, N), strict=True):
+        layers += [nn.Linear(below, above), activation()]
+    model = nn.Sequential(*layers[:-1])
+    nn.init.normal_(model[1].weight, std=0.5)
+    model.input_shape = SHAPE
+    return model.to(precision)
+
+
+def batch(samples, precision=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(samples, *SHAPE, dtype=torch.float64, generator=generator)
+    return x.to(precision), torch.randint(N, (samples,), generator=generator)
+
+
+def changed(update, change):
+    return update.replace({name: change(t) for name, t in update.tensors.items()})
+
+
+def noisy(share):
+    generator = torch.Generator().manual_seed(0)
+    return lambda t: t + share * t.std() * torch.randn(t.shape, generator=generator, dtype=t.dtype)
+
+
+def quantised(bits):
+    return lambda t: (t / (step := t.abs().max() / 2 ** (bits - 1))).round() * step
+
+
+def test_by_hand_two_neurons_of_one_sample_each_and_one_of_both():
+    """Of x = (1, 0) and (0, 1) the first passes neurons 0 and 2, the second 1 and 2; label 1 of the first is found."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 3)).double()
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[1.0, -1.0], [-1.0, 1.0], [1.0, 1.0]]))
+        model[0].bias.zero_()
+    x = torch.eye(2, dtype=torch.float64)
+    gradient = fedsgd(model, x, torch.tensor([1, 2])).gradient("0.weight")
+    bias = fedsgd(model, x, torch.tensor([1, 2])).gradient("0.bias")
+    assert torch.allclose(gradient[:2] / bias[:2, None], x)
+    traced = peeling.trace(x, spear.chain(model).links)
+    assert torch.allclose(traced.deltas[0, 1] + traced.deltas[1, 2], 2 * bias)
+    assert torch.equal(traced.deltas[0, :, 1], torch.zeros(3, dtype=torch.float64)), "the first does not pass neuron 1"
+    p = model(x).softmax(1)
+    assert torch.allclose(traced.errors[0, 1], p[0] - torch.tensor([0.0, 1.0, 0.0]))
+
+
+@pytest.mark.parametrize("widths", [(120,), (120, 20)])
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+def test_small_batches_are_proven_whole(widths, precision):
+    model = network(*widths, precision=precision)
+    for seed in range(3):
+        x, y = batch(5, precision, seed)
+        peeled, why = peeling.peel(fedsgd(model, x, y), model, seed)
+        assert (peeled.labels.bincount(minlength=N).tolist(), why) == (y.bincount(minlength=N).tolist(), "")
+        near = torch.cdist(peeled.x, x.flatten(1).double())
+        assert near.argmin(1).sort().values.tolist() == list(range(5)), "each sample once"
+        assert y[near.argmin(1)].equal(peeled.labels)
+        assert near.amin(1).max() < 1e-3
+        assert peeled.of_head.abs().max() < 1e-5, "nothing is left"
+
+
+def test_taking_a_sample_off_makes_other_neurons_exclusive(monkeypatch):
+    """Without splitting, more labels are proven than the first round finds."""
+    monkeypatch.setattr(spear, "MOST", 0)
+    model, (x, y) = network(150), batch(12)
+    update = fedsgd(model, x, y)
+    whole, _ = peeling.peel(update, model, 0)
+    monkeypatch.setattr(peeling.Peeled, "round", lambda self, first=peeling.Peeled.round: first(self) and False)
+    once, _ = peeling.peel(update, model, 0)
+    assert 0 < len(once.labels) < len(whole.labels)
+
+
+def test_what_cannot_be_peeled_is_split(monkeypatch):
+    monkeypatch.setattr(peeling.Peeled, "round", lambda self: False)
+    model, (x, y) = network(60), batch(4)
+    peeled, _ = peeling.peel(fedsgd(model, x, y), model, 0)
+    assert peeled.labels.bincount(minlength=N).tolist() == y.bincount(minlength=N).tolist()
+
+
+def test_of_other_labels_than_the_gradients_nothing_is_taken():
+    """A true input with a coefficient that no label explains, one that is taken already, and a mixture."""
+    model, (x, y) = network(120), batch(5)
+    update = fedsgd(model, x, y)
+    layer = spear.widest(update, model)
+    peeled = peeling.Peeled(layer, torch.zeros(N, 121).double(), 5, 1e-9, 0)
+    x = x.flatten(1)
+    deltas = peeling.trace(x, layer.links).deltas[range(5), y] / 5
+    neurons = deltas.abs().argmax(1, keepdim=True)
+    target = deltas.gather(1, neurons)
+    labels, missed = peeled.judge(x, target, neurons)
+    assert labels.equal(y)
+    assert missed.isfinite().all()
+    assert peeled.judge(x, 1.001 * target, neurons)[1].isinf().all()
+    mixed = (x + x.roll(1, 0)) / 2
+    own = peeling.trace(mixed, layer.links).deltas[range(5), y].gather(1, neurons) / 5
+    assert peeled.judge(mixed, own, neurons)[1].isinf().all(), "its coefficient fits, its other neurons' do not"
+    assert peeling.apart(x, x[:0])
+    assert not peeling.apart(x[:1] * 1.001, x)
+
+
+def broken(model, x, y):
+    """Updates of clients that break a condition, by what they do."""
+    update, weights = fedsgd(model, x, y), dict(model.named_parameters())
+    return {
+        "noise": changed(update, noisy(0.01)),
+        "8 bits": changed(update, quantised(8)),
+        "half precision": changed(update, lambda t: t.half().to(t)),
+        "clipped": changed(update, lambda t: 0.5 * t),
+        "one sample more": Update(update.tensors, "gradient", len(y) + 1),
+        "half of the samples": Update(update.tensors, "gradient", len(y) // 2),
+        "smoothed": fedsgd(model, x, y, Softening(smoothing=0.1)),
+        "weight decay": update.replace({n: t + 1e-3 * weights[n].detach() for n, t in update.tensors.items()}),
+        "leaky": fedsgd(nn.Sequential(*model[:2], nn.LeakyReLU(0.05), model[3]), x, y),
+        "another model": fedsgd(network(120, seed=1, precision=x.dtype), x, y),
+        "neurons in another order": changed(update, lambda t: t.roll(1, 0)),
+    }
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+def test_where_a_condition_does_not_hold_nothing_is_proven(precision):
+    model, (x, y) = network(120, precision=precision), batch(6, precision)
+    assert len(peeling.peel(fedsgd(model, x, y), model, 0)[0].labels) == 6
+    for name, update in broken(model, x, y).items():
+        peeled, why = peeling.peel(update, model, 0)
+        assert peeled is None or not len(peeled.labels), name
+        assert why, name
+
+
+def test_reasons_are_said():
+    model, (x, y) = network(120), batch(6)
+    update = fedsgd(model, x, y)
+    half = changed(update, lambda t: t.half())
+    assert peeling.peel(half, model, 0)[1] == "the rounding of float16 is too coarse to prove a label"
+    bare = network(120, activation=nn.Tanh)
+    assert "a bias and a ReLU below the head, and there is none" in peeling.peel(fedsgd(bare, x, y), bare, 0)[1]
+    narrow = network(20)
+    assert "6 samples need a layer of 30 inputs and live" in peeling.peel(fedsgd(narrow, x, y), narrow, 0)[1]
+    two = nn.Sequential(nn.Flatten(), nn.Linear(WIDTH, 60), nn.ReLU(), nn.Linear(60, 2)).double()
+    two.input_shape = SHAPE
+    assert peeling.peel(fedsgd(two, x, y % 2), two, 0)[1].startswith("of two classes")
+    with pytest.raises(WithheldParameter, match=r"1\.bias"):
+        peeling.peel(update.without("0.bias"), model, 0)
+
+
+def test_the_format_is_the_values_own():
+    values = torch.tensor([1 / 3, 1.0], dtype=torch.float64)
+    assert peeling.precision(values) == torch.float64
+    for one in (torch.float32, torch.float16, torch.bfloat16):
+        assert peeling.precision(values.to(one).double()) == one
+
+
+def test_the_result_tells_proven_labels_from_estimates():
+    """A sample that is there twice is not proven: its coefficient is another."""
+    model = network(120, precision=torch.float32)
+    nn.init.constant_(model[1].bias, -2.0)  # neurons that few samples pass
+    x, y = batch(16, torch.float32, 1)
+    x[1], y[1] = x[0], y[0]
+    rest = y[2:].bincount(minlength=N)
+    images = Images(x.sigmoid(), torch.arange(16) % N, tuple("abcdef"), "made", "test", True, "drawn", "none")
+    attack = peeling.prepare(model, images)
+    found = attack.recover(update := fedsgd(model, x, y))
+    assert found.proven.tolist() == rest.tolist()
+    assert (found.proven <= found.counts).all()
+    assert int(found.counts.sum()) == 16
+    assert str(found).endswith("14 of 16 labels are proven")
+    refused = attack.recover(changed(update, noisy(0.1)))
+    assert refused.proven.tolist() == [0] * N
+    assert refused.unmet == ("no sample's gradient passes the tests of a proof",)
+    half = changed(update, lambda t: t.half())
+    assert attack.recover(half).counts.equal(whole_head.prepare(model, images).recover(half).counts)
+    steps = x.unflatten(0, (2, -1)), y.unflatten(0, (2, -1))
+    with pytest.raises(ValueError, match="one local step, this update is of 2"):
+        attack.recover(fedavg(model, *steps, 0.1))
