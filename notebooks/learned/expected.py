@@ -1,14 +1,14 @@
 """The learned attacker: what was expected, each written down before its run, and what was measured.
 
 L: the main judgement. D, S, M: new networks, local steps, images that the network was trained on. B: what more of
-something gains.
+something gains. R: beside the best reading of the bias, after a look at one network of each kind.
 """
 
 import pandas as pd
 
 from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
-from notebooks.learned.experiments_networks import WHOLE
+from notebooks.learned.experiments_networks import BEST, MOST, WHOLE
 from notebooks.learned.leads import (
     EVEN,
     OWN,
@@ -39,6 +39,11 @@ def untrained(run):
     """The leads over the best published attack on networks that have not been trained."""
     found = met(run, e.FRESH, ["net", "batch_size", "composition"])
     return found["learned"] - found[PUBLISHED]
+
+
+def readings(run):
+    """Two and three classes: iAcc beside the best reading of the bias, by classes and batch size."""
+    return met(run, e.BAYES, ["classes", "batch_size"])
 
 
 def told(run, other):
@@ -195,10 +200,32 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
         0.02,
         lambda run: told(run, "learned"),
     ),
+    "R1": (
+        "Two and three classes: RLU, which reads the bias alone, less the most that this gives; the largest mean",
+        "at most",
+        0.0,
+        lambda run: (readings(run)["RLU"] - readings(run)[MOST]).max(),
+    ),
+    "R2": (
+        "The learned attacker less the most that the bias gives, mean of the networks; the least",
+        "at least",
+        0.03,
+        lambda run: (readings(run)["learned"] - readings(run)[MOST]).min(),
+    ),
+    "R3": (
+        "Batches of 8: the best answer to the bias less the best formula, mean of the networks; the lesser",
+        "at least",
+        0.03,
+        lambda run: (
+            (readings(run)[BEST] - readings(run)[PUBLISHED])
+            .xs(8, level="batch_size")
+            .min()
+        ),
+    ),
 }
 
 
-def outcomes(run, letters="LDSMB"):
+def outcomes(run, letters="LDSMBR"):
     """The expectations of some letters beside what was measured."""
     rows = []
     for name, (what, side, bound, statistic) in EXPECTED.items():

@@ -14,6 +14,7 @@ from fedleak.attacks.labels.reader import WEIGHINGS, Reader
 from fedleak.experiments import Experiment, grid
 from fedleak.data import compose
 from fedleak.federated.defences import protect, protections
+from notebooks.learned.experiments_bayes import BAYES  # noqa: F401, declared here too
 from notebooks.learned.experiments_elsewhere import (  # noqa: F401, declared here too
     DEEP,
     FRESH,

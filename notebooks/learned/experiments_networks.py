@@ -30,7 +30,8 @@ SETS = {  # what clients hold; the attacker's images, of the other split; traini
 FORMS = [a for a in entrants() if not a.sends and a.name not in ("iDLG", "GI")]
 WHOLE = "RLU, whole head"
 HALVES = ("members", "others")
-OURS = ["learned", WHOLE, "prior guess", "random guess"]
+BEST, MOST = "best answer to the bias", "most that the bias gives"
+OURS = ["learned", WHOLE, "prior guess", "random guess", BEST, MOST]
 
 
 def halves(ctx, data):
@@ -54,7 +55,11 @@ def images(ctx, data, use="clients"):
 
 def fit(ctx, model, data, generator_seed, steps, use="clients"):
     """Train in place: SGD with momentum on the clients' images, or on the members."""
-    pool = images(ctx, data, use)
+    descend(model, images(ctx, data, use), generator_seed, steps)
+
+
+def descend(model, pool, generator_seed, steps):
+    """Train in place on these images."""
     generator = torch.Generator().manual_seed(generator_seed)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     for index in torch.randint(len(pool), (steps, 64), generator=generator):

@@ -1,0 +1,130 @@
+"""The learned attacker: what attacks find beside the best that anybody could read off the bias' gradient.
+
+With two or three classes that gradient is one or two numbers, and the best answer to them can be tabulated: simulated
+batches fall into the cells of a fine grid, and in each cell the counts are answered that share most labels in the mean
+with those of its batches.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+from fedleak.attacks.labels import learned
+from fedleak.attacks.labels.simulated import draw_labels
+from fedleak.experiments import Experiment, grid, spawned
+from fedleak.models import head_pass
+from notebooks.learned.experiments_networks import (
+    BEST,
+    IACC,
+    MOST,
+    descend,
+    from_features,
+    images,
+    read,
+    rivals,
+)
+
+BINS = {2: 1000, 3: 100}  # of each of the n - 1 numbers
+STEPS = {2: 100, 3: 150}  # of training: few, so that some images are still wrong
+
+
+def digits(ctx, data, n, use="clients"):
+    """The images of the first n classes."""
+    pool = images(ctx, data, use)
+    return replace(pool.take((pool.y < n).nonzero()[:, 0]), classes=pool.classes[:n])
+
+
+def batches(pool, count, size, generator):
+    """Draw batches from the attacker's prior: indices of images, and counts."""
+    labels = draw_labels(count, size, pool.n_classes, generator)
+    start = pool.class_counts.cumsum(0) - pool.class_counts
+    place = torch.rand(labels.shape, generator=generator, dtype=torch.float64)
+    index = pool.class_order[start[labels] + (place * pool.class_counts[labels]).long()]
+    return index, nn.functional.one_hot(labels, pool.n_classes).sum(1).numpy()
+
+
+class Table:
+    """The best answer to an observation ``[n - 1]``, from many batches and their counts ``[N, n]``."""
+
+    def __init__(self, observed, counts, bins):
+        inner = np.linspace(0, 1, bins + 1)[1:-1]
+        self.edges = np.quantile(observed, inner, axis=0).T
+        self.kinds, which = np.unique(counts, axis=0, return_inverse=True)
+        shared = np.minimum(self.kinds[:, None], self.kinds[None]).sum(-1)
+        shape = bins ** len(self.edges), len(self.kinds)
+        flat = self.cells(observed) * shape[1] + which.ravel()
+        seen = np.bincount(flat, minlength=np.prod(shape)).reshape(shape)
+        value = seen @ shared / len(counts) / counts[0].sum()
+        self.answers = self.kinds[value.argmax(1)]
+        self.most = value.max(1).sum()
+
+    def cells(self, observed):
+        """Where observations ``[N, n - 1]`` fall."""
+        columns = zip(self.edges, observed.T, strict=True)
+        place = [np.searchsorted(edges, column) for edges, column in columns]
+        return np.ravel_multi_index(place, [len(edges) + 1 for edges in self.edges])
+
+    def found(self, observed, counts):
+        """The share of labels that the answers find of each batch."""
+        answers = self.answers[self.cells(observed)]
+        return np.minimum(answers, counts).sum(1) / counts[0].sum()
+
+
+def bayes(ctx, seed, data, classes, batch_size, simulated, iterations, updates):
+    """One LeNet: the best answers to its bias' gradient, and what attacks find in batches of the same kind."""
+    own, aux = digits(ctx, data, classes), digits(ctx, data, classes, "aux")
+    model = ctx.build("lenet", own.shape, classes, seed=spawned(seed, "weights"))
+    descend(model, own, spawned(seed, "training"), STEPS[classes])
+    model.eval()
+    generator = torch.Generator().manual_seed(spawned(seed, "batches"))
+
+    def drawn(pool, count):
+        found = head_pass(model, pool.x).probabilities.double()
+        errors = found - nn.functional.one_hot(pool.y, classes)
+        index, counts = batches(pool, count, batch_size, generator)
+        return index, errors[index].mean(1)[:, 1:].numpy(), counts
+
+    _, *simulations = drawn(aux, simulated)
+    table = Table(*simulations, BINS[classes])
+    index, observed, counts = drawn(own, simulated // 8)
+    yield {"attack": MOST, "iacc": table.most}
+    yield {"attack": BEST, "iacc": table.found(observed, counts).mean()}
+
+    how = {"iterations": iterations, "seed": spawned(seed, "attacker")}
+    attacker = learned.train(model, aux, batch_size, **how)
+    send, prepared, rows = from_features(model), {}, []
+    for number, (chosen, truth) in enumerate(zip(index[:updates], counts)):
+        update, truth = send(model, own, chosen), torch.from_numpy(truth)
+        found = read(attacker, update, model, truth)["iacc"]
+        rows.append({"attack": "learned", "iacc": found})
+        rows.extend(rivals(update, model, aux, truth, number, prepared=prepared))
+    each = pd.DataFrame(rows).groupby("attack", sort=False)
+    yield from each.mean()[each.size() == updates].reset_index().to_dict("records")
+
+
+BAYES = Experiment(
+    "bayes",
+    bayes,
+    quick=grid(
+        data="MNIST, 5,000",
+        classes=2,
+        batch_size=2,
+        simulated=2**15,
+        iterations=60,
+        updates=5,
+    ),
+    paper=grid(
+        data="MNIST",
+        classes=[2, 3],
+        batch_size=[2, 8],
+        simulated=2**21,
+        iterations=1000,
+        updates=100,
+    ),
+    trials=(1, 5),
+    by="attack",
+    values=IACC,
+)
