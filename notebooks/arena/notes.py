@@ -8,8 +8,7 @@ from fedleak import models
 from notebooks.show import markdown
 from fedleak.intervals import NUMBER, interval
 from notebooks.arena import experiments as e
-from notebooks.arena import registered
-from notebooks.arena.expectations import EXPECTED, MIXED, SMOOTHED
+from notebooks.arena.expectations import EXPECTED, MIXED, SMOOTHED, predicted
 from notebooks.arena.expectations import table as outcome
 from notebooks.arena.experiments_updates import FLOORS, KNOWS
 from notebooks.arena.figures import labelled
@@ -223,7 +222,7 @@ def others(run):
         The ranges were committed before the records. What had been seen by then were runs of seconds on 5,000 digits and other networks: one
         network of iLRG's at two depths, two first layers at B = 64, and two federations of two and three users.
         """,
-        markdown(registered.rows(run)),
+        markdown(predicted(run)),
         """
         **iLRG by depth.** Its released logs have the five printed values, each of one network and 50 batches; they and the code say what the
         setting is: default initialisation, normalised digits, batches drawn at random from the training images. LnAcc is there, as here, the

@@ -96,13 +96,3 @@ PREDICTED = {
         *(0.00, 0.05, "trained", ("learned", LAST), ("learned", 1)),
     ),
 }
-
-
-def rows(run):
-    """Printed, predicted and ours, a row a prediction."""
-    for id, one in PREDICTED.items():
-        value, held = one.measure(run)
-        printed = "–" if one.printed is None else f"{one.printed:.3f}"
-        predicted = f"{one.low:.2f} to {one.high:.2f}".replace("-", "−")
-        row = {"": id, "what": one.what, "printed": printed, "predicted": predicted}
-        yield {**row, "ours": value, "held": "✓" if held else "✗"}
