@@ -122,7 +122,7 @@ EXCLUSIVE = Experiment(
         data=["MNIST", "CIFAR-10"], **FIRST, batch_size=[64, 128, 256], updates=10
     ),
     trials=(2, 20),
-    values={"alone": MEAN, "peeled": MEAN},
+    values=dict.fromkeys(("alone", "peeled"), rate("batch_size", "updates")),
     fixed={"neurons": 1000, "sigma": 0.5},
 )
 
@@ -239,9 +239,9 @@ ROUNDS = Experiment(
     "rounds",
     rounds,
     quick=grid(data="MNIST, 5,000", state="trained", users=2, shadows=20, last=2),
-    paper=grid(data="MNIST", state=STATES, users=8, shadows=150, last=5),
-    trials=(1, 5),
+    paper=grid(data="MNIST", state=STATES[::-1], users=4, shadows=100, last=5),
+    trials=(1, 4),
     by=("rounds", "attack"),
-    values={"iacc": rate("users", 160), "cosine": MEAN},
-    fixed={"samples": 160, "steps": 5, "lr": 0.01, "alpha": 0.8, "iterations": 60},
+    values={"iacc": rate("users", 80), "cosine": MEAN},
+    fixed={"samples": 80, "steps": 5, "lr": 0.01, "alpha": 0.8, "iterations": 40},
 )

@@ -242,7 +242,7 @@ def others(run):
         f"""
         **Many rounds of one client.** LDIA {{cite:p}}`gu2023ldia` trains a network on what shadow clients' heads change in the rounds that it
         observes. We had its released code, and of the paper the abstract: what it prints is not compared. *After LDIA* is our reading, smaller: a
-        LeNet, {rounds["samples"]} images a user with Dirichlet shares (α = {rounds["alpha"]}), {rounds["steps"]} local steps at the rate {rounds["lr"]}, 8 users and 150 shadow
+        LeNet, {rounds["samples"]} images a user with Dirichlet shares (α = {rounds["alpha"]}), {rounds["steps"]} local steps at the rate {rounds["lr"]}, 4 users and 100 shadow
         clients of 500 auxiliary images, one to ten classes each. The code has 100 users, five epochs with momentum, 1,000 shadows, ten rounds, two
         convolutions before the fully connected layers, and for each shadow a global model of its own; here the shadows start from the server's.
         The loss is its own. The other attacks read each round by itself and their shares are averaged; the learned attacker is trained anew in
