@@ -240,7 +240,7 @@ ROUNDS = Experiment(
     rounds,
     quick=grid(data="MNIST, 5,000", state="trained", users=2, shadows=20, last=2),
     paper=grid(data="MNIST", state=STATES[::-1], users=4, shadows=100, last=5),
-    trials=(1, 4),
+    trials=(1, 3),
     by=("rounds", "attack"),
     values={"iacc": rate("users", 80), "cosine": MEAN},
     fixed={"samples": 80, "steps": 5, "lr": 0.01, "alpha": 0.8, "iterations": 40},
