@@ -436,10 +436,17 @@ def of_others(run):
     assert all(one <= ours.high for one, ours in reached)
     assert all(abs(one - ours) < 0.06 for one, ours in (*near, reached[-1]))
     assert reach > printed + 0.06
+    over, more, given, gain = (
+        registered.PREDICTED[f"R{n}"].ours(run) for n in range(12, 16)
+    )
+    assert min(over.low, more.low) > 0
+    assert max(given.low, gain.low) < 0
     return f"""
     **iLRG needs depth**: it has {depth[0]:.2f} of the counts of a fresh network with one hidden layer exactly, and {depth[-1]:.2f} with five. RLU, which has 500 images
-    besides, has {least:.4f} or more at every depth. **No printed share is clearly above what peeling can reach, and all but one are near it**: of CIFAR-10 at
-    128 {reach:.2f} of the samples could be reached, and {printed:.2f} are printed.
+    besides, has {least:.4f} or more at every depth. **No printed share is clearly above what peeling can reach, and all but one are near it**: {reach:.2f} of the
+    samples could be reached of batches of 128 from CIFAR-10, and {printed:.2f} are printed. **Five rounds of the same images tell no more than one** that {over.n} federations could show: on trained networks they
+    give the learned attacker {gain:+.2f ci} and *after LDIA*, with a tenth of LDIA's shadow clients, {given:+.2f ci}; the learned attacker is
+    {more:.2f ci} ahead of it, and on untrained ones the whole head {over:.2f ci}.
 
     {verdict(run, *registered.PREDICTED, about="tables-of-others")}
     """

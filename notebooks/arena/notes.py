@@ -221,6 +221,8 @@ def others(run):
         """
         The ranges were committed before the records. What had been seen by then were runs of seconds on 5,000 digits and other networks: one
         network of iLRG's at two depths, two first layers at B = 64, and two federations of two and three users.
+        The federations below were made smaller after that, for time, before any of their rows was looked at: half of the users, images and
+        local batches, two thirds of the shadow clients and iterations, and three federations for five.
         """,
         markdown(predicted(run)),
         """
