@@ -8,6 +8,7 @@ from fedleak import models
 from notebooks.show import markdown
 from fedleak.intervals import NUMBER, interval
 from notebooks.arena import experiments as e
+from notebooks.arena import registered
 from notebooks.arena.expectations import EXPECTED, MIXED, SMOOTHED, predicted
 from notebooks.arena.expectations import table as outcome
 from notebooks.arena.experiments_updates import FLOORS, KNOWS
@@ -217,6 +218,10 @@ def others(run):
             yield keys | dict(zip(values, shown)) | {"n": row["n"]}
 
     rounds = e.ROUNDS.fixed
+    ilrg = run.best_rows(e.DEPTH).query("attack == 'iLRG'").groupby("hidden")["lnacc"]
+    printed = [registered.PREDICTED[f"R{n + 1}"].printed for n in ilrg.groups]
+    assert (ilrg.min() <= printed).all()
+    assert (ilrg.max() >= printed).all()
     return parts(
         """
         The ranges were committed before the records. What had been seen by then were runs of seconds on 5,000 digits and other networks: one
@@ -228,14 +233,15 @@ def others(run):
         """
         **iLRG by depth.** Its released logs have the five printed values, each of one network and 50 batches; they and the code say what the
         setting is: default initialisation, normalised digits, batches drawn at random from the training images. LnAcc is there, as here, the
-        share of the classes whose count is exactly right. Ours are 20 networks a depth, with 50 batches each; n counts networks. LLG+ and RLU
+        share of the classes whose count is exactly right. Ours are 20 networks a depth, with 50 batches each; n counts networks, and
+        every printed value lies between the lowest and the highest of them. LLG+ and RLU
         read the same updates, with 500 auxiliary images.
         """,
         markdown(cells(e.DEPTH, "lnacc")),
         """
         **Samples that peeling can reach.** A neuron with a ReLU that one sample of a batch alone activates has that sample's input in its
         gradient {cite:p}`pan2020exclusivity`. If such samples are taken off, others become alone, and so on: what is reached in the end bounds
-        every attack that isolates single samples so. The printed shares are of such an attack; we had them as read by machine from a scan (OCR)
+        every attack that isolates single samples so. The printed shares are of such an attack; we had them as read by machine from a scan (OCR),
         not the paper itself, and do not know whether its pixels are normalised or its first layer has a bias. So all four are
         below: *alone* at once, *peeled* in the end. Activations alone are counted, in double precision; no attack was run. n counts networks, with ten batches
         each. CIFAR-10 is the 8,380 images that the recorded run had.
