@@ -27,6 +27,7 @@ from notebooks.arena.experiments_filters import FILTERS, LR, PERCENTILE, SVT
 from notebooks.arena.experiments_filters import settings as filters
 from notebooks.arena.experiments_inspected import INSPECTED
 from notebooks.arena.experiments_proven import PROOFS, PROVEN
+from notebooks.arena.experiments_registered import DEPTH, EXCLUSIVE, ROUNDS
 from notebooks.arena.experiments_updates import (
     ADAPTIVE,
     ALL,
@@ -55,7 +56,7 @@ from notebooks.arena.experiments_updates import (
     scores,
 )
 
-__all__ = ["FILTERS", "INSPECTED", "PROOFS", "PROVEN"]
+__all__ = ["DEPTH", "EXCLUSIVE", "FILTERS", "INSPECTED", "PROOFS", "PROVEN", "ROUNDS"]
 LENET = {"net": "lenet", "data": "MNIST", "state": STATES}
 SMALL = {**LENET, "data": "MNIST, 5,000"}
 IACC = dict(iacc=rate("batch_size"))
