@@ -9,8 +9,8 @@ import typer
 EPILOG = (
     "The attack gets one client's update, the model, labelled auxiliary data and a seed, whatever it takes of these, "
     "never the labels; it runs in this process, so this is a convention and no sandbox.\n\n"
-    "Examples:\n\n- `fedleak enter tests/examples/attack.py`\n\n- `fedleak enter my_attack.py --out data/entries/mine.json`"
-    "\n\n- `fedleak enter RLU --out data/entries/rlu.json`"
+    "Examples:\n\n- `fedleak enter tests/examples/attack.py`\n\n"
+    "- `fedleak enter my_attack.py --out data/entries/mine.json`\n\n- `fedleak enter RLU --out data/entries/rlu.json`"
 )
 
 

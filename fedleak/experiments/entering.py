@@ -34,8 +34,10 @@ SIGNS = 8
 """Sums with random signs that tell about a vector: their relative difference estimates that of the vectors."""
 PACKAGE, ENTERED = "package", "entered"
 """Whose attack it is: recorded with the contest, or entered from a file."""
+Scores = dict[str, np.ndarray]
+"""iAcc by cell, ``[networks, updates]``."""
 ABOUT = ("attack", "by", "summary", "paper", "file", "digest", "version", "needs", "takes")
-MADE = ("contest", "off", "date", "fedleak", "torch", "numpy", "python", "processor", "threads")
+MADE = ("contest", "off", "date", "commit", "fedleak", "torch", "numpy", "python", "processor", "threads")
 
 
 # --- what is frozen ---------------------------------------------------------------------------------------------------
@@ -92,7 +94,7 @@ def load(source: str) -> tuple[Attack, Path, str]:
     path = Path(source)
     if source in own:
         attack, version = own[source], ""
-        path = Path(inspect.getfile(inspect.unwrap(attack.function)))
+        path = Path(inspect.getfile(attack.function))
     elif not path.is_file():
         raise FileNotFoundError(f"{source} is no file, and no attack of the package: {', '.join(own)}")
     else:
@@ -129,7 +131,7 @@ def enter(source: str) -> dict[str, Any]:
     contest = running.module("arena", "experiments_entered")
     experiment = contest.experiment(attack, digest)
     rows = running.run("arena", experiment, Context("cpu"), experiment.settings("paper"))
-    by = PACKAGE if path.is_relative_to(Path(registry.__file__).parent) else ENTERED
+    by = PACKAGE if path.resolve().is_relative_to(Path(registry.__file__).resolve().parent) else ENTERED
     needs, takes = sorted(need.value for need in attack.needs), sorted(attack.takes)
     about = (attack.name, by, attack.summary, attack.paper, path.name, digest, version, needs, takes)
     made = rows.attrs | {"contest": contest.CONTEST, "off": float(rows["off"].max())}
@@ -142,8 +144,8 @@ def enter(source: str) -> dict[str, Any]:
         for cell, own in rows.groupby("cell", sort=False)
     }
     row = {**dict(zip(ABOUT, about, strict=True)), **{name: made[name] for name in MADE}, "cells": cells}
-    rivals = [one for one in entries() if one["by"] == PACKAGE and one["attack"] != attack.name]
-    for cell, score in scored(row, rivals).items():
+    rivals = {one["attack"]: scores(one) for one in entries() if one["by"] == PACKAGE and one["attack"] != attack.name}
+    for cell, score in scored(scores(row), rivals).items():
         cells[cell] = {**score, **cells[cell]}
     return row
 
@@ -157,7 +159,7 @@ def entries() -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: row["by"] == ENTERED)
 
 
-def scores(row: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def scores(row: Mapping[str, Any]) -> Scores:
     """Score a row's answers anew: iAcc by cell, ``[networks, updates]``, NaN where there is none.
 
     Raises `ValueError` if they are not of this contest, its cells and its updates, or are no counts of its classes.
@@ -180,31 +182,29 @@ def _iacc(answer: str, truth: Tensor) -> float:
     return float(metrics.braun_blanquet(counts, truth)) if answer else float("nan")
 
 
-def scored(row: Mapping[str, Any], rivals: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def scored(own: Scores, rivals: Mapping[str, Scores]) -> dict[str, dict[str, Any]]:
     """Return by cell the iAcc and its lead over the best of the rivals, with 95 % intervals over the networks.
 
-    Updates without an answer have no part in the iAcc, and a cell that has some has no lead. The best rival is picked on
-    other updates than it is scored on (`fedleak.attacks.contest.held_out`), among those that answered all of the cell.
+    Updates without an answer have no part in the iAcc, and a cell that has some has no lead. The best rival, of those
+    that answered all of a cell, is picked on other updates than it is scored on (`fedleak.attacks.contest.held_out`).
     """
-    contest, own = running.module("arena", "experiments_entered"), scores(row)
-    others = {one["attack"]: scores(one) for one in rivals}
-    found = {}
+    contest = running.module("arena", "experiments_entered")
+    found: dict[str, dict[str, Any]] = {}
     for cell, mine in own.items():
         labels = contest.CELLS[cell]["batch_size"] * contest.UPDATES
         each = [float(np.nanmean(one)) for one in mine if not np.isnan(one).all()]
-        ends = interval(each, rate(labels)) if each else ()
-        found[cell] = _numbers("iacc", each, ends) | {"networks": len(each)}
-        there = {name: other[cell] for name, other in others.items() if not np.isnan(other[cell]).any()}
+        found[cell] = _numbers("iacc", each, rate(labels)) | {"networks": len(each)}
+        there = {name: other[cell] for name, other in rivals.items() if not np.isnan(other[cell]).any()}
         if there and not np.isnan(mine).any():
             wide = np.stack([one.ravel() for one in there.values()], axis=1)
             lead = (mine.ravel() - held_out(wide)[0]).reshape(mine.shape).mean(1)
             found[cell]["best"] = [*there][int(wide.mean(0).round(9).argmax())]
-            found[cell] |= _numbers("lead", lead, interval(lead, Kind("difference", [labels])))
+            found[cell] |= _numbers("lead", lead.tolist(), Kind("difference", [labels]))
     return found
 
 
-def _numbers(name: str, values: Iterable[float], ends: Iterable[float]) -> dict[str, float | None]:
-    """Return a mean and the ends of its interval, to four digits; None for what there is not."""
-    found = [float(np.mean([*values])) if [*values] else float("nan"), *ends]
-    named = dict(zip((name, f"{name} low", f"{name} high"), found, strict=False))
-    return {key: None if np.isnan(value) else round(value, 4) for key, value in named.items()}
+def _numbers(name: str, values: list[float], kind: Kind) -> dict[str, float | None]:
+    """Return a mean and its interval's ends, to four digits; None for what there is not."""
+    found = [float(np.mean(values)), *interval(values, kind)] if values else [float("nan")] * 3
+    named = zip((name, f"{name} low", f"{name} high"), found, strict=True)
+    return {key: None if np.isnan(value) else round(value, 4) for key, value in named}

@@ -21,6 +21,7 @@ from notebooks.arena.experiments_updates import fit, held_by, images, second_rou
 
 CONTEST = 1
 NETWORKS, UPDATES = 10, 2  # of a cell, and of each of its networks
+WHO = registry.WITH_AUXILIARY
 ITERATIONS = 300  # of attacks that are trained
 _USUAL = {
     "net": "lenet",
@@ -99,9 +100,6 @@ def frozen(ctx, cell, seed):
 
 
 # --- the trial ---
-WHO = registry.WITH_AUXILIARY
-
-
 def printed(shown):
     """The fingerprint of a network's updates."""
     return entering.fingerprint((one["model"], one["update"]) for one in shown)
