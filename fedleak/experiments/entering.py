@@ -123,6 +123,7 @@ def answer(found: Attempt) -> dict[str, str]:
 def enter(source: str) -> dict[str, Any]:
     """Run an attack on every frozen update and return its row; see `load` and `compared` for what is an error.
 
+    An attack that is entered has its lead over the package's, which are what others are compared with and have none.
     What is finished is kept, and a run that was stopped goes on. An update that the attack refuses, or on which it
     fails, is one without counts, and the row says why.
     """
@@ -144,7 +145,7 @@ def enter(source: str) -> dict[str, Any]:
         for cell, own in rows.groupby("cell", sort=False)
     }
     row = {**dict(zip(ABOUT, about, strict=True)), **{name: made[name] for name in MADE}, "cells": cells}
-    rivals = {one["attack"]: scores(one) for one in entries() if one["by"] == PACKAGE and one["attack"] != attack.name}
+    rivals = {one["attack"]: scores(one) for one in entries() if (one["by"], by) == (PACKAGE, ENTERED)}
     for cell, score in scored(scores(row), rivals).items():
         cells[cell] = {**score, **cells[cell]}
     return row
