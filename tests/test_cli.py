@@ -36,19 +36,28 @@ def test_version():
     assert result.output.strip() == f"fedleak {fedleak.__version__}"
 
 
-@pytest.mark.parametrize("words", [[], ["run"], ["book"], ["grade"], ["data"], ["data", "download"]])
+@pytest.mark.parametrize("words", [[], ["run"], ["book"], ["grade"], ["enter"], ["data"], ["data", "download"]])
 def test_every_command_explains_itself(words):
     result = invoke(*words, "--help")
     assert result.exit_code == 0
     assert "Usage" in result.output
-    if words in (["run"], ["book"], ["grade"]):
+    if words in (["run"], ["book"], ["grade"], ["enter"]):
         assert "Examples" in result.output
 
 
 HEAVY = ["torch", "numpy", "pandas", "scipy", "matplotlib", "papermill", "distributed", "opacus", "pydantic"]
 
 
-QUICK = ["--help", "--version", "run --help", "audit --help", "audit --example", "data list --help", "grade --help"]
+QUICK = [
+    "--help",
+    "--version",
+    "run --help",
+    "audit --help",
+    "audit --example",
+    "data list --help",
+    "grade --help",
+    "enter --help",
+]
 
 
 @pytest.mark.parametrize("words", QUICK)

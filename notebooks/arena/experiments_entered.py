@@ -46,8 +46,11 @@ CELLS = {
 
 # --- networks, updates and their labels ---
 def training(ctx, model, data, seed):
-    """Train a network in place on all clients' images."""
-    fit(model, images(ctx, data), SETS[data]["steps"], seed)
+    """Train a network in place, in double precision: in single, the rounding of another machine grows to another network."""
+    hook = model.register_forward_pre_hook(lambda _, given: given[0].double())
+    fit(model.double(), images(ctx, data), SETS[data]["steps"], seed)
+    hook.remove()
+    model.float()
 
 
 def network(ctx, seed, net, data, state):
