@@ -205,7 +205,7 @@ def test_module_and_exit_code():
     assert "Traceback" not in done.stderr
 
 
-CHAPTERS = {"run", "book", "record", "recheck", "claims", "scoreboard"}
+CHAPTERS = {"run", "book", "enter", "record", "recheck", "claims", "scoreboard"}
 
 
 def test_an_installation_without_the_chapters_offers_what_it_has():
