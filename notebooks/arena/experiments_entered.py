@@ -4,6 +4,8 @@ The data are embedded and the seeds declared, so that anybody makes the same upd
 fingerprints. After a change raise `CONTEST`, run this file, and enter the attacks of ``data/entries`` again.
 """
 
+import json
+
 import torch
 
 from fedleak import metrics, paths
@@ -14,6 +16,7 @@ from fedleak.experiments import Context, Experiment, entering, grid, spawned
 from fedleak.experiments import trained_once
 from fedleak.experiments.experiment import seeds_of
 from fedleak.federated import fedsgd
+from fedleak.files import write_text
 from fedleak.intervals import NUMBER
 from fedleak.models import set_norms
 from notebooks.arena.experiments_updates import CLIENTS, SCHEMES, SETS
@@ -140,6 +143,6 @@ def experiment(attack, digest):
 if __name__ == "__main__":
     context, seeds = Context("cpu"), seeds_of(0, NETWORKS)
     torch.set_num_threads(1)
-    entering.freeze(
-        {c: {s: printed(frozen(context, c, s)) for s in seeds} for c in CELLS}
-    )
+    cells = {c: {s: printed(frozen(context, c, s)) for s in seeds} for c in CELLS}
+    found = {"torch": torch.__version__, "cells": cells}
+    write_text(paths.contest(), json.dumps(found, indent=1) + "\n")
