@@ -79,6 +79,7 @@ def test_committed_rows_are_of_the_contest_and_scored_right(path, monkeypatch, c
 
 
 def test_rows_of_the_package_are_of_attacks_that_it_has(monkeypatch):
+    monkeypatch.undo()
     rows = entering.entries()
     ours = [row["attack"] for row in rows if row["by"] == entering.PACKAGE]
     assert 6 <= len(ours) == len(set(ours))
