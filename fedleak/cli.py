@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from fedleak.commands import audit, coursework, data, experiments
+from fedleak.commands import audit, coursework, data, enter, experiments
 from fedleak.errors import BookFailed, MissingExtra, NotebookFailed
 
 EXPECTED = (ValueError, FileNotFoundError, PermissionError, ConnectionError, NotebookFailed, BookFailed, MissingExtra)
@@ -192,6 +192,7 @@ chapters("record", epilog="Example:\n\n- `fedleak record rlu table2 table3`")(ex
 chapters("recheck", epilog="Examples:\n\n- `fedleak recheck`\n\n- `fedleak recheck gdbr --seed 7 --budget 600`")(
     experiments.recheck
 )
+chapters("enter", epilog=enter.EPILOG)(enter.command)
 chapters("claims")(experiments.claims)
 chapters("scoreboard")(experiments.scoreboard_command)
 app.command("audit", epilog=audit.EPILOG)(audit.command)

@@ -1,5 +1,6 @@
 """The package's own exceptions; everything else that a caller got wrong is a `ValueError`."""
 
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,3 +58,18 @@ def line_of(error: BaseException, path: Path) -> int | None:
     if isinstance(error, SyntaxError):
         frames.append((error.filename or "", error.lineno))
     return next((line for name, line in reversed(frames) if Path(name).name == path.name), None)
+
+
+@contextmanager
+def own_code(path: Path) -> Iterator[None]:
+    """Run somebody's file in this block: files beside it can be imported, and a `ValueError` names the line."""
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    except Exception as error:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ValueError(f"{path.name}, line {line_of(error, path)}: {kind}{text}") from error
+    finally:
+        sys.path.remove(folder)

@@ -45,7 +45,7 @@ def test_help_is_there_and_imports_nothing_that_takes_seconds():
 import sys
 from fedleak.cli import app
 for words in ("--version", "--help", "audit --example", "data --help", "coursework --help", "audit --help",
-              "run --help", "book --help", "grade --help", "record --help", "recheck --help"):
+              "run --help", "book --help", "grade --help", "enter --help", "record --help", "recheck --help"):
     try:
         app(words.split(), prog_name="fedleak")
     except SystemExit as end:
@@ -55,7 +55,7 @@ print([name for name in heavy.split() if name in sys.modules])
 """
     shown = python(code)
     assert shown.endswith("\n[]\n")
-    assert (shown.count("Usage"), shown.count("Example")) == (9, 6)
+    assert (shown.count("Usage"), shown.count("Example")) == (10, 7)
 
 
 def test_attacks_and_audit_import_no_extra():
@@ -155,7 +155,7 @@ def test_module_and_exit_code():
     assert "Traceback" not in done.stderr
 
 
-CHAPTERS = {"run", "book", "record", "recheck", "claims", "scoreboard"}
+CHAPTERS = {"run", "book", "enter", "record", "recheck", "claims", "scoreboard"}
 
 
 def test_an_installation_without_the_chapters_offers_what_it_has():

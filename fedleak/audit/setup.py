@@ -1,7 +1,6 @@
 """What is audited: `Setup`, written down by the user and checked before anything runs."""
 
 import runpy
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.registry import WITH_AUXILIARY, Adversary, adversary_of
 from fedleak.data import COMPOSITIONS, Images
-from fedleak.errors import line_of
+from fedleak.errors import own_code
 from fedleak.federated import Scheme
 from fedleak.federated.algorithms import SCHEMES
 from fedleak.federated.defences import Defence
@@ -143,17 +142,10 @@ def load(path: Path) -> Setup:
     """Run a file and return the set-up that it defines; files beside it can be imported, and errors name the line."""
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}; `fedleak audit --example` prints one to start from")
-    sys.path.insert(0, str(path.resolve().parent))
-    try:
+    with own_code(path):
         found: Any = runpy.run_path(str(path), run_name="fedleak_audit").get("setup")
         if not isinstance(found, Setup) and callable(found):
             found = found()
-    except Exception as error:
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        text = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise ValueError(f"{path.name}, line {line_of(error, path)}: {kind}{text}") from error
-    finally:
-        sys.path.remove(str(path.resolve().parent))
     if not isinstance(found, Setup):
         is_what = "defines no `setup`" if found is None else f"gives a setup of type {type(found).__name__}"
         raise ValueError(f"{path.name} {is_what}: write `setup = fedleak.audit.Setup(...)`, or a function for it")

@@ -6,8 +6,10 @@ import pandas as pd
 
 from fedleak import models
 from notebooks.show import markdown
+from fedleak.experiments import entering
 from fedleak.intervals import NUMBER, interval
 from notebooks.arena import experiments as e
+from notebooks.arena import experiments_entered as x
 from notebooks.arena import registered
 from notebooks.arena.expectations import EXPECTED, MIXED, SMOOTHED, predicted
 from notebooks.arena.expectations import table as outcome
@@ -540,6 +542,70 @@ def refused(run):
     )
 
 
+def entered(run):
+    """Attacks that were entered, beside the package's on the same frozen updates"""
+    rows = entering.entries()
+    each = {one["attack"]: entering.scores(one) for one in rows}
+    ours = {r["attack"]: each[r["attack"]] for r in rows if r["by"] == entering.PACKAGE}
+    board, beside = [], []
+    for row in rows:
+        new, name = row["by"] == entering.ENTERED, row["attack"]
+        found = entering.scored(each[name], ours if new else {})
+        shown = {
+            c: float("nan") if row["cells"][c]["refused"] else one["iacc"]
+            for c, one in found.items()
+        }
+        time = sum(one["seconds"] for one in row["cells"].values()) / len(shown)
+        who = {
+            "attack": f"**{name}** (entered)" if new else name,
+            "needs": len(row["needs"]),
+        }
+        board.append(
+            {
+                **who,
+                **shown,
+                "all": sum(shown.values()) / len(shown),
+                "s": f"{time:.2g}",
+            }
+        )
+        for cell, one in found.items() if new else ():
+            lead = (
+                spread(*(one[k] for k in ("lead", "lead low", "lead high")))
+                if "lead" in one
+                else "–"
+            )
+            why = "; ".join(
+                f"{n}: {w}" for w, n in row["cells"][cell]["refused"].items()
+            )
+            iacc = (
+                "–"
+                if one["iacc"] is None
+                else spread(*(one[k] for k in ("iacc", "iacc low", "iacc high")), ".2f")
+            )
+            beside.append(
+                {
+                    "entered": name,
+                    "cell": cell,
+                    "iAcc": iacc,
+                    "lead": lead,
+                    "beside": one.get("best", "–"),
+                    "refused": why or "–",
+                }
+            )
+    board = sorted(
+        board,
+        key=lambda line: line["all"] if line["all"] == line["all"] else -1,
+        reverse=True,
+    )
+    return parts(
+        f"`fedleak enter FILE` runs one attack on the {len(x.CELLS)} cells of `notebooks/arena/experiments_entered.py`: {x.NETWORKS} networks each, {x.UPDATES} updates of each network, an adversary with auxiliary data. Digits are the embedded 5,000; batches are unbalanced and of one step of SGD where a name does not say otherwise. Every row of `data/entries`, the package's too, was made by this command, on updates with the same fingerprints. The table has mean iAcc (–: some updates were refused, so that it is not ranked there), how many things the attack needs, and processor seconds an update, preparation included.",
+        markdown(numbers(pd.DataFrame(board))),
+        f"Intervals are over the {x.NETWORKS} networks. The lead is paired, update by update, over the best of the package's attacks that answered all of a cell, which is picked on other updates than it is scored on.",
+        markdown(beside),
+        "The attack is given the update and never its labels, by convention: it runs in the user's own process, and whoever wants to can compute the labels from the seeds. A row's answers are scored again when this page is made.",
+    )
+
+
 def expected(run):
     """Every expectation, and what came of it"""
     return parts(
@@ -562,5 +628,6 @@ NOTES = {
     "arena-waiting": wait,
     "arena-noise": noise,
     "fig-arena-ladder": knowledge,
+    "arena-newcomers": entered,
     "arena-refused": refused,
 }
