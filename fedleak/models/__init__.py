@@ -13,7 +13,7 @@ from fedleak.models.deep import ACTIVATIONS, count_parameters, replace_relu, res
 from fedleak.models.heads import Head, HeadPass, batch_dependent, head, head_pass, negative_inputs
 from fedleak.models.inputs import as_inputs, input_shape, known_tokens
 from fedleak.models.wide import ResNet20, WideResNet
-from fedleak.models.zoo import CNN, MLP, LeNet, uniform_
+from fedleak.models.zoo import CNN, MLP, LeNet, TextCNN, uniform_
 
 __all__ = [
     "ACTIVATIONS",
@@ -69,6 +69,7 @@ _NETWORKS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
         f"resnet{d}-imagenet": (f"ResNet-{d}, ImageNet's stem", partial(resnet, f"resnet{d}", small=False))
         for d in (18, 50)
     },
+    "textcnn": ("text CNN", TextCNN),
     "mlp6": ("MLP-6", partial(MLP, widths=(2048, 1024, 512, 256, 128, 64))),
     "alexnet": ("AlexNet", AlexNet),
     "vgg11": ("VGG-11", vgg11),
@@ -105,14 +106,14 @@ def build(
     ----------
     name
         One of `names`: ``"cnn"``, ``"lenet"``, ``"fcn3"``, ``"fcn3-256"`` and ``"fcn3-1024"`` of other widths,
-        ``"mlp6"`` (`fedleak.models.zoo`); ``"resnet20"``, LLG's, without an activation before the head,
-        ``"resnet20-relu"``, and ``"resnet20-1"`` to ``"resnet32-4"`` of as many times 16 channels
-        (`fedleak.models.wide`); torchvision's ``"vgg11_bn"`` to ``"resnet152"``, of which ``"…-imagenet"`` keep
-        ImageNet's stem whatever the size of the images, ``"vgg16"`` is without batch norm and ``"vgg16-quarter"`` has a
-        quarter of its channels (`fedleak.models.deep`); GDBR's ``"alexnet"``, ``"vgg11"`` and ``"resnet18-conv"``
-        (`fedleak.models.bridged`).
+        ``"mlp6"``, and ``"textcnn"`` for texts of bytes (`fedleak.models.zoo`); ``"resnet20"``, LLG's, without an
+        activation before the head, ``"resnet20-relu"``, and ``"resnet20-1"`` to ``"resnet32-4"`` of as many times 16
+        channels (`fedleak.models.wide`); torchvision's ``"vgg11_bn"`` to ``"resnet152"``, of which ``"…-imagenet"``
+        keep ImageNet's stem whatever the size of the images, ``"vgg16"`` is without batch norm and ``"vgg16-quarter"``
+        has a quarter of its channels (`fedleak.models.deep`); GDBR's ``"alexnet"``, ``"vgg11"`` and
+        ``"resnet18-conv"`` (`fedleak.models.bridged`).
     shape, n_classes
-        Image shape ``(C, H, W)``, and number of outputs.
+        Image shape ``(C, H, W)``, of rows ``(D,)`` or texts ``(L,)``, and number of outputs.
     seed
         Of the initialisation. The global random state is left as it was.
     init
