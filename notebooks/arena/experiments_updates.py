@@ -214,7 +214,7 @@ def ready(ctx, attack, seed, net, data, state, *more):
     if state != "trained" or attack not in ALL:
         return {}
     key = ("ready", attack, net, data, seed % SETS[data]["copies"], *more)
-    return ctx.once(key, dict, most=4)
+    return ctx.once(key, dict, most=5)  # as many as there are copies
 
 
 # --- updates ---
