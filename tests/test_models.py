@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from fedleak.attacks import words
 from fedleak.federated import fedsgd
-from fedleak.models import batch_dependent, build, head, head_pass, input_shape
+from fedleak.models import batch_dependent, build, head, head_pass, input_shape, known_tokens
 from fedleak.models.heads import HeadPass
 
 ANY_SIZE = ["cnn", "lenet", "resnet20", "resnet20-relu", "fcn3"]  # the deep ones have tests of their own
@@ -41,6 +42,14 @@ def test_parameter_counts():
     # LeNet at 32: 6 * 25 + 6, 16 * 6 * 9 + 16, 576 * 120 + 120, 120 * 84 + 84, 84 * 10 + 10.
     expected = 156 + 880 + 69_240 + 10_164 + 850
     assert sum(p.numel() for p in build("lenet", (1, 32, 32), 10, seed=0).parameters()) == expected
+
+
+def test_the_text_network_takes_bytes_and_shows_which():
+    model = build("textcnn", (32,), 10, seed=0)
+    sizes = (256 * 32, 64 * 32 * 3 + 64, 64 * 64 + 64, 64 * 10 + 10)
+    assert (known_tokens(model), sum(p.numel() for p in model.parameters())) == (256, sum(sizes))
+    x = torch.randint(97, 123, (16, 32), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(words.recover(fedsgd(model, x, torch.arange(16) % 10), model), x.unique())
 
 
 def test_resnet20_has_twenty_layers_and_two_at_its_end():

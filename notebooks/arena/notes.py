@@ -5,6 +5,7 @@ import inspect
 import pandas as pd
 
 from fedleak import models
+from fedleak.experiments import Number
 from notebooks.show import markdown
 from fedleak.intervals import NUMBER, interval
 from notebooks.arena import experiments as e
@@ -202,6 +203,23 @@ def fresh(run):
         + ("." if recorded else ": not recorded, of this run alone."),
         markdown(shown),
     )
+
+
+def ten(run):
+    """In a sentence, whether the learned attacker is ahead of its rival on the ten networks; of recorded rows."""
+    if run.recorded_rows(e.ANEW) is None and run.profile != "paper":
+        return "**Not recorded**: one network of this run decides nothing."
+    rows, leads = list(met_once(run)), []
+    for row in rows:
+        lead = Number(row["lead"], row["lead low"], row["lead high"])
+        how = "ahead" if lead.low > 0 else "behind" if lead.high < 0 else "open"
+        leads.append(f"{lead:+.2f ci} over {row['rival']} at {row['B']} ({how})")
+    if any(row["lead low"] > 0 for row in rows):
+        clear = "ahead of its rival on fresh networks**, if not at every size"
+    else:
+        clear = "ahead nowhere**"
+    over = min(row["over"] for row in rows)
+    return f"**It is clearly {clear}. Its leads: {'; '.join(leads)}. The rival finds at least {over:.2f} more than the prior guess."
 
 
 def conditions(run):
