@@ -126,7 +126,7 @@ def inputs(run):
     mean = answered(table, where).groupby(["attack", *where])["iacc"].mean().unstack()
     order = mean["untrained"].unstack().mean(axis=1).sort_values().index
     panels = {"MNIST": "images: MNIST", "CLDR names": "texts: names"}
-    panels |= {"wine": "rows: wine", "breast cancer": "rows: breast cancer"}
+    panels |= {"wine": "rows: wine", "breast cancer": "rows: tumours"}
     figure = Figure(figsize=(8, 0.9 + 0.21 * len(order)), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True)
     for ax, (data, name) in zip(axes, panels.items(), strict=True):

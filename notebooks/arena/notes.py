@@ -353,7 +353,11 @@ def inputs(run):
     out = out.agg(
         data=("data", lambda d: ", ".join(dict.fromkeys(d))), updates=("trial", "size")
     )
-    right = run.best(e.INPUTS_TRAINED)
+    right = run.best(e.INPUTS_TRAINED).groupby("data", sort=False)["accuracy"]
+    right = ", ".join(
+        f"{data} {low:.2f} to {high:.2f}"
+        for data, low, high in right.agg(["min", "max"]).itertuples()
+    )
     seen = run.best(e.TRACES)
     seen = seen[["data", "state", "batch_size", "idle", "named", "wrong", "n"]]
     seen = seen.rename(columns={"idle": "units at 0", "batch_size": "B"})
@@ -363,8 +367,9 @@ def inputs(run):
         to 32, without the names that two of the languages share. They are names and no running text. The network has an embedding
         of 32 numbers a byte, 64 convolutions over three bytes, their maxima over the text, 64 units with a ReLU and the outputs; it is
         trained as LeNet is. The tables have 178 and 569 rows in all, their columns standardised; their network is FCN-3 of 256 and 128 units,
-        trained in 50 steps. The attacker has 500 names, 36 rows or 114 rows. Five networks of each kind are trained. They are right about
-        {listed(right["accuracy"], ".2f")} of what they were not trained on ({", ".join(f"{d} {n}" for d, n in zip(right["data"], right["number"]))}).
+        trained in 50 steps. The attacker has 500 names, 36 rows or 114 rows. Five networks of each kind are trained. The share
+        of what they were not trained on that they are right about: {right}. Of the twenty updates of a cell three of the trained
+        networks have six each, and two have one.
 
         The best attack that reads the update; MNIST is LeNet's, from the records of the boards and of the schemes.
         """,
