@@ -195,7 +195,7 @@ INPUTS = contested(
     "inputs",
     quick=of_kinds([8], state="untrained", scheme="FedSGD"),
     paper=of_kinds([8, 32], state=STATES, scheme="FedSGD")
-    + of_kinds(32, state=STATES, scheme=["FedAvg", "FedAvg, 20 steps"]),
+    + of_kinds(32, state=STATES, scheme="FedAvg"),
     trials=(2, 20),
 )
 INPUTS_TRAINED = Experiment(

@@ -215,7 +215,7 @@ def adapting(run):
 def of_images(run):
     """Texts and rows, with the images of LeNet on MNIST under the same conditions."""
     images = rows_of(run, e.MODELS).query("batch_size == [8, 32]")
-    steps = rows_of(run, e.BY_SCHEME).query("scheme == ['FedAvg', 'FedAvg, 20 steps']")
+    steps = rows_of(run, e.BY_SCHEME).query("scheme == 'FedAvg'")
     images, steps = images.assign(scheme="FedSGD"), steps.assign(batch_size=32)
     tables = images, steps, rows_of(run, e.INPUTS)
     return pd.concat(tables, ignore_index=True)
