@@ -559,7 +559,7 @@ def refused(run):
 def expected(run):
     """Every expectation, and what came of it"""
     return parts(
-        "Each was written before the rows that decide it were recorded. L1 to L3 were written after chapter 7 and after the experiment on soft labels; L4 to L8 before the attacker met the deep networks; A1 to A3 before any of the ten networks was trained; N1 and N2 before their controls were recorded.",
+        "Each was written before the rows that decide it were recorded. L1 to L3 were written after chapter 7 and after the experiment on soft labels; L4 to L8 before the attacker met the deep networks; A1 to A3 before any of the ten networks was trained; N1 and N2 before their controls were recorded; K1 to K8 before the run, but after a timing run that showed who refuses (K5).",
         markdown(outcome(run, *EXPECTED)),
     )
 
