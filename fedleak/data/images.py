@@ -1,4 +1,4 @@
-"""A labelled set of images or texts, and the class-stratified ways to divide one."""
+"""A labelled set of images, texts or rows, and the class-stratified ways to divide one."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,10 +13,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Images:
-    """Labelled images of one data set and split, or texts as tokens; other shapes, types or ranges: `ValueError`."""
+    """Labelled images of one data set and split, texts as tokens, or rows; other shapes or types: `ValueError`."""
 
     x: Tensor
-    """float32 [N, C, H, W], pixels in [0, 1], normalisation is the model's business; or int64 [N, L], tokens >= 0."""
+    """float32 [N, C, H, W], pixels in [0, 1], normalisation is the model's business; int64 [N, L], tokens >= 0; or
+    float32 [N, D], a table's rows, finite."""
     y: Tensor
     """Labels in [0, n_classes), int64 [N]."""
     classes: tuple[str, ...]
@@ -32,9 +33,9 @@ class Images:
     """The data set's licence or terms, in one line."""
 
     def __post_init__(self) -> None:
-        if (self.x.ndim, self.x.dtype) not in ((4, torch.float32), (2, torch.int64)):
+        if (self.x.ndim, self.x.dtype) not in ((4, torch.float32), (2, torch.float32), (2, torch.int64)):
             raise ValueError(
-                f"{self.name}: x must be pixels, float32 [N, C, H, W], or tokens, int64 [N, L], "
+                f"{self.name}: x must be pixels, float32 [N, C, H, W], tokens, int64 [N, L], or rows, float32 [N, D], "
                 f"not {self.x.dtype} {list(self.x.shape)}"
             )
         if self.y.ndim != 1 or self.y.dtype != torch.int64:
@@ -47,6 +48,9 @@ class Images:
             return
         if not self.x.is_floating_point():
             refuse_negative(self.x, self.name)
+        elif self.x.ndim == 2:
+            if not torch.isfinite(self.x).all():
+                raise ValueError(f"{self.name}: rows must be finite")
         # NaN fails both comparisons, so it is refused here too.
         elif self.x.numel() and not (self.x.min() >= 0 and self.x.max() <= 1):
             raise ValueError(
@@ -65,7 +69,7 @@ class Images:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Channels, height and width of one image; the length of a text."""
+        """Channels, height and width of one image; the length of a text; the columns of a row."""
         return tuple(self.x.shape[1:])
 
     @cached_property

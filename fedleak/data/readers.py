@@ -35,9 +35,10 @@ CHUNK = 256
 
 @dataclass(frozen=True)
 class Raw:
-    """Labelled images before decoding.
+    """Labelled samples before decoding.
 
-    `pixels` gives uint8 [H, W, C] images of one size, by index: an array, `Encoded`, or a part of one. `source` says
+    `pixels` gives uint8 [H, W, C] images of one size, by index: an array, `Encoded`, or a part of one; or tokens, int64
+    [L], or rows, float32 [D], which are taken as they are. `source` says
     in one line where they came from; `subset` whether they are less than the official split.
     """
 
@@ -54,10 +55,14 @@ class Raw:
             raise ValueError(f"labels {self.labels.min()} to {self.labels.max()} of {len(self.classes)} classes")
 
     def decoded(self, indices: np.ndarray, size: Sequence[int] | None = None) -> Tensor:
-        """Return the images at `indices` [M] as uint8 [M, C, H, W]; at another size, bilinear with antialiasing."""
+        """Return the images at `indices` [M] as uint8 [M, C, H, W]; at another size, bilinear with antialiasing.
+
+        Tokens are int64 [M, L], rows float32 [M, D].
+        """
         chunks = []
         for some in torch.from_numpy(indices).split(CHUNK):
-            chunk = torch.from_numpy(np.stack([self.pixels[index] for index in some.tolist()])).permute(0, 3, 1, 2)
+            chunk = torch.from_numpy(np.stack([self.pixels[index] for index in some.tolist()]))
+            chunk = chunk.permute(0, 3, 1, 2) if chunk.dtype == torch.uint8 else chunk
             chunks.append((v2.functional.resize(chunk, list(size), antialias=True) if size else chunk).contiguous())
         return torch.cat(chunks)
 

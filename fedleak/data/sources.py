@@ -19,6 +19,14 @@ from fedleak.data.readers import Raw, joined
 from fedleak.errors import DataNotFound, MissingExtra
 
 ENVIRONMENT = "FEDLEAK_DATA"
+EMBEDDED: dict[str, Callable[[tuple[int, ...]], Raw]] = {
+    "mnist5k": lambda size: embedded.digits(),
+    "photos": embedded.photograph_patches,
+    "cldr": lambda size: embedded.names(*entry("cldr").shape),
+    "wine": lambda size: embedded.rows("wine"),
+    "breast-cancer": lambda size: embedded.rows("breast-cancer"),
+}
+"""By the height and width of what is cut."""
 LIMIT_SEED = 0
 """Fixes which images a `limit` keeps."""
 
@@ -62,6 +70,8 @@ def load(
     resize = (size, size) if isinstance(size, int) else size
     if resize is not None and min(resize) < 1:
         raise ValueError(f"size must be at least 1 pixel, not {size}")
+    if resize is not None and len(known.shape) < 3:
+        raise ValueError(f"{known.name} has no images: size is for those")
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1 image, not {limit}")
 
@@ -77,7 +87,8 @@ def load(
         indices = _within(labels, limit)
         if len(indices) == 0:
             raise ValueError(f"{known.name}/{split} ({source}) holds no image")
-        x = raw.decoded(indices, resize).float().div_(255)
+        x = raw.decoded(indices, resize)
+        x = x.float().div_(255) if x.dtype == torch.uint8 else x
     y, subset = torch.from_numpy(labels[indices]).long(), subset or len(indices) < len(labels)
     return Images(x, y, classes, known.name, split, subset, source, known.licence)
 
@@ -99,8 +110,7 @@ def _raw(
     if split == "all":
         return joined(*(_raw(known, part, size, root, download, options) for part in SPLITS[:2]))
     if known.embedded:
-        pool = embedded.digits() if known.name == "mnist5k" else embedded.photograph_patches(size or known.shape[1:])
-        return pool.part(split)
+        return EMBEDDED[known.name](size or known.shape[1:]).part(split)
     looked = f"no folder to look in: {ENVIRONMENT} is not set, and no root was given"
     if root is not None:
         if raw := readers.read(root, known.name, split, **options):

@@ -68,6 +68,7 @@ _NETWORKS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
         f"resnet{d}-imagenet": (f"ResNet-{d}, ImageNet's stem", partial(zoo.resnet, f"resnet{d}", small=False))
         for d in (18, 50)
     },
+    "textcnn": ("text CNN", zoo.TextCNN),
     "mlp6": ("MLP-6", partial(zoo.MLP, widths=(2048, 1024, 512, 256, 128, 64))),
     "alexnet": ("AlexNet", AlexNet),
     "vgg11": ("VGG-11", vgg11),
@@ -104,9 +105,9 @@ def build(
     ----------
     name
         One of `names`: ``"cnn"``, ``"lenet"``, ``"fcn3"``, ``"fcn3-256"`` and ``"fcn3-1024"`` of other widths,
-        ``"mlp6"``; ``"resnet20"``, LLG's, without an activation before the head, ``"resnet20-relu"``, and
-        ``"resnet20-1"`` to ``"resnet32-4"`` of as many times 16 channels; torchvision's ``"vgg11_bn"`` to
-        ``"resnet152"``, of which ``"…-imagenet"`` keep ImageNet's stem whatever the size of the images, ``"vgg16"`` is
+        ``"mlp6"``, and ``"textcnn"`` for texts of bytes; ``"resnet20"``, LLG's, without an activation before the head,
+        ``"resnet20-relu"``, and ``"resnet20-1"`` to ``"resnet32-4"`` of as many times 16 channels; torchvision's
+        ``"vgg11_bn"`` to ``"resnet152"``, of which ``"…-imagenet"`` keep ImageNet's stem whatever the size of the images, ``"vgg16"`` is
         without batch norm and ``"vgg16-quarter"`` has a quarter of its channels (`fedleak.models.zoo`); GDBR's
         ``"alexnet"``, ``"vgg11"`` and ``"resnet18-conv"`` (`fedleak.models.bridged`).
     init

@@ -72,6 +72,31 @@ class MLP(nn.Sequential):
         super().__init__(*layers, nn.Linear(sizes[-1], n_classes))
 
 
+class TextCNN(nn.Sequential):
+    """A text classifier on bytes: 32 numbers a byte, 64 convolutions over three bytes, 64 units, and the outputs.
+
+    Of each convolution the largest value over the text goes on, as in Kim's (EMNLP 2014).
+    """
+
+    def __init__(self, shape: tuple[int], n_classes: int):
+        super().__init__(
+            nn.Embedding(256, 32),
+            _Transposed(),
+            nn.Conv1d(32, 64, 3, padding=1),
+            nn.ReLU(),
+            nn.AdaptiveMaxPool1d(1),
+            nn.Flatten(),
+            nn.Linear(64, 64),
+            nn.ReLU(),
+            nn.Linear(64, n_classes),
+        )
+
+
+class _Transposed(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(1, 2)
+
+
 # --- the CIFAR ResNets: LLG's, and those of the image attacks, also wider (Geiping et al. 2020; AGIC)
 
 MEAN, STD = (0.4915, 0.4823, 0.4468), (0.2470, 0.2435, 0.2616)

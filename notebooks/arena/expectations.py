@@ -9,15 +9,19 @@ from notebooks.arena import registered
 from notebooks.arena.ranking import (
     REAL,
     WITHOUT_AUX,
+    KIND,
     adapting,
+    beside_images,
     best_of,
     deep,
     every,
     floor_of,
     leads,
+    learned_leads,
     met_once,
     noisy,
     patient,
+    refusing,
     rows_of,
     trade,
     winners,
@@ -278,6 +282,94 @@ def told_of_smoothing(run):
     table = table[table["attack"].isin(e.TOLD)]
     least = table.groupby(["attack", "batch_size"])["iacc"].mean().min()
     return at_least(least, 0.95)
+
+
+# --- texts and rows of tables ---
+@expect(
+    "K1",
+    "Untrained, the best attack finds at least 0.95 of the labels of texts and of rows in every cell, tolerance 0.05.",
+)
+def kinds_untrained(run):
+    cells = winners(
+        rows_of(run, e.INPUTS).query("state == 'untrained'"), KIND, [*REAL, "learned"]
+    )
+    return at_least(cells["iacc"].min(), 0.95, 0.05)
+
+
+@expect(
+    "K2",
+    "Trained, B = 32, one step: the best attack on texts is within 0.10 of the best on images (LeNet).",
+)
+def texts_and_images(run):
+    found = beside_images(run)["trained"]
+    gap = found["CLDR names"] - found["MNIST"]
+    return f"{gap:+.2f}", abs(gap) <= 0.10
+
+
+@expect(
+    "K3",
+    "Of eight rows from trained networks after SPEAR splits at least half of the updates, and all that it splits without an error.",
+)
+def splits_rows(run):
+    found = rows_of(run, e.INPUTS).query(
+        "state == 'trained' and batch_size == 8 and attack == 'after SPEAR' and data != 'CLDR names'"
+    )["iacc"]
+    return (
+        f"{found.count()} of {len(found)}, {(found.dropna() == 1).mean():.0%} exact",
+        found.count() >= len(found) / 2 and found.min() == 1,
+    )
+
+
+@expect(
+    "K4",
+    "Trained, B = 32, one step: on both tables the best attack is ahead of the prior guess by at least 0.10.",
+)
+def trained_rows(run):
+    lead = beside_images(run) - beside_images(run, "prior guess")
+    return at_least(lead["trained"][["wine", "breast cancer"]].min(), 0.10)
+
+
+@expect(
+    "K5",
+    "At most four attacks that answer every update of images (untrained LeNet, B = 32) refuse every update of texts, and none every update of rows.",
+)
+def refuse_texts(run):
+    texts, tables = refusing(run, "CLDR names"), refusing(run, "wine", "breast cancer")
+    said = f"{len(texts)} refuse texts, {len(tables)} rows"
+    return said, len(texts) <= 4 and not len(tables)
+
+
+@expect(
+    "K6",
+    "Untrained, the rows of the embedding that move name at least 0.90 of the bytes in 32 texts, and no other.",
+)
+def bytes_there(run):
+    found = run.best_rows(e.TRACES).query(
+        "net == 'textcnn' and state == 'untrained' and batch_size == 32"
+    )
+    named, wrong = found["named"].mean(), found["wrong"].max()
+    return f"{named:.2f}, {wrong:.2f} wrong", named >= 0.9 and wrong == 0
+
+
+@expect(
+    "K7",
+    "Five FedAvg steps in place of one cost the best attack at most 0.05, B = 32, mean over the three sets and both states, tolerance 0.05.",
+)
+def kinds_local(run):
+    best = best_of(rows_of(run, e.INPUTS).query("batch_size == 32"), KIND, REAL)
+    lost = best.xs("FedSGD", level="scheme") - best.xs("FedAvg", level="scheme")
+    return at_most(lost.mean(), 0.05, 0.05)
+
+
+@expect(
+    "K8",
+    "On trained text CNNs the learned attacker is at most 0.05 behind the best other attack at both sizes; on tables, with 36 and 114 rows of its own, it is further behind in one cell at least.",
+)
+def learned_kinds(run):
+    gap = learned_leads(run)
+    texts, tables = gap.pop("CLDR names"), gap
+    lowest = min(map(min, tables.values()))
+    return f"{told(texts)} and {lowest:+.2f}", min(texts) >= -0.05 and lowest < -0.05
 
 
 # --- networks in training mode ---

@@ -11,18 +11,19 @@ import pandas as pd
 import torch
 
 from fedleak import metrics
-from fedleak.attacks import registry
+from fedleak.attacks import registry, words
 from fedleak.attacks.contest import contest
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.rounds import disaggregate
 from fedleak.attacks.result import Result
-from fedleak.experiments import Experiment, grid
+from fedleak.experiments import Experiment, grid, spawned
 from fedleak.data import compose, draw
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import protections
 from fedleak.federated.training import Federation, accuracy
-from fedleak.intervals import rate
+from fedleak.intervals import MEAN, rate
+from fedleak.models import head, known_tokens
 from notebooks.arena.experiments_filters import FILTERS, LR, PERCENTILE, SVT
 from notebooks.arena.experiments_filters import settings as filters
 from notebooks.arena.experiments_inspected import INSPECTED
@@ -176,6 +177,67 @@ SOFTENED = contested(
     paper=grid(labelling=[*SOFT], **LENET, batch_size=[8, 32]),
     trials=(2, 20),
     also=TOLD,
+)
+
+
+# --- texts and rows of tables ---
+KINDS = {"CLDR names": "textcnn", "wine": "fcn3-256", "breast cancer": "fcn3-256"}
+
+
+def of_kinds(batch_size, **more):
+    """Settings of every kind of data with its network."""
+    return [
+        one
+        for data, net in KINDS.items()
+        for one in grid(net=net, data=data, batch_size=batch_size, **more)
+    ]
+
+
+INPUTS = contested(
+    "inputs",
+    quick=of_kinds([8], state="untrained", scheme="FedSGD"),
+    paper=of_kinds([8, 32], state=STATES, scheme="FedSGD")
+    + of_kinds(32, state=STATES, scheme="FedAvg"),
+    trials=(2, 20),
+)
+INPUTS_TRAINED = Experiment(
+    "inputs_trained",
+    trained,
+    quick=grid(network="fcn3-256", data="wine", number=0),
+    paper=[
+        one
+        for data, net in KINDS.items()
+        for one in grid(network=net, data=data, number=[0, 1, 2, 3, 4])
+    ],
+    values=ACCURACY,
+    exact=True,
+)
+
+
+def traces(ctx, seed, net, data, state, batch_size, composition):
+    """What an update shows beside labels: bytes whose row of the embedding moves, and units of the last layer that are 0."""
+    pool, model = images(ctx, data), prepared(ctx, net, data, state, seed)
+    generator = torch.Generator().manual_seed(spawned(seed, "traces"))
+    labels = compose(composition, batch_size, pool.n_classes, 1, generator)
+    index = draw(pool, labels, generator)[0]
+    update = fedsgd(model, pool.x[index], pool.y[index])
+    idle = update.gradient(head(model).weight).eq(0).all(0)
+    row = {"idle": idle.double().mean().item(), "named": np.nan, "wrong": np.nan}
+    if known_tokens(model):
+        there, found = pool.x[index].unique(), words.recover(update, model)
+        both = torch.isin(found, there).sum().item()
+        row |= {"named": both / len(there), "wrong": 1 - both / len(found)}
+    return row
+
+
+TRACES = Experiment(
+    "traces",
+    traces,
+    quick=of_kinds([8], state="untrained"),
+    paper=of_kinds([8, 32], state=STATES) + grid(**LENET, batch_size=[8, 32]),
+    trials=(2, 20),
+    values={name: MEAN for name in ("idle", "named", "wrong")},
+    fixed={"composition": "unbalanced"},
 )
 
 
@@ -464,5 +526,5 @@ LADDER = contested(
     fixed={k: USUAL[k] for k in ("batch_size", "composition", "scheme", "strength")},
 )
 DEEP = [VGG, RESNET, VGG_TRAINED, RESNET_TRAINED]
-CONTESTS = [MODELS, *DEEP, COMPOSED, BY_SCHEME, SOFTENED, IN_MODES, DEFENCES]
+CONTESTS = [MODELS, *DEEP, COMPOSED, BY_SCHEME, SOFTENED, INPUTS, IN_MODES, DEFENCES]
 CONTESTS += [AGGREGATION, LADDER]

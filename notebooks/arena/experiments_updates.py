@@ -13,7 +13,7 @@ from fedleak.attacks.contest import contest, entrants, view
 from fedleak.attacks.labels import gdbr, learned
 from fedleak.attacks.registry import Adversary, Need
 from fedleak.attacks.result import Prepared
-from fedleak.experiments import Experiment
+from fedleak.experiments import Experiment, spawned
 from fedleak.data import compose, draw
 from fedleak.federated import Scheme, Server, Softening, fedsgd
 from fedleak.federated.defences import protect, protections
@@ -57,6 +57,12 @@ SETS = {
         "once": True,
     },
 }
+_ROWS = {"tested": None, "copies": 5, "once": False, "own": True}
+SETS |= {  # no images; with a seed of its own for each role ("own")
+    "CLDR names": {"name": "cldr", "aux": 500, "steps": 600, **_ROWS},
+    "wine": {"name": "wine", "aux": None, "steps": 50, **_ROWS},
+    "breast cancer": {"name": "breast-cancer", "aux": None, "steps": 50, **_ROWS},
+}
 RATE = 0.02  # of that training
 AT_ONCE = 20  # updates that are kept for the next attack: those of one setting
 
@@ -99,12 +105,17 @@ def made(ctx, net, data, state, s, bias=True):
     """A network in evaluation mode, trained or not."""
     pool, known = images(ctx, data), SETS[data]
     net, _, kind = net.partition(" with ")
-    model = ctx.build(net, pool.shape, pool.n_classes, seed=s)
+    weights, training = (
+        (spawned(s, role) for role in ("weights", "training"))
+        if known.get("own")
+        else (s, s)
+    )
+    model = ctx.build(net, pool.shape, pool.n_classes, seed=weights)
     model = with_layers(model, kind) if kind else model
     if not bias:
         head(model).layer.bias = None
     if state == "trained":
-        fit(model, pool, known["steps"], s)
+        fit(model, pool, known["steps"], training)
     return set_norms(model, pool.x[:200])
 
 
@@ -125,6 +136,7 @@ LEARNED = [a for a in entrants(trained=True) if a.trained]
 ALL = {attack.name: attack for attack in [*ENTRANTS, *LEARNED]}
 FLOORS = [attack.name for attack in ENTRANTS if attack.blind]
 LEARNING = {"MNIST": 300, "CIFAR-10": 1000, "MNIST, 5,000": 30, "photographs": 30}
+LEARNING |= {"CLDR names": 300, "wine": 300, "breast cancer": 300}
 """Iterations in which the learned attacker is trained."""
 KNOWS, ADAPTIVE = "learned, training loss", "learned, adaptive"
 TOLD = {f"{one}, told": registry.get(one) for one in ("RLU", "RLU, whole head")}
@@ -202,7 +214,7 @@ def ready(ctx, attack, seed, net, data, state, *more):
     if state != "trained" or attack not in ALL:
         return {}
     key = ("ready", attack, net, data, seed % SETS[data]["copies"], *more)
-    return ctx.once(key, dict, most=4)
+    return ctx.once(key, dict, most=5)  # as many as there are copies
 
 
 # --- updates ---

@@ -6,8 +6,8 @@ from matplotlib.figure import Figure
 from fedleak.models import title
 from notebooks.arena import experiments as e
 from notebooks.arena.experiments_updates import FLOORS, KNOWS, STATES, TOLD
-from notebooks.arena.ranking import answered, every, floor_of, rows_of, rungs
-from notebooks.arena.ranking import WITHOUT_AUX, trade, waited, winners
+from notebooks.arena.ranking import WITHOUT_AUX, answered, every, floor_of, of_images
+from notebooks.arena.ranking import rows_of, rungs, trade, waited, winners
 
 SHORT = {"RLU, whole head": "RLU-wh", "GDBR, whitened": "GDBR-w"}
 SHORT |= {"random guess": "random", "prior guess": "prior", KNOWS: "told"}
@@ -114,6 +114,33 @@ def softened(run):
         *ax.get_legend_handles_labels(),
         loc="outside upper center",
         ncols=4,
+        frameon=False,
+    )
+    return figure
+
+
+def inputs(run):
+    """iAcc of every attack on images, texts and rows, untrained and trained; a space where it refused some updates."""
+    where = ["data", "state"]
+    table = of_images(run).query("batch_size == 32 and scheme == 'FedSGD'")
+    mean = answered(table, where).groupby(["attack", *where])["iacc"].mean().unstack()
+    order = mean["untrained"].unstack().mean(axis=1).sort_values().index
+    panels = {"MNIST": "images: MNIST", "CLDR names": "texts: names"}
+    panels |= {"wine": "rows: wine", "breast cancer": "rows: tumours"}
+    figure = Figure(figsize=(8, 0.9 + 0.21 * len(order)), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharey=True)
+    for ax, (data, name) in zip(axes, panels.items(), strict=True):
+        part = mean.xs(data, level="data").reindex(order)
+        for state, marker in zip(STATES, "os"):
+            ax.plot(part[state], range(len(order)), marker, label=state, markersize=6)
+        floor = part.loc["prior guess"].mean()
+        ax.axvline(floor, color=GREY, linestyle="--", label="prior guess")
+        ax.set(title=name, xlabel="iAcc", xlim=(-0.05, 1.05), xticks=[0, 0.5, 1])
+    axes[0].set_yticks(range(len(order)), order)
+    figure.legend(
+        *axes[0].get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=3,
         frameon=False,
     )
     return figure

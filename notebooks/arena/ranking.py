@@ -1,6 +1,6 @@
 """The arena: who is best in a cell, by how much, and over how many networks; rows to tables."""
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,7 @@ WITHOUT_AUX = [
 ]
 MALICIOUS = {attack.name for attack in FISHERS}
 CELL = ["net", "state", "batch_size"]
+KIND = ["data", "state", "batch_size", "scheme"]
 
 
 def networks(rows):
@@ -209,6 +210,40 @@ def adapting(run):
                 ends(gap, cell),
             )
         yield row
+
+
+def of_images(run):
+    """Texts and rows, with the images of LeNet on MNIST under the same conditions."""
+    images = rows_of(run, e.MODELS).query("batch_size == [8, 32]")
+    steps = rows_of(run, e.BY_SCHEME).query("scheme == 'FedAvg'")
+    images, steps = images.assign(scheme="FedSGD"), steps.assign(batch_size=32)
+    tables = images, steps, rows_of(run, e.INPUTS)
+    return pd.concat(tables, ignore_index=True)
+
+
+def beside_images(run, floor=None):
+    """The best attack's iAcc, or a floor's, by state and data: batches of 32, one step."""
+    table = of_images(run).query("batch_size == 32 and scheme == 'FedSGD'")
+    found = best_of if floor is None else partial(floor_of, name=floor)
+    return found(table, ["state", "data"])
+
+
+def refusing(run, *data):
+    """Attacks that answer every update of an untrained LeNet and none of these data's."""
+    shown = of_images(run).query("batch_size == 32 and scheme == 'FedSGD'")
+    given = shown[shown["state"] == "untrained"].groupby(["attack", "data"])["iacc"]
+    share = given.count().unstack() / given.size().unstack()
+    return share.index[(share["MNIST"] == 1) & (share[[*data]] == 0).all(axis=1)]
+
+
+def learned_leads(run):
+    """The learned attacker's leads over the best other that reads the update, by data: one a batch size."""
+    table = rows_of(run, e.INPUTS).query("state == 'trained' and scheme == 'FedSGD'")
+    found = {}
+    for (data, _), wide, _ in wide_of(table, ["data", "batch_size"]):
+        other = wide.drop(columns=["learned", *FLOORS]).mean().max()
+        found.setdefault(data, []).append(wide["learned"].mean() - other)
+    return found
 
 
 KEYS = ["defence", "strength"]

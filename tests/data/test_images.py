@@ -37,11 +37,17 @@ def test_texts_are_tokens():
     assert torch.equal(halves.sort(0).values, tokens)
 
 
+def test_rows_of_a_table_have_any_range():
+    rows = 10 * torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    assert some_images(x=rows).shape == (3,)
+    assert torch.equal(some_images(x=rows).take([5, 0]).x, rows[[5, 0]])
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"x": torch.zeros(6, 2, 3)}, "float32"),
-        ({"x": torch.zeros(6, 3)}, "tokens, int64"),
+        ({"x": torch.full((6, 3), float("nan"))}, "rows must be finite"),
         ({"x": torch.zeros(6, 1, 2, 3, dtype=torch.int64)}, "tokens, int64"),
         ({"x": torch.zeros(6, 3, dtype=torch.int32)}, "tokens, int64"),
         ({"x": torch.full((6, 3), -1)}, "tokens must not be negative, found -1"),

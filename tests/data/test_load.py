@@ -10,6 +10,7 @@ from fedleak.errors import DataNotFound
     [
         ("mnist5k", (1, 28, 28), 10, 4000, 1000),
         ("photos", (3, 32, 32), 7, 700, 175),
+        ("cldr", (32,), 10, 6000, 1500),
         ("synthetic", (3, 32, 32), 100, 4000, 4000),
     ],
 )
@@ -26,6 +27,24 @@ def test_embedded_sets_are_balanced_and_reproducible(name, shape, n_classes, tra
 
 def test_all_is_train_and_test():
     assert len(load("mnist5k", "all")) == 5000
+
+
+def test_names_are_bytes_that_no_other_language_has():
+    names = load("cldr", "all")
+    texts = [bytes(one.tolist()).rstrip(b"\0").decode(errors="ignore") for one in names.x]
+    assert len(set(texts)) == len(texts) == 7500
+    assert {"Deutsch", "Österreich"} <= {texts[i] for i in names.of_class(names.classes.index("de"))}
+    assert names.x.max() < 256
+
+
+@pytest.mark.parametrize(("name", "count"), [("wine", 178), ("breast-cancer", 569)])
+def test_tables_are_standardised(name, count):
+    table = load(name, "all")
+    assert len(table) == count
+    assert table.x.dtype == torch.float32
+    assert torch.allclose(table.x.mean(0), torch.zeros(table.shape), atol=1e-5)
+    assert torch.allclose(table.x.std(0, correction=0), torch.ones(table.shape), atol=1e-5)
+    assert [len(load(name, split)) for split in ("train", "test")] == [count - round(count / 5), round(count / 5)]
 
 
 def test_photos_can_be_cut_larger_but_not_beyond_the_photographs():
@@ -71,6 +90,8 @@ def test_unknown_names_splits_and_options():
         load("mnist5k", size=0)
     with pytest.raises(ValueError, match="limit"):
         load("mnist5k", limit=0)
+    with pytest.raises(ValueError, match="wine has no images"):
+        load("wine", size=8)
 
 
 @pytest.mark.parametrize("name", [known.name for known in catalogue() if not known.embedded])

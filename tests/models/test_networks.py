@@ -4,7 +4,18 @@ import pytest
 import torch
 from torch import nn
 
-from fedleak.models import ACTIVATIONS, build, count_parameters, head, head_pass, input_shape, set_norms
+from fedleak.attacks import words
+from fedleak.federated import fedsgd
+from fedleak.models import (
+    ACTIVATIONS,
+    build,
+    count_parameters,
+    head,
+    head_pass,
+    input_shape,
+    known_tokens,
+    set_norms,
+)
 
 ANY_SIZE = ["cnn", "lenet", "resnet20", "resnet20-relu", "fcn3"]
 SHAPES = [(1, 28, 28), (3, 28, 28), (1, 32, 32), (3, 32, 32)]
@@ -57,6 +68,14 @@ def test_the_cnns_head_has_the_papers_size(side, hidden):
 )
 def test_parameter_counts(name, shape, classes, parameters):
     assert count_parameters(build(name, shape, classes, seed=0)) == parameters
+
+
+def test_the_text_network_takes_bytes_and_shows_which():
+    model = build("textcnn", (32,), 10, seed=0)
+    sizes = (256 * 32, 64 * 32 * 3 + 64, 64 * 64 + 64, 64 * 10 + 10)
+    assert (known_tokens(model), count_parameters(model)) == (256, sum(sizes))
+    x = torch.randint(97, 123, (16, 32), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(words.recover(fedsgd(model, x, torch.arange(16) % 10), model), x.unique())
 
 
 def test_layers_are_as_many_as_the_names_and_papers_say():
