@@ -20,6 +20,7 @@ from notebooks.learned.leads import (
     lead,
     leads,
     met,
+    reading,
     remedy,
 )
 
@@ -39,11 +40,6 @@ def untrained(run):
     """The leads over the best published attack on networks that have not been trained."""
     found = met(run, e.FRESH, ["net", "batch_size", "composition"])
     return found["learned"] - found[PUBLISHED]
-
-
-def readings(run):
-    """Two and three classes: iAcc beside the best reading of the bias, by classes and batch size."""
-    return met(run, e.BAYES, ["classes", "batch_size"])
 
 
 def told(run, other):
@@ -204,20 +200,20 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
         "Two and three classes: RLU, which reads the bias alone, less the most that this gives; the largest mean",
         "at most",
         0.0,
-        lambda run: (readings(run)["RLU"] - readings(run)[MOST]).max(),
+        lambda run: (reading(run)["RLU"] - reading(run)[MOST]).max(),
     ),
     "R2": (
         "The learned attacker less the most that the bias gives, mean of the networks; the least",
         "at least",
         0.03,
-        lambda run: (readings(run)["learned"] - readings(run)[MOST]).min(),
+        lambda run: (reading(run)["learned"] - reading(run)[MOST]).min(),
     ),
     "R3": (
         "Batches of 8: the best answer to the bias less the best formula, mean of the networks; the lesser",
         "at least",
         0.03,
         lambda run: (
-            (readings(run)[BEST] - readings(run)[PUBLISHED])
+            (reading(run)[BEST] - reading(run)[PUBLISHED])
             .xs(8, level="batch_size")
             .min()
         ),

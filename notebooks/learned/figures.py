@@ -10,7 +10,7 @@ from notebooks import plots
 from fedleak.federated.schemes import TITLES
 from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
-from notebooks.learned.experiments_networks import WHOLE
+from notebooks.learned.experiments_networks import BEST, MOST, WHOLE
 from notebooks.learned.leads import (
     EVEN,
     OWN,
@@ -21,6 +21,7 @@ from notebooks.learned.leads import (
     judged,
     lead,
     met_once,
+    reading,
 )
 from notebooks.llg.experiments import having
 
@@ -120,6 +121,26 @@ def more(run):
     sized(right, sorted(set(ours["aux_images"])), "auxiliary images, 300 iterations")
     left.set_ylabel("iAcc")
     return above(figure, left, 3)
+
+
+def readings(run):
+    """Two and three classes: attacks beside the best answer to the bias' gradient and the most that it gives."""
+    found = reading(run).rename(
+        columns={PUBLISHED: "best formula", EVEN: "prior guess"}
+    )
+    figure = Figure(figsize=(7.6, 3.0), layout="constrained")
+    axes = figure.subplots()
+    names = ["learned", "best formula", "RLU", "prior guess", BEST]
+    for name, (colour, marker) in plots.style_of(names).items():
+        x = np.arange(len(found)) + 0.12 * (names.index(name) - 2)
+        axes.plot(x, found[name], color=colour, marker=marker, ls="", label=name)
+    for place, most in enumerate(found[MOST]):
+        label = MOST if not place else None
+        axes.hlines(most, place - 0.4, place + 0.4, color="0.4", ls="--", label=label)
+    where = [f"{n} classes\nB = {size}" for n, size in found.index]
+    axes.set_xticks(range(len(found)), where)
+    axes.set(ylabel="iAcc")
+    return above(figure, axes, 3)
 
 
 def of_members(run):

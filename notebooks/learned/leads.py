@@ -4,7 +4,7 @@ from fedleak.experiments import Number
 from fedleak.intervals import NUMBER, interval
 from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
-from notebooks.learned.experiments_networks import HALVES, OURS, WHOLE
+from notebooks.learned.experiments_networks import BEST, HALVES, MOST, OURS, WHOLE
 from notebooks.llg.experiments import having
 
 EVEN, PUBLISHED = "prior guess", "best published"
@@ -60,6 +60,22 @@ def best(run, experiment, by_name=False, **where):
 def judged(run):
     """The main table: by data set, batch size and composition."""
     return met(run, e.JUDGED, ["data", "batch_size", "composition"], composition=REAL)
+
+
+def reading(run):
+    """Two and three classes: what is found beside the best reading of the bias, by classes and batch size."""
+    return met(run, e.BAYES, ["classes", "batch_size"])
+
+
+def beside_the_bias(run):
+    """By batch size, the points that the learned attacker is above the most of the bias with three classes, and below the
+    best answer with two; in how many of these cases it finds less, of how many; and how far RLU is below the best answer."""
+    each = trials(run, e.BAYES, ["classes", "batch_size"])
+    mean = 100 * each.groupby(level=["classes", "batch_size"]).mean()
+    two = each.loc[2]
+    below = (two["learned"] < two[BEST]).sum()
+    over, short = mean["learned"] - mean[MOST], mean[BEST] - mean["learned"]
+    return over.loc[3], short.loc[2], below, len(two), mean[BEST] - mean["RLU"]
 
 
 def leads(run, other, composition):
