@@ -105,8 +105,8 @@ def claim(setup: Setup, tensors: int) -> Privacy | None:
 def canary(case: Case, privacy: Privacy) -> PrivacyResult:
     """Return a claim with the bound that a canary shows, on the mechanism of a set-up as its clients run it.
 
-    A sample's canary has the label that the model finds least likely; a client's is one whose samples are all of
-    another class. What is looked at is the release's inner product with the difference that there is without noise.
+    A sample's canary has the label that the model finds least likely. A client's two inputs are samples of one class,
+    labelled as another, and the other way round. What is looked at is the release's inner product with the difference that there is without noise.
     """
     setup, sizes = case.setup, sum(p.numel() for p in case.model.parameters())
     n = max(LEAST, min(MOST, ENTRIES // sizes))
@@ -128,9 +128,8 @@ def canary(case: Case, privacy: Privacy) -> PrivacyResult:
         rate = setup.dp_sgd.sample_rate if setup.dp_sgd.poisson_sampling else 1.0
         drawn = [run(0), _mixed([run(0, number=1), run(1)], rate, generator)]
     else:
-        classes = case.clients.class_counts.topk(2).indices
-        labels = classes.view(2, 1, 1).expand(2, setup.steps, setup.batch_size)
-        pair = [update.tensors for update in case.trained(labels, seed, generator).updates]
+        two = case.clients.class_counts.topk(2).indices.view(2, 1, 1).expand(2, setup.steps, setup.batch_size)
+        pair = [update.tensors for update in case.trained(two, two.flip(0), seed, generator).updates]
         quiet = [replace(d, sigma=TINY) if hasattr(d, "sigma") and is_dataclass(d) else d for d in setup.defences]
         means = [next(_shared(quiet, one, seed)) for one in pair]
         rate, drawn = 1.0, [_shared(setup.defences, one, seed + place) for place, one in enumerate(pair)]

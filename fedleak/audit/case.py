@@ -75,18 +75,21 @@ class Case:
             labels = self.clients.y[torch.randint(len(self.clients), size, generator=generator)]
         else:
             labels = compose(setup.composition, size[2], self.n_classes, size[0], generator, size[1])
-        return self.trained(labels, seed, generator, sent)
+        return self.trained(labels, labels, seed, generator, sent)
 
-    def trained(self, y: Tensor, seed: int, generator: torch.Generator, sent: list[nn.Module] | None = None) -> Trial:
-        """Draw samples of these labels ``[K, steps, B]`` and let the clients train on them."""
+    def trained(
+        self, classes: Tensor, y: Tensor, seed: int, generator: torch.Generator, sent: list[nn.Module] | None = None
+    ) -> Trial:
+        """Draw samples of these classes ``[K, steps, B]`` and let the clients train on them, labelled `y`."""
         setup = self.setup
-        index = draw(self.clients, y.flatten(1), generator).view(y.shape)
+        index = draw(self.clients, classes.flatten(1), generator).view(y.shape)
         x = models.as_inputs(self.clients.x[index], self.model)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             each = zip(sent or [self.model] * len(y), x, y, strict=True)
             if setup.dp_sgd is not None:
-                private = (setup.dp_sgd.releases(model, x[0], y[0], seed + k) for k, (model, x, y) in enumerate(each))
+                noise = 100_000 * seed + 99_000  # apart from the defences'
+                private = (setup.dp_sgd.releases(m, xs[0], ys[0], noise + k) for k, (m, xs, ys) in enumerate(each))
                 updates = [next(releases) for releases in private]
             elif setup.scheme is None:
                 updates = [fedsgd(model, inputs[0], labels[0]) for model, inputs, labels in each]

@@ -1,4 +1,4 @@
-"""Differential privacy of one client's part in one round: what a Gaussian mechanism gives, and claims that are wrong."""
+"""Differential privacy of one client's part in a round: what a Gaussian mechanism gives, and claims that are wrong."""
 
 import copy
 import inspect

@@ -26,6 +26,7 @@ from fedleak.intervals import rate
 from notebooks.arena.experiments_filters import FILTERS, LR, PERCENTILE, SVT
 from notebooks.arena.experiments_filters import settings as filters
 from notebooks.arena.experiments_inspected import INSPECTED
+from notebooks.arena.experiments_private import CANARY, PRIVATE
 from notebooks.arena.experiments_updates import (
     ADAPTIVE,
     ALL,
@@ -54,7 +55,7 @@ from notebooks.arena.experiments_updates import (
     scores,
 )
 
-__all__ = ["FILTERS", "INSPECTED"]
+__all__ = ["CANARY", "FILTERS", "INSPECTED", "PRIVATE"]
 LENET = {"net": "lenet", "data": "MNIST", "state": STATES}
 SMALL = {**LENET, "data": "MNIST, 5,000"}
 IACC = dict(iacc=rate("batch_size"))
