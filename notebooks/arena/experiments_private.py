@@ -32,6 +32,7 @@ SAMPLE, CLIENT = "DP-SGD", "clipped update"
 UNCLIPPED, AFTER = "no clipping", "noise after aggregation"
 RIGHT, WRONG = [SAMPLE, CLIENT], [UNCLIPPED, AFTER]
 EPSILONS = [1.0, 4.0, 16.0, 64.0]
+SHOWN = EPSILONS[:3]  # a canary of so few releases cannot show 64
 NORM = 1.0  # of a sample's gradient
 BOUND = 0.2  # of each tensor of a client's gradient, as in the arena's defences
 TENSORS = 10  # of LeNet
@@ -136,7 +137,7 @@ CANARY = Experiment(
     "private_canary",
     bounded,
     quick=both("MNIST, 5,000", [4.0]),
-    paper=both("MNIST", EPSILONS),
+    paper=both("MNIST", SHOWN),
     trials=(1, 3),
     values={"bound": NUMBER, "gaussian": NUMBER, "above": MEAN},
     facts="releases",
