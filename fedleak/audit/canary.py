@@ -106,7 +106,8 @@ def canary(case: Case, privacy: Privacy) -> PrivacyResult:
     """Return a claim with the bound that a canary shows, on the mechanism of a set-up as its clients run it.
 
     A sample's canary has the label that the model finds least likely. A client's two inputs are samples of one class,
-    labelled as another, and the other way round. What is looked at is the release's inner product with the difference that there is without noise.
+    labelled as another, and the other way round. What is looked at is the release's inner product with the difference
+    that there is without noise.
     """
     setup, sizes = case.setup, sum(p.numel() for p in case.model.parameters())
     n = max(LEAST, min(MOST, ENTRIES // sizes))

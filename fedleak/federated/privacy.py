@@ -33,17 +33,18 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     mu
         Distance of the means on two neighbours, in standard deviations of the noise; infinity without noise.
     delta
-        In (0, 1).
+        In [0, 1).
     """
-    if mu == math.inf:
+    if mu > 0 and (mu == math.inf or not delta):
         return math.inf
 
     def over(epsilon: float) -> float:
         low = epsilon + stats.norm.logcdf(-epsilon / mu - mu / 2)
         return float(stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(min(low, 0.0)) - delta)
 
-    most = mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta))
-    return 0.0 if mu <= 0 or over(0.0) <= 0 else float(optimize.brentq(over, 0.0, most))
+    if mu <= 0 or over(0.0) <= 0:
+        return 0.0
+    return float(optimize.brentq(over, 0.0, mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta))))
 
 
 @cache
@@ -121,25 +122,22 @@ class Privacy:
 
     def wrong(self) -> list[str]:
         """Say what is wrong with the claim; nothing if it follows."""
-        found, finite = [], math.isfinite(self.claimed)
         if self.aggregated:
-            found.append(
+            return [
                 "the noise is added after aggregation: the claim is of the model that is published. Whoever sees this "
                 "client's update, as the server does, sees it without noise, and for it no ε is finite"
-            )
-        elif not self.clipped:
-            found.append("nothing bounds the norm of what a client shares: no ε is finite, however much noise is added")
-        elif self.epsilon is not None and finite and self.epsilon > 1.001 * self.claimed + 0.011:  # PRV's own error
+            ]
+        if not self.clipped:
+            return ["nothing bounds the norm of what a client shares: no ε is finite, however much noise is added"]
+        if self.epsilon is None or self.epsilon <= 1.001 * self.claimed + 0.011:  # PRV's own error
+            return []
+        why = "the noise is too small for what clipping leaves"
+        if not self.poisson:
             why = (
-                "the noise is too small for what clipping leaves"
-                if self.poisson
-                else (
-                    "the batches are not drawn by Poisson sampling, so that no secret amplifies the privacy (the ε that "
-                    "follows takes every sample once an epoch)"
-                )
+                "the batches are not drawn by Poisson sampling, so that no secret amplifies the privacy (what follows "
+                "takes every sample once an epoch)"
             )
-            found.append(f"{why}: ε = {self.epsilon:.3g} follows")
-        return found
+        return [f"{why}: ε = {self.epsilon:.3g} follows"]
 
 
 @dataclass(frozen=True, kw_only=True)

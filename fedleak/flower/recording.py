@@ -8,11 +8,14 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp.mod import LocalDpMod
 from flwr.common import parameters_to_ndarrays
 from torch import Tensor
 
 from fedleak.federated.loop import told
+from fedleak.federated.privacy import Privacy
 from fedleak.federated.recording import SUM, keep
+from fedleak.flower.privacy import of_mod, of_strategy
 
 NOTE = "fedleak.note"
 log = logging.getLogger("fedleak.flower")
@@ -48,12 +51,22 @@ class RecordingMod:
     names
         Of the parameters, in their order, for clients of the legacy interface, which sends none
         (``list(model.state_dict())``).
+    privacy
+        Flower's `LocalDpMod` where that stands behind this mod, or what else gives differential privacy.
     facts
         What holds of every round, as for `note`, whose word goes before this.
     """
 
-    def __init__(self, folder: Path | str, *, names: Sequence[str] | None = None, **facts: Any):
-        self.folder, self.names, self.facts = Path(folder), names, facts
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        names: Sequence[str] | None = None,
+        privacy: LocalDpMod | Privacy | None = None,
+        **facts: Any,
+    ):
+        self.folder, self.names = Path(folder), names
+        self.facts = {**facts, "privacy": of_mod(privacy) if isinstance(privacy, LocalDpMod) else privacy}
 
     def __call__(self, message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
         """Pass a message on, and record it if the client trained."""
@@ -76,7 +89,8 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
     one of ``flwr.server.strategy``. Under SecAgg+ the server sees one model, the mean over the clients: it is recorded
     as one contribution of the node ``"sum"``, of so many clients that train in parallel. It has labels if each client
     recorded its own in the same folder, by a `RecordingMod` behind ``secaggplus_mod``. What a server that sends every
-    client another model gets under SecAgg+ is no update of one model, and is not recorded.
+    client another model gets under SecAgg+ is no update of one model, and is not recorded. Of Flower's strategies for
+    differential privacy it is recorded what they claim.
 
     Parameters
     ----------
@@ -88,6 +102,7 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
     """
     sent: dict[str, dict[str, Tensor]] = {}
     s: Any = strategy
+    facts.setdefault("privacy", of_strategy(strategy))
     legacy = hasattr(strategy, "configure_fit")
     configure, aggregate = (s.configure_fit, s.aggregate_fit) if legacy else (s.configure_train, s.aggregate_train)
 

@@ -17,8 +17,6 @@ from fedleak.federated.privacy import DELTA, DPSGD, gaussian_epsilon
 from fedleak.intervals import MEAN, NUMBER
 from notebooks.arena.experiments_updates import (
     ALL,
-    LEARNED,
-    LEARNING,
     SCORES,
     STATES,
     held_by,
@@ -36,7 +34,7 @@ SHOWN = EPSILONS[:3]  # a canary of so few releases cannot show 64
 NORM = 1.0  # of a sample's gradient
 BOUND = 0.2  # of each tensor of a client's gradient, as in the arena's defences
 TENSORS = 10  # of LeNet
-ATTACKS = ["LLG+", "RLU, whole head", "GDBR", "after Decaf", "learned"]
+ATTACKS = ["LLG+", "RLU, whole head", "GDBR", "after Decaf"]
 GUESSES = ["prior guess", "random guess"]
 USED = {"batch_size": 32, "composition": "unbalanced", "delta": DELTA}
 
@@ -83,13 +81,11 @@ def sent(ctx, seed, net, data, state, mechanism, epsilon, batch_size, compositio
 def private(
     ctx, seed, attack, net, data, state, mechanism, epsilon, batch_size, composition
 ):
-    """One attack on one update; no row for one that is trained, on a fresh network."""
-    if ALL[attack] in LEARNED and state != "trained":
-        return
+    """One attack on one update."""
     what = seed, net, data, state, mechanism, epsilon, batch_size, composition
     made = ctx.once(("private", *what), lambda: sent(ctx, *what), most=20)
     model, update, truth = made
-    held = held_by(images(ctx, data, "aux"), seed, iterations=LEARNING[data])
+    held = held_by(images(ctx, data, "aux"), seed)
     kept = ready(ctx, attack, seed, net, data, state)
     who = registry.WITH_AUXILIARY
     for attempt in contest(update, model, who, held, attacks=[ALL[attack]], kept=kept):
