@@ -44,12 +44,12 @@ def test_the_bound_for_normal_noise_comes_near():
 
 def test_a_wrong_claim_is_exceeded():
     claimed = gaussian_epsilon(0.5, DELTA)
-    assert all(one.gaussian > claimed for one in bounds(2.5))
-    assert all(one.epsilon > claimed for one in bounds(6.0))
+    assert all(one.gaussian > claimed for one in bounds(2.5, runs=30))
+    assert all(one.epsilon > claimed for one in bounds(6.0, runs=30))
 
 
 def test_no_difference_shows_nothing():
-    found = bounds(0.0)
+    found = bounds(0.0, runs=100)
     assert sum(one.epsilon > 0 for one in found) <= 0.05 * len(found)
     assert lower_bound([1.0] * 20, [1.0] * 20, delta=DELTA)[:2] == (0.0, 0.0)
 

@@ -160,6 +160,13 @@ def test_noise_of_the_sparse_vector_technique_is_recorded_as_it_leaves(tmp_path)
     assert 0 < (moved != 0).sum() < moved.numel()
 
 
+def test_what_the_sparse_vector_technique_says_of_its_epsilon_is_recorded(tmp_path):
+    run(tmp_path, SVTPrivacy(fraction=0.5, epsilon=0.2, epsilon_release=3.0))
+    found = read(tmp_path)[0].privacy
+    assert (found.claimed, found.delta, found.by, found.epsilon) == (pytest.approx(3.2), 0.0, "SVTPrivacy", None)
+    assert not found.wrong()
+
+
 def test_a_layer_that_is_left_out_stands_unchanged_and_counts_as_withheld(tmp_path):
     before, _, left = run(tmp_path, ExcludeVars(["3.weight"]))
     assert "3.weight" not in from_shareable(left).data
