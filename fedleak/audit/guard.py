@@ -37,8 +37,8 @@ def verdicts(report: Report, limits: Limits) -> list[Verdict]:
     if (words := report.words) is not None and not words.why:
         leaks = words.share > min(limit for limit in (*limits, 1.0) if limit is not None)
         found.append(Verdict("words", "leak" if leaks else "kept", words.text()))
-    if wrong := [why for one in report.privacy for why in one.wrong()]:
-        found.append(Verdict("differential privacy", "leak", "; ".join(wrong)))
+    if report.wrong:
+        found.append(Verdict("differential privacy", "leak", "; ".join(report.wrong)))
     return found
 
 

@@ -140,6 +140,11 @@ class Report:
         gain = over_updates if math.isnan(gain) else gain
         return {**row, "guess": floor.mean(), "leaks": bool(gain > 0) and attack not in self.guesses}
 
+    @property
+    def wrong(self) -> list[str]:
+        """What is wrong with the claims of differential privacy."""
+        return [why for one in self.privacy for why in one.wrong()]
+
     def sure(self) -> pd.DataFrame:
         """Return the means of ``held`` and ``width``, a row an attack that gives intervals."""
         columns = ["held", "width"]

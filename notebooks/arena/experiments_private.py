@@ -30,7 +30,7 @@ SAMPLE, CLIENT = "DP-SGD", "clipped update"
 UNCLIPPED, AFTER = "no clipping", "noise after aggregation"
 RIGHT, WRONG = [SAMPLE, CLIENT], [UNCLIPPED, AFTER]
 EPSILONS = [1.0, 4.0, 16.0, 64.0]
-SHOWN = EPSILONS[:3]  # a canary of so few releases cannot show 64
+SHOWN = EPSILONS[1:3]  # a canary of so few releases cannot show 64
 NORM = 1.0  # of a sample's gradient
 BOUND = 0.2  # of each tensor of a client's gradient, as in the arena's defences
 TENSORS = 10  # of LeNet
@@ -109,12 +109,12 @@ def bounded(ctx, seed, net, data, state, mechanism, epsilon, batch_size):
     }
 
 
-def both(data, epsilons, **axes):
-    """LeNet under every mechanism; without noise the claim changes nothing."""
+def both(data, epsilons, after=None, **axes):
+    """LeNet under every mechanism; without noise the claim, `after`, changes nothing."""
     usual = {"net": "lenet", "data": data, "state": STATES, **axes}
     noisy = [m for m in [*RIGHT, *WRONG] if m != AFTER]
     return grid(mechanism=noisy, epsilon=epsilons, **usual) + grid(
-        mechanism=AFTER, epsilon=epsilons[0], **usual
+        mechanism=AFTER, epsilon=after or epsilons[0], **usual
     )
 
 
@@ -133,7 +133,7 @@ CANARY = Experiment(
     "private_canary",
     bounded,
     quick=both("MNIST, 5,000", [4.0]),
-    paper=both("MNIST", SHOWN),
+    paper=both("MNIST", SHOWN, after=EPSILONS[0]),
     trials=(1, 3),
     values={"bound": NUMBER, "gaussian": NUMBER, "above": MEAN},
     facts="releases",
