@@ -169,8 +169,8 @@ class Recorder(_Filter):
         if "batch_size" not in facts and (steps := dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)):
             facts.setdefault("steps", int(steps))
         if budget := dxo.get_meta_prop("svt_privacy_budget"):  # of NVFlare's SVTPrivacy, by its own account
-            stated = {"delta": float(budget["delta"]), "stated": float(budget["epsilon_total"])}
-            facts["privacy"] = Privacy(neighbours="client", by="SVTPrivacy", **stated)
+            stated, delta = float(budget["epsilon_total"]), float(budget["delta"])
+            facts["privacy"] = Privacy(neighbours="client", delta=delta, stated=stated, by="SVTPrivacy")
         examples = facts.pop("examples", 0)
         if not examples and "labels" not in facts:
             raise ValueError("nobody told how many samples there are: note(folder, labels=...) or examples=...")

@@ -58,16 +58,16 @@ def lower_bound(without: Sequence[float], having: Sequence[float], delta: float,
     """
     first, second = ([np.sort(np.asarray(one)[half::2]) for one in (without, having)] for half in (0, 1))
     thresholds = np.unique(np.concatenate(first))
-    picked = [thresholds[np.argmax(value)] for value in _bounds(*first, thresholds, delta, confidence)]
-    plain, mu = (_bounds(*second, np.array([t]), delta, confidence)[k][0] for k, t in enumerate(picked))
+    picked = [thresholds[np.argmax(value)] for value in _bounds(first, thresholds, delta, confidence)]
+    plain, mu = (_bounds(second, np.array([t]), delta, confidence)[k][0] for k, t in enumerate(picked))
     return Bound(max(float(plain), 0.0), gaussian_epsilon(float(mu), delta), len(second[0]))
 
 
 def _bounds(
-    without: np.ndarray, having: np.ndarray, thresholds: np.ndarray, delta: float, confidence: float
+    scores: list[np.ndarray], thresholds: np.ndarray, delta: float, confidence: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return what each threshold shows: of ε, and of the distance of two normal distributions in deviations."""
-    most = []
+    (without, having), most = scores, []
     for wrong, of in (
         (len(without) - np.searchsorted(without, thresholds), len(without)),  # at or above it, without the canary
         (np.searchsorted(having, thresholds), len(having)),
@@ -131,12 +131,12 @@ def canary(case: Case, privacy: Privacy) -> PrivacyResult:
     else:
         two = case.clients.class_counts.topk(2).indices.view(2, 1, 1).expand(2, setup.steps, setup.batch_size)
         pair = [update.tensors for update in case.trained(two, two.flip(0), seed, generator).updates]
-        quiet = [replace(d, sigma=TINY) if hasattr(d, "sigma") and is_dataclass(d) else d for d in setup.defences]
-        means = [next(_shared(quiet, one, seed)) for one in pair]
+        silent = [replace(d, sigma=TINY) if hasattr(d, "sigma") and is_dataclass(d) else d for d in setup.defences]
+        means = [next(_shared(silent, one, seed)) for one in pair]
         rate, drawn = 1.0, [_shared(setup.defences, one, seed + place) for place, one in enumerate(pair)]
     direction = {name: (means[1][name] - means[0][name]).double() for name in means[0]}
     scores = [[_along(one, direction) for one in islice(releases, n)] for releases in drawn]
-    bound = lower_bound(*scores, delta=privacy.delta)
+    bound = lower_bound(scores[0], scores[1], privacy.delta)
     normal = rate == 1 and (bool(privacy.history) or privacy.aggregated or not privacy.clipped)
     return PrivacyResult(privacy, bound.epsilon, bound.gaussian if normal else None, bound.n)
 

@@ -132,7 +132,7 @@ def fresh(defence: Defence, seed: int, clients: int | None = None) -> Any:
 def chain(defences: Sequence[Defence], seed: int, clients: int) -> Defence:
     """Return defences one after the other, as so many clients have them that take part for the first time."""
     each = [fresh(defence, seed + place, clients) for place, defence in enumerate(defences)]
-    return lambda updates, who: reduce(lambda seen, defence: defence(seen, who), each, updates)  # type: ignore[return-value]
+    return lambda updates, who: reduce(lambda seen, defence: defence(seen, who), each, updates)
 
 
 def known_defence(setup: Setup, model: nn.Module) -> Defended | None:

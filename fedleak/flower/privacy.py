@@ -13,7 +13,8 @@ def of_mod(mod: LocalDpMod) -> Privacy:
 
     Two updates clipped to a norm C lie up to 2 C apart.
     """
-    delta, history = mod.delta or DELTA, ()
+    delta = mod.delta or DELTA
+    history: tuple[tuple[float, float, int], ...] = ()
     if mod.epsilon > 0 and mod.delta > 0:
         deviation = mod.sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / mod.epsilon
         history = ((deviation / (2 * mod.clipping_norm), 1.0, 1),)
