@@ -49,6 +49,17 @@ def test_the_table_has_claim_bound_and_labels(read, bounds):
     assert cells[1][2:4] == ["–", "–"], "no canary was run there"
 
 
+def test_the_sentence_counts_what_is_above_its_claim(read, bounds):
+    clipped = read[read["mechanism"] == private.SAMPLE].assign(mechanism=private.CLIENT, iacc=0.125)
+    above = [bounds.assign(mechanism=m, above=[0.0, k > 1, k > 0]) for k, m in enumerate(private.WORDS)]
+    told = private.in_short(private.best(pd.concat([read, clipped]), 32), pd.concat(above))
+    assert told.startswith(
+        "At an ε of 4 for one sample, 75% of a fresh network's labels are named; at an ε of 4 for the"
+    )
+    assert "client 12%, where the best guess names 12%" in told
+    assert "0 of 3 canaries of DP-SGD and 1 of 3 of the clipped update, 2 of 3 without clipping and 2 of 3 with" in told
+
+
 def test_the_figure_has_the_labels_above_and_the_bounds_below(read, bounds):
     drawn = private.figure(private.best(read, 32), bounds)
     top, _, bottom, _ = drawn.axes
