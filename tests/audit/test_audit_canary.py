@@ -90,7 +90,7 @@ def test_the_report_has_the_claim_and_the_bound(of):
     assert "## Differential privacy\n" in text
     assert f"ε = {one.privacy.claimed:.3g} at δ = 1e-05 by Opacus for each client and round (one sample added" in text
     assert f"a canary shows at least {one.epsilon:.3g}, and {one.gaussian:.3g} as the noise is normal" in text
-    assert "DPSGD(noise_multiplier=1.0" in text
+    assert r"DPSGD(noise\_multiplier=1.0" in text
     assert json.loads(report.to_json())["privacy"] == [{"claim": one.text(), "wrong": []}]
     assert "privacy" not in report.headline()[0]
 
