@@ -19,6 +19,7 @@ from torch import Tensor
 from fedleak.errors import extra
 from fedleak.federated.inspection import RefusedModel, inspect_model
 from fedleak.federated.loop import told
+from fedleak.federated.privacy import Privacy
 from fedleak.federated.recording import keep
 from fedleak.files import write_text
 
@@ -154,6 +155,9 @@ class Recorder(_Filter):
             path.unlink()
         if "batch_size" not in facts and (steps := dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)):
             facts.setdefault("steps", int(steps))
+        if budget := dxo.get_meta_prop("svt_privacy_budget"):  # of NVFlare's SVTPrivacy, by its own account
+            stated, delta = float(budget["epsilon_total"]), float(budget["delta"])
+            facts["privacy"] = Privacy(neighbours="client", delta=delta, stated=stated, by="SVTPrivacy")
         examples = facts.pop("examples", 0)
         if not examples and "labels" not in facts:
             raise ValueError("nobody told how many samples there are: note(folder, labels=...) or examples=...")

@@ -26,12 +26,17 @@ def shown(mean: float, low: float, high: float) -> str:
     return f"{100 * mean:.0f} [{100 * low:.0f}, {100 * high:.0f}]"
 
 
-def strongest(rows: pd.DataFrame, labels: int) -> str:
-    """Return what the best attack names, picked on every other update and scored on the rest."""
+def strongest(rows: pd.DataFrame, labels: int) -> tuple[str, tuple[float, float, float]]:
+    """Return the best attack, picked on every other update, and what it names of the rest, with the interval."""
     even = rows["trial"] % 2 == 0
     best = rows[even & ~rows["attack"].isin(FLOORS)].groupby("attack")["iacc"].mean().idxmax()
     scored = rows[~even & (rows["attack"] == best)]["iacc"].to_numpy()
-    return f"{shown(scored.mean(), *interval(scored, rate(labels)))} ({best})"
+    return best, (scored.mean(), *interval(scored, rate(labels)))
+
+
+def guessed(rows: pd.DataFrame) -> float:
+    """Return what the best guess names."""
+    return rows[rows["attack"].isin(FLOORS)].groupby("attack")["iacc"].mean().max()
 
 
 def filters() -> str:
@@ -43,10 +48,9 @@ def filters() -> str:
         named = f"{defence}, {WORDS[defence]} {strength:g}" if defence in WORDS else defence
         row = {"Filter": named, "Accuracy after training": "–"}
         for state, at in own.groupby("state", sort=False):
-            row[f"Labels, {state} network"] = strongest(at, labels)
-            row[f"guessed, {state}"] = (
-                f"{100 * at[at['attack'].isin(FLOORS)].groupby('attack')['iacc'].mean().max():.0f}"
-            )
+            best, values = strongest(at, labels)
+            row[f"Labels, {state} network"] = f"{shown(*values)} ({best})"
+            row[f"guessed, {state}"] = f"{100 * guessed(at):.0f}"
         if (defence, strength) in cost.index:
             left = cost.loc[(defence, strength)]
             row["Accuracy after training"] = shown(*left[["accuracy", "accuracy low", "accuracy high"]])

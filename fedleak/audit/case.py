@@ -1,6 +1,7 @@
 """A set-up made ready: model and data checked, what one round of clients shares, and what a report says of it all."""
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import reduce
 from importlib.metadata import version
@@ -74,12 +75,23 @@ class Case:
             labels = self.clients.y[torch.randint(len(self.clients), size, generator=generator)]
         else:
             labels = compose(setup.composition, size[2], self.n_classes, size[0], generator, size[1])
-        index = draw(self.clients, labels.flatten(1), generator).view(size)
-        x, y = models.as_inputs(self.clients.x[index], self.model), labels
+        return self.trained(labels, labels, seed, generator, sent)
+
+    def trained(
+        self, classes: Tensor, y: Tensor, seed: int, generator: torch.Generator, sent: list[nn.Module] | None = None
+    ) -> Trial:
+        """Draw samples of these classes ``[K, steps, B]`` and let the clients train on them, labelled `y`."""
+        setup = self.setup
+        index = draw(self.clients, classes.flatten(1), generator).view(y.shape)
+        x = models.as_inputs(self.clients.x[index], self.model)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            each = zip(sent or [self.model] * setup.clients, x, y, strict=True)
-            if setup.scheme is None:
+            each = zip(sent or [self.model] * len(y), x, y, strict=True)
+            if setup.dp_sgd is not None:
+                noise = 100_000 * seed + 99_000  # apart from the defences'
+                private = (setup.dp_sgd.releases(m, xs[0], ys[0], noise + k) for k, (m, xs, ys) in enumerate(each))
+                updates = [next(releases) for releases in private]
+            elif setup.scheme is None:
                 updates = [fedsgd(model, inputs[0], labels[0]) for model, inputs, labels in each]
             else:
                 updates = [Client(setup.scheme).train(model, inputs, labels, {}) for model, inputs, labels in each]
@@ -117,6 +129,12 @@ def fresh(defence: Defence, seed: int, clients: int | None = None) -> Any:
     return replace(defence, **{field.name: own[field.name] for field in fields(defence) if field.name in own})
 
 
+def chain(defences: Sequence[Defence], seed: int, clients: int) -> Defence:
+    """Return defences one after the other, as so many clients have them that take part for the first time."""
+    each = [fresh(defence, seed + place, clients) for place, defence in enumerate(defences)]
+    return lambda updates, who: reduce(lambda seen, defence: defence(seen, who), each, updates)
+
+
 def known_defence(setup: Setup, model: nn.Module) -> Defended | None:
     """Return the clients' defences as an attacker simulates them on the head; None where there are none or it cannot.
 
@@ -127,8 +145,7 @@ def known_defence(setup: Setup, model: nn.Module) -> Defended | None:
         return None
 
     def make(clients: int, seed: int) -> Defence:
-        each = [fresh(defence, seed + place, clients) for place, defence in enumerate(setup.defences)]
-        return lambda updates, who: reduce(lambda seen, defence: defence(seen, who), each, updates)
+        return chain(setup.defences, seed, clients)
 
     last = models.head(model)
     given = dict(model.named_parameters())
@@ -258,7 +275,10 @@ def facts(case: Case, seen: Update) -> dict[str, Any]:
         "head": models.head(model).name or "the model itself",
         "tied": models.head(model).tied,
         "samples": setup.steps * setup.batch_size,
-        "defences": [repr(d) if is_dataclass(d) else getattr(d, "__name__", type(d).__name__) for d in setup.defences],
+        "defences": [
+            repr(d) if is_dataclass(d) else getattr(d, "__name__", type(d).__name__)
+            for d in (*filter(None, [setup.dp_sgd]), *setup.defences)
+        ],
         "told": case.knowledge["defence"] is not None,
         "withheld": [name for name, _ in model.named_parameters() if name not in seen.tensors],
         "adversary": setup.attacker.name,

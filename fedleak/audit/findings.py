@@ -7,6 +7,7 @@ import pandas as pd
 from torch import Tensor
 
 from fedleak.attacks.contest import Attempt
+from fedleak.federated.privacy import NEIGHBOURS, Privacy
 from fedleak.metrics import class_accuracy, instance_accuracy
 
 AS_IT_IS = "as it is"
@@ -60,6 +61,38 @@ class WordsResult(NamedTuple):
         if self.right is None:
             return f"{many}; no texts are recorded to compare with"
         return f"{many}: {self.right} of the {self.of} that are there, and {self.named - self.right} that are not"
+
+
+class PrivacyResult(NamedTuple):
+    """A claim of differential privacy, and what a canary shows of it."""
+
+    privacy: Privacy
+    epsilon: float | None = None
+    """A lower bound of ε with 95 % confidence, whatever the mechanism is; None of a recorded run."""
+    gaussian: float | None = None
+    """The same where all that is random is normal noise."""
+    n: int = 0
+    """Scored releases of each of two neighbours."""
+    updates: int = 0
+    """Of a recorded run: so many are made in this way."""
+
+    def text(self) -> str:
+        """Say it."""
+        own, by = self.privacy, f" by {self.privacy.by}" * bool(self.privacy.by)
+        claimed = "no finite ε" if math.isinf(own.claimed) else f"ε = {own.claimed:.3g} at δ = {own.delta:g}"
+        said = f"{claimed}{by} for each client and round ({NEIGHBOURS[own.neighbours]})"
+        if self.updates:
+            return f"{said}, of {self.updates} updates; a run has one release of each input, too few for a canary"
+        if self.epsilon is None:
+            return said
+        normal = "" if self.gaussian is None else f", and {self.gaussian:.3g} as the noise is normal"
+        return f"{said}; a canary shows at least {self.epsilon:.3g}{normal} (95 %, {self.n} releases of each input)"
+
+    def wrong(self) -> list[str]:
+        """Say what is wrong with the claim; nothing if nothing was found."""
+        least = max(self.epsilon or 0.0, self.gaussian or 0.0)
+        above = [f"a canary shows that ε is at least {least:.3g}, more than is claimed"]
+        return [*self.privacy.wrong(), *(above if least > self.privacy.claimed else [])]
 
 
 class Verdict(NamedTuple):

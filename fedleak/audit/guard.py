@@ -29,7 +29,7 @@ class Limits(NamedTuple):
 def verdicts(report: Report, limits: Limits) -> list[Verdict]:
     """Judge every round (and every update, if there is a limit for each): a leak before all, else not measurable.
 
-    The words of texts are a case of their own, of which the smallest limit holds.
+    The words of texts are a case of their own, of which the smallest limit holds, and so is a wrong claim of privacy.
     """
     found = [_verdict(row, limits.mean, limits.over_guess) for _, row in report.cases().iterrows()]
     if limits.each is not None:
@@ -37,6 +37,8 @@ def verdicts(report: Report, limits: Limits) -> list[Verdict]:
     if (words := report.words) is not None and not words.why:
         leaks = words.share > min(limit for limit in (*limits, 1.0) if limit is not None)
         found.append(Verdict("words", "leak" if leaks else "kept", words.text()))
+    if report.wrong:
+        found.append(Verdict("differential privacy", "leak", "; ".join(report.wrong)))
     return found
 
 

@@ -5,6 +5,7 @@ See `fedleak.federated.recording` for the folder.
 
 import copy
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from fedleak.attacks.contest import Attempt, attempt, contest, view
 from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, Attack, adversary_of, get
 from fedleak.attacks.result import Prepared
 from fedleak.audit.case import Case, fresh, prepare, versions
-from fedleak.audit.findings import AS_IT_IS, WordsResult, noted, outcome
+from fedleak.audit.findings import AS_IT_IS, PrivacyResult, WordsResult, noted, outcome
 from fedleak.audit.report import Report
 from fedleak.audit.run import PRIOR, count_words, remedies, sort_out, taking_part, weakest
 from fedleak.audit.setup import Setup
@@ -180,6 +181,8 @@ def audit_run(
     known["took"] = time.perf_counter() - started
     report = Report(known, table, [AS_IT_IS, *tried], left_out, adversaries, untried, remarks)
     report.unscored, report.words = pd.DataFrame(unscored), words
+    claims = Counter(one.privacy for one in run if one.privacy is not None)
+    report.privacy = [PrivacyResult(privacy, updates=updates) for privacy, updates in claims.items()]
     return report
 
 

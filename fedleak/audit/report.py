@@ -13,7 +13,7 @@ import pandas as pd
 from markdown_it import MarkdownIt
 
 from fedleak.attacks.registry import ADVERSARIES
-from fedleak.audit.findings import AS_IT_IS, ImageResult, Verdict, WordsResult
+from fedleak.audit.findings import AS_IT_IS, ImageResult, PrivacyResult, Verdict, WordsResult
 from fedleak.audit.writing import PAGE, REPORT, check_ending
 from fedleak.files import write_text
 from fedleak.intervals import LEAST, NUMBER, interval
@@ -50,6 +50,8 @@ class Report:
         One image inversion, if it was asked for.
     words
         What the embedding gives away, of a model whose inputs are tokens.
+    privacy
+        The claims of differential privacy, and what a canary shows of them.
     unscored
         Of a recorded run, one row a contribution without recorded labels: ``round``, ``node``, ``samples``, ``attack``
         (the one that the others agree with most), ``counts`` that it names, ``agreement`` in [0, 1]; see
@@ -69,6 +71,7 @@ class Report:
     remarks: dict[str, str]
     images: ImageResult | None = None
     words: WordsResult | None = None
+    privacy: Sequence[PrivacyResult] = ()
     unscored: pd.DataFrame = field(default_factory=pd.DataFrame)
     verdicts: Sequence[Verdict] = ()
     baseline: dict[str, Any] | None = None
@@ -136,6 +139,11 @@ class Report:
         gain, over_updates = (interval(each, NUMBER)[0] for each in by)  # NaN: too few, or all equal
         gain = over_updates if math.isnan(gain) else gain
         return {**row, "guess": floor.mean(), "leaks": bool(gain > 0) and attack not in self.guesses}
+
+    @property
+    def wrong(self) -> list[str]:
+        """What is wrong with the claims of differential privacy."""
+        return [why for one in self.privacy for why in one.wrong()]
 
     def sure(self) -> pd.DataFrame:
         """Return the means of ``held`` and ``width``, a row an attack that gives intervals."""
@@ -265,6 +273,7 @@ class Report:
             "verdicts": [verdict._asdict() for verdict in self.verdicts],
             **{name: json.loads(table.to_json(orient="records")) for name, table in tables.items()},
             "words": self.words and {**self.words._asdict(), "share": self.words.share},
+            "privacy": [{"claim": one.text(), "wrong": one.wrong()} for one in self.privacy],
             "versions": self.facts["versions"],
             "seed": self.facts["seed"],
         }

@@ -14,6 +14,7 @@ from fedleak.attacks.labels.adapter import adapters
 from fedleak.attacks.registry import ADVERSARIES, WHITE_BOX, Adversary, Attack, Need, all_attacks, get
 from fedleak.attacks.result import Prepared, Result
 from fedleak.attacks.words import word_embedding
+from fedleak.audit.canary import canary, claim
 from fedleak.audit.case import Case, Trial, facts, image_attack, prepare
 from fedleak.audit.findings import AS_IT_IS, ImageResult, WordsResult, noted, outcome
 from fedleak.audit.report import Report
@@ -263,6 +264,8 @@ def audit(setup: Setup, *, progress: bool = False) -> Report:
     untried, known = [*run.untried, *never], facts(case, run.seen)
     report = Report(known, rows, [AS_IT_IS, *run.remedies], run.left_out, run.adversaries, untried, remarks)
     report.words = run.words
+    if (claimed := claim(setup, len(run.seen.tensors))) is not None:
+        report.privacy = [canary(case, claimed)]
     if setup.images:
         with warnings.catch_warnings(action="ignore"):
             report.images = invert_once(case, run.first, run.seen, report.ranking())

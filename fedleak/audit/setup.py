@@ -15,6 +15,7 @@ from fedleak.errors import own_code
 from fedleak.federated import Scheme
 from fedleak.federated.algorithms import SCHEMES
 from fedleak.federated.defences import Defence
+from fedleak.federated.privacy import DPSGD
 
 FEDSGD = "fedsgd"
 AS_DATA = "data"
@@ -45,6 +46,11 @@ class Setup:
     defences
         Instances of the classes of `fedleak.federated.defences` and `.restricted`, applied one after the other to what
         a client shares; or functions with the same signature.
+    dp_sgd
+        How noise gets into the gradient itself, under FedSGD; before the defences.
+    claimed
+        ``(ε, δ)`` of a client's part in a round, as you or your platform state it. The report says whether it follows
+        from `dp_sgd` or the defences, and what a canary shows of it.
     data
         Labelled samples: `fedleak.data.Images`, or a pair of tensors ``(x [N, ...], y [N])``; texts are tokens,
         int64 ``[N, L]``. Half of them are the
@@ -79,6 +85,8 @@ class Setup:
     momentum: float = 0.0
     regularisation: float = 0.0
     defences: Sequence[Defence] = ()
+    dp_sgd: DPSGD | None = None
+    claimed: tuple[float, float] | None = None
     data: Images | tuple[Tensor, Tensor] | None = None
     composition: str = "unbalanced"
     adversary: Adversary | str | None = None
@@ -99,6 +107,10 @@ class Setup:
                 raise ValueError(f"{what} is a whole number, at least {least}; got {value!r}")
         if self.algorithm == FEDSGD and self.steps != 1:
             raise ValueError(f"FedSGD has one local step, got steps={self.steps}: choose algorithm='fedavg'")
+        if self.dp_sgd is not None and self.algorithm != FEDSGD:
+            raise ValueError("dp_sgd is one step's gradient: it goes with algorithm='fedsgd'")
+        if self.claimed is not None and not (self.claimed[0] >= 0 and 0 <= self.claimed[1] < 1):
+            raise ValueError(f"claimed is a pair (ε, δ), at least 0 and in [0, 1); got {self.claimed}")
         for what, value, known in (
             ("algorithm", self.algorithm, (FEDSGD, *SCHEMES)),
             ("batch composition", self.composition, (*COMPOSITIONS, AS_DATA)),

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedleak.federated.privacy import of_opacus, step_of
 from fedleak.federated.recording import Contribution, write
 
 
@@ -27,7 +28,7 @@ def record(
         What is trained, also one that Opacus has wrapped.
     optimiser
         One of `torch.optim`, or Opacus' ``DPOptimizer``, whose only step hook goes on working. It tells the number of
-        steps, their rate and their momentum.
+        steps, their rate and their momentum, and Opacus' also its noise.
     round, node, facts
         As in `Contribution`.
 
@@ -70,14 +71,23 @@ def record(
     ...         optimiser.zero_grad()
     ...         torch.nn.functional.cross_entropy(private(x), y).backward()
     ...         optimiser.step()
-    >>> read(folder)[1].steps, engine.accountant.history[0][2]
-    (2, 2)
+    >>> one = read(folder)[1]
+    >>> one.steps, engine.accountant.history[0][2], one.privacy.history
+    (2, 2, ((1.0, 0.5, 2),))
     """
     inner = getattr(model, "_module", model)  # Opacus' GradSampleModule
     before = {name: tensor.detach().clone() for name, tensor in inner.state_dict().items()}
     labels: list[Tensor] = []
     steps: list[dict[str, Any]] = []
-    detach = _after_every_step(optimiser, lambda: steps.append(dict(optimiser.param_groups[0])))
+    noise: list[tuple[float, float]] = []
+    own = getattr(optimiser, "step_hook", None)
+
+    def note() -> None:
+        steps.append(dict(optimiser.param_groups[0]))
+        if hasattr(optimiser, "noise_multiplier"):
+            noise.append(step_of(optimiser, own))
+
+    detach = _after_every_step(optimiser, note)
     try:
         yield lambda y: labels.append(y.detach().cpu().flatten())
     finally:
@@ -94,6 +104,7 @@ def record(
         "lr": sum(float(step["lr"]) for step in steps) / len(steps),
         "batch_size": max(map(len, labels)),
         "counts": seen.bincount().tolist(),
+        "privacy": of_opacus(noise, [len(y) for y in labels]) if noise else None,
     }
     write(folder, Contribution(round=round, node=node, **{**details, **facts}), before, inner.state_dict())
 

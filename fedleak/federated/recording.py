@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from fedleak.errors import extra
+from fedleak.federated.privacy import Privacy
 from fedleak.federated.schemes import Scheme
 from fedleak.federated.state_files import read_state, shapes, write_state
 from fedleak.federated.update import Update
@@ -62,6 +63,8 @@ class Contribution:
     clients
         How many clients' mean it is, weighted by their samples, as secure aggregation gives it. They train in parallel:
         `steps` are those of one, and `samples`, `batch_size` and `counts` those of all together.
+    privacy
+        By what it is said to be differentially private.
     seen_by
         Who recorded it: the client, or the server.
     before, after
@@ -81,6 +84,7 @@ class Contribution:
     epochs: PositiveInt | None = None
     counts: list[NonNegativeInt] | None = None
     clients: PositiveInt = 1
+    privacy: Privacy | None = None
     seen_by: Literal["client", "server"] = "client"
     before: Annotated[str, Field(pattern="^[0-9a-f]*$")] = ""
     after: Annotated[str, Field(pattern="^[0-9a-f]*$")] = ""
@@ -295,7 +299,8 @@ def read(folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = 
 
 def _both(client: Contribution, server: Contribution) -> Contribution:
     """Return what both recorded: the server's view, and the client's word, but for an optimiser that it did not say."""
-    seen = replace(client, before=server.before, after=server.after, seen_by="server")
+    privacy = client.privacy or server.privacy
+    seen = replace(client, before=server.before, after=server.after, seen_by="server", privacy=privacy)
     if client.optimiser == UNKNOWN:
         seen = replace(seen, optimiser=server.optimiser, lr=server.lr, momentum=server.momentum)
     return seen

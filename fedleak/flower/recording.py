@@ -8,11 +8,14 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp.mod import LocalDpMod
 from flwr.common import parameters_to_ndarrays
 from torch import Tensor
 
 from fedleak.federated.loop import told
+from fedleak.federated.privacy import Privacy
 from fedleak.federated.recording import SUM, keep
+from fedleak.flower.privacy import of_mod, of_strategy
 
 NOTE = "fedleak.note"
 log = logging.getLogger("fedleak.flower")
@@ -35,12 +38,21 @@ class RecordingMod:
     It sees the reply of whatever stands behind it in ``mods=[...]``: in front of `localdp_mod` it sees what really
     leaves the client; behind `secaggplus_mod`, what would leave it without the masks. It never stops a run: what
     cannot be recorded is a warning in the log. All clients may share the run's `folder`. Clients of the legacy
-    interface, which sends no `names` of the parameters, need them in their order (``list(model.state_dict())``). The
+    interface, which sends no `names` of the parameters, need them in their order (``list(model.state_dict())``).
+    `privacy` is Flower's `LocalDpMod` where that stands behind this mod, or what else gives differential privacy. The
     facts are what holds of every round, as for `note`, whose word goes before this.
     """
 
-    def __init__(self, folder: Path | str, *, names: Sequence[str] | None = None, **facts: Any):
-        self.folder, self.names, self.facts = Path(folder), names, facts
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        names: Sequence[str] | None = None,
+        privacy: LocalDpMod | Privacy | None = None,
+        **facts: Any,
+    ):
+        self.folder, self.names = Path(folder), names
+        self.facts = {**facts, "privacy": of_mod(privacy) if isinstance(privacy, LocalDpMod) else privacy}
 
     def __call__(self, message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
         """Pass a message on, and record it if the client trained."""
@@ -63,13 +75,15 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
     one of ``flwr.server.strategy``. Under SecAgg+ the server sees one model, the mean over the clients: it is recorded
     as one contribution of the node ``"sum"``, of so many clients that train in parallel. It has labels if each client
     recorded its own in the same folder, by a `RecordingMod` behind ``secaggplus_mod``. What a server that sends every
-    client another model gets under SecAgg+ is no update of one model, and is not recorded.
+    client another model gets under SecAgg+ is no update of one model, and is not recorded. Of Flower's strategies for
+    differential privacy it is recorded what they claim.
 
     It goes on as before; what cannot be recorded is a warning in the log. `folder`, `names` and `facts` are as for
     `RecordingMod`; the server has to be told ``lr``, ``batch_size``, ``epochs`` and ``optimiser``, which it prescribes.
     """
     sent: dict[str, dict[str, Tensor]] = {}
     s: Any = strategy
+    facts.setdefault("privacy", of_strategy(strategy))
     legacy = hasattr(strategy, "configure_fit")
     configure, aggregate = (s.configure_fit, s.aggregate_fit) if legacy else (s.configure_train, s.aggregate_train)
 

@@ -107,9 +107,11 @@ def build(
         One of `names`: ``"cnn"``, ``"lenet"``, ``"fcn3"``, ``"fcn3-256"`` and ``"fcn3-1024"`` of other widths,
         ``"mlp6"``, and ``"textcnn"`` for texts of bytes; ``"resnet20"``, LLG's, without an activation before the head,
         ``"resnet20-relu"``, and ``"resnet20-1"`` to ``"resnet32-4"`` of as many times 16 channels; torchvision's
-        ``"vgg11_bn"`` to ``"resnet152"``, of which ``"…-imagenet"`` keep ImageNet's stem whatever the size of the images, ``"vgg16"`` is
-        without batch norm and ``"vgg16-quarter"`` has a quarter of its channels (`fedleak.models.zoo`); GDBR's
-        ``"alexnet"``, ``"vgg11"`` and ``"resnet18-conv"`` (`fedleak.models.bridged`).
+        ``"vgg11_bn"`` to ``"resnet152"``, of which ``"…-imagenet"`` keep ImageNet's stem whatever the size of the
+        images, ``"vgg16"`` is without batch norm and ``"vgg16-quarter"`` has a quarter of its channels
+        (`fedleak.models.zoo`); GDBR's ``"alexnet"``, ``"vgg11"`` and ``"resnet18-conv"`` (`fedleak.models.bridged`).
+    shape
+        Of images ``(C, H, W)``, of rows ``(D,)`` or texts ``(L,)``.
     init
         ``"default"`` (PyTorch's), ``"uniform"`` (every parameter from U(-0.5, 0.5)) or ``"positive"`` (GDBR's, see
         `positive_`); by default the one that the paper's released code uses: uniform for the CNN, else PyTorch's.

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from fedleak.experiments.records import NOW
 from notebooks.arena import experiments as e
+from notebooks.arena import experiments_private as private
 from notebooks.arena import registered
 from notebooks.arena.ranking import (
     REAL,
@@ -447,6 +448,86 @@ def little_noise(run):
 def much_noise(run):
     (cost,) = cost_of(run, 0.028, 0.029)
     return at_least(cost, 0.3)
+
+
+# --- differential privacy: written before the two records on it were made ---
+def under(run, mechanism, epsilon, state="untrained"):
+    """What the best attack names under a mechanism, and the prior guess."""
+    rows = rows_of(run, e.PRIVATE)
+    cell = {"mechanism": mechanism, "epsilon": epsilon, "state": state}
+    for name, value in cell.items():
+        rows = rows[rows[name] == value]
+    by = list(cell)
+    return best_of(rows, by, private.ATTACKS).iloc[0], floor_of(rows, by).iloc[0]
+
+
+def shown(run, mechanisms, epsilons, *states):
+    """The rows on canaries of some mechanisms."""
+    rows = run.best_rows(e.CANARY)
+    rows = rows[rows["mechanism"].isin(mechanisms) & rows["epsilon"].isin(epsilons)]
+    return rows[rows["state"].isin(states or ["untrained", "trained"])]
+
+
+@expect(
+    "D1",
+    "DP-SGD whose ε of one sample is 4 does not hide the labels: on a fresh LeNet the best attack names at least 0.75 of them, tolerance 0.05.",
+)
+def labels_under_dp_sgd(run):
+    return at_least(under(run, private.SAMPLE, 4)[0], 0.75, 0.05)
+
+
+@expect(
+    "D2",
+    "The same ε of the client as a whole hides them: the best attack names at most 0.05 more than the prior guess, tolerance 0.05.",
+)
+def labels_under_clipping(run):
+    best, prior = under(run, private.CLIENT, 4)
+    return at_most(best - prior, 0.05, 0.05)
+
+
+@expect(
+    "D3",
+    "Where the claim follows, at most 0.05 of the canaries' bounds are above it, tolerance 0.05.",
+)
+def claims_that_follow(run):
+    rows = shown(run, private.RIGHT, private.EPSILONS)
+    return at_most(rows["above"].mean(), 0.05, 0.05)
+
+
+@expect(
+    "D4",
+    "On a fresh LeNet, the bound for normal noise is at least 0.8 of the claimed ε for DP-SGD at 4 and 16 (mean, tolerance 0.1).",
+)
+def near_the_claim(run):
+    rows = shown(run, [private.SAMPLE], [4, 16], "untrained")
+    return at_least((rows["gaussian"] / rows["epsilon"]).mean(), 0.8, 0.1)
+
+
+@expect(
+    "D5",
+    "On a fresh LeNet, it is at most 0.7 of it for the clipped update, whose canary does not use up its bound (mean, tolerance 0.1).",
+)
+def far_from_the_claim(run):
+    rows = shown(run, [private.CLIENT], [4, 16], "untrained")
+    return at_most((rows["gaussian"] / rows["epsilon"]).mean(), 0.7, 0.1)
+
+
+@expect(
+    "D6",
+    "Canaries find both wrong claims: without clipping all bounds are above an ε of 4 and of 16, with noise after aggregation above one of 1 (share, tolerance 0.05).",
+)
+def claims_that_do_not(run):
+    rows = shown(run, [private.UNCLIPPED], [4, 16])
+    rows = [rows["above"], shown(run, [private.AFTER], [1])["above"]]
+    return at_least(min(each.mean() for each in rows), 1.0, 0.05)
+
+
+@expect(
+    "D7",
+    "With noise after aggregation the labels of a fresh LeNet are read as without any: at least 0.95, tolerance 0.05.",
+)
+def labels_before_aggregation(run):
+    return at_least(under(run, private.AFTER, 1)[0], 0.95, 0.05)
 
 
 EXPECTED |= {

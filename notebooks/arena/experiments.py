@@ -29,6 +29,7 @@ from notebooks.arena.experiments_filters import settings as filters
 from notebooks.arena.experiments_inspected import INSPECTED
 from notebooks.arena.experiments_proven import PROOFS, PROVEN
 from notebooks.arena.experiments_registered import DEPTH, EXCLUSIVE, ROUNDS
+from notebooks.arena.experiments_private import CANARY, PRIVATE
 from notebooks.arena.experiments_updates import (
     ADAPTIVE,
     ALL,
@@ -57,7 +58,17 @@ from notebooks.arena.experiments_updates import (
     scores,
 )
 
-__all__ = ["DEPTH", "EXCLUSIVE", "FILTERS", "INSPECTED", "PROOFS", "PROVEN", "ROUNDS"]
+__all__ = [
+    "CANARY",
+    "DEPTH",
+    "EXCLUSIVE",
+    "FILTERS",
+    "INSPECTED",
+    "PRIVATE",
+    "PROOFS",
+    "PROVEN",
+    "ROUNDS",
+]
 LENET = {"net": "lenet", "data": "MNIST", "state": STATES}
 SMALL = {**LENET, "data": "MNIST, 5,000"}
 IACC = dict(iacc=rate("batch_size"))

@@ -1,6 +1,7 @@
 """Recording Flower runs, with the real package: what is written is what clients and server really saw."""
 
 import logging
+import math
 
 import pytest
 import torch
@@ -19,8 +20,10 @@ from torch import nn
 
 from fedleak.audit import Setup, audit_run, guard
 from fedleak.federated import Update
+from fedleak.federated.privacy import gaussian_epsilon
 from fedleak.federated.recording import read
 from fedleak.flower import InProcess, RecordingMod, note, recorded, secure_run
+from fedleak.flower.privacy import of_mod
 
 LR, BATCH, NODES = 0.1, 4, 3
 SIZES = [8, 10, 11]  # the last batches are smaller, and the samples are weighted
@@ -116,6 +119,29 @@ def test_the_mods_place_decides_whether_it_sees_the_noise(tmp_path, outside):
     start(all_nodes(), client_app(*mods), rounds=1)
     found = [torch.equal(one.states()[1]["0.weight"], TRAINED[k]["0.weight"]) for k, one in enumerate(read(tmp_path))]
     assert found == [not outside] * NODES
+
+
+def test_the_mod_for_local_privacy_is_taken_at_its_word_and_checked(tmp_path):
+    noise = LocalDpMod(clipping_norm=1.0, sensitivity=0.1, epsilon=1.0, delta=0.1)
+    start(all_nodes(), client_app(RecordingMod(tmp_path, privacy=noise), noise), rounds=1)
+    for found in (one.privacy for one in read(tmp_path)):
+        assert (found.claimed, found.delta, found.by) == (1.0, 0.1, "LocalDpMod")
+        assert found.epsilon == pytest.approx(gaussian_epsilon(2 / (0.1 * (2 * math.log(12.5)) ** 0.5), 0.1))
+        assert "the noise is too small" in found.wrong()[0], "two clipped updates lie up to 2 apart, not 0.1"
+    enough = of_mod(LocalDpMod(clipping_norm=1.0, sensitivity=2.0, epsilon=0.5, delta=1e-5))
+    assert enough.epsilon < 0.5
+    assert not enough.wrong()
+
+
+def test_a_strategys_noise_is_after_aggregation_and_no_clients_own(tmp_path):
+    start(
+        recorded(DifferentialPrivacyServerSideFixedClipping(all_nodes(), 0.5, 1.0, NODES), tmp_path, lr=LR),
+        client_app(),
+    )
+    (found,) = {one.privacy for one in read(tmp_path)}
+    assert found.claimed == pytest.approx(gaussian_epsilon(2.0, 1e-5))
+    assert found.by == "DifferentialPrivacyServerSideFixedClipping"
+    assert "added after aggregation" in found.wrong()[0]
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,13 @@ def test_a_recorder_sees_what_the_filters_before_it_leave(tmp_path):
     assert moved.abs().max() <= 0.01 + 1e-7 < seen.update().tensors["3.weight"].abs().max()
 
 
+def test_what_the_sparse_vector_technique_says_of_its_epsilon_is_recorded(tmp_path):
+    run(tmp_path, SVTPrivacy(fraction=0.5, epsilon=0.2, epsilon_release=3.0))
+    found = read(tmp_path)[0].privacy
+    assert (found.claimed, found.delta, found.by, found.epsilon) == (pytest.approx(3.2), 0.0, "SVTPrivacy", None)
+    assert not found.wrong()
+
+
 def test_a_layer_that_is_left_out_stands_unchanged_and_counts_as_withheld(tmp_path):
     before, _, left = run(tmp_path, ExcludeVars(["3.weight"]))
     assert "3.weight" not in from_shareable(left).data

@@ -1,0 +1,132 @@
+"""For the page on differential privacy: claims, canaries' bounds and the labels read, from the arena's records."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+import seaborn as sns
+from filters import guessed, recorded, shown, strongest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from render import keep, number, table
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+from fedleak.audit.drawing import LOOK, svg
+from fedleak.experiments.results import Results
+from notebooks.arena.expectations import EXPECTED
+from notebooks.arena.expectations import table as outcome
+from notebooks.arena.experiments_private import AFTER, CLIENT, SAMPLE, UNCLIPPED
+from notebooks.show import markdown
+
+logger = logging.getLogger(__name__)
+WORDS = {
+    SAMPLE: "DP-SGD (one sample)",
+    CLIENT: "clipped update (one client)",
+    UNCLIPPED: "the same noise, no clipping",
+    AFTER: "noise after aggregation",
+}
+STYLE = dict(zip(WORDS, zip(sns.color_palette("colorblind", 4), "osX^", strict=True), strict=True))
+CELL = ["mechanism", "epsilon", "state"]
+
+
+def best(read: pd.DataFrame, labels: int) -> pd.DataFrame:
+    """Return what the best attack and the best guess name, a row a cell."""
+    rows = []
+    for keys, own in read.groupby(CELL, sort=False):
+        first, values = strongest(own, labels)
+        found = dict(zip(("iacc", "low", "high"), values, strict=True)) | {"attack": first, "guess": guessed(own)}
+        rows.append(dict(zip(CELL, keys, strict=True)) | found)
+    return pd.DataFrame(rows)
+
+
+def figure(named: pd.DataFrame, bounds: pd.DataFrame) -> Figure:
+    """Draw label accuracy and lower bounds against the claimed ε, on fresh and on trained networks."""
+    with mpl.rc_context(LOOK):
+        drawn = Figure(figsize=(7.2, 6.4), layout="constrained")
+        axes = drawn.subplots(2, 2, sharex=True, sharey="row")
+        for column, state in enumerate(("untrained", "trained")):
+            top, bottom = axes[:, column]
+            here = named[named["state"] == state]
+            for name, own in here.groupby("mechanism", sort=False):
+                colour, marker = STYLE[name]
+                top.plot(own["epsilon"], own["iacc"], color=colour, marker=marker, label=WORDS[name])
+                top.vlines(own["epsilon"], own["low"], own["high"], color=colour, alpha=0.5)
+            top.axhline(here["guess"].mean(), color="#444444", linestyle=":", label="best guess")
+            top.set_title("fresh network" if state == "untrained" else "trained network", loc="left")
+            bounded(bottom, bounds[bounds["state"] == state])
+            bottom.set_xlabel("claimed ε for a client and round")
+        axes[0, 0].set(ylabel="labels named right (iAcc)", ylim=(0, 1.03), xscale="log")
+        axes[1, 0].set(ylabel="ε that a canary shows at least", yscale="log")
+        handles = {label: h for ax in axes.flat for h, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+        drawn.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, frameon=False)
+    return drawn
+
+
+def bounded(axes: Axes, rows: pd.DataFrame) -> None:
+    """Draw each network's lower bounds: filled for normal noise, hollow for any mechanism; above the line is wrong."""
+    for name, own in rows.groupby("mechanism", sort=False):
+        colour, marker = STYLE[name]
+        axes.plot(own["epsilon"], own["gaussian"], color=colour, marker=marker, linestyle="", label=WORDS[name])
+        plain = own[own["bound"] > 0]
+        axes.plot(plain["epsilon"], plain["bound"], color=colour, marker=marker, linestyle="", fillstyle="none")
+    ends = [rows["epsilon"].min(), 64]
+    axes.plot(ends, ends, color="#444444", label="as claimed")
+
+
+def spread(values: pd.Series) -> str:
+    """Return a mean over the networks, with the lowest and the highest."""
+    return f"{number(values.mean())} ({number(values.min())} to {number(values.max())})"
+
+
+def both(named: pd.DataFrame, bounds: pd.DataFrame) -> str:
+    """Return a row a mechanism and claimed ε."""
+    rows = []
+    for (mechanism, epsilon), own in named.groupby(CELL[:2], sort=False):
+        row: dict[str, Any] = {"Mechanism": WORDS[mechanism], "Claimed ε": epsilon}
+        for cell in own.to_dict("records"):
+            state = "fresh" if cell["state"] == "untrained" else "trained"
+            at = bounds[(bounds[CELL] == [mechanism, epsilon, cell["state"]]).all(axis=1)]
+            row[f"At least, {state}"] = spread(at["bound"]) if len(at) else "–"
+            row[f"for normal noise, {state}"] = spread(at["gaussian"]) if len(at) else "–"
+            row[f"Labels, {state}"] = f"{shown(*(cell[k] for k in ('iacc', 'low', 'high')))} ({cell['attack']})"
+        rows.append(row)
+    return table(pd.DataFrame(rows))
+
+
+def in_short(named: pd.DataFrame, bounds: pd.DataFrame) -> str:
+    """Return what is read at an ε of 4, and how many bounds are above their claims."""
+    fresh = named[(named["state"] == "untrained") & (named["epsilon"] == 4)].set_index("mechanism")
+    share = fresh["iacc"].map("{:.0%}".format)
+    above = {m: f"{int(own.sum())} of {len(own)}" for m, own in bounds.groupby("mechanism")["above"]}
+    return (
+        f"At an ε of 4 for one sample, {share[SAMPLE]} of a fresh network's labels are named; at an ε of 4 for the "
+        f"client {share[CLIENT]}, where the best guess names {fresh.loc[CLIENT, 'guess']:.0%}. "
+        f"Above the claim were {above[SAMPLE]} "
+        f"canaries of DP-SGD and {above[CLIENT]} of the clipped update, {above[UNCLIPPED]} without clipping and "
+        f"{above[AFTER]} with noise after aggregation."
+    )
+
+
+def write(app: Sphinx) -> None:
+    """Write the fragments and the figure."""
+    try:
+        (read, facts), (bounds, _) = recorded("private"), recorded("private_canary")
+    except ValueError as error:
+        logger.warning("%s: fedleak record arena private private_canary", error, type="fedleak")
+        return
+    named = best(read, facts["declared"]["fixed"]["batch_size"])
+    drawn = Path(app.srcdir) / "book" / "_generated" / "private.svg"
+    drawn.parent.mkdir(exist_ok=True)
+    drawn.write_text(svg(figure(named, bounds)), encoding="utf-8")
+    ids = [one for one in EXPECTED if one.startswith("D")]
+    expected = markdown(outcome(Results("arena"), *ids))
+    made = {"private": both(named, bounds), "private_in_short": in_short(named, bounds), "private_expected": expected}
+    keep(app, made)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect to Sphinx."""
+    app.connect("builder-inited", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

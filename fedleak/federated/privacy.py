@@ -1,0 +1,234 @@
+"""Differential privacy of one client's part in a round: what a Gaussian mechanism gives, and claims that are wrong."""
+
+import copy
+import inspect
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import torch
+from scipy import optimize, stats
+from torch import Tensor, nn
+
+from fedleak.errors import extra
+from fedleak.federated.update import Update
+
+DELTA = 1e-5
+"""Where nobody says another."""
+NEIGHBOURS = {
+    "sample": "one sample added or removed",
+    "client": "one client's data replaced by any other",
+    "client added": "one client added or removed",
+}
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Return ε of a Gaussian mechanism at δ, exactly (Balle & Wang 2018, Theorem 8).
+
+    Parameters
+    ----------
+    mu
+        Distance of the means on two neighbours, in standard deviations of the noise; infinity without noise.
+    delta
+        In [0, 1).
+    """
+    if mu > 0 and (mu == math.inf or not delta):
+        return math.inf
+
+    def over(epsilon: float) -> float:
+        low = epsilon + stats.norm.logcdf(-epsilon / mu - mu / 2)
+        return float(stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(min(low, 0.0)) - delta)
+
+    if mu <= 0 or over(0.0) <= 0:
+        return 0.0
+    return float(optimize.brentq(over, 0.0, mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta))))
+
+
+@cache
+def accounted(history: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    """Return ε of Gaussian mechanisms one after the other, by Opacus' PRV accountant where a share is sampled.
+
+    Parameters
+    ----------
+    history
+        As Opacus has it: noise multiplier (standard deviation over sensitivity), rate of Poisson sampling, steps.
+    delta
+        In (0, 1).
+    """
+    if all(rate == 1 for _, rate, _ in history):
+        each = [steps / noise**2 if noise else math.inf for noise, _, steps in history]
+        return gaussian_epsilon(math.sqrt(sum(each)) if each else math.inf, delta)
+    if not all(noise for noise, _, _ in history):
+        return math.inf
+    with extra("book"):
+        from opacus.accountants import PRVAccountant
+    accountant = PRVAccountant()
+    accountant.history = list(history)
+    return float(accountant.get_epsilon(delta))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """By what one client's part in one round is said to be (ε, δ)-differentially private.
+
+    Parameters
+    ----------
+    neighbours
+        Which two inputs are not to be told apart: a key of `NEIGHBOURS`.
+    history
+        The Gaussian mechanisms of the round, as `accounted` takes them; empty: there is no noise that is known.
+    delta
+        In [0, 1).
+    clipped
+        Whether a norm is bounded, to which the noise is compared.
+    poisson
+        Whether batches are drawn by Poisson sampling, which the server cannot see.
+    aggregated
+        Whether the noise is added to the sum or mean of all clients' updates, after it was seen.
+    stated
+        ε as somebody states it; by default what follows from the rest.
+    by
+        Who states it or adds the noise.
+    """
+
+    neighbours: Literal["sample", "client", "client added"]
+    history: tuple[tuple[float, float, int], ...] = ()
+    delta: float = DELTA
+    clipped: bool = True
+    poisson: bool = True
+    aggregated: bool = False
+    stated: float | None = None
+    by: str = ""
+
+    @property
+    def claimed(self) -> float:
+        """ε as it is claimed."""
+        if self.stated is not None:
+            return self.stated
+        return accounted(self.history, self.delta) if self.clipped else math.inf
+
+    @property
+    def epsilon(self) -> float | None:
+        """ε that follows for whoever sees the client's update; None of a mechanism that is not accounted for here."""
+        if not self.clipped or self.aggregated:
+            return math.inf
+        if not self.history:
+            return None
+        once = tuple((z, 1.0, math.ceil(q * n)) for z, q, n in self.history)
+        return accounted(self.history if self.poisson else once, self.delta)
+
+    def wrong(self) -> list[str]:
+        """Say what is wrong with the claim; nothing if it follows."""
+        if self.aggregated:
+            return [
+                "the noise is added after aggregation: the claim is of the model that is published. Whoever sees this "
+                "client's update, as the server does, sees it without noise, and for it no ε is finite"
+            ]
+        if not self.clipped:
+            return ["nothing bounds the norm of what a client shares: no ε is finite, however much noise is added"]
+        if self.epsilon is None or self.epsilon <= 1.001 * self.claimed + 0.011:  # PRV's own error
+            return []
+        why = "the noise is too small for what clipping leaves"
+        if not self.poisson:
+            why = (
+                "the batches are not drawn by Poisson sampling, so that no secret amplifies the privacy (what follows "
+                "takes every sample once an epoch)"
+            )
+        return [f"{why}: ε = {self.epsilon:.3g} follows"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSGD:
+    """The gradient of DP-SGD (Abadi et al. 2016) as Opacus computes it: each sample's is clipped, and noise added.
+
+    Raises `ValueError` for values out of their range.
+
+    Parameters
+    ----------
+    noise_multiplier, max_grad_norm
+        As Opacus has them: the noise on the sum has the standard deviation ``noise_multiplier * max_grad_norm``.
+    sample_rate
+        With which a sample gets into the batch, in (0, 1]; 1: the batch is all that the client has.
+    poisson_sampling
+        Whether each sample is drawn by itself, as the amplification by sampling needs it, or batches are shuffled.
+    """
+
+    noise_multiplier: float
+    max_grad_norm: float
+    sample_rate: float = 1.0
+    poisson_sampling: bool = True
+
+    def __post_init__(self) -> None:
+        if not (self.noise_multiplier > 0 and self.max_grad_norm > 0 and 0 < self.sample_rate <= 1):
+            raise ValueError(f"noise and norm are positive, the rate is in (0, 1]; got {self}")
+
+    def privacy(self, stated: float | None = None, delta: float = DELTA) -> Privacy:
+        """Return what one step is said to have, with ε as it is stated elsewhere."""
+        how = ((self.noise_multiplier, self.sample_rate, 1),)
+        return Privacy(
+            neighbours="sample", history=how, delta=delta, poisson=self.poisson_sampling, stated=stated, by="Opacus"
+        )
+
+    @extra("book")
+    def releases(self, model: nn.Module, x: Tensor, y: Tensor, seed: int, size: int = 0) -> Iterator[Update]:
+        """Yield gradients of one batch without end, each with noise of its own; the model is left as it was.
+
+        Raises `ValueError` for a model that Opacus does not take, such as one with batch norm.
+
+        Parameters
+        ----------
+        model, x, y
+            The model, and the batch ``[B, ...]`` and ``[B]``.
+        seed
+            Of the noise.
+        size
+            Samples that the sum is divided by; by default B.
+        """
+        from opacus import GradSampleModule
+        from opacus.optimizers import DPOptimizer
+
+        try:
+            module = GradSampleModule(copy.deepcopy(model).train())  # it sees no others
+        except NotImplementedError as error:
+            raise ValueError(f"Opacus does not take this model: {error}") from error
+        optimiser = DPOptimizer(
+            torch.optim.SGD(module.parameters(), lr=1.0),
+            noise_multiplier=self.noise_multiplier,
+            max_grad_norm=self.max_grad_norm,
+            expected_batch_size=size or len(x),
+            generator=torch.Generator(x.device).manual_seed(seed % 2**63),
+        )
+        nn.functional.cross_entropy(module(x), y).backward()
+        optimiser.clip_and_accumulate()
+        sums = [p.summed_grad for p in optimiser.params]
+        names = [name for name, p in model.named_parameters() if p.requires_grad]
+        while True:
+            for p, total in zip(optimiser.params, sums, strict=True):
+                p.summed_grad = total.clone()  # what has got noise is marked, and gets no more
+            optimiser.add_noise()
+            optimiser.scale_grad()
+            found = {name: p.grad.detach().clone() for name, p in zip(names, optimiser.params, strict=True)}
+            yield Update(found, "gradient", len(x))
+
+
+def of_opacus(steps: Sequence[tuple[float, float]], sizes: Sequence[int]) -> Privacy:
+    """Return the privacy of Opacus' steps, `steps` as `step_of` has them, on batches of these sizes.
+
+    Batches that are all of one size, but for the last of four or more, are not those of Poisson sampling.
+    """
+    history = tuple((noise, rate, count) for (noise, rate), count in Counter(steps).items())
+    poisson = len(sizes) < 4 or len(set(sizes[:-1])) > 1
+    return Privacy(neighbours="sample", history=history, poisson=poisson, by="Opacus")
+
+
+def step_of(optimiser: Any, hook: Any) -> tuple[float, float]:
+    """Return noise multiplier and sampling rate of a step of Opacus' optimiser, whose accountant's hook tells the rate.
+
+    Without an accountant the rate is 1, which claims nothing.
+    """
+    known = inspect.getclosurevars(hook).nonlocals if inspect.isfunction(hook) else {}
+    rate = float(known.get("sample_rate", 1.0)) * optimiser.accumulated_iterations
+    return float(optimiser.noise_multiplier), min(rate, 1.0)

@@ -1,0 +1,141 @@
+"""The arena: claims of differential privacy, what a canary shows of them, and which labels are read all the same."""
+
+import torch
+from scipy import optimize
+
+from fedleak import metrics
+from fedleak.attacks import registry
+from fedleak.attacks.contest import contest
+from fedleak.audit.canary import canary, claim
+from fedleak.audit.case import prepare
+from fedleak.audit.setup import Setup
+from fedleak.data import compose, draw
+from fedleak.experiments import Experiment, grid, spawned
+from fedleak.federated import fedsgd
+from fedleak.federated.defences import ClippedNoise, PureNoise, protect
+from fedleak.federated.privacy import DELTA, DPSGD, gaussian_epsilon
+from fedleak.intervals import MEAN, NUMBER
+from notebooks.arena.experiments_updates import (
+    ALL,
+    SCORES,
+    STATES,
+    held_by,
+    images,
+    prepared,
+    ready,
+    row_of,
+)
+
+SAMPLE, CLIENT = "DP-SGD", "clipped update"
+UNCLIPPED, AFTER = "no clipping", "noise after aggregation"
+RIGHT, WRONG = [SAMPLE, CLIENT], [UNCLIPPED, AFTER]
+EPSILONS = [1.0, 4.0, 16.0, 64.0]
+SHOWN = EPSILONS[1:3]  # a canary of so few releases cannot show 64
+NORM = 1.0  # of a sample's gradient
+BOUND = 0.2  # of each tensor of a client's gradient, as in the arena's defences
+TENSORS = 10  # of LeNet
+ATTACKS = ["LLG+", "RLU, whole head", "GDBR", "after Decaf"]
+GUESSES = ["prior guess", "random guess"]
+USED = {"batch_size": 32, "composition": "unbalanced", "delta": DELTA}
+
+
+def deviation(epsilon):
+    """Noise over sensitivity for this ε at DELTA."""
+
+    def far(mu):
+        return gaussian_epsilon(mu, DELTA) - epsilon
+
+    return 1 / optimize.brentq(far, 1e-3, 100)
+
+
+def mechanism_of(mechanism, epsilon, seed):
+    """What makes the claim, as arguments of a `Setup`."""
+    noise = deviation(epsilon)
+    sigma = noise * 2 * BOUND * TENSORS**0.5
+    stated = {"claimed": (epsilon, DELTA)}
+    return {
+        SAMPLE: {"dp_sgd": DPSGD(noise_multiplier=noise, max_grad_norm=NORM)},
+        CLIENT: {"defences": [ClippedNoise(BOUND, sigma, seed)]},
+        UNCLIPPED: {"defences": [PureNoise(sigma, seed)], **stated},
+        AFTER: stated,
+    }[mechanism]
+
+
+def sent(ctx, seed, net, data, state, mechanism, epsilon, batch_size, composition):
+    """A network, one update of it under a mechanism, and its true counts."""
+    pool, model = images(ctx, data), prepared(ctx, net, data, state, seed)
+    generator = torch.Generator().manual_seed(spawned(seed, "batch"))
+    labels = compose(composition, batch_size, pool.n_classes, 1, generator)
+    index = draw(pool, labels, generator)[0]
+    x, y, noise = pool.x[index], pool.y[index], spawned(seed, "noise")
+    how = mechanism_of(mechanism, epsilon, noise)
+    if mechanism == SAMPLE:
+        update = next(how["dp_sgd"].releases(model, x, y, noise))
+    else:
+        update = fedsgd(model, x, y)
+        for defence in how.get("defences", ()):
+            update = protect(update, defence)
+    return model, update, metrics.counts(labels[0], pool.n_classes)
+
+
+def private(
+    ctx, seed, attack, net, data, state, mechanism, epsilon, batch_size, composition
+):
+    """One attack on one update."""
+    what = seed, net, data, state, mechanism, epsilon, batch_size, composition
+    made = ctx.once(("private", *what), lambda: sent(ctx, *what), most=20)
+    model, update, truth = made
+    held = held_by(images(ctx, data, "aux"), seed)
+    kept = ready(ctx, attack, seed, net, data, state)
+    who = registry.WITH_AUXILIARY
+    for attempt in contest(update, model, who, held, attacks=[ALL[attack]], kept=kept):
+        yield row_of(attempt, truth)
+
+
+def bounded(ctx, seed, net, data, state, mechanism, epsilon, batch_size):
+    """What a canary shows of one network under a mechanism."""
+    model, pool = prepared(ctx, net, data, state, seed), images(ctx, data)
+    part = pool.split_in_two(spawned(seed, "part") % 2**32, 2000 / len(pool))[0]
+    how = mechanism_of(mechanism, epsilon, spawned(seed, "noise"))
+    own = spawned(seed, "canary") % 2**20
+    setup = Setup(model=model, data=part, batch_size=batch_size, seed=own, **how)
+    found = canary(prepare(setup), claim(setup, TENSORS))
+    least = max(found.epsilon, found.gaussian)
+    return {
+        "bound": found.epsilon,
+        "gaussian": found.gaussian,
+        "above": float(least > epsilon * (1 + 1e-6)),
+        "releases": found.n,
+    }
+
+
+def both(data, epsilons, after=None, **axes):
+    """LeNet under every mechanism; without noise the claim, `after`, changes nothing."""
+    usual = {"net": "lenet", "data": data, "state": STATES, **axes}
+    noisy = [m for m in [*RIGHT, *WRONG] if m != AFTER]
+    return grid(mechanism=noisy, epsilon=epsilons, **usual) + grid(
+        mechanism=AFTER, epsilon=after or epsilons[0], **usual
+    )
+
+
+PRIVATE = Experiment(
+    "private",
+    private,
+    quick=both("MNIST, 5,000", [4.0], attack=["LLG+", *GUESSES]),
+    paper=both("MNIST", EPSILONS, attack=[*ATTACKS, *GUESSES]),
+    trials=(1, 10),
+    values={**SCORES, "seconds": NUMBER},
+    facts="reason",
+    times="seconds",
+    fixed=USED,
+)
+CANARY = Experiment(
+    "private_canary",
+    bounded,
+    quick=both("MNIST, 5,000", [4.0]),
+    paper=both("MNIST", SHOWN, after=EPSILONS[0]),
+    trials=(1, 3),
+    values={"bound": NUMBER, "gaussian": NUMBER, "above": MEAN},
+    facts="releases",
+    fixed={"batch_size": 32, "delta": DELTA},
+)

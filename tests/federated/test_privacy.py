@@ -1,0 +1,158 @@
+"""What a mechanism gives is what Opacus' accountant says; what does not follow is named."""
+
+import copy
+import math
+
+import pytest
+import torch
+from opacus import PrivacyEngine
+from opacus.accountants import PRVAccountant
+from torch import nn
+from torch.func import functional_call, grad, vmap
+from torch.utils.data import DataLoader, TensorDataset
+
+from fedleak.federated.loop import record
+from fedleak.federated.privacy import DPSGD, Privacy, accounted, gaussian_epsilon
+from fedleak.federated.recording import Contribution, read
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.mark.parametrize("history", [((1.0, 1.0, 1),), ((0.3, 1.0, 5),), ((10.0, 1.0, 1), (2.0, 1.0, 3))])
+def test_without_sampling_epsilon_is_exact_and_just_below_opacus_upper_bound(history):
+    accountant = PRVAccountant()
+    accountant.history = list(history)
+    assert accountant.get_epsilon(1e-5) - 0.03 < accounted(history, 1e-5) < accountant.get_epsilon(1e-5)
+
+
+def test_sampling_is_left_to_opacus():
+    accountant = PRVAccountant()
+    accountant.history = [(1.0, 0.1, 10)]
+    assert accounted(((1.0, 0.1, 10),), 1e-5) == pytest.approx(accountant.get_epsilon(1e-5))
+    assert accounted(((0.0, 0.1, 10),), 1e-5) == math.inf
+
+
+def test_the_ends_of_epsilon():
+    assert gaussian_epsilon(math.inf, 1e-5) == math.inf
+    assert gaussian_epsilon(0.0, 1e-5) == gaussian_epsilon(-math.inf, 1e-5) == gaussian_epsilon(1e-6, 1e-5) == 0
+    assert 5000 < gaussian_epsilon(100.0, 1e-5) < 5500, "exp overflows there"
+
+
+SAMPLED = {"neighbours": "sample", "history": ((1.0, 0.01, 10),)}
+
+
+@pytest.mark.parametrize(
+    ("privacy", "said"),
+    [
+        (Privacy(**SAMPLED), None),
+        (Privacy(**SAMPLED, poisson=False), "not drawn by Poisson sampling"),
+        (Privacy(**SAMPLED, stated=0.1), "noise is too small"),
+        (Privacy(**SAMPLED, stated=1.0), None),
+        (Privacy(**SAMPLED, aggregated=True), "added after aggregation"),
+        (Privacy(neighbours="client", clipped=False), "nothing bounds the norm"),
+        (Privacy(neighbours="client", stated=1.0), None),
+    ],
+)
+def test_what_does_not_follow_is_named(privacy, said):
+    assert [said in one for one in privacy.wrong()] == [True] * (said is not None)
+
+
+def test_shuffled_batches_are_accounted_once_an_epoch():
+    each = Privacy(neighbours="sample", history=((1.0, 0.1, 20),), poisson=False)
+    assert each.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2), 1e-5))
+    assert each.claimed < each.epsilon
+
+
+@pytest.fixture
+def batch():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
+    return model, 3 * torch.randn(6, 5), torch.tensor([0, 0, 1, 2, 2, 2])
+
+
+def clipped(model, x, y, norm):
+    """The mean of the clipped gradients, by hand."""
+
+    def loss(parameters, x, y):
+        return nn.functional.cross_entropy(functional_call(model, parameters, (x[None],)), y[None])
+
+    each = vmap(grad(loss), (None, 0, 0))(dict(model.named_parameters()), x, y)
+    size = torch.stack([t.flatten(1).norm(dim=1) for t in each.values()]).norm(dim=0)
+    factor = (norm / size).clamp(max=1)
+    assert (factor < 1).any()
+    return {name: torch.einsum("b,b...->...", factor, t) / len(x) for name, t in each.items()}
+
+
+def test_a_gradient_of_dp_sgd_is_the_clipped_mean_with_noise_of_its_own(batch):
+    model, x, y = batch
+    state = copy.deepcopy(model.state_dict())
+    releases = DPSGD(noise_multiplier=0.5, max_grad_norm=1.0).releases(model, x, y, seed=1)
+    many = [next(releases).tensors for _ in range(2000)]
+    for name, expected in clipped(model, x, y, 1.0).items():
+        stacked = torch.stack([one[name] for one in many])
+        torch.testing.assert_close(stacked.mean(0), expected, atol=5 * 0.5 / 6 / 2000**0.5, rtol=0)
+        assert stacked.std().item() == pytest.approx(math.hypot(0.5 / 6, expected.std(correction=0).item()), rel=0.1), (
+            "noise on the sum, divided by the batch"
+        )
+    assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
+    again = next(DPSGD(noise_multiplier=0.5, max_grad_norm=1.0).releases(model, x, y, seed=1))
+    assert torch.equal(again.tensors["0.bias"], many[0]["0.bias"])
+
+
+def test_what_dp_sgd_cannot_be_is_refused(batch):
+    _, x, y = batch
+    for wrong in ({"noise_multiplier": 0.0}, {"max_grad_norm": -1.0}, {"sample_rate": 0.0}, {"sample_rate": 1.5}):
+        with pytest.raises(ValueError, match=r"positive, the rate is in \(0, 1\]"):
+            DPSGD(**{"noise_multiplier": 1.0, "max_grad_norm": 1.0, **wrong})
+    model = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))
+    with pytest.raises(ValueError, match="Opacus does not take this model"):
+        next(DPSGD(noise_multiplier=1.0, max_grad_norm=1.0).releases(model, x, y, seed=0))
+
+
+def private_run(folder, poisson, engine=True, epochs=2):
+    """Two epochs of Opacus, 40 samples in batches of about 8."""
+    torch.manual_seed(1)
+    y = torch.arange(40) % 3
+    model = nn.Linear(4, 3)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    made = PrivacyEngine().make_private(
+        module=model,
+        optimizer=optimiser,
+        data_loader=DataLoader(TensorDataset(torch.rand(40, 4), y), 8),
+        noise_multiplier=2.0,
+        max_grad_norm=1.0,
+        poisson_sampling=poisson,
+    )
+    private, optimiser, loader = made
+    if not engine:
+        optimiser.step_hook = None
+    with record(folder, private, optimiser, round=1) as saw:
+        for _ in range(epochs):
+            for x, labels in loader:
+                saw(labels)
+                optimiser.zero_grad()
+                nn.functional.cross_entropy(private(x), labels).backward()
+                optimiser.step()
+    return read(folder)[0].privacy
+
+
+def test_a_recorded_loop_knows_opacus_noise_and_rate(tmp_path):
+    found = private_run(tmp_path, poisson=True)
+    assert found.history == ((2.0, 0.2, 10),)
+    assert found.epsilon == found.claimed == pytest.approx(accounted(((2.0, 0.2, 10),), 1e-5))
+    assert not found.wrong()
+
+
+def test_a_recorded_loop_tells_shuffled_batches_from_poissons(tmp_path):
+    found = private_run(tmp_path, poisson=False)
+    assert found.history == ((2.0, 0.2, 10),), "as Opacus accounts"
+    assert "not drawn by Poisson sampling" in found.wrong()[0]
+    assert found.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2) / 2, 1e-5))
+
+
+def test_without_an_accountant_no_sampling_is_claimed(tmp_path):
+    assert private_run(tmp_path, poisson=True, engine=False).history == ((2.0, 1.0, 10),)
+
+
+def test_an_older_folder_without_privacy_is_read(tmp_path):
+    assert Contribution(round=1, node="a", samples=1, steps=1, lr=0.1).privacy is None
