@@ -94,11 +94,11 @@ def _apart(kind: Kind, cell: Row) -> Kind:
 
 
 def selected(transport: Transport, paper: str, same: Row | None = None) -> pd.DataFrame | None:
-    """Return the rows of a transport's record with these values; None where there are none."""
+    """Return the rows of a transport's record with these values, and its fixed settings; None where there are none."""
     found = records.recorded(paper, transport.record)
     if found is None:
         return None
-    rows = found[0]
+    rows = found[0].assign(**found[1]["declared"]["fixed"])
     for name, value in {**transport.where, **(same or {})}.items():
         if name in rows:
             blank = value is None or value != value

@@ -70,7 +70,7 @@ def free(point: Measured) -> dict[str, Any]:
 
 def _far(point: Measured) -> set[str]:
     """Return the settings in which a measurement differs from what the paper prints."""
-    return {d.setting for d in point.differences if not d.why and d.paper != LOST}
+    return {d.setting for d in point.differences if d.counts}
 
 
 def moved(paper: str, point: Measured) -> Measured | None:
