@@ -36,6 +36,7 @@ from notebooks.gdbr.experiments_clients import (
     PAIRS,
     SCHEMES,
     SIZES,
+    TRUE,
     Attackers,
     batch,
     chain_of,
@@ -63,6 +64,7 @@ __all__ = [
     "REDUCED",
     "REDUCED_DEFENDED",
     "REDUCED_LAYERS",
+    "TRUE",
 ]
 
 
