@@ -260,9 +260,7 @@ def test_an_effect_counts_for_a_claim_where_it_is_of_every_cell_that_differs(mon
         for data, aux in (("x", 433), ("y", 1000))
         for trial in range(10)
     )
-    ahead = Claim(
-        "a", lambda t: t["x"] - (t["y"] if "y" in t else 0.0), (run,), wide="data", where=lambda t: t["acc"] < 9
-    )
+    ahead = Claim("a", lambda t: t["x"] - t.get("y", 0.0), (run,), wide="data", where=lambda t: t["acc"] < 9)
     (effect,) = ahead.measure([rows], paper).effects
     assert effect.ends["m"][0] < 0.1 < effect.ends["m"][1]
     assert ahead.measure([rows.assign(aux=433)], paper).effects == ()
