@@ -53,7 +53,7 @@ for id, value in {
         one = dict(statistic=lambda t: t.iloc[0], value=value)
         claim(f"fig2{id}", of=FIG2, where={"init": init}, **one)
         for scale, widths in itertools.product(SCALES, WIDTHS["resnet18-conv"]):
-            chosen = dict(init=init, scale=scale, widths=widths)
+            chosen = dict(init=init, scale=scale, widths=int(widths))
             claim(f"fig2{id}", of=FIG2_CHOICES, where=chosen, **one)
 
 
