@@ -74,10 +74,10 @@ class Transport:
     """What columns of the record are called in the rows of a claim."""
 
     def rows(self, paper: str, same: Row) -> pd.DataFrame | None:
-        """Return the rows of the record with these values; None where there are none."""
+        """Return the rows of the record with these values, and its fixed settings; None where there are none."""
         if (found := records.recorded(paper, self.record)) is None:
             return None
-        rows = found[0]
+        rows = found[0].assign(**found[1]["declared"]["fixed"])
         for name, value in {**self.where, **same}.items():
             if name in rows:
                 rows = rows[rows[name].isna() if pd.isna(value) else rows[name] == value]

@@ -13,7 +13,7 @@ from scipy import stats
 from fedleak.experiments import choices, records, status
 from fedleak.experiments.choices import Effect, Transport
 from fedleak.experiments.experiment import Experiment
-from fedleak.experiments.published import Paper, Published
+from fedleak.experiments.published import Paper, Published, Row, fits
 from fedleak.experiments.records import RECORDED
 from fedleak.experiments.status import Measured
 from fedleak.intervals import LEAST, NUMBER, POINT, Kind, stretch, widened
@@ -68,10 +68,10 @@ class Claim:
         except (KeyError, IndexError, ValueError) as missing:  # a setting that these rows do not have
             return Measured(self.id, None, **told | {"note": f"not in these rows: {missing}"})
         if (item := paper.items[self.id]).table:
-            table = paper.tables[item.table]
-            told["differences"] = status.of_cells(table, self._settled(chosen), item.cell, self._settled(used))
+            table, settled = paper.tables[item.table], self._settled(used)
+            told["differences"] = status.of_cells(table, self._settled(chosen), item.cell, settled)
             if any(not d.why for d in told["differences"]):
-                told["effects"] = tuple(self._effects(paper, item))
+                told["effects"] = tuple(self._effects(paper, item, settled))
         told["ends"] = self.kind.range
         return Measured(self.id, *result, all(e.exact for e in self.of), **told)
 
@@ -79,9 +79,18 @@ class Claim:
         by, value = [*experiment.axes, *experiment.by], self.value or next(iter(experiment.values))
         return Cells(rows, by, value, self.wide)
 
-    def _effects(self, paper: Paper, item: Published) -> Iterator[Effect]:
-        """Yield what the transports of its table are worth: the same statistic at both levels, on the same trials."""
-        for one in choices.load(paper.name).transports_of(item.table, item.cell):
+    def _effects(self, paper: Paper, item: Published, used: Sequence[Row]) -> Iterator[Effect]:
+        """Yield what the transports of its table are worth: the same statistic at both levels, on the same trials.
+
+        Of a claim about several cells one counts that fits each of them whose settings differ.
+        """
+        table, known = paper.tables[item.table], choices.load(paper.name)
+        cells = [row for row in table.rows if fits(item.cell, row)]
+        far = [(cell, {d.setting for d in status.of_cells(table, used, cell) if d.counts}) for cell in cells]
+        for one in known.transports:
+            short = [cell for cell, settings in far if settings & {*one.settings}]
+            if not short or any(one not in known.transports_of(table.name, cell) for cell in short):
+                continue
             rows = one.rows(paper.name, {})
             ends = {}
             for name, own in rows.groupby("data") if rows is not None and not self.rows else ():

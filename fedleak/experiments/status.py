@@ -33,6 +33,11 @@ class Difference:
     paper: Any
     why: str = ""
 
+    @property
+    def counts(self) -> bool:
+        """Whether it is another than what the paper prints."""
+        return not self.why and self.paper != LOST
+
     def __str__(self) -> str:
         if self.why:
             return self.why

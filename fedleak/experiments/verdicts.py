@@ -58,9 +58,14 @@ def of_point(item: Published, point: Measured) -> str:
     return OPEN if point.n < LEAST else of_interval(item, point.low, point.high)
 
 
-def free(point: Measured, lost: bool = True) -> dict[str, Any]:
-    """Return the settings of a measurement that the paper does not print; or those in which it is not the paper's."""
-    return {d.setting: d.ours for d in point.differences if not d.why and (d.paper == LOST) == lost}
+def free(point: Measured) -> dict[str, Any]:
+    """Return the settings of a measurement that the paper does not print."""
+    return {d.setting: d.ours for d in point.differences if not d.why and d.paper == LOST}
+
+
+def far(point: Measured) -> set[str]:
+    """Return the settings in which a measurement differs from what the paper prints."""
+    return {d.setting for d in point.differences if d.counts}
 
 
 def moved(paper: str, point: Measured) -> Measured | None:
@@ -68,7 +73,7 @@ def moved(paper: str, point: Measured) -> Measured | None:
 
     The ends of what is possible cut it again.
     """
-    low, high, left = point.low, point.high, set(free(point, False))
+    low, high, left = point.low, point.high, far(point)
     for effect in point.effects:
         if left & set(effect.settings) and choices.trusted(paper, effect.record):
             down, up = effect.hull
@@ -111,7 +116,7 @@ def _scanned(item: Published, points: Sequence[Measured], rules: Choices, grade:
 
 def _reading(item: Published, paper: str, points: Sequence[Measured], rules: Choices) -> Judgement:
     """Judge one reading of the paper by the best evidence there is."""
-    exact = [point for point in points if not free(point, False)]
+    exact = [point for point in points if not far(point)]
     wide = [new for point in points if (new := moved(paper, point)) is not None]
     graded = {"A": [point for point in exact if not free(point)], "B": exact, "C": wide}
     found = (_scanned(item, own, rules, grade) for grade, own in graded.items())

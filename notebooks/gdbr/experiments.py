@@ -8,7 +8,6 @@ import time
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import nn
 
 from fedleak.attacks.labels import gdbr
@@ -20,8 +19,10 @@ from fedleak.federated.training import accuracy
 from fedleak.models import chain, head_pass, positive_, without_biases
 from notebooks.gdbr.experiments_choices import CHOICES, POSITIVE_LAYERS, REDUCED
 from notebooks.gdbr.experiments_scanned import (
+    FIG2_CHOICES,
     FIG3_CHOICES,
     FIG4_CHOICES,
+    FIG5A_CHOICES,
     FIG6_CHOICES,
     REDUCED_DEFENDED,
     REDUCED_LAYERS,
@@ -31,6 +32,7 @@ from notebooks.gdbr.experiments_clients import (
     FORMS,
     NETS,
     LEVELS,
+    MODES,
     PAIRS,
     SCHEMES,
     SIZES,
@@ -43,6 +45,7 @@ from notebooks.gdbr.experiments_clients import (
     known_inputs,
     pairs,
     protected,
+    scatter,
     scores,
     sets,
     share,
@@ -52,13 +55,16 @@ from notebooks.gdbr.experiments_clients import (
 
 __all__ = [
     "CHOICES",
+    "FIG2_CHOICES",
     "FIG3_CHOICES",
     "FIG4_CHOICES",
+    "FIG5A_CHOICES",
     "FIG6_CHOICES",
     "POSITIVE_LAYERS",
     "REDUCED",
     "REDUCED_DEFENDED",
     "REDUCED_LAYERS",
+    "TRUE",
 ]
 
 
@@ -82,22 +88,7 @@ RESNET = dict(net="resnet18-conv", init=["positive", "default"])
 def assumptions(ctx, seed, net, data, init, batch_size):
     """Skewness of the features, and how well other images predict their means."""
     mine, other, index, _ = features_of(ctx, seed, net, data, init, batch_size)
-    x, others = mine.inputs.double(), other.inputs.double().mean(0)
-    p = mine.probabilities.double()
-    alive, mean = x.std(0) > 0, x.mean(0)
-    floor = mean.clamp(min=1e-12)
-    off, spread = ((mean - others).abs() / floor)[alive], (x.std(0) / floor)[alive]
-    yield {
-        "skew": float(np.median(np.abs(stats.skew(x[:, alive].cpu().numpy())))),
-        "off": float(off.median()),
-        "spread": float(spread.median()),
-        "top": float(p.mean(0).max()),
-        "skew_p": float(
-            np.median(np.abs(stats.skew(p[:, p.std(0) > 0].cpu().numpy())))
-        ),
-        "dead": 1 - float(alive.double().mean()),
-        **facts(ctx, data, index),
-    }
+    yield {**scatter(mine, other), **facts(ctx, data, index)}
 
 
 FIG2 = Experiment(
@@ -284,9 +275,6 @@ FIG3 = Experiment(
     fixed=BELOW | dict(scheme="subclassed", composition=COMPOSITION["subclassed"]),
     **BASELINES,
 )
-
-
-MODES = ["stats", "stats (col)", "shuffle (col)", "mask", TRUE]
 
 
 def substitutes(ctx, seed, net, data):

@@ -40,7 +40,9 @@ WIDTHS = {
     "alexnet": ["4096-4096", "384-192"],
     "vgg11": ["4096-4096", "512-512"],
     "resnet18-conv": ["512", "256", "1024"],
+    "mlp6": ["2048-1024-512-256-128-64"],  # printed
 }
+INITS = ["positive", "default"]
 
 
 def labels_of(scheme, composition, size, n, generator):
@@ -61,9 +63,19 @@ def labels_of(scheme, composition, size, n, generator):
     return labels
 
 
-def tail_of(model, widths, n, seed):
-    """A chain of these hidden widths for what the network has below its own, with positive weights and no biases."""
+def tail_of(model, widths, n, seed, init="positive"):
+    """A chain of these hidden widths for what the network has below its own, with positive or PyTorch's weights and no biases."""
     first, sizes = chain(model).links[0].layer, [int(w) for w in widths.split("-")]
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        tail = layers_of(first, sizes, n)
+    if init == "default":
+        return without_biases(tail)
+    return positive_(tail, torch.Generator().manual_seed(seed))
+
+
+def layers_of(first, sizes, n):
+    """Layers of these sizes with ReLUs between them, from what the first layer takes to the logits."""
     if isinstance(first, nn.Conv2d):
         shape = first.in_channels, *first.kernel_size
         layers = [nn.Conv2d(shape[0], sizes[0], shape[1:]), nn.ReLU(), nn.Flatten()]
@@ -74,7 +86,7 @@ def tail_of(model, widths, n, seed):
         layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
     tail = nn.Sequential(*layers[:-1])
     tail.input_shape = shape
-    return positive_(tail, torch.Generator().manual_seed(seed))
+    return tail
 
 
 def batch_of(victims, scheme, composition, size, seed):

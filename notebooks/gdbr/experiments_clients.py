@@ -2,7 +2,9 @@
 
 import copy
 
+import numpy as np
 import torch
+from scipy import stats
 from torch import nn
 
 from fedleak import metrics, models
@@ -196,6 +198,25 @@ def scores(counts, truth):
     return {"insacc": insacc, "clsacc": metrics.class_accuracy(counts, truth).item()}
 
 
+def scatter(mine, other):
+    """Skewness of features and probabilities, how they scatter, and how well the means over other images predict them."""
+    x, others = mine.inputs.double(), other.inputs.double().mean(0)
+    p = mine.probabilities.double()
+    alive, mean = x.std(0) > 0, x.mean(0)
+    floor = mean.clamp(min=1e-12)
+    off, spread = ((mean - others).abs() / floor)[alive], (x.std(0) / floor)[alive]
+    return {
+        "skew": float(np.median(np.abs(stats.skew(x[:, alive].cpu().numpy())))),
+        "off": float(off.median()),
+        "spread": float(spread.median()),
+        "top": float(p.mean(0).max()),
+        "skew_p": float(
+            np.median(np.abs(stats.skew(p[:, p.std(0) > 0].cpu().numpy())))
+        ),
+        "dead": 1 - float(alive.double().mean()),
+    }
+
+
 FACTS = ("images", "held", "aux", "side")
 
 
@@ -221,6 +242,7 @@ def protected(update, kind, level, s):
 
 
 TRUE = "true gradient"
+MODES = ["stats", "stats (col)", "shuffle (col)", "mask", TRUE]
 SIZES = [2, 4, 8, 16, 32, 64, 128, 256, 512]
 
 

@@ -1,4 +1,4 @@
-"""GDBR: Figs. 3 and 6 at every plausible choice of what its paper does not print; see `experiments_choices`."""
+"""GDBR: the figures at every plausible choice of what the paper does not print; see `experiments_choices`."""
 
 import itertools
 
@@ -6,22 +6,27 @@ import torch
 
 from fedleak.attacks.labels import gdbr
 from fedleak.experiments import Experiment, grid, spawned
-from fedleak.models import chain
+from fedleak.models import chain, head_pass
 from notebooks.gdbr.experiments_choices import (
     ANY,
     FEW,
     FIFTH,
     HALF,
+    INITS,
     NAMED,
     SCALES,
+    WIDTHS,
+    at_every_choice,
     at_levels,
     batch_of,
     parts_of,
     read,
+    tail_of,
     with_all,
 )
 from notebooks.gdbr.experiments_clients import (
     LEVELS,
+    MODES,
     NETS,
     SIZES,
     Attackers,
@@ -32,10 +37,29 @@ from notebooks.gdbr.experiments_clients import (
     pairs,
     protected,
     scaled,
+    scatter,
     scores,
     sets,
     share,
 )
+
+
+def assumptions(ctx, seed, net, data, batch_size):
+    """What Fig. 2 shows, at every choice; means are predicted from images that no batch norm was frozen at."""
+    (victims, aux), model = sets(ctx, data), body(ctx, net, data, spawned(seed, "body"))
+    generator = torch.Generator().manual_seed(spawned(seed, "batch"))
+    index = torch.randperm(len(victims), generator=generator)[:batch_size]
+    real = {"images": len(victims), "held": len(index), "side": victims.shape[1]}
+    for scale in SCALES:
+        mine, known = (
+            below(model, scaled(ctx, data, x, scale))
+            for x in (victims.x[index], aux.x[250:500])
+        )
+        for widths, init in itertools.product(WIDTHS[net], INITS):
+            how = widths, victims.n_classes, spawned(seed, "tail"), init
+            tail = tail_of(model, *how).to(ctx.device)
+            of = {"scale": scale, "widths": widths, "init": init, **real}
+            yield {**of, **scatter(head_pass(tail, mine), head_pass(tail, known))}
 
 
 def by_batch_size(ctx, seed, net, data):
@@ -53,6 +77,33 @@ def by_batch_size(ctx, seed, net, data):
             of = {"composition": composition, "held": held, "batch_size": size}
             for found in attackers.read(*batch, ["shuffle (col)"], generator):
                 yield {**row, **of, **found}
+
+
+def substitutes(ctx, seed, net, data):
+    """Every attack on one random batch, the baselines under every substitute, with all images and with as few as SVHN has."""
+    (victims, aux), levels = sets(ctx, data), {}
+    few = [] if data == "svhn" else [FEW["svhn"]]
+    for level, (mine, chosen) in parts_of(ctx, seed, data, few).items():
+        how = "random", NAMED, 64, spawned(seed, f"batch of {level}")
+        levels[level] = mine, chosen, {0: batch_of(mine, *how)}
+    for row, bridge, own, batches in at_every_choice(ctx, seed, net, data, levels):
+        mine, chosen, drawn = levels[row["level"]]
+        if net == "mlp6":
+            row["widths"] = None
+        row["images"], row["aux"], row["side"] = len(mine), len(own), victims.shape[1]
+        row["held"] = len(drawn[0][0].unique())
+        generator = torch.Generator().manual_seed(spawned(seed, "baselines"))
+        known = aux.take(torch.arange(len(aux))[chosen])
+        attackers = Attackers(bridge.model, known, own)
+        try:
+            read_out = list(attackers.read(*batches[0], MODES, generator))
+        except ValueError:  # positive weights on negative pixels: all units are off
+            who = [("GDBR", "–"), *itertools.product(("ZLG", "LLG+"), MODES)]
+            read_out = [
+                {"attack": attack, "mode": mode, "insacc": 0.0, "clsacc": 0.0}
+                for attack, mode in who
+            ]
+        yield from ({**row, **found} for found in read_out)
 
 
 def under_defences(strengths, bridge, features, x, labels, truth, seed):
@@ -141,6 +192,18 @@ def reduced_defended(ctx, seed, net, data):
 
 SCANNED = dict(trials=(1, 20), facts=("images", "held", "aux", "side"))
 SAME = dict(init="positive", form="paper", layer=1, redrawn="network")
+FIG2_CHOICES = Experiment(
+    "fig2_choices",
+    assumptions,
+    quick=grid(net="resnet18-conv", data="synthetic", batch_size=64),
+    paper=grid(net="resnet18-conv", data="cifar100", batch_size=512),
+    trials=(1, 5),
+    by=("scale", "widths", "init"),
+    values=kinds("skew", "off", "spread", "top", "skew_p", "dead"),
+    facts=("images", "held", "side"),
+    fixed=dict(rounds=0, redrawn="network"),
+    tables="fig2",
+)
 FIG3_CHOICES = Experiment(
     "fig3_choices",
     by_batch_size,
@@ -151,6 +214,17 @@ FIG3_CHOICES = Experiment(
     values=kinds("insacc", "clsacc"),
     fixed=SAME | dict(scheme="subclassed"),
     tables="fig3",
+    **SCANNED,
+)
+FIG5A_CHOICES = Experiment(
+    "fig5a_choices",
+    substitutes,
+    quick=grid(net="mlp6", data="mnist5k"),
+    paper=grid(net=["alexnet", "mlp6"], data=["svhn", "mnist", "cifar10"], trials=6),
+    by=("level", "scale", "widths", "attack", "mode"),
+    values=kinds("insacc", "clsacc"),
+    fixed=SAME | dict(scheme="random", batch_size=64),
+    tables="fig5a",
     **SCANNED,
 )
 FIG6_CHOICES = Experiment(
@@ -164,14 +238,13 @@ FIG6_CHOICES = Experiment(
     tables="fig6",
     **SCANNED,
 )
-INITS = ["positive", "default"]
 LAYERED = dict(values=kinds("insacc", "clsacc"), trials=(1, 10))
 MLP = dict(net="mlp6", form="paper", scheme="random", batch_size=64)
 FIG4_CHOICES = Experiment(
     "fig4_choices",
     layers,
     quick=grid(data="mnist5k", init="positive"),
-    paper=grid(data="svhn", init=INITS),
+    paper=grid(data="svhn", init=INITS) + grid(data="cifar10", init="positive"),
     by=("scale", "layer"),
     facts=SCANNED["facts"],
     fixed=MLP | dict(redrawn="network"),

@@ -12,7 +12,9 @@ from values import item
 
 from fedleak.experiments import choices, verdicts
 from fedleak.experiments.choices import Choice, Choices, Effect, Transport
-from fedleak.experiments.published import LOST
+from fedleak.experiments.claims import Claim
+from fedleak.experiments.experiment import Experiment, grid
+from fedleak.experiments.published import LOST, Paper, Table
 from fedleak.experiments.status import Difference, Measured
 from fedleak.experiments.verdicts import AGREES, BETTER, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN
 from fedleak.intervals import MEAN, difference
@@ -223,6 +225,28 @@ def test_an_effect_is_of_the_rows_with_the_same_settings(monkeypatch):
     assert one.effect("x", {"lr": 0.01}, "acc").hull[1] < 0.1 < one.effect("x", {"lr": 0.03}, "acc").hull[1]
     assert one.effect("x", {"lr": 0.1}, "acc") is None
     assert one.effect("x", {"lr": 0.01}, "psnr") is None
+
+
+def test_an_effect_counts_for_a_claim_where_it_is_of_every_cell_that_differs(monkeypatch):
+    said = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {"net": "lenet"}}}
+    monkeypatch.setattr(
+        choices.records, "recorded", lambda paper, record: (trials({"m": 0.1, "n": 0.1}, cells=1), said)
+    )
+    rules = Choices(transports=(Transport(("aux",), "reduced", "few", when={"data": "x"}),))
+    monkeypatch.setattr(choices, "load", lambda paper: rules)
+    head = {"keys": ["data"], "axes": {"data": ["x", "y"]}, "fixed": {"aux": 1000}}
+    paper = Paper("p", "P", "k", {"t": Table("p", "t", head, {})}, {"a": item(table="t", cell={})})
+    run = Experiment("t", lambda ctx, seed, data: (), grid(data="x"), grid(data=["x", "y"]), {"acc": MEAN}, facts="aux")
+    rows = pd.DataFrame(
+        {"data": data, "aux": aux, "trial": trial, "acc": 0.5}
+        for data, aux in (("x", 433), ("y", 1000))
+        for trial in range(10)
+    )
+    ahead = Claim("a", lambda t: t["x"] - t.get("y", 0.0), (run,), wide="data", where=lambda t: t["acc"] < 9)
+    (effect,) = ahead.measure([rows], paper).effects
+    assert effect.ends["m"][0] < 0.1 < effect.ends["m"][1]
+    assert ahead.measure([rows.assign(aux=433)], paper).effects == ()
+    assert ahead.measure([rows.assign(aux=1000)], paper).effects == ()
 
 
 def test_every_choice_has_a_source(tmp_path, monkeypatch):
