@@ -69,11 +69,12 @@ def in_short(rows: pd.DataFrame, shown: pd.DataFrame) -> str:
 def write(app: Sphinx) -> None:
     """Write the fragments."""
     rows, shown = (records.recorded("arena", name) for name in ("proofs", "proven"))
+    made = dict.fromkeys(("clients", "shares", "in_short"), "(Not recorded.)")
     if rows is None or shown is None:
         logger.warning("no record of what is proven: fedleak record arena proofs, and proven", type="fedleak")
-        return
-    made = {"clients": clients(rows[0]), "shares": shares(records.settled(*shown))}
-    made["in_short"] = in_short(rows[0], shown[0])
+    else:
+        made = {"clients": clients(rows[0]), "shares": shares(records.settled(*shown))}
+        made["in_short"] = in_short(rows[0], shown[0])
     keep(app, {f"proven_{name}": text for name, text in made.items()})
 
 
