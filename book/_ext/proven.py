@@ -4,20 +4,14 @@ import pandas as pd
 from render import keep, table
 from scipy.stats import binomtest
 from sphinx.application import Sphinx
+from sphinx.util import logging
 
 from fedleak.experiments import records
 from fedleak.models import title
 from notebooks.arena.experiments_proven import BROKEN, HONEST, SLIGHT
 
+logger = logging.getLogger(__name__)
 KINDS = {"keeps the conditions": HONEST, "nearly keeps them": SLIGHT, "breaks one": BROKEN}
-
-
-def recorded(name: str) -> pd.DataFrame:
-    """Return the rows of one of the arena's records, one a trial."""
-    found = records.recorded("arena", name)
-    if found is None:
-        raise ValueError(f"the arena's {name} is not recorded")
-    return found[0]
 
 
 def at_most(wrong: int, of: int) -> str:
@@ -74,10 +68,14 @@ def in_short(rows: pd.DataFrame, shown: pd.DataFrame) -> str:
 
 def write(app: Sphinx) -> None:
     """Write the fragments."""
-    rows, shown = recorded("proofs"), recorded("proven")
-    cells = records.settled(*records.recorded("arena", "proven"))
-    made = {"proven_shares": shares(cells), "proven_clients": clients(rows), "proven_in_short": in_short(rows, shown)}
-    keep(app, made)
+    rows, shown = (records.recorded("arena", name) for name in ("proofs", "proven"))
+    made = dict.fromkeys(("clients", "shares", "in_short"), "(Not recorded.)")
+    if rows is None or shown is None:
+        logger.warning("no record of what is proven: fedleak record arena proofs, and proven", type="fedleak")
+    else:
+        made = {"clients": clients(rows[0]), "shares": shares(records.settled(*shown))}
+        made["in_short"] = in_short(rows[0], shown[0])
+    keep(app, {f"proven_{name}": text for name, text in made.items()})
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

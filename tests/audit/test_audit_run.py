@@ -19,7 +19,7 @@ from fedleak.audit.run import Run
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
 from fedleak.federated.restricted import FedVF, Withhold
 from fedleak.metrics import counts, instance_accuracy
-from fedleak.models import head
+from fedleak.models import build, head
 
 
 def quick(**changes):
@@ -153,6 +153,16 @@ def test_every_algorithm_is_audited(algorithm):
     assert rlu["applies"]
     assert rlu["iacc"] > rlu["guess"]
     assert report.facts["samples"] == 24
+
+
+def test_proven_labels_are_counted_and_said():
+    model = build("fcn3", (1, 6, 6), 4, seed=0)
+    report = audit(quick(model=model, shape=(1, 6, 6), trials=2, remedy_trials=1))
+    as_it_is = report.rows.query("scenario == 'as it is'")
+    each = as_it_is.query("attack == 'peeling'")["proven"]
+    assert each.tolist() == [8, 8]
+    assert "Of these 8 labels 8 are proven, on average (peeling)." in report.headline()[0]
+    assert report.rows.query("attack == 'RLU'")["proven"].isna().all()
 
 
 def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatch):
