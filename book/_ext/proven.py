@@ -6,9 +6,12 @@ from scipy.stats import binomtest
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
-from fedleak.experiments import records
+from fedleak.experiments import Results, records
 from fedleak.models import title
+from notebooks.arena.expectations import EXPECTED
+from notebooks.arena.expectations import table as outcome
 from notebooks.arena.experiments_proven import BROKEN, HONEST, SLIGHT
+from notebooks.show import markdown
 
 logger = logging.getLogger(__name__)
 KINDS = {"keeps the conditions": HONEST, "nearly keeps them": SLIGHT, "breaks one": BROKEN}
@@ -69,12 +72,16 @@ def in_short(rows: pd.DataFrame, shown: pd.DataFrame) -> str:
 def write(app: Sphinx) -> None:
     """Write the fragments."""
     rows, shown = (records.recorded("arena", name) for name in ("proofs", "proven"))
-    made = dict.fromkeys(("clients", "shares", "in_short"), "(Not recorded.)")
     if rows is None or shown is None:
-        logger.warning("no record of what is proven: fedleak record arena proofs, and proven", type="fedleak")
-    else:
-        made = {"clients": clients(rows[0]), "shares": shares(records.settled(*shown))}
-        made["in_short"] = in_short(rows[0], shown[0])
+        logger.warning("no record of what is proven: fedleak record arena proofs proven", type="fedleak")
+        return
+    expected = outcome(Results("arena"), *(one for one in EXPECTED if one.startswith("P")))
+    made = {
+        "clients": clients(rows[0]),
+        "shares": shares(records.settled(*shown)),
+        "in_short": in_short(rows[0], shown[0]),
+        "expected": markdown(expected),
+    }
     keep(app, {f"proven_{name}": text for name, text in made.items()})
 
 

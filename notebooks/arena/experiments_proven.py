@@ -1,19 +1,4 @@
-"""The arena: how many labels an update proves, and whether a proof is ever wrong.
-
-Expected, after a pilot of three to ten updates a cell on other seeds, before the run:
-
-P1. Of fresh networks at least 0.9 of the labels of batches of 8 are proven.
-P2. Of batches of 32 at least 0.9 on the fresh wide network, 0.1 to 0.4 on LeNet.
-P3. Of batches of 128 at most 0.05, on every network.
-P4. Trained networks prove less than fresh ones, and in double precision more than in
-    single (both in the mean over the batch sizes).
-P5. With the proofs the counts are nowhere worse than the whole head's alone, by more
-    than 0.02 in iAcc (mean of a cell).
-P6. No update has a wrong proof, of more than 10,000.
-P7. Of clients that break a condition (BROKEN) none has a label proven. In the pilot small
-    noise, 16 bits, a difference of weights and two steps (SLIGHT) left proofs, right
-    ones: the tests take so much for rounding, and samples of a first step are exact.
-"""
+"""The arena: how many labels an update proves, and whether a proof is ever wrong."""
 
 import copy
 

@@ -243,7 +243,7 @@ def others(run):
         markdown(cells(e.DEPTH, "lnacc")),
         """
         **Samples that peeling can reach.** A neuron with a ReLU that one sample of a batch alone activates has that sample's input in its
-        gradient {cite:p}`pan2020exclusivity`. If such samples are taken off, others become alone, and so on: what is reached in the end bounds
+        gradient {cite:p}`pan2022exclusivity`. If such samples are taken off, others become alone, and so on: what is reached in the end bounds
         every attack that isolates single samples so. The printed shares are of such an attack; we had them as read by machine from a scan (OCR),
         not the paper itself, and do not know whether its pixels are normalised or its first layer has a bias. So all four are
         below: *alone* at once, *peeled* in the end. Activations alone are counted, in double precision; no attack was run. n counts networks, with ten batches
