@@ -34,14 +34,16 @@ def fig2(run):
         for init, own in each
         for value in ("skew", "off", "spread", "top")
     }
+    least = each["top"].min()["positive"]
     return f"""
     At every scale of the pixels and width of the convolution ({{ref}}`choices`), of networks as they are drawn, with positive weights and with
     PyTorch's: a feature's median skewness is {over["positive", "skew"]} and {over["default", "skew"]}, its deviation over its mean
     {over["positive", "spread"]} and {over["default", "spread"]}, the error of its mean from other images {over["positive", "off"]} and
-    {over["default", "off"]}, and the largest mean probability of a class {over["positive", "top"]} and {over["default", "top"]}. No trained network was scanned.
+    {over["default", "off"]}, and the largest mean probability of a class at least {least:.2g} and {over["default", "top"]}. No trained network was
+    scanned.
 
-    The features of the last layer are skewed under either initialisation. The paper's figure, whose caption names no weights, has
-    0.01 for every class and near-Gaussian probabilities; default weights give that (a median skewness of {skew:.1f}), while with
+    With pixels in [0, 1] the features of the last layer are skewed under either initialisation. The paper's figure, whose caption names no
+    weights, has 0.01 for every class and near-Gaussian probabilities; there default weights give that (a median skewness of {skew:.1f}), while with
     positive ones most probabilities do not vary at all. A saturated softmax, which the paper's second assumption does not describe,
     does no harm: it is the same for all images, and so it is predicted well. With default weights one image's features scatter
     {spread["default"] / spread["positive"]:.0f} times as much around their mean, and which units are active changes with the image,
