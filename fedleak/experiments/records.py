@@ -94,5 +94,6 @@ def settled(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
         kinds = {name: Kind(**kind) for name, kind in declared["kinds"].items() if name in table}
         found, exact = summarise(table, by, kinds, declared["fixed"]), {"exact": declared["exact"]}
         if facts_of := [c for c in declared["facts"] if c in table]:
-            found = found.merge(table.groupby(by, sort=False, dropna=False)[facts_of].min().reset_index(), on=by)
+            least = table.groupby(by, sort=False, dropna=False)[facts_of].min().reset_index()
+            found = found.merge(least.astype(found.dtypes[by]), on=by)  # a key that is all blank may be of another type
     return found.assign(**{k: v for k, v in declared["fixed"].items() if k not in found}, **exact)
