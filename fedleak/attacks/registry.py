@@ -204,7 +204,7 @@ _ATTACKS: dict[str, Attack] = {}
 def register(attack: Attack) -> None:
     """Add an attack; a name that is taken by another function is an error."""
     if attack.name in _ATTACKS:
-        raise ValueError(f"an attack named {attack.name!r} is registered already")
+        raise ValueError(f"an attack named {attack.name!r} is registered already: give yours another name")
     _ATTACKS[attack.name] = attack
 
 

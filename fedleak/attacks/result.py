@@ -90,6 +90,10 @@ def once(prepare: Callable[P, Prepared], **of_the_update: Any) -> Callable[Conca
 
     def recover(update: Update, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         known = {name: kwargs.pop(name) for name in of_the_update if name in kwargs}
+        try:
+            own.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{prepare.__module__.rpartition('.')[2]}.recover(update, model, …): {error}") from None
         return prepare(*args, **kwargs).recover(update, **known).counted()
 
     own = inspect.signature(prepare)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,7 +47,7 @@ def samples(
     Synthetic samples of a model that knows `words` tokens are random texts.
     """
     names = tuple(f"class {c}" for c in range(n_classes))
-    about = ("given", "given", False, "given by the user", "the user's")
+    about: tuple[Any, ...] = ()
     if isinstance(data, Images):
         x, y, names = data.x, data.y, (data.classes + names[data.n_classes :])[:n_classes]
         about = (data.name, data.split, data.subset, data.source, data.licence)

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -44,10 +44,20 @@ def command(
     except SystemExit as error:
         raise ValueError(f"{attack} ended the process ({error}): let it raise an error instead") from error
     write_text(out, json.dumps(row, indent=1, ensure_ascii=False) + "\n")
+    typer.echo(f"{'cell':32s} {'iAcc [95 % interval]':22s} lead over the package's best, picked on other updates")
     for cell, one in row["cells"].items():
-        iacc = "–" if one["iacc"] is None else "{iacc:.3f} [{iacc low:.3f}, {iacc high:.3f}]".format(**one)
-        lead = "{lead:+.3f} [{lead low:+.3f}, {lead high:+.3f}] beside {best}".format(**one) if "best" in one else ""
-        typer.echo(f"{cell:32s} {iacc:22s} {lead}")
+        lead = f"{_number(one, 'lead', '+.3f')} beside {one['best']}" if "best" in one else ""
+        typer.echo(f"{cell:32s} {_number(one, 'iacc', '.3f'):22s} {lead}")
         for why, updates in one["refused"].items():
             typer.echo(f"    refused {updates} of {len(one['answers'])}: {why}")
-    typer.echo(f"wrote {out}")
+    typer.echo("mean of the cells, of those that refuse nothing:")
+    for mean, name in entering.ranked([*entering.entries(), row]):
+        typer.echo(f"{mean:.3f} {name}{' (this one)' * (name == row['attack'])}")
+    typer.echo(f"wrote {out}; CONTRIBUTING.md says how it is listed")
+
+
+def _number(cell: dict[str, Any], name: str, form: str) -> str:
+    value, low, high = (cell[key] for key in (name, f"{name} low", f"{name} high"))
+    if value is None:
+        return "–"
+    return f"{value:{form}}" if low is None else f"{value:{form}} [{low:{form}}, {high:{form}}]"

@@ -20,16 +20,16 @@ class Images:
     float32 [N, D], a table's rows, finite."""
     y: Tensor
     """Labels in [0, n_classes), int64 [N]."""
-    classes: tuple[str, ...]
-    """The name of each class, in the order of the labels."""
-    name: str
+    classes: tuple[str, ...] = ()
+    """The name of each class, in the order of the labels; by default they have numbers, up to the largest label."""
+    name: str = "given"
     """What was loaded, as `fedleak.data.load` spells it; so for `split`."""
-    split: str
-    subset: bool
+    split: str = "given"
+    subset: bool = False
     """True where this is not the whole official set."""
-    source: str
+    source: str = "given by the user"
     """Where the pixels came from, in one line."""
-    licence: str
+    licence: str = "the user's"
     """The data set's licence or terms, in one line."""
 
     def __post_init__(self) -> None:
@@ -42,10 +42,12 @@ class Images:
             raise ValueError(f"{self.name}: y must be int64 [N], not {self.y.dtype} {list(self.y.shape)}")
         if len(self.x) != len(self.y):
             raise ValueError(f"{self.name}: {len(self.x)} images but {len(self.y)} labels")
-        if not self.classes:
-            raise ValueError(f"{self.name}: no class names; expected at least one")
         if len(self.y) == 0:
+            if not self.classes:
+                raise ValueError(f"{self.name}: neither samples nor class names; expected one at least")
             return
+        if not self.classes:
+            object.__setattr__(self, "classes", tuple(f"class {c}" for c in range(int(self.y.max()) + 1)))
         if not self.x.is_floating_point():
             refuse_negative(self.x, self.name)
         elif self.x.ndim == 2:

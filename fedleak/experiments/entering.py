@@ -111,7 +111,7 @@ def enter(source: str) -> dict[str, Any]:
 
     An attack that is entered has its lead over the package's, which are what others are compared with and have none.
     What is finished is kept, and a run that was stopped goes on. An update that the attack refuses, or on which it
-    fails, is one without counts, and the row says why.
+    fails, is one without counts, and the row says why; a `ValueError` if there is no other.
     """
     attack, path, version = load(source)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
@@ -121,6 +121,9 @@ def enter(source: str) -> dict[str, Any]:
     by = PACKAGE if path.resolve().is_relative_to(Path(registry.__file__).resolve().parent) else ENTERED
     needs, takes = sorted(need.value for need in attack.needs), sorted(attack.takes)
     about = (attack.name, by, attack.summary, attack.paper, path.name, digest, version, needs, takes)
+    if not rows["counts"].any():
+        why = rows["reason"].value_counts().index[0]
+        raise ValueError(f"{attack.name!r} answered none of the {len(rows)} updates; most often: {why}")
     made = rows.attrs | {"contest": contest.CONTEST, "off": float(rows["off"].max())}
     cells = {
         cell: {
@@ -141,6 +144,13 @@ def entries() -> list[dict[str, Any]]:
     """Return the rows that are committed: the package's attacks, then those that were entered."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(paths.entries().glob("*.json"))]
     return sorted(found, key=lambda row: row["by"] == ENTERED)
+
+
+def ranked(rows: Iterable[Mapping[str, Any]]) -> list[tuple[float, str]]:
+    """Return the mean iAcc over the cells and the name of each attack that answered all updates, the best first."""
+    whole = [row for row in rows if not any(cell["refused"] for cell in row["cells"].values())]
+    means = [(float(np.mean([cell["iacc"] for cell in row["cells"].values()])), row["attack"]) for row in whole]
+    return sorted(means, reverse=True)
 
 
 def scores(row: Mapping[str, Any]) -> Scores:

@@ -136,3 +136,8 @@ def test_idlg_proves_a_label_and_never_a_wrong_one():
             wrong += int(found.proven.sum() - found.proven[label])
     assert (proven, wrong) == ({"as it is": 200, "weak": 0, "strong": 0}, 0)
     assert right == 200
+
+
+def test_what_the_one_line_use_lacks_is_named(model):
+    with pytest.raises(TypeError, match=r"rlu\.recover\(update, model, …\): missing a required argument: 'aux'"):
+        rlu.recover(fedsgd(model, torch.rand(2, 1, 28, 28), torch.tensor([0, 1])), model)

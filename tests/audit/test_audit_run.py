@@ -283,7 +283,7 @@ def test_an_attack_that_fails_now_and_then_says_how_often(monkeypatch):
         report = audit(quick())
     finally:
         object.__setattr__(attack, "function", prepare_llg)
-    assert report.remarks == {"LLG": "failed in 1 of its trials: too flat"}
+    assert report.remarks["LLG"] == "failed in 1 of its trials: too flat"
     assert report.table.set_index("attack").loc["LLG", "n"] == 2
 
 

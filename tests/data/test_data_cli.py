@@ -37,7 +37,6 @@ def test_the_command_lists_all_sets_and_checks_them(tmp_path):
     assert "embedded" in rows["photos"]
     assert all(known.name in rows for known in catalogue())
     assert run("check", "--root", tmp_path).exit_code == 0
-    write_mnist(tmp_path)
     (tmp_path / "svhn.npz").write_bytes(b"")
     checked = run("check", "--root", tmp_path)
     assert checked.exit_code == 1

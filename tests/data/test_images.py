@@ -37,6 +37,11 @@ def test_texts_are_tokens():
     assert torch.equal(halves.sort(0).values, tokens)
 
 
+def test_samples_of_ones_own_need_no_more_than_labels():
+    own = Images(torch.rand(4, 1, 2, 2), torch.tensor([0, 2, 2, 1]))
+    assert (own.classes, own.name, own.subset) == (("class 0", "class 1", "class 2"), "given", False)
+
+
 def test_rows_of_a_table_have_any_range():
     rows = 10 * torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
     assert some_images(x=rows).shape == (3,)
@@ -60,7 +65,7 @@ def test_rows_of_a_table_have_any_range():
         ({"y": torch.zeros(6, 1, dtype=torch.int64)}, "int64"),
         ({"y": torch.tensor([0, 1, 2, 3, 0, 0])}, r"\[0, 3\)"),
         ({"y": torch.tensor([0, 1, 2, -1, 0, 0])}, r"\[0, 3\)"),
-        ({"classes": ()}, "no class names"),
+        ({"classes": (), "x": torch.zeros(0, 1, 2, 3), "y": torch.zeros(0, dtype=torch.int64)}, "nor class names"),
     ],
 )
 def test_bad_fields_are_refused(changes, said):

@@ -129,17 +129,27 @@ def test_the_lead_is_over_rivals_that_answered_everything(contest):
         ("return [1, 2]", "this one returned list"),
     ],
 )
-def test_what_is_no_answer_is_refused_and_said(tmp_path, body, why):
-    out = tmp_path / "row.json"
-    result = invoke(mine(tmp_path, body), out)
-    assert result.exit_code == 0, result.output
-    row = json.loads(out.read_text())
-    ((said, updates),) = row["cells"][SMALL]["refused"].items()
-    assert why in said
-    assert updates == 6
-    assert row["version"] == "2"
-    assert row["cells"][SMALL]["iacc"] is None
-    assert f"refused 6 of 6: {said}" in result.output
+def test_what_is_no_answer_is_said_and_no_row_is_written(tmp_path, body, why):
+    path = mine(tmp_path, body)
+    result = invoke(path, tmp_path / "row.json")
+    assert result.exit_code == 1
+    assert "'mine' answered none of the 6 updates; most often: " in result.output
+    assert why in result.output
+    assert not (tmp_path / "row.json").exists()
+
+
+def test_an_update_that_is_refused_is_counted_and_has_no_rank(tmp_path):
+    body = "if list(update.tensors.values())[0].sum() > 0:\n        raise ValueError('too large')\n    "
+    body += "return torch.zeros(10, dtype=torch.long)"
+    result = invoke(mine(tmp_path, body), tmp_path / "row.json")
+    row = json.loads((tmp_path / "row.json").read_text())
+    ((why, updates),) = row["cells"][SMALL]["refused"].items()
+    assert (why, 0 < updates < 6, row["version"]) == ("too large", True, "2")
+    assert f"refused {updates} of 6: too large" in result.output
+    assert "mine (this one)" not in result.output
+    whole = {"attack": "whole", "cells": {"a": {"refused": {}, "iacc": 0.5}, "b": {"refused": {}, "iacc": 0.7}}}
+    better = {"attack": "better", "cells": {"a": {"refused": {}, "iacc": 0.7}, "b": {"refused": {}, "iacc": 0.8}}}
+    assert entering.ranked([row, whole, better]) == [(0.75, "better"), (0.6, "whole")]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +240,6 @@ def test_the_page_marks_who_entered(monkeypatch):
     monkeypatch.undo()
     page = running.module("arena", "notes").entered(None)
     lines = [line for line in page.splitlines() if line.startswith("| ")]
-    assert sum("(entered)" in line for line in lines) == 1
     assert any(line.startswith("| **smallest row** (entered)") for line in lines)
     assert any(line.startswith("| RLU |") for line in lines)
     assert sum(line.startswith("| smallest row |") for line in lines) == 10  # a line a cell, with its lead

@@ -102,10 +102,10 @@ def test_a_scheduler_that_is_not_there_is_an_error_within_seconds(tmp_path, monk
 def test_the_command_hands_the_scheduler_to_the_notebook(monkeypatch):
     given = {}
     monkeypatch.setattr(cluster, "reach", lambda address: None)
-    monkeypatch.setattr(notebooks, "execute", lambda name, **options: given.update(options))
+    monkeypatch.setattr(notebooks, "execute", lambda name, parameters, out: given.update(parameters))
     done = CliRunner().invoke(app, ["run", "llg", "--scheduler", "tcp://node7:8786"])
     assert done.exit_code == 0, done.output
-    assert given["parameters"] == {"scheduler": "tcp://node7:8786"}
+    assert given == {"scheduler": "tcp://node7:8786"}
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])

@@ -40,7 +40,7 @@ def row_sums(update: Update, model: nn.Module) -> Tensor:
 def require_classes(aux: Images, n_classes: int) -> None:
     """Refuse auxiliary data of other classes, or without a sample of one, with a `ValueError`."""
     if not isinstance(aux, Images):
-        raise ValueError(f"auxiliary data are labelled Images, got {type(aux).__name__}")
+        raise ValueError(f"auxiliary data are labelled: pass fedleak.data.Images(x, y), got {type(aux).__name__}")
     if aux.n_classes != n_classes:
         raise ValueError(f"the auxiliary data have {aux.n_classes} classes, the model has {n_classes}")
     if not aux.class_counts.all():
