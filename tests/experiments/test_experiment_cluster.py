@@ -105,7 +105,7 @@ def test_the_command_hands_the_scheduler_to_the_notebook(monkeypatch):
     monkeypatch.setattr(notebooks, "execute", lambda name, parameters, out: given.update(parameters))
     done = CliRunner().invoke(app, ["run", "llg", "--scheduler", "tcp://node7:8786"])
     assert done.exit_code == 0, done.output
-    assert given == {"scheduler": "tcp://node7:8786"}
+    assert given["scheduler"] == "tcp://node7:8786"
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
