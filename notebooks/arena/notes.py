@@ -388,8 +388,19 @@ def soft(run):
     )
 
 
+def split_rows(run):
+    """How many batches of eight rows or texts "after SPEAR" splits: answered, all, and the least iAcc, by network and data."""
+    split = rows_of(run, e.INPUTS).query("attack == 'after SPEAR' and batch_size == 8")
+    return split.groupby(["state", "data"])["iacc"].agg(["count", "size", "min"])
+
+
 def inputs(run):
     """Texts and rows of tables"""
+    eight = split_rows(run).loc["trained"]
+    whole = ", ".join(
+        f"{row['count']:.0f} of {row['size']:.0f} of {data}"
+        for data, row in eight.iterrows()
+    )
     table = of_images(run)
     names = ["MNIST", *e.KINDS]
     cells = winners(table, KIND, [*REAL, "learned"])
@@ -436,7 +447,7 @@ def inputs(run):
         The best attack that reads the update; MNIST is LeNet's, from the records of the boards and of the schemes.
         """,
         markdown(shown),
-        "Who refused updates of texts and rows, and why:",
+        f"After SPEAR splits of the trained networks' batches of eight {whole}, and every label that it names is right. Who refused updates, and why:",
         markdown(out.reset_index().to_dict("records")),
         """
         **What else an update shows**: the share of the last layer's inputs that no sample of the batch reaches (their column of its gradient is 0),

@@ -19,6 +19,7 @@ from notebooks.learned.leads import (
     REAL,
     SIZES,
     behind_defences,
+    beside_the_bias,
     best,
     bounds,
     coverage,
@@ -192,7 +193,8 @@ def more(run):
 
 def bayes(run):
     """The best that the bias gives"""
-    found = reading(run)
+    found, (*_, two) = reading(run), beside_the_bias(run)
+    gap = two[BEST] - two["learned"]
     shown = ["learned", MOST, BEST, PUBLISHED, "RLU", WHOLE, EVEN]
     numbers = found[shown].map("{:.3f}".format)
     rows = numbers.assign(which=found["which"]).reset_index()
@@ -204,6 +206,11 @@ def bayes(run):
     The first is too large in the mean: by what chance in a cell gives, and by what can be recognised of single auxiliary images. It is the
     most at the grid's resolution, and of clients whose images are distributed as the auxiliary ones. With more classes the gradient has too
     many numbers for a table, and so has that of the weights.
+
+    With two classes the table finds more than the learned attacker in {(gap > 0).sum()} of {len(gap)} networks and sizes, up to {gap.max():.2f} more. Tried once, on the
+    network with the largest gap in batches of 2: 4,000 iterations found 0.77 of 400 batches' labels, and 1,000 also 0.77. That network errs on half
+    of the auxiliary images by less than 2.4e-7; another, on which there is no gap, by less than 3.7e-5. Whether the features lack the resolution
+    was not tested.
     """
     return before(rows.to_dict("records"), text)
 
