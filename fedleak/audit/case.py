@@ -1,7 +1,6 @@
 """A set-up made ready: model and data checked, what one round of clients shares, and what a report says of it all."""
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import reduce
 from importlib.metadata import version
@@ -129,12 +128,6 @@ def fresh(defence: Defence, seed: int, clients: int | None = None) -> Any:
     return replace(defence, **{field.name: own[field.name] for field in fields(defence) if field.name in own})
 
 
-def chain(defences: Sequence[Defence], seed: int, clients: int) -> Defence:
-    """Return defences one after the other, as so many clients have them that take part for the first time."""
-    each = [fresh(defence, seed + place, clients) for place, defence in enumerate(defences)]
-    return lambda updates, who: reduce(lambda seen, defence: defence(seen, who), each, updates)
-
-
 def known_defence(setup: Setup, model: nn.Module) -> Defended | None:
     """Return the clients' defences as an attacker simulates them on the head; None where there are none or it cannot.
 
@@ -145,7 +138,8 @@ def known_defence(setup: Setup, model: nn.Module) -> Defended | None:
         return None
 
     def make(clients: int, seed: int) -> Defence:
-        return chain(setup.defences, seed, clients)
+        each = [fresh(defence, seed + place, clients) for place, defence in enumerate(setup.defences)]
+        return lambda updates, who: reduce(lambda seen, defence: defence(seen, who), each, updates)
 
     last = models.head(model)
     given = dict(model.named_parameters())

@@ -109,8 +109,8 @@ def synthetic(
     """Make images of a smooth random pattern a class, each with its own brightness and pixel noise.
 
     `shape` is channels, height and width. There are `count` images, equally many a class to within one; training and
-    test images share the classes' patterns and nothing else. Returns pixels, float32 ``[count, *shape]`` in [0, 1], labels,
-    int64 [count], and the classes' names. A size below 1 is a `ValueError`.
+    test images share the classes' patterns and nothing else. Returns pixels, float32 ``[count, *shape]`` in [0, 1],
+    labels, int64 [count], and the classes' names. A size below 1 is a `ValueError`.
     """
     if len(shape) != 3 or min(*shape, n_classes, count) < 1:
         raise ValueError(

@@ -15,7 +15,8 @@ A label is proven if a proposal x passes four tests, each to the rounding t of t
 Of a row with several samples x is a mixture of their inputs, and no sample. By chance the first test lets one of
 about 1 / (2 t n) such rows pass (2 t: of a coefficient spread evenly over its own size; n labels). What passes still
 meets the m - B - 8 equations of the second, each to t; `SPARE` of them are asked for. This is an argument for mixtures
-in general position, no theorem: how often it fails is measured. It takes the model, B, and one step of the mean
+in general position, no theorem: how often it fails is measured. What is proven is the label: a sample's input with a
+small admixture of others can pass by chance with the right one. It takes the model, B, and one step of the mean
 cross-entropy of hard labels as given; where one of them is wrong, the first two tests fail.
 """
 
