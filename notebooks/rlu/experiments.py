@@ -41,9 +41,11 @@ from notebooks.rlu.experiments_choices import (
 )
 from notebooks.rlu.experiments_forms import COST, TABLE5, VARIANTS
 from notebooks.rlu.experiments_images import FIG3, NORMAL, PARTITIONS
+from notebooks.rlu.experiments_one_step import ONE_STEP, REDUCED_ONE_STEP
 
 __all__ = ["CHOICES", "REDUCED", "REDUCED_SCHEMES", "TABLE4_CHOICES"]
 __all__ += ["COST", "FIG3", "NORMAL", "PARTITIONS", "TABLE5", "VARIANTS"]
+__all__ += ["ONE_STEP", "REDUCED_ONE_STEP"]
 
 EXTRA = {
     "sgdm": dict(momentum=0.9),
@@ -106,7 +108,6 @@ LENET = dict(
 CIFAR10 = dict(net="vgg16", data="cifar10", activation=["relu", "elu"], batch_size=64)
 ALONE = dict(batch_size=256, alpha=0.1, clients=1)
 CIFAR100 = ALONE | dict(net="vgg16", data="cifar100", activation=["relu", "selu"])
-TINY = dict(net="resnet50-imagenet", data="tiny-imagenet", activation=["relu", "silu"])
 
 
 def untrained(
@@ -119,20 +120,6 @@ def untrained(
     round_of = (data, alpha, steps, batch_size, clients, seed)
     yield from attack_rows(ctx, model, *round_of, share)
 
-
-RESNET50 = Experiment(
-    "resnet50",
-    untrained,
-    quick=grid(
-        **LENET
-        | dict(net="resnet20-1", data="photos", activation="relu", clients=1, steps=1)
-    ),
-    paper=grid(**ALONE, **TINY, steps=1),
-    trials=(1, 3),
-    fixed=dict(lr=LR, stage=0),
-    tables="table2",
-    **RULED,
-)
 
 TABLE2_CIFAR10 = Experiment(
     "table2_cifar10",

@@ -1,0 +1,111 @@
+"""RLU: one step of ten clients on deep networks, and what fewer images are worth there.
+
+After one step the four rules use no more of the update than the head's gradients, and no more of the model than the
+head and what goes into it (`eq-rlu-system`): every image is run through the network once, and never back.
+"""
+
+import dataclasses
+
+import torch
+from torch import nn
+
+from fedleak.data.partitions import dirichlet, local_batches
+from fedleak.experiments import Experiment, grid, spawned
+from fedleak.federated import fedsgd
+from fedleak.intervals import rate
+from fedleak.models import batch_dependent, head, head_pass
+from notebooks.llg.experiments_levels import divided, some
+from notebooks.rlu.experiments_base import (
+    AUX,
+    CLIENTS,
+    IACC,
+    RULED,
+    counted,
+    facts,
+    rules,
+    scored,
+    server_data,
+    sets,
+)
+
+NETS = {
+    "vgg16": dict(data="cifar100", activation=["relu", "selu"], trials=10),
+    "resnet50-imagenet": dict(
+        data="tiny-imagenet", activation=["relu", "silu"], trials=6
+    ),
+}
+SETTINGS = dict(batch_size=256, alpha=0.1, steps=1, lr=0.01, stage=0, clients=CLIENTS)
+
+
+def one_step(ctx, pool, auxiliary, net, activation, batch_size, alpha, seed, of=""):
+    """Every rule on every client of one round of an untrained network; LLG+ not where a batch has its own norm."""
+    generator = torch.Generator().manual_seed(spawned(seed, f"batches{of}"))
+    like = dict(seed=spawned(seed, "weights"), activation=activation)
+    model = ctx.build(net, pool.shape, pool.n_classes, **like)
+    probed, layer = not batch_dependent(model), head(model).layer
+    known = dataclasses.replace(auxiliary, x=head_pass(model, auxiliary.x, 256).inputs)
+    read = rules(layer, known)
+    parts = dirichlet(pool.y, CLIENTS, alpha, spawned(seed, f"partition{of}") % 2**31)
+    real = facts(pool, parts, auxiliary)
+    for held in parts:
+        index = local_batches(held, 1, batch_size, generator)[0]
+        update = fedsgd(layer, head_pass(model, pool.x[index]).inputs, pool.y[index])
+        truth = counted(pool.y[index], pool.n_classes)
+        for rule, n in read(update).items():
+            if probed or rule != "LLG+":
+                yield {"rule": rule, "algorithm": None} | scored(n, truth) | real
+
+
+def tens(ctx, seed, net, data, activation, batch_size, alpha):
+    """Ten clients with all images that there are."""
+    pool, test = sets(ctx, data)
+    auxiliary = server_data(test, AUX, spawned(seed, "auxiliary") % 2**31)
+    yield from one_step(ctx, pool, auxiliary, net, activation, batch_size, alpha, seed)
+
+
+SCORES = IACC | dict(cacc=rate("clients", 100))
+ONE_STEP = Experiment(
+    "one_step",
+    tens,
+    quick=grid(net="resnet20-1", data="photos", activation="relu"),
+    paper=[s for net, own in NETS.items() for s in grid(net=net, **own)],
+    fixed=SETTINGS,
+    tables="table2",
+    **RULED | dict(values=SCORES),
+)
+
+
+BOTH = dict(data=["mnist", "cifar10-jpeg"], trials=6)
+PARTS = {"vgg16": ("cifar100", 1117, 4), "resnet50-imagenet": ("tiny", 16000, 25)}
+
+
+def padded(images):
+    """Images of at least 32 x 32 pixels, which the networks need, with black around MNIST's."""
+    edge = max(0, 32 - images.shape[-1]) // 2
+    return dataclasses.replace(images, x=nn.functional.pad(images.x, [edge] * 4))
+
+
+def reduced_one_step(ctx, seed, net, data, activation, batch_size, alpha):
+    """With all images, divided into a hundred classes, and with as many as CIFAR-100 or Tiny-ImageNet has here."""
+    whole, test = (divided(padded(images), 100) for images in sets(ctx, data))
+    name, count, each = PARTS.get(net, ("part", 2000, 10))
+    for level, images, size in (("whole", None, AUX), (name, count, each)):
+        order = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
+        pool = some(whole, images, order)
+        auxiliary = server_data(test, size, spawned(seed, level) % 2**31)
+        how = net, activation, batch_size, alpha, seed, level
+        for row in one_step(ctx, pool, auxiliary, *how):
+            yield {"level": level, **{k: row[k] for k in ("rule", "cacc", "iacc")}}
+
+
+REDUCED_ONE_STEP = Experiment(
+    "reduced_one_step",
+    reduced_one_step,
+    quick=grid(net="lenet", data="mnist5k", activation="relu"),
+    paper=[
+        setting for net, own in NETS.items() for setting in grid(net=net, **own | BOTH)
+    ],
+    by=("level", "rule"),
+    values=SCORES,
+    fixed=SETTINGS | dict(classes=100),
+)
