@@ -13,7 +13,7 @@ from notebooks import plots
 from notebooks.rlu.experiments import CLIENTS
 from notebooks.rlu.experiments_base import counted
 from notebooks.rlu.experiments_images import WAYS
-from notebooks.rlu.tables import RULES, SETTING, named
+from notebooks.rlu.tables import RULES, SETTING, joined, named
 
 
 def by_rule(cells):
@@ -60,11 +60,7 @@ def dots(cells, hue, names, xlabel, value="iacc", panel=None):
 
 def table2(*cells):
     """Table 2: every rule's iAcc on fresh networks, after one local step and after ten; from several experiments."""
-    table = named(pd.concat(cells, ignore_index=True)).sort_values(
-        ["net", "data", "steps"], kind="stable"
-    )
-    once = table.duplicated(["steps", "net", "data", "activation", "rule"], keep="last")
-    table = table[~once]
+    table = named(joined(*cells)).sort_values(["net", "data", "steps"], kind="stable")
     rows = [
         f"{net}, {data}, {a}"
         for net, data, a in zip(table["net"], table["data"], table["activation"])

@@ -104,3 +104,10 @@ def table5(cells):
             for rule, mark in zip(PRINTED, theirs)
         ]
     return table
+
+
+def joined(*cells):
+    """Cells of several experiments; where two have a cell, that of the later one."""
+    both = pd.concat(cells, ignore_index=True)
+    cell = ["steps", "net", "data", "activation", "rule"]
+    return both[~both.duplicated(cell, keep="last")]
