@@ -3,7 +3,7 @@
 from typing import Any
 
 import pandas as pd
-from render import keep, table
+from render import arena, keep, table
 from sphinx.application import Sphinx
 
 from fedleak.experiments import records
@@ -11,14 +11,6 @@ from fedleak.intervals import interval, rate
 from notebooks.arena.experiments_updates import FLOORS
 
 WORDS = {"PercentilePrivacy": "percentile", "SVTPrivacy": "fraction"}
-
-
-def recorded(name: str) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return one of the arena's records."""
-    found = records.recorded("arena", name)
-    if found is None:
-        raise ValueError(f"the arena's {name} is not recorded")
-    return found
 
 
 def shown(mean: float, low: float, high: float) -> str:
@@ -39,10 +31,9 @@ def guessed(rows: pd.DataFrame) -> float:
     return rows[rows["attack"].isin(FLOORS)].groupby("attack")["iacc"].mean().max()
 
 
-def filters() -> str:
+def filters(read: pd.DataFrame, facts: dict[str, Any], costs: pd.DataFrame) -> str:
     """Return a row a filter and strength: the best attack on fresh and on trained networks, and the accuracy left."""
-    read, facts = recorded("filters")
-    cost = records.settled(*recorded("filters_cost")).set_index(["defence", "strength"])
+    cost = costs.set_index(["defence", "strength"])
     labels, rows = facts["declared"]["fixed"]["batch_size"], []
     for (defence, strength), own in read.groupby(["defence", "strength"], sort=False):
         named = f"{defence}, {WORDS[defence]} {strength:g}" if defence in WORDS else defence
@@ -60,7 +51,8 @@ def filters() -> str:
 
 def write(app: Sphinx) -> None:
     """Write the fragment."""
-    keep(app, {"filters": filters()})
+    if found := arena("filters", "filters_cost"):
+        keep(app, {"filters": filters(*found[0], records.settled(*found[1]))})
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

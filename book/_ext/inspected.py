@@ -3,15 +3,12 @@
 from collections.abc import Iterator
 
 import pandas as pd
-from render import keep, number, table
+from render import arena, keep, number, table
 from sphinx.application import Sphinx
-from sphinx.util import logging
 
-from fedleak.experiments import records
 from fedleak.models import title
 from notebooks.arena.experiments_inspected import CHECKS
 
-logger = logging.getLogger(__name__)
 READ = {"LIA-SA": "of the labels", "EludingSA": "of the sum’s squared norm", "MANDRAKE": "of the images"}
 
 
@@ -110,11 +107,11 @@ def in_short(rows: pd.DataFrame) -> str:
 
 def write(app: Sphinx) -> None:
     """Write the fragments."""
-    if (kept := records.recorded("arena", "inspected")) is None:
-        logger.warning("no record of what clients refuse: fedleak record arena inspected", type="fedleak")
+    if not (kept := arena("inspected")):
         return
+    rows = kept[0][0]
     made = {"honest": honest, "crafted": crafted, "disguised": disguised, "escapes": escapes, "in_short": in_short}
-    keep(app, {f"inspected_{name}": make(kept[0]) for name, make in made.items()})
+    keep(app, {f"inspected_{name}": make(rows) for name, make in made.items()})
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -6,12 +6,11 @@ from typing import Any
 import matplotlib as mpl
 import pandas as pd
 import seaborn as sns
-from filters import guessed, recorded, shown, strongest
+from filters import guessed, shown, strongest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from render import keep, number, table
+from render import arena, keep, number, table
 from sphinx.application import Sphinx
-from sphinx.util import logging
 
 from fedleak.audit.drawing import LOOK, svg
 from fedleak.experiments.results import Results
@@ -20,7 +19,6 @@ from notebooks.arena.expectations import table as outcome
 from notebooks.arena.experiments_private import AFTER, CLIENT, SAMPLE, UNCLIPPED
 from notebooks.show import markdown
 
-logger = logging.getLogger(__name__)
 WORDS = {
     SAMPLE: "DP-SGD (one sample)",
     CLIENT: "clipped update (one client)",
@@ -111,11 +109,9 @@ def in_short(named: pd.DataFrame, bounds: pd.DataFrame) -> str:
 
 def write(app: Sphinx) -> None:
     """Write the fragments and the figure."""
-    try:
-        (read, facts), (bounds, _) = recorded("private"), recorded("private_canary")
-    except ValueError as error:
-        logger.warning("%s: fedleak record arena private private_canary", error, type="fedleak")
+    if not (found := arena("private", "private_canary")):
         return
+    (read, facts), (bounds, _) = found
     named = best(read, facts["declared"]["fixed"]["batch_size"])
     drawn = Path(app.srcdir) / "book" / "_generated" / "private.svg"
     drawn.parent.mkdir(exist_ok=True)

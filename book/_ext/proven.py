@@ -1,10 +1,9 @@
 """For the page on audits: how many labels are proven, and how often a proof was wrong, from the arena's rows."""
 
 import pandas as pd
-from render import keep, table
+from render import arena, keep, table
 from scipy.stats import binomtest
 from sphinx.application import Sphinx
-from sphinx.util import logging
 
 from fedleak.experiments import Results, records
 from fedleak.models import title
@@ -13,7 +12,6 @@ from notebooks.arena.expectations import table as outcome
 from notebooks.arena.experiments_proven import BROKEN, HONEST, SLIGHT
 from notebooks.show import markdown
 
-logger = logging.getLogger(__name__)
 KINDS = {"keeps the conditions": HONEST, "nearly keeps them": SLIGHT, "breaks one": BROKEN}
 
 
@@ -71,10 +69,9 @@ def in_short(rows: pd.DataFrame, shown: pd.DataFrame) -> str:
 
 def write(app: Sphinx) -> None:
     """Write the fragments."""
-    rows, shown = (records.recorded("arena", name) for name in ("proofs", "proven"))
-    if rows is None or shown is None:
-        logger.warning("no record of what is proven: fedleak record arena proofs proven", type="fedleak")
+    if not (found := arena("proofs", "proven")):
         return
+    rows, shown = found
     expected = outcome(Results("arena"), *(one for one in EXPECTED if one.startswith("P")))
     made = {
         "clients": clients(rows[0]),

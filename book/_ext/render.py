@@ -6,9 +6,12 @@ from typing import Any
 
 import pandas as pd
 from sphinx.application import Sphinx
+from sphinx.util import logging
 
-import fedleak.experiments  # noqa: F401  makes the notebooks' package importable
+from fedleak.experiments import records  # makes the notebooks' package importable
 from notebooks.show import markdown
+
+logger = logging.getLogger(__name__)
 
 ROLES = {"eq": "eq", "prop": "prf:ref", "lem": "prf:ref", "thm": "prf:ref"}
 
@@ -48,6 +51,15 @@ def cards(frame: pd.DataFrame, columns: str) -> str:
     """Return a card for each row, its ``title`` and ``text``; ``columns`` side by side ("1 2": narrow, wide)."""
     parts = [f":::{{grid-item-card}} {row.title}\n{row.text}\n:::\n" for row in frame.itertuples()]
     return "\n".join([f"::::{{grid}} {columns}\n:gutter: 3\n", *parts, "::::\n"])
+
+
+def arena(*names: str) -> list[tuple[pd.DataFrame, dict[str, Any]]]:
+    """Return rows and facts of some of the arena's records; none, with a warning, where one of them is missing."""
+    found = [records.recorded("arena", name) for name in names]
+    if all(found):
+        return [one for one in found if one]
+    logger.warning("not recorded: fedleak record arena %s", " ".join(names), type="fedleak")
+    return []
 
 
 def keep(app: Sphinx, fragments: dict[str, str]) -> None:
