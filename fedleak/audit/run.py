@@ -83,7 +83,7 @@ def remedies(
     entries = [seen.tensors[weight]] if weight in seen.tensors else list(seen.tensors.values())
     size = torch.cat([t.flatten() for t in entries]).double().square().mean().sqrt().item() if entries else 0.0
     for kind in protections().values():
-        for strength in kind.audited:
+        for strength in kind.remedies:
             value = strength * size if kind.relative else strength
             name = kind.words(value) + (f" ({strength:g} × the entries' size)" if kind.relative else "")
             try:

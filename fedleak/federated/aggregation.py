@@ -2,13 +2,12 @@
 
 import math
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fedleak.federated.update import Update
 
@@ -126,7 +125,7 @@ def _encoded(updates: Sequence[Update], encoding: FixedPoint) -> list[np.ndarray
 
 
 def _decoded(updates: Sequence[Update], total: np.ndarray, encoding: FixedPoint) -> Update:
-    like: Mapping[str, Tensor] = updates[0].tensors
+    like = updates[0].tensors
     pieces = torch.from_numpy(encoding.decode(total)).split([t.numel() for t in like.values()])
     tensors = {name: piece.view(t.shape).to(t.device) for (name, t), piece in zip(like.items(), pieces, strict=True)}
     return Update(tensors, "gradient", sum(u.samples for u in updates))

@@ -86,7 +86,7 @@ def fedavg(
     Update
         With ``samples = steps * B``. With plain SGD the two kinds carry the same information.
     """
-    _check(x, y)
+    check_batches(x, y, "steps")
     start = {name: p.detach() for name, p in model.named_parameters()}
     weights = {name: p.clone().requires_grad_() for name, p in start.items()}
     total = {name: torch.zeros_like(p) for name, p in start.items()}
@@ -126,7 +126,7 @@ class Client:
             What the server sends besides the model: Scaffold's control variate, FedDC's mean update.
         """
         scheme = self.scheme
-        _check(x, y, scheme.steps)
+        check_batches(x, y, scheme.steps)
         start = {k: p.detach() for k, p in model.named_parameters()}
         zeros = {k: torch.zeros_like(p) for k, p in start.items()}
         sent = {**zeros, **server}
@@ -165,9 +165,11 @@ class Client:
         self.last = delta
 
 
-def _check(x: Tensor, y: Tensor, steps: int | None = None) -> None:
-    if x.dim() < 3 or y.dim() != 2 or x.shape[:2] != y.shape or y.numel() == 0 or len(y) != (steps or len(y)):
-        of = steps or "steps"
+def check_batches(x: Tensor, y: Tensor, *axes: int | str) -> None:
+    """Refuse batches that are empty or not of these axes, sizes or names of any size, with one for the samples."""
+    fit = y.dim() == len(axes) + 1 < x.dim() and x.shape[: y.dim()] == y.shape and y.numel()
+    if not fit or any(isinstance(axis, int) and axis != size for axis, size in zip(axes, y.shape, strict=False)):
+        of = ", ".join(map(str, axes))
         raise ValueError(
             f"expected x [{of}, B, ...] and y [{of}, B], not empty; got {tuple(x.shape)} and {tuple(y.shape)}"
         )
