@@ -24,8 +24,10 @@ from fedleak.audit.findings import AS_IT_IS, PrivacyResult, WordsResult, noted, 
 from fedleak.audit.report import Report
 from fedleak.audit.run import PRIOR, count_words, remedies, sort_out, taking_part, weakest
 from fedleak.audit.setup import Setup
+from fedleak.errors import likely
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protect
+from fedleak.federated.update import unwrapped
 from fedleak.models import batch_dependent, head, known_tokens
 from fedleak.models.states import bare, last_matrix
 
@@ -51,6 +53,7 @@ class _Server(NamedTuple):
         if self.case is None:
             return bare(state, self.last)
         model = copy.deepcopy(self.case.attacked)
+        state = unwrapped(state, model)
         trained = dict(model.named_parameters())
         frozen = {name: tensor for name, tensor in model.state_dict().items() if name not in trained}
         sent = {**frozen, **state} if trained.keys() <= state.keys() else state
@@ -58,12 +61,14 @@ class _Server(NamedTuple):
             model.load_state_dict(sent)
         except RuntimeError as error:
             reason = " ".join(str(error).split())
-            raise ValueError(f"{one.path}: its state is not of the set-up's model: {reason:.300}") from error
+            reason = f"{reason:.300}{likely(state)}"
+            raise ValueError(f"{one.path}: its state is not of the set-up's model: {reason}") from error
         return model
 
     def update(self, one: "Contribution", model: nn.Module) -> Update:
         """Return what the server sees: trained parameters, each once, and not a last layer that did not move."""
         update, weight = one.update(), head(model).weight
+        update = update.replace(unwrapped(update.tensors, model))
         known = update.tensors.keys() if self.case is None else dict(model.named_parameters()).keys()
         unmoved = weight in update.tensors and not update.tensors[weight].any()
         return update.replace({k: t for k, t in update.tensors.items() if k in known and not (unmoved and k == weight)})

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor
 
-from fedleak.errors import extra
+from fedleak.errors import extra, likely
 from fedleak.federated.privacy import Privacy
 from fedleak.federated.schemes import Scheme
 from fedleak.federated.state_files import place, read_state, shapes, write_state
@@ -241,10 +241,12 @@ def read(folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = 
                 dropped.append(text)
                 run.pop()
                 break
-            if odd := own ^ scanned[run[0].before][0]:
+            first, _ = scanned[run[0].before]
+            if odd := own ^ first:
+                hint = likely(key for key, _ in own) or likely(key for key, _ in first)
                 raise ValueError(
                     f"{where} ({one.path.parent.name}, {one.node}) is of another model: it differs in "
-                    f"{', '.join(sorted({repr(key) for key, _ in odd}))}"
+                    f"{', '.join(sorted({repr(key) for key, _ in odd}))}{hint}"
                 )
     if not run:
         raise ValueError(f"{folder}: every update holds NaN or infinity")

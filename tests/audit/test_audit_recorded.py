@@ -8,6 +8,7 @@ import torch
 from runs import CLASSES, LR, SHAPE, data, network, train
 from torch import nn
 
+from fedleak import WithheldParameter
 from fedleak.attacks.contest import entrants
 from fedleak.attacks.labels import idlg, ilrg, llg, rlu
 from fedleak.attacks.registry import EAVESDROPPER
@@ -100,6 +101,28 @@ def test_a_run_of_another_model_is_refused_by_the_files_name(run):
     other = Setup(model=nn.Sequential(nn.Flatten(), nn.Linear(36, CLASSES)), shape=SHAPE)
     with pytest.raises(ValueError, match=r"client-a.json: its state is not of the set-up's model: .*Unexpected key"):
         audit_run(run, other)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "module._orig_mod."])
+def test_what_a_wrapper_puts_before_the_names_is_taken_off(run, report, tmp_path, prefix):
+    """DataParallel's and torch.compile's prefix: where it does not make all names fit, the error says so."""
+    for one in read(run):
+        write(tmp_path, one, *({prefix + name: t for name, t in state.items()} for state in one.states()))
+    known = Setup(model=network, shape=SHAPE, data=data(99))
+    pd.testing.assert_frame_equal(*(each.rows.drop(columns="seconds") for each in (audit_run(tmp_path, known), report)))
+    update = read(tmp_path)[0].update()
+    ends = update.model(network()).state_dict(), read(run)[0].update().model(network()).state_dict()
+    assert all(torch.equal(ends[0][name], tensor) for name, tensor in ends[1].items())
+    with pytest.raises(
+        WithheldParameter, match=r"All its names begin with 'module.', as DataParallel or torch.compile"
+    ):
+        update.gradient("3.weight")
+    other = Setup(model=nn.Sequential(nn.Flatten(), nn.Linear(36, CLASSES)), shape=SHAPE)
+    with pytest.raises(ValueError, match=r"is not of the set-up's model: .* begin with 'module.'"):
+        audit_run(tmp_path, other)
+    write(tmp_path, replace(read(run)[0], node="d"), *read(run)[0].states())
+    with pytest.raises(ValueError, match=r"is of another model: .* begin with 'module.'"):
+        read(tmp_path)
 
 
 def test_attacks_that_know_the_scheme_are_told_of_momentum(tmp_path):
