@@ -2,34 +2,18 @@
 
 import json
 import os
-from dataclasses import replace
 from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
 import torch
-from runs import SHAPE, data, network, train
+from runs import SHAPE, data, network, train, unlabelled
 from torch import nn
-from typer.testing import CliRunner
 
-from fedleak import cli
 from fedleak.audit import Report, Setup, audit, audit_run, guard
 from fedleak.audit.findings import WordsResult
 from fedleak.audit.guard import Limits
 from fedleak.federated.recording import read, write
-
-
-def invoke(*words, **environment):
-    return CliRunner().invoke(cli.app, ["audit", *map(str, words)], env=environment)
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    for number in (1, 2, 3):
-        for k, node in enumerate("abc"):
-            train(folder, number, node, [4, 4, 1 + k], 10 * number + k)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +111,7 @@ def statuses(path):
     return len(suite), kinds["failure"], kinds["error"]
 
 
-def test_the_command_guards_a_deployment(run, setup_file, tmp_path):
+def test_the_command_guards_a_deployment(invoke, run, setup_file, tmp_path):
     limit = audit_run(run, Setup(model=network, shape=SHAPE)).cases()["iacc"]
     junit, page = tmp_path / "audit.xml", tmp_path / "r.html"
     most = limit.max() - 1e-6
@@ -148,13 +132,7 @@ def test_the_command_guards_a_deployment(run, setup_file, tmp_path):
     assert invoke(run, "--fail-above", 1.5).exit_code == 2, "a share of the labels, before anything runs"
 
 
-def unlabelled(run, folder):
-    for one in read(run):
-        write(folder, replace(one, counts=None), *one.states())
-    return folder
-
-
-def test_without_labels_nothing_is_kept(run, setup_file, tmp_path):
+def test_without_labels_nothing_is_kept(invoke, run, setup_file, tmp_path):
     junit = tmp_path / "audit.xml"
     folder = unlabelled(run, tmp_path / "none")
     result = invoke(folder, "--setup", setup_file, "--fail-above", 1, "--junit", junit)
@@ -168,7 +146,7 @@ def test_without_labels_nothing_is_kept(run, setup_file, tmp_path):
     assert "Updates without recorded labels" in result.output, "there is nothing to compare, and no mistake"
 
 
-def test_an_error_is_in_the_junit_file_and_is_no_leak(run, setup_file, tmp_path, monkeypatch):
+def test_an_error_is_in_the_junit_file_and_is_no_leak(invoke, run, setup_file, tmp_path, monkeypatch):
     junit = tmp_path / "audit.xml"
     result = invoke(tmp_path / "none.py", "--fail-above", 1, "--junit", junit)
     assert result.exit_code == 2
@@ -180,7 +158,7 @@ def test_an_error_is_in_the_junit_file_and_is_no_leak(run, setup_file, tmp_path,
     assert "ZeroDivisionError" in junit.read_text()
 
 
-def test_what_cannot_be_written_is_said_before_the_work(run, tmp_path, monkeypatch):
+def test_what_cannot_be_written_is_said_before_the_work(invoke, run, tmp_path, monkeypatch):
     monkeypatch.setattr("fedleak.audit.audit_run", lambda *_, **__: pytest.fail("it worked"))
     (tmp_path / "file").write_text("")
     for words in (["--out", tmp_path / "file" / "r.html"], ["--fail-above", 1, "--junit", tmp_path / "file" / "x.xml"]):
@@ -190,7 +168,7 @@ def test_what_cannot_be_written_is_said_before_the_work(run, tmp_path, monkeypat
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_the_command_sets_the_threads(setup_file, monkeypatch):
+def test_the_command_sets_the_threads(invoke, setup_file, monkeypatch):
     seen = []
     monkeypatch.setattr("torch.set_num_threads", seen.append)
     invoke(setup_file)
@@ -199,7 +177,7 @@ def test_the_command_sets_the_threads(setup_file, monkeypatch):
     assert seen == [1, 3, 2]
 
 
-def test_json_holds_the_report_and_a_later_one_is_compared_with_it(setup_file, tmp_path):
+def test_json_holds_the_report_and_a_later_one_is_compared_with_it(invoke, setup_file, tmp_path):
     one, two = tmp_path / "one.json", tmp_path / "two.md"
     assert invoke(setup_file, "--out", one, "--out", tmp_path / "one.html", "--fail-above", 1).exit_code == 0
     found = json.loads(one.read_text())
@@ -224,7 +202,7 @@ def test_a_set_up_is_guarded_too(coloured):
     assert [case for case, _ in judge(report, each=0.0)[0]] == ["all updates", "update 1", "update 2", "update 3"]
 
 
-def test_a_set_up_that_no_attack_applies_to_ends_with_3(setup_file, tmp_path):
+def test_a_set_up_that_no_attack_applies_to_ends_with_3(invoke, setup_file, tmp_path):
     blind = tmp_path / "blind.py"
     blind.write_text(setup_file.read_text().replace("trials=3", "trials=3, adversary='no access'"))
     for words in ([], ["--fail-above", 1], ["--fail-above-guess", 0.5]):
@@ -242,7 +220,7 @@ def test_clients_that_do_not_use_sgd_are_named_and_not_kept(tmp_path, kind):
     assert judge(report, mean=1.0) == ([("round 1", "not measurable")], 3)
 
 
-def test_nan_of_one_client_is_named_and_can_be_skipped(run, setup_file, tmp_path):
+def test_nan_of_one_client_is_named_and_can_be_skipped(invoke, run, setup_file, tmp_path):
     folder = tmp_path / "run"
     for one in read(run):
         before, after = one.states()
@@ -267,7 +245,7 @@ def test_nan_of_one_client_is_named_and_can_be_skipped(run, setup_file, tmp_path
         (["{cut}"], "client-a.json: Invalid JSON"),
     ],
 )
-def test_mistakes_are_one_line(run, setup_file, tmp_path, words, message):
+def test_mistakes_are_one_line(invoke, run, setup_file, tmp_path, words, message):
     (tmp_path / "cut" / "round-0001").mkdir(parents=True)
     (tmp_path / "cut" / "round-0001" / "client-a.json").write_text("{")
     places = {"run": run, "mine": setup_file, "cut": tmp_path / "cut"}
