@@ -147,7 +147,15 @@ def audit_run(
     started = time.perf_counter()
     dropped: list[str] | None = [] if skip_nan else None
     run = read(folder, gaps=gaps, dropped=dropped)
-    server = _server(setup, run)
+    if setup is None:
+        classes = max((len(one.counts) for one in run if one.counts), default=0)
+        last, grounds = last_matrix(*run[0].states(), classes)
+        grounds = f"{grounds}; the model is unknown"
+        server = _Server(None, EAVESDROPPER, 0, Setup.remedy_trials, last, grounds)
+    else:
+        who = adversary_of(setup.adversary or (WHITE_BOX if setup.data is None else WITH_AUXILIARY))
+        grounds = "weights as recorded, of the set-up's model"
+        server = _Server(prepare(setup), who, setup.seed, setup.remedy_trials, "", grounds)
     rows: list[dict[str, Any]] = []
     unscored: list[dict[str, Any]] = []
     words: WordsResult | None = None
@@ -173,7 +181,10 @@ def audit_run(
         for name in found:  # also what could not read the first
             adversaries[name] = adversaries.get(name) or weakest(get(name), server.adversary, update, model, knowledge)
         if one.counts is None:
-            unscored.append({"round": one.round, "node": one.node, "samples": one.samples, **_agreed(found)})
+            agreed = agreement(found) if found else pd.Series({"none applies": 0.0})
+            best = {"attack": agreed.idxmax(), "counts": [], "agreement": agreed.max()}
+            best |= {"counts": found[best["attack"]].tolist()} if found else {}
+            unscored.append({"round": one.round, "node": one.node, "samples": one.samples, **best})
         if server.case is not None:
             words = count_words(words, update, model)
         if number in remedied and not tried:
@@ -189,17 +200,6 @@ def audit_run(
     claims = Counter(one.privacy for one in run if one.privacy is not None)
     report.privacy = [PrivacyResult(privacy, updates=updates) for privacy, updates in claims.items()]
     return report
-
-
-def _server(setup: Setup | None, run: "Sequence[Contribution]") -> _Server:
-    """Return what the audit knows."""
-    if setup is None:
-        classes = max((len(one.counts) for one in run if one.counts), default=0)
-        last, grounds = last_matrix(*run[0].states(), classes)
-        return _Server(None, EAVESDROPPER, 0, Setup.remedy_trials, last, f"{grounds}; the model is unknown")
-    who = adversary_of(setup.adversary or (WHITE_BOX if setup.data is None else WITH_AUXILIARY))
-    grounds = "weights as recorded, of the set-up's model"
-    return _Server(prepare(setup), who, setup.seed, setup.remedy_trials, "", grounds)
 
 
 def _noted(
@@ -222,19 +222,11 @@ def agreement(found: Mapping[str, Tensor]) -> pd.Series:
     return pd.Series((shares.fill_diagonal_(0).sum(1) / max(len(found) - 1, 1)).tolist(), list(found))
 
 
-def _agreed(found: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the attack that the others agree with most, and what it names."""
-    if not found:
-        return {"attack": "none applies", "counts": [], "agreement": 0.0}
-    agreed = agreement(found)
-    name = str(agreed.idxmax())
-    return {"attack": name, "counts": found[name].tolist(), "agreement": agreed[name]}
-
-
 def facts(run: "Sequence[Contribution]", server: _Server, update: Update, model: nn.Module) -> dict[str, Any]:
     """Return what a report says of a run, of which these are the first update and its model."""
     rounds, last = sorted({one.round for one in run}), head(model)
     others = [one.optimiser.replace("unknown", "an unknown optimiser") for one in run if one.scheme is None]
+    optimisers = {f"{o.optimiser} (rate {o.lr:g}{f', momentum {o.momentum:g}' * bool(o.momentum)})" for o in run}
     by = {"client": "its client mod, filter or loop", "server": "the server"}
     return {
         "recorded": True,
@@ -248,7 +240,7 @@ def facts(run: "Sequence[Contribution]", server: _Server, update: Update, model:
         "parallel": max(one.clients for one in run),
         "steps": _span([one.steps for one in run]),
         "samples": _span([one.samples for one in run]),
-        "optimisers": ", ".join(sorted(set(map(_optimiser, run)))),
+        "optimisers": ", ".join(sorted(optimisers)),
         "parameters": sum(tensor.numel() for tensor in update.tensors.values()),
         "classes": last.layer.out_features,
         "head": last.name or "the model itself",
@@ -267,7 +259,3 @@ def facts(run: "Sequence[Contribution]", server: _Server, update: Update, model:
 def _span(values: Sequence[int]) -> str:
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low} to {high}"
-
-
-def _optimiser(one: "Contribution") -> str:
-    return f"{one.optimiser} (rate {one.lr:g}" + (f", momentum {one.momentum:g})" if one.momentum else ")")

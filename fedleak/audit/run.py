@@ -38,8 +38,8 @@ def weakest(attack: Attack, who: Adversary, seen: Update, model: nn.Module, know
 
 def taking_part(model: nn.Module, case: Case | None) -> list[Attack]:
     """Return the attacks on update after update, the one that proves labels, and for a frozen last layer adapters'."""
-    adapted = case is not None and head(model).weight not in dict(model.named_parameters())
-    fits = adapted and case is not None and adapters(model, case.aux.x[:1])
+    frozen = head(model).weight not in dict(model.named_parameters())
+    fits = frozen and case is not None and adapters(model, case.aux.x[:1])
     return [*entrants(trained=True), get("peeling"), *([get("adapter fit")] if fits else [])]
 
 

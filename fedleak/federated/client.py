@@ -93,11 +93,10 @@ def fedavg(
     for gradients in _steps(model, weights, x, y, softening):
         for name, gradient in gradients.items():
             total[name] += gradient
-            weights[name] = (weights[name].detach() - lr * gradient).requires_grad_()
+            weights[name].data -= lr * gradient
     steps = len(x)
     if share == "delta":
-        delta = {name: weights[name].detach() - start[name] for name in start}
-        return Update(delta, "delta", y.numel(), steps, lr)
+        return Update({k: w.detach() - start[k] for k, w in weights.items()}, "delta", y.numel(), steps, lr)
     return Update(total, "gradient", y.numel(), steps, lr if steps > 1 else None)
 
 
@@ -131,7 +130,12 @@ class Client:
         zeros = {k: torch.zeros_like(p) for k, p in start.items()}
         sent = {**zeros, **server}
         self.state = self.state or zeros
-        added = self._added(sent)
+        horizon = scheme.lr * scheme.steps
+        added = self.state if scheme.regularisation else {}  # to every gradient of this round, whatever the weights are
+        if scheme.name == "scaffold":
+            added = {k: sent[k] - own for k, own in self.state.items()}
+        elif scheme.name == "feddc" and self.last:
+            added = {k: own + (self.last[k] - sent[k]) / horizon for k, own in self.state.items()}
         weights = {k: p.clone().requires_grad_() for k, p in start.items()}
         optimiser = scheme.optimiser(weights.values())
         for gradients in _steps(model, weights, x, y):
@@ -140,29 +144,12 @@ class Client:
                     gradient = gradient + (added[k] + scheme.regularisation * (weights[k].detach() - start[k]))
                 weights[k].grad = gradient
             optimiser.step()
-        delta = {k: w.detach() - start[k] for k, w in weights.items()}
-        self._remember(delta, sent)
-        return Update(delta, "delta", y.numel(), scheme.steps, scheme.lr)
-
-    def _added(self, sent: Mapping[str, Tensor]) -> State:
-        """Return what is added to every gradient of this round, whatever the weights are; nothing for plain schemes."""
-        scheme = self.scheme
+        self.last = delta = {k: w.detach() - start[k] for k, w in weights.items()}
         if scheme.name == "scaffold":
-            return {k: sent[k] - own for k, own in self.state.items()}
-        if scheme.name == "feddc" and self.last:
-            horizon = scheme.lr * scheme.steps
-            return {k: own + (self.last[k] - sent[k]) / horizon for k, own in self.state.items()}
-        return self.state if scheme.regularisation else {}
-
-    def _remember(self, delta: State, sent: Mapping[str, Tensor]) -> None:
-        """Take this round's update into what is kept for the next."""
-        scheme = self.scheme
-        if scheme.name == "scaffold":
-            horizon = scheme.lr * scheme.steps
             self.state = {k: own - sent[k] - delta[k] / horizon for k, own in self.state.items()}
         elif scheme.name in ("feddyn", "feddc"):
             self.state = {k: own + scheme.regularisation * delta[k] for k, own in self.state.items()}
-        self.last = delta
+        return Update(delta, "delta", y.numel(), scheme.steps, scheme.lr)
 
 
 def check_batches(x: Tensor, y: Tensor, *axes: int | str) -> None:
