@@ -37,8 +37,7 @@ def test_pure_noise_has_mean_zero_and_the_standard_deviation_asked_for():
 
 def test_noise_is_the_same_for_the_same_seed_and_new_in_every_call():
     one, two, other = (PureNoise(1.0, seed=s) for s in (3, 3, 4))
-    a, b, c = one(stacked(), ONE), two(stacked(), ONE), other(stacked(), ONE)
-    again = one(stacked(), ONE)
+    a, b, c, again = (noise(stacked(), ONE) for noise in (one, two, other, one))
     for name in a:
         assert torch.equal(a[name], b[name])
         assert not torch.equal(a[name], c[name])
@@ -48,20 +47,15 @@ def test_noise_is_the_same_for_the_same_seed_and_new_in_every_call():
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), bound=st.floats(0.01, 10.0), clients=st.integers(1, 3))
 def test_clipping_bounds_every_tensor_and_keeps_directions_and_small_tensors(seed, bound, clients):
-    for tensor in stacked(seed, clients).values():
-        clipped = ClippedNoise(bound, 1.0, seed=0).clip(tensor)
-        for before, after in zip(tensor, clipped, strict=True):
+    updates, defence = stacked(seed, clients), ClippedNoise(bound, 0.1, seed=7)
+    clipped = {name: defence.clip(t) for name, t in updates.items()}
+    for name, tensor in updates.items():
+        for before, after in zip(tensor, clipped[name], strict=True):
             assert after.norm() <= bound * (1 + 1e-12)
             factor = min(1.0, bound / before.norm().item())
             torch.testing.assert_close(after, before * factor, rtol=1e-12, atol=1e-15)
-
-
-def test_clipped_noise_is_clipping_then_noise():
-    updates = stacked()
-    both = ClippedNoise(0.5, 0.1, seed=7)(updates, ONE)
-    clip = ClippedNoise(0.5, 0.1, seed=0).clip
-    alone = PureNoise(0.1, seed=7)({name: clip(t) for name, t in updates.items()}, ONE)
-    assert all(torch.equal(both[name], alone[name]) for name in updates)
+    both, alone = defence(updates, ONE), PureNoise(0.1, seed=7)(clipped, ONE)
+    assert all(torch.equal(both[name], alone[name]) for name in updates), "clipping, then noise"
 
 
 def test_golden_clipping():
@@ -102,8 +96,7 @@ def test_what_is_sent_plus_the_residual_is_what_was_computed(seed, discard):
     users, rounds = 4, 6
     generator = torch.Generator().manual_seed(seed)
     defence = Sparsification(discard, clients=users)
-    sent = {name: torch.zeros(users, *t.shape[1:], dtype=t.dtype) for name, t in stacked().items()}
-    computed = {name: torch.zeros_like(t) for name, t in sent.items()}
+    sent, computed = ({name: t * 0 for name, t in stacked(clients=users).items()} for _ in range(2))
     for number in range(rounds):
         clients = torch.randperm(users, generator=generator)[:2]
         updates = stacked(seed + number, clients=2)

@@ -42,11 +42,9 @@ def test_what_is_written_comes_back(tmp_path):
     path = write(tmp_path / "run", told(batch_size=3, epochs=1), before, after)
     assert path == tmp_path / "run" / "round-0001" / "client-a.json"
     (one,) = read(tmp_path / "run")
-    found_before, found_after = one.states()
-    assert list(found_before) == list(before), "the order of the names is the model's"
+    assert list(one.states()[0]) == list(before), "the order of the names is the model's"
     for name in before:
-        assert torch.equal(found_before[name], before[name])
-        assert torch.equal(found_after[name], after[name])
+        assert all(found[name].equal(state[name]) for found, state in zip(one.states(), (before, after), strict=True))
         assert torch.equal(one.update().tensors[name], after[name] - before[name])
     assert (one.samples, one.steps, one.lr, one.batch_size) == (5, 2, 0.5, 3)
     assert one.truth(4).tolist() == [2, 3, 0, 0]
@@ -75,9 +73,7 @@ def test_the_servers_view_counts_and_the_client_knows_the_labels(tmp_path):
     write(tmp_path, told(), before, after)
     write(tmp_path, told(seen_by="server", counts=None, lr=9.0), before, noisy)
     (one,) = read(tmp_path)
-    assert one.seen_by == "server"
-    assert one.counts == [2, 3]
-    assert one.lr == 0.5
+    assert (one.seen_by, one.counts, one.lr) == ("server", [2, 3], 0.5)
     assert torch.equal(one.states()[1]["a.bias"], noisy["a.bias"])
 
 
@@ -177,14 +173,13 @@ def test_the_sum_of_a_round_takes_its_labels_from_the_clients(tmp_path):
     assert read(tmp_path)[1].counts is None, "one client of two recorded its labels"
 
 
-@pytest.mark.parametrize("odd", ["shape", "key"])
-def test_states_of_two_models(tmp_path, odd):
+@pytest.mark.parametrize(
+    ("shape", "bias", "what"), [((4, 4), "a.bias", "'z.weight'"), ((2, 3), "other", "'a.bias', 'other'")]
+)
+def test_states_of_two_models(tmp_path, shape, bias, what):
     whole_run(tmp_path)
-    before, after = states(3, shape=(4, 4) if odd == "shape" else (2, 3))
-    if odd == "key":
-        before, after = ({"other" if k == "a.bias" else k: t for k, t in s.items()} for s in (before, after))
-    write(tmp_path, told(round=3), before, after)
-    what = "'z.weight'" if odd == "shape" else "'a.bias', 'other'"
+    renamed = ({bias if k == "a.bias" else k: t for k, t in s.items()} for s in states(3, shape))
+    write(tmp_path, told(round=3), *renamed)
     with pytest.raises(ValueError, match=rf"safetensors \(round-0003, a\) is of another model: it differs in {what}"):
         read(tmp_path)
 
