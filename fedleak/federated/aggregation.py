@@ -51,13 +51,6 @@ class FixedPoint:
         """Return the real numbers, float64, of encoded ones or of their sums."""
         return integers.view(np.int64) * self.step
 
-    def check(self, clients: int) -> None:
-        """Refuse sums that 64 bits cannot hold."""
-        if clients * 2 ** (self.bits - 1) > 2**63:
-            raise ValueError(
-                f"the sum of {clients} numbers of {self.bits} bits does not fit in 64 bits: use fewer bits"
-            )
-
 
 def plain_sum(updates: Sequence[Update], encoding: FixedPoint | None = None) -> Update:
     """Sum updates in the clear: what secure aggregation gives the server, at no cost.
@@ -82,19 +75,10 @@ def secure_sum(
 ) -> "tuple[Update, Transcript]":
     """Sum updates by the protocol; return the sum of the survivors' (float64, exact to the encoding) and what was seen.
 
-    Raises `ValueError` if the updates do not go together, the sum does not fit in 64 bits, or too few clients are left.
-
-    Parameters
-    ----------
-    updates
-        The clients' gradients of one step, of the same parameters; client numbers are 1 … U in this order.
-    encoding
-        How real numbers become integers.
-    threshold, dropped
-        Clients needed to remove the masks, by default two thirds, rounded up; numbers of those that drop out after
-        sharing their keys.
-    entropy
-        Source of the clients' secrets, ``entropy(n)`` being n random bytes; the sum does not depend on it.
+    The updates are gradients of one step, of the same parameters, of the clients 1 … U in this order. `threshold`
+    clients are needed to remove the masks, by default two thirds, rounded up; those that are `dropped` leave after they
+    have shared their keys. ``entropy(n)`` gives n random bytes for the clients' secrets. Raises `ValueError` if the
+    updates do not go together, the sum does not fit in 64 bits, or too few clients are left.
     """
     from fedleak.federated.protocol import Party, run_protocol  # its cryptography is no part of the attacks
 
@@ -119,7 +103,10 @@ def _check(updates: Sequence[Update]) -> None:
 
 def _encoded(updates: Sequence[Update], encoding: FixedPoint) -> list[np.ndarray]:
     _check(updates)
-    encoding.check(len(updates))
+    if len(updates) * 2 ** (encoding.bits - 1) > 2**63:
+        raise ValueError(
+            f"the sum of {len(updates)} numbers of {encoding.bits} bits does not fit in 64 bits: use fewer bits"
+        )
     flat = (torch.cat([u.tensors[n].detach().flatten() for n in updates[0].tensors]) for u in updates)
     return [encoding.encode(vector.cpu().numpy()) for vector in flat]
 

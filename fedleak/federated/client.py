@@ -78,13 +78,9 @@ def fedavg(
         The local batches: images ``[steps, B, C, H, W]`` and labels ``[steps, B]``.
     share
         ``"gradient"``: the gradients summed over the steps. ``"delta"``: weights after minus before.
+        With plain SGD the two carry the same information.
     softening
         Label smoothing and mixup, by default neither.
-
-    Returns
-    -------
-    Update
-        With ``samples = steps * B``. With plain SGD the two kinds carry the same information.
     """
     check_batches(x, y, "steps")
     start = {name: p.detach() for name, p in model.named_parameters()}
@@ -115,14 +111,8 @@ class Client:
     def train(self, model: nn.Module, x: Tensor, y: Tensor, server: Mapping[str, Tensor]) -> Update:
         """Train for a round from the global model, which is left as it was, and share the change of the weights.
 
-        Raises `ValueError` as for `fedavg`, or for another number of steps than the scheme's.
-
-        Parameters
-        ----------
-        model, x, y
-            As for `fedavg`, with the scheme's number of steps.
-        server
-            What the server sends besides the model: Scaffold's control variate, FedDC's mean update.
+        The batches are as for `fedavg`, as many as the scheme has steps; `server` is what the server sends besides the
+        model: Scaffold's control variate, FedDC's mean update. Raises `ValueError` as for `fedavg`.
         """
         scheme = self.scheme
         check_batches(x, y, scheme.steps)

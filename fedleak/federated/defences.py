@@ -226,16 +226,14 @@ def privacy_budget(
 ) -> float:
     """Return epsilon of the subsampled Gaussian mechanism, from Opacus' accountant.
 
-    Raises `ValueError` for values outside the ranges above.
+    Raises `ValueError` for values out of their range.
 
     Parameters
     ----------
     noise_multiplier
         Standard deviation of the noise on the sum over the sensitivity of one client.
-    sample_rate, rounds
-        Share of the clients in a round, in (0, 1], and number of rounds.
-    delta
-        Target delta.
+    sample_rate, rounds, delta
+        Share of the clients in a round, in (0, 1]; number of rounds; target delta, in (0, 1).
     classic
         Convert with the tail bound of the original moments accountant (Abadi et al. 2016, Theorem 2), instead of the
         tighter one that Opacus uses today.

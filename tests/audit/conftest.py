@@ -38,9 +38,11 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def invoke():
-    """Return a function that runs `fedleak audit` with these words."""
+    """Return a function that runs `fedleak audit` with these words, which ends with an exit code."""
 
-    def invoked(*words, **environment):
-        return CliRunner().invoke(cli.app, ["audit", *map(str, words)], env=environment)
+    def invoked(*words, ends=0, **environment):
+        result = CliRunner().invoke(cli.app, ["audit", *map(str, words)], env=environment)
+        assert result.exit_code == ends, result.output
+        return result
 
     return invoked

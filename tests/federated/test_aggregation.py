@@ -97,7 +97,7 @@ def test_shares_go_out_for_one_kind_of_seed_a_client_only():
         (lambda: FixedPoint(bound=0.0), "bound is a positive number"),
         (lambda: FixedPoint(bound=1.0).encode(np.array([2.0])), "exceeds the encoding's bound of 1"),
         (lambda: FixedPoint().encode(np.array([np.nan])), "NaN or infinite"),
-        (lambda: FixedPoint(53).check(2**11 + 1), "does not fit in 64 bits"),
+        (lambda: plain_sum([update(0)] * (2**11 + 1), FixedPoint(53)), "does not fit in 64 bits"),
         (lambda: plain_sum([update(0)]), "at least two, got 1"),
         (lambda: plain_sum([update(0), update(1, kind="delta", lr=0.1)]), "gradients of one step"),
         (lambda: plain_sum([update(0), update(1, samples=4, steps=2)]), "gradients of one step"),
