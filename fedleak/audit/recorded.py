@@ -19,7 +19,7 @@ from tqdm import tqdm
 from fedleak.attacks.contest import Attempt, attempt, contest, view
 from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, Attack, adversary_of, get
 from fedleak.attacks.result import Prepared
-from fedleak.audit.case import Case, fresh, prepare, versions
+from fedleak.audit.case import Case, about, fresh, prepare
 from fedleak.audit.findings import AS_IT_IS, PrivacyResult, WordsResult, noted, outcome
 from fedleak.audit.report import Report
 from fedleak.audit.run import PRIOR, count_words, remedies, sort_out, taking_part, weakest
@@ -28,7 +28,7 @@ from fedleak.errors import likely
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protect
 from fedleak.federated.update import unwrapped
-from fedleak.models import batch_dependent, head, known_tokens
+from fedleak.models import batch_dependent, head
 from fedleak.models.states import bare, last_matrix
 
 if TYPE_CHECKING:
@@ -207,8 +207,8 @@ def _noted(
 ) -> list[dict[str, Any]]:
     """Return a row on every attempt at one update."""
     truth = one.truth(head(model).layer.out_features)
-    about = {"round": one.round, "node": one.node, "fits": one.scheme is not None}
-    return [noted(scenario, number, each, None if truth is None else truth[None], **about) for each in attempts]
+    known = {"round": one.round, "node": one.node, "fits": one.scheme is not None}
+    return [noted(scenario, number, each, None if truth is None else truth[None], **known) for each in attempts]
 
 
 def agreement(found: Mapping[str, Tensor]) -> pd.Series:
@@ -224,11 +224,12 @@ def agreement(found: Mapping[str, Tensor]) -> pd.Series:
 
 def facts(run: "Sequence[Contribution]", server: _Server, update: Update, model: nn.Module) -> dict[str, Any]:
     """Return what a report says of a run, of which these are the first update and its model."""
-    rounds, last = sorted({one.round for one in run}), head(model)
+    rounds = sorted({one.round for one in run})
     others = [one.optimiser.replace("unknown", "an unknown optimiser") for one in run if one.scheme is None]
     optimisers = {f"{o.optimiser} (rate {o.lr:g}{f', momentum {o.momentum:g}' * bool(o.momentum)})" for o in run}
     by = {"client": "its client mod, filter or loop", "server": "the server"}
     return {
+        **about(model, server.adversary),
         "recorded": True,
         "others": f"{len(others)} of {len(run)} updates are made by {' and '.join(sorted(set(others)))}" * bool(others),
         "clients": 1,
@@ -242,17 +243,11 @@ def facts(run: "Sequence[Contribution]", server: _Server, update: Update, model:
         "samples": _span([one.samples for one in run]),
         "optimisers": ", ".join(sorted(optimisers)),
         "parameters": sum(tensor.numel() for tensor in update.tensors.values()),
-        "classes": last.layer.out_features,
-        "head": last.name or "the model itself",
-        "tied": last.tied,
         "grounds": server.grounds,
         "told": False,
-        "tokens": bool(known_tokens(model)),
-        "adversary": server.adversary.name,
         "auxiliary": "some" if server.case is not None and server.case.setup.data is not None else 0,
         "inversions_lack": get("InvG").lacking(view(server.adversary, update, model)),
         "seed": server.seed,
-        "versions": versions(),
     }
 
 
