@@ -23,13 +23,10 @@ def written(tmp_path):
     return write
 
 
-def test_a_report_is_printed(invoke, written):
+def test_reports_are_printed_or_written(invoke, written, tmp_path):
     result = invoke(written(GOOD), "--trials", 3)
     assert "**What leaks.**" in result.stdout
     assert "| 3 |" in result.stdout
-
-
-def test_reports_are_written(invoke, written, tmp_path):
     outs = [tmp_path / f"report.{ending}" for ending in ("html", "md")]
     result = invoke(written(GOOD), "--out", outs[0], "--out", outs[1], "--trials", 3, "--seed", 7)
     assert result.stdout.startswith("What leaks. ")
