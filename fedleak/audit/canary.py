@@ -47,8 +47,14 @@ def lower_bound(without: Sequence[float], having: Sequence[float], delta: float,
     (Jagielski et al. 2020; Nasr et al. 2021). Of normal noise the rates bound the distance of the means, and that gives
     ε (Nasr et al. 2023), which is much nearer.
 
-    `without` and `having` have a number of each release ``[N]``, of the one input and of its neighbour, on which it
-    tends to be larger; ε is bounded at `delta`, in [0, 1).
+    Parameters
+    ----------
+    without, having
+        A number of each release ``[N]``, of the one input and of its neighbour, on which it tends to be larger.
+    delta
+        At which ε is bounded, in [0, 1).
+    confidence
+        Of the bound.
     """
     first, second = ([np.sort(np.asarray(one)[half::2]) for one in (without, having)] for half in (0, 1))
     thresholds = np.unique(np.concatenate(first))

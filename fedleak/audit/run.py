@@ -246,8 +246,15 @@ class Run:
 def audit(setup: Setup, *, progress: bool = False) -> Report:
     """Attack a set-up's updates with everything that applies, and report.
 
-    Nothing of the set-up is changed. Raises `ValueError` if model, shape, data and defences do not fit each other; see
-    `Setup` and `fedleak.audit.case.prepare`.
+    Raises `ValueError` if model, shape, data and defences do not fit each other; see `Setup` and
+    `fedleak.audit.case.prepare`.
+
+    Parameters
+    ----------
+    setup
+        What is audited; nothing of it is changed.
+    progress
+        Show a progress bar.
     """
     started = time.perf_counter()
     case = prepare(setup)

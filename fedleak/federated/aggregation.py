@@ -75,10 +75,19 @@ def secure_sum(
 ) -> "tuple[Update, Transcript]":
     """Sum updates by the protocol; return the sum of the survivors' (float64, exact to the encoding) and what was seen.
 
-    The updates are gradients of one step, of the same parameters, of the clients 1 … U in this order. `threshold`
-    clients are needed to remove the masks, by default two thirds, rounded up; those that are `dropped` leave after they
-    have shared their keys. ``entropy(n)`` gives n random bytes for the clients' secrets. Raises `ValueError` if the
-    updates do not go together, the sum does not fit in 64 bits, or too few clients are left.
+    Raises `ValueError` if the updates do not go together, the sum does not fit in 64 bits, or too few clients are left.
+
+    Parameters
+    ----------
+    updates
+        The clients' gradients of one step, of the same parameters; client numbers are 1 … U in this order.
+    encoding
+        How real numbers become integers.
+    threshold, dropped
+        Clients needed to remove the masks, by default two thirds, rounded up; numbers of those that drop out after
+        sharing their keys.
+    entropy
+        Source of the clients' secrets, ``entropy(n)`` being n random bytes; the sum does not depend on it.
     """
     from fedleak.federated.protocol import Party, run_protocol  # its cryptography is no part of the attacks
 

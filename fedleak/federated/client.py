@@ -111,8 +111,14 @@ class Client:
     def train(self, model: nn.Module, x: Tensor, y: Tensor, server: Mapping[str, Tensor]) -> Update:
         """Train for a round from the global model, which is left as it was, and share the change of the weights.
 
-        The batches are as for `fedavg`, as many as the scheme has steps; `server` is what the server sends besides the
-        model: Scaffold's control variate, FedDC's mean update. Raises `ValueError` as for `fedavg`.
+        Raises `ValueError` as for `fedavg`, or for another number of steps than the scheme's.
+
+        Parameters
+        ----------
+        model, x, y
+            As for `fedavg`, with the scheme's number of steps.
+        server
+            What the server sends besides the model: Scaffold's control variate, FedDC's mean update.
         """
         scheme = self.scheme
         check_batches(x, y, scheme.steps)

@@ -26,9 +26,14 @@ NEIGHBOURS = {
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return ε of a Gaussian mechanism at δ in [0, 1), exactly (Balle & Wang 2018, Theorem 8).
+    """Return ε of a Gaussian mechanism at δ, exactly (Balle & Wang 2018, Theorem 8).
 
-    `mu` is the distance of the means on two neighbours, in standard deviations of the noise; infinity without noise.
+    Parameters
+    ----------
+    mu
+        Distance of the means on two neighbours, in standard deviations of the noise; infinity without noise.
+    delta
+        In [0, 1).
     """
     if mu > 0 and (mu == math.inf or not delta):
         return math.inf
@@ -46,8 +51,12 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 def accounted(history: tuple[tuple[float, float, int], ...], delta: float) -> float:
     """Return ε of Gaussian mechanisms one after the other, by Opacus' PRV accountant where a share is sampled.
 
-    The history is Opacus': noise multiplier (standard deviation over sensitivity), rate of Poisson sampling, steps; δ
-    is in (0, 1).
+    Parameters
+    ----------
+    history
+        As Opacus has it: noise multiplier (standard deviation over sensitivity), rate of Poisson sampling, steps.
+    delta
+        In (0, 1).
     """
     if all(rate == 1 for _, rate, _ in history):
         each = [steps / noise**2 if noise else math.inf for noise, _, steps in history]
@@ -167,8 +176,16 @@ class DPSGD:
     def releases(self, model: nn.Module, x: Tensor, y: Tensor, seed: int, size: int = 0) -> Iterator[Update]:
         """Yield gradients of one batch without end, each with noise of its own; the model is left as it was.
 
-        The batch is ``[B, ...]`` and ``[B]``, the seed that of the noise, and `size` what the sum is divided by, B by
-        default. Raises `ValueError` for a model that Opacus does not take, such as one with batch norm.
+        Raises `ValueError` for a model that Opacus does not take, such as one with batch norm.
+
+        Parameters
+        ----------
+        model, x, y
+            The model, and the batch ``[B, ...]`` and ``[B]``.
+        seed
+            Of the noise.
+        size
+            Samples that the sum is divided by; by default B.
         """
         from opacus import GradSampleModule
         from opacus.optimizers import DPOptimizer

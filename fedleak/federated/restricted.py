@@ -82,8 +82,19 @@ def partially_encrypted(
 ) -> tuple[list[Update], Update]:
     """Share some layers through secure aggregation only (PE-MPC; Sotthiwat et al., CCGrid 2021).
 
-    Returns what the server sees of each client in the clear, and the sum of the parameters `names`, say `last_layers`
-    of the model, of which nothing else is seen.
+    Parameters
+    ----------
+    updates
+        The clients' whole updates.
+    names
+        Parameters that nobody sees of a single client; say, `last_layers` of the model.
+    encoding
+        Fixed-point encoding of the secure sum.
+
+    Returns
+    -------
+    clear, aggregate : list of Update, Update
+        What the server sees of each client; the sum of the encrypted parameters, of which nothing else is seen.
     """
     clear = [update.without(*names) for update in updates]
     hidden = [u.replace({name: u.tensors[name] for name in names}) for u in updates]

@@ -14,11 +14,24 @@ from fedleak.models import batch_dependent
 
 
 def stacked_updates(model: nn.Module, x: Tensor, y: Tensor, lr: float, chunk: int | None = None) -> Stacked:
-    """Return what `fedavg` shares for each of K clients, the gradients summed over the steps, in one computation.
+    """Return what `fedavg` shares for each of K clients (the gradients summed over the steps), in one computation.
 
-    The clients' batches are images ``[K, steps, B, C, H, W]`` and labels ``[K, steps, B]``; `chunk` clients are
-    computed at a time, all by default. Raises `ValueError` if batch norm in training mode makes a client's steps depend
-    on each other's statistics, for shapes that do not fit together, or for a negative label.
+    Raises `ValueError` if batch norm in training mode makes a client's steps depend on each other's statistics, for
+    shapes that do not fit together, or for a negative label.
+
+    Parameters
+    ----------
+    model, lr
+        The global model, without batch norm in training mode, and the learning rate of the local steps.
+    x, y
+        The clients' batches: images ``[K, steps, B, C, H, W]``, labels ``[K, steps, B]``.
+    chunk
+        Clients computed at a time, all by default.
+
+    Returns
+    -------
+    dict
+        Parameter name to ``[K, ...]``.
     """
     check_batches(x, y, "K", "steps")
     if int(y.min()) < 0:
