@@ -2,9 +2,25 @@
 
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+WRAPPERS = ("module.", "_orig_mod.")
+"""What DataParallel and torch.compile put before every name of a model's state."""
+
+
+def wrapped(names: Iterable[str]) -> str:
+    """Return the prefix that a wrapper has left on all of these names; "" if there is none."""
+    names = list(names)
+    return next((prefix for prefix in WRAPPERS if names and all(name.startswith(prefix) for name in names)), "")
+
+
+def likely(names: Iterable[str]) -> str:
+    """Say in an error that all of these names have a wrapper's prefix; nothing if they do not."""
+    if found := wrapped(names):
+        return f". All its names begin with {found!r}, as DataParallel or torch.compile leave them: take it off"
+    return ""
 
 
 class WithheldParameter(KeyError):
@@ -18,7 +34,7 @@ class WithheldParameter(KeyError):
         shared = ", ".join(self.args[1]) or "nothing"
         return (
             f"the update withholds {self.name!r}; it shares: {shared}. "
-            "Use an attack that does not need this parameter, or an update that shares it."
+            f"Use an attack that does not need this parameter, or an update that shares it{likely(self.args[1]) or '.'}"
         )
 
 

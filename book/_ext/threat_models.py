@@ -109,8 +109,8 @@ def threat_models() -> str:
         {
             "Defence": f"**{kind.name}**",
             "Strengths in the arena": ", ".join(f"{s:g}" for s in kind.strengths if s) or "–",
-            "Remedies in an audit": ", ".join(f"{s:g}" for s in kind.audited if s)
-            or ("as it is" if kind.audited else "–"),
+            "Remedies in an audit": ", ".join(f"{s:g}" for s in kind.remedies if s)
+            or ("as it is" if kind.remedies else "–"),
             "Changes the averaged update": "yes" if kind.changes_training else "no",
         }
         for kind in protections().values()

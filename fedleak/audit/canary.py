@@ -127,7 +127,9 @@ def canary(case: Case, privacy: Privacy) -> PrivacyResult:
         quiet = replace(setup.dp_sgd, noise_multiplier=TINY)
         means = [next(run(world, quiet)) for world in (0, 1)]
         rate = setup.dp_sgd.sample_rate if setup.dp_sgd.poisson_sampling else 1.0
-        drawn = [run(0), _mixed([run(0, number=1), run(1)], rate, generator)]
+        worlds = [run(0, number=1), run(1)]
+        mixed = (next(worlds[int(torch.rand((), generator=generator) < rate)]) for _ in count())
+        drawn = [run(0), mixed]
     else:
         two = case.clients.class_counts.topk(2).indices.view(2, 1, 1).expand(2, setup.steps, setup.batch_size)
         pair = [update.tensors for update in case.trained(two, two.flip(0), seed, generator).updates]
@@ -135,20 +137,13 @@ def canary(case: Case, privacy: Privacy) -> PrivacyResult:
         means = [next(_shared(silent, one, seed)) for one in pair]
         rate, drawn = 1.0, [_shared(setup.defences, one, seed + place) for place, one in enumerate(pair)]
     direction = {name: (means[1][name] - means[0][name]).double() for name in means[0]}
-    scores = [[_along(one, direction) for one in islice(releases, n)] for releases in drawn]
+    scores = [
+        [sum(float((direction[k] * t).sum()) for k, t in one.items()) for one in islice(releases, n)]
+        for releases in drawn
+    ]
     bound = lower_bound(scores[0], scores[1], privacy.delta)
     normal = rate == 1 and (bool(privacy.history) or privacy.aggregated or not privacy.clipped)
     return PrivacyResult(privacy, bound.epsilon, bound.gaussian if normal else None, bound.n)
-
-
-def _along(release: dict[str, Tensor], direction: dict[str, Tensor]) -> float:
-    return sum(float((direction[name] * t).sum()) for name, t in release.items())
-
-
-def _mixed(releases: list[Release], rate: float, generator: torch.Generator) -> Release:
-    """Yield releases of the second with a probability, and else of the first."""
-    while True:
-        yield next(releases[int(torch.rand((), generator=generator) < rate)])
 
 
 def _shared(defences: Sequence[Defence], update: Mapping[str, Tensor], seed: int) -> Release:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedleak import models
 from fedleak.attacks.contest import view
 from fedleak.attacks.labels.simulated import Defended
-from fedleak.attacks.registry import Attack, get
+from fedleak.attacks.registry import Adversary, Attack, get
 from fedleak.audit.samples import Samples, divide, samples
 from fedleak.audit.setup import AS_DATA, Setup
 from fedleak.data import Images, compose, draw
@@ -236,9 +236,17 @@ def check(model: nn.Module, x: Tensor) -> None:
         )
 
 
-def versions() -> str:
-    """Say what an audit was run with."""
-    return f"fedleak {version('fedleak')}, torch {torch.__version__}, {torch.get_num_threads()} threads"
+def about(model: nn.Module, adversary: Adversary) -> dict[str, Any]:
+    """Return what any report says of a model and who attacks it, and what the audit was run with."""
+    last = models.head(model)
+    return {
+        "classes": last.layer.out_features,
+        "head": last.name or "the model itself",
+        "tied": last.tied,
+        "tokens": bool(models.known_tokens(model)),
+        "adversary": adversary.name,
+        "versions": f"fedleak {version('fedleak')}, torch {torch.__version__}, {torch.get_num_threads()} threads",
+    }
 
 
 def image_attack(setup: Setup) -> Attack:
@@ -256,18 +264,16 @@ def facts(case: Case, seen: Update) -> dict[str, Any]:
         passed = models.head_pass(evaluated, models.as_inputs(clients.x[some], model), chunk=200)
         right = (passed.probabilities.argmax(1) == clients.y[some]).double().numpy()
         accuracy, trained = right.mean().item(), interval(right)[0] > chance
+    own = {field.name: getattr(setup, field.name) for field in fields(setup) if field.name not in ("model", "data")}
     return {
-        field.name: getattr(setup, field.name) for field in fields(setup) if field.name not in ("model", "data")
-    } | {
+        **own,
+        **about(model, setup.attacker),
         "recorded": False,
         "others": "",
         "name": setup.name or type(model).__name__,
         "parameters": models.count_parameters(model),
         "mode": "training" if model.training else "evaluation",
         "shape": case.shape,
-        "classes": case.n_classes,
-        "head": models.head(model).name or "the model itself",
-        "tied": models.head(model).tied,
         "samples": setup.steps * setup.batch_size,
         "defences": [
             repr(d) if is_dataclass(d) else getattr(d, "__name__", type(d).__name__)
@@ -275,15 +281,12 @@ def facts(case: Case, seen: Update) -> dict[str, Any]:
         ],
         "told": case.knowledge["defence"] is not None,
         "withheld": [name for name, _ in model.named_parameters() if name not in seen.tensors],
-        "adversary": setup.attacker.name,
         "server": setup.attacker.server,
         "synthetic": synthetic,
-        "tokens": bool(models.known_tokens(model)),
         "inversions_lack": image_attack(setup).lacking(view(setup.attacker, seen, model)),
         "data": "synthetic data of the right shape" if synthetic else f"{clients.name}: {len(clients)} samples",
         "auxiliary": len(case.aux),
         "accuracy": accuracy,
         "chance": chance,
         "trained": trained,
-        "versions": versions(),
     }

@@ -19,14 +19,16 @@ from tqdm import tqdm
 from fedleak.attacks.contest import Attempt, attempt, contest, view
 from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, Attack, adversary_of, get
 from fedleak.attacks.result import Prepared
-from fedleak.audit.case import Case, fresh, prepare, versions
+from fedleak.audit.case import Case, about, fresh, prepare
 from fedleak.audit.findings import AS_IT_IS, PrivacyResult, WordsResult, noted, outcome
 from fedleak.audit.report import Report
 from fedleak.audit.run import PRIOR, count_words, remedies, sort_out, taking_part, weakest
 from fedleak.audit.setup import Setup
+from fedleak.errors import likely
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protect
-from fedleak.models import batch_dependent, head, known_tokens
+from fedleak.federated.update import unwrapped
+from fedleak.models import batch_dependent, head
 from fedleak.models.states import bare, last_matrix
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ class _Server(NamedTuple):
         if self.case is None:
             return bare(state, self.last)
         model = copy.deepcopy(self.case.attacked)
+        state = unwrapped(state, model)
         trained = dict(model.named_parameters())
         frozen = {name: tensor for name, tensor in model.state_dict().items() if name not in trained}
         sent = {**frozen, **state} if trained.keys() <= state.keys() else state
@@ -58,12 +61,14 @@ class _Server(NamedTuple):
             model.load_state_dict(sent)
         except RuntimeError as error:
             reason = " ".join(str(error).split())
-            raise ValueError(f"{one.path}: its state is not of the set-up's model: {reason:.300}") from error
+            reason = f"{reason:.300}{likely(state)}"
+            raise ValueError(f"{one.path}: its state is not of the set-up's model: {reason}") from error
         return model
 
     def update(self, one: "Contribution", model: nn.Module) -> Update:
         """Return what the server sees: trained parameters, each once, and not a last layer that did not move."""
         update, weight = one.update(), head(model).weight
+        update = update.replace(unwrapped(update.tensors, model))
         known = update.tensors.keys() if self.case is None else dict(model.named_parameters()).keys()
         unmoved = weight in update.tensors and not update.tensors[weight].any()
         return update.replace({k: t for k, t in update.tensors.items() if k in known and not (unmoved and k == weight)})
@@ -142,7 +147,15 @@ def audit_run(
     started = time.perf_counter()
     dropped: list[str] | None = [] if skip_nan else None
     run = read(folder, gaps=gaps, dropped=dropped)
-    server = _server(setup, run)
+    if setup is None:
+        classes = max((len(one.counts) for one in run if one.counts), default=0)
+        last, grounds = last_matrix(*run[0].states(), classes)
+        grounds = f"{grounds}; the model is unknown"
+        server = _Server(None, EAVESDROPPER, 0, Setup.remedy_trials, last, grounds)
+    else:
+        who = adversary_of(setup.adversary or (WHITE_BOX if setup.data is None else WITH_AUXILIARY))
+        grounds = "weights as recorded, of the set-up's model"
+        server = _Server(prepare(setup), who, setup.seed, setup.remedy_trials, "", grounds)
     rows: list[dict[str, Any]] = []
     unscored: list[dict[str, Any]] = []
     words: WordsResult | None = None
@@ -168,7 +181,10 @@ def audit_run(
         for name in found:  # also what could not read the first
             adversaries[name] = adversaries.get(name) or weakest(get(name), server.adversary, update, model, knowledge)
         if one.counts is None:
-            unscored.append({"round": one.round, "node": one.node, "samples": one.samples, **_agreed(found)})
+            agreed = agreement(found) if found else pd.Series({"none applies": 0.0})
+            best = {"attack": agreed.idxmax(), "counts": [], "agreement": agreed.max()}
+            best |= {"counts": found[best["attack"]].tolist()} if found else {}
+            unscored.append({"round": one.round, "node": one.node, "samples": one.samples, **best})
         if server.case is not None:
             words = count_words(words, update, model)
         if number in remedied and not tried:
@@ -186,24 +202,13 @@ def audit_run(
     return report
 
 
-def _server(setup: Setup | None, run: "Sequence[Contribution]") -> _Server:
-    """Return what the audit knows."""
-    if setup is None:
-        classes = max((len(one.counts) for one in run if one.counts), default=0)
-        last, grounds = last_matrix(*run[0].states(), classes)
-        return _Server(None, EAVESDROPPER, 0, Setup.remedy_trials, last, f"{grounds}; the model is unknown")
-    who = adversary_of(setup.adversary or (WHITE_BOX if setup.data is None else WITH_AUXILIARY))
-    grounds = "weights as recorded, of the set-up's model"
-    return _Server(prepare(setup), who, setup.seed, setup.remedy_trials, "", grounds)
-
-
 def _noted(
     scenario: str, number: int, one: "Contribution", attempts: Iterable[Attempt], model: nn.Module
 ) -> list[dict[str, Any]]:
     """Return a row on every attempt at one update."""
     truth = one.truth(head(model).layer.out_features)
-    about = {"round": one.round, "node": one.node, "fits": one.scheme is not None}
-    return [noted(scenario, number, each, None if truth is None else truth[None], **about) for each in attempts]
+    known = {"round": one.round, "node": one.node, "fits": one.scheme is not None}
+    return [noted(scenario, number, each, None if truth is None else truth[None], **known) for each in attempts]
 
 
 def agreement(found: Mapping[str, Tensor]) -> pd.Series:
@@ -217,21 +222,14 @@ def agreement(found: Mapping[str, Tensor]) -> pd.Series:
     return pd.Series((shares.fill_diagonal_(0).sum(1) / max(len(found) - 1, 1)).tolist(), list(found))
 
 
-def _agreed(found: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the attack that the others agree with most, and what it names."""
-    if not found:
-        return {"attack": "none applies", "counts": [], "agreement": 0.0}
-    agreed = agreement(found)
-    name = str(agreed.idxmax())
-    return {"attack": name, "counts": found[name].tolist(), "agreement": agreed[name]}
-
-
 def facts(run: "Sequence[Contribution]", server: _Server, update: Update, model: nn.Module) -> dict[str, Any]:
     """Return what a report says of a run, of which these are the first update and its model."""
-    rounds, last = sorted({one.round for one in run}), head(model)
+    rounds = sorted({one.round for one in run})
     others = [one.optimiser.replace("unknown", "an unknown optimiser") for one in run if one.scheme is None]
+    optimisers = {f"{o.optimiser} (rate {o.lr:g}{f', momentum {o.momentum:g}' * bool(o.momentum)})" for o in run}
     by = {"client": "its client mod, filter or loop", "server": "the server"}
     return {
+        **about(model, server.adversary),
         "recorded": True,
         "others": f"{len(others)} of {len(run)} updates are made by {' and '.join(sorted(set(others)))}" * bool(others),
         "clients": 1,
@@ -243,26 +241,16 @@ def facts(run: "Sequence[Contribution]", server: _Server, update: Update, model:
         "parallel": max(one.clients for one in run),
         "steps": _span([one.steps for one in run]),
         "samples": _span([one.samples for one in run]),
-        "optimisers": ", ".join(sorted(set(map(_optimiser, run)))),
+        "optimisers": ", ".join(sorted(optimisers)),
         "parameters": sum(tensor.numel() for tensor in update.tensors.values()),
-        "classes": last.layer.out_features,
-        "head": last.name or "the model itself",
-        "tied": last.tied,
         "grounds": server.grounds,
         "told": False,
-        "tokens": bool(known_tokens(model)),
-        "adversary": server.adversary.name,
         "auxiliary": "some" if server.case is not None and server.case.setup.data is not None else 0,
         "inversions_lack": get("InvG").lacking(view(server.adversary, update, model)),
         "seed": server.seed,
-        "versions": versions(),
     }
 
 
 def _span(values: Sequence[int]) -> str:
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low} to {high}"
-
-
-def _optimiser(one: "Contribution") -> str:
-    return f"{one.optimiser} (rate {one.lr:g}" + (f", momentum {one.momentum:g})" if one.momentum else ")")

@@ -107,8 +107,7 @@ class Report:
     @cached_property
     def _ranked(self) -> pd.DataFrame:
         """One row a scenario and attack, as in `table`; of each scenario the best first."""
-        as_is = self.rows[self.rows["scenario"] == AS_IT_IS].pivot(index="trial", columns="attack", values="iacc")
-        floors = as_is[self.guesses]
+        floors = self._as_it_is.pivot(index="trial", columns="attack", values="iacc")[self.guesses]
         parts = self.rows.groupby(["scenario", "attack"], sort=False)
         found = pd.DataFrame(
             [self._row(scenario, attack, part.set_index("trial"), floors) for (scenario, attack), part in parts]
@@ -120,12 +119,8 @@ class Report:
         return found.loc[order.index]
 
     def _row(self, scenario: str, attack: str, part: pd.DataFrame, floors: pd.DataFrame) -> dict[str, Any]:
-        row: dict[str, Any] = {"scenario": scenario, "attack": attack, "applies": True}
-        row |= {
-            "adversary": self.adversaries.get(attack, "–"),
-            "why": self.remarks.get(attack, ""),
-            "n": len(part),
-        }
+        about = {"adversary": self.adversaries.get(attack, "–"), "why": self.remarks.get(attack, "")}
+        row: dict[str, Any] = {"scenario": scenario, "attack": attack, "applies": True, **about, "n": len(part)}
         several = "node" in part and part["node"].nunique() >= LEAST
         unit = part["node"] if several else part.index  # one client's updates are not independent
         for metric in ("iacc", "cacc", "exact"):
@@ -152,9 +147,12 @@ class Report:
 
     def proven(self) -> pd.Series:
         """Return how many labels of an update are proven, the mean over its updates as they are, by attack."""
-        rows = self.rows[self.rows["scenario"] == AS_IT_IS].reindex(columns=["attack", "proven"])
-        found = rows.groupby("attack")["proven"].mean()
+        found = self._as_it_is.reindex(columns=["attack", "proven"]).groupby("attack")["proven"].mean()
         return found[found > 0]
+
+    @property
+    def _as_it_is(self) -> pd.DataFrame:
+        return self.rows[self.rows["scenario"] == AS_IT_IS]
 
     @property
     def measured(self) -> bool:
@@ -201,8 +199,7 @@ class Report:
         known, as no deciding attack that fits the client's optimiser read them, or as they have no labels. Without any,
         ``attack`` is "".
         """
-        rows = self.rows[self.rows["scenario"] == AS_IT_IS]
-        rows = rows.assign(case=_names(rows, each), fits=rows.get("fits", True))
+        rows = self._as_it_is.assign(case=_names(self._as_it_is, each), fits=self.rows.get("fits", True))
         unscored = [] if self.unscored.empty else _names(self.unscored, each)
         found = []
         for case in dict.fromkeys([*rows["case"], *unscored]):
@@ -210,30 +207,22 @@ class Report:
             blind = of_case["attack"].isin(self.guesses)
             guesses = of_case[blind].pivot(index="trial", columns="attack", values="iacc")
             of = len(guesses) + unscored.count(case)
-            means, known = [], set()
-            for attack, part in of_case[~blind].groupby("attack", sort=False):
-                if 2 * len(part) < of:
-                    continue
-                known |= set(part["trial"][part["fits"]])
-                lead = part["iacc"].mean() - guesses.loc[part["trial"]].mean().max()
-                means.append((attack, part["iacc"].mean(), part["exact"].mean(), len(part), lead))
-            best = max(means, key=lambda one: one[1:3], default=("", float("nan"), float("nan"), 0, float("nan")))
-            ahead = max(means, key=lambda one: one[4], default=best)
-            about = dict(zip(("attack", "iacc", "exact", "n"), best, strict=False))
-            about |= {"of": of, "lead": ahead[4], "ahead": ahead[0], "guess": guesses.mean().max()}
+            deciding = [part for _, part in of_case[~blind].groupby("attack", sort=False) if 2 * len(part) >= of]
+            means = [
+                {"attack": part["attack"].iloc[0], "iacc": part["iacc"].mean(), "exact": part["exact"].mean()}
+                | {"n": len(part), "of": of, "lead": part["iacc"].mean() - guesses.loc[part["trial"]].mean().max()}
+                for part in deciding
+            ]
+            none = {"attack": "", "iacc": math.nan, "exact": math.nan, "n": 0, "of": of, "lead": math.nan}
+            best = max(means, key=lambda one: (one["iacc"], one["exact"]), default=none)
+            ahead = max(means, key=lambda one: one["lead"], default=none)
+            about = {**best, "lead": ahead["lead"], "ahead": ahead["attack"], "guess": guesses.mean().max()}
+            known = {trial for part in deciding for trial in part["trial"][part["fits"]]}
             found.append({"case": case, **about, "seconds": of_case["seconds"].sum(), "open": of - len(known)})
         return pd.DataFrame(found)
 
     def to_markdown(self, figure: str = "", level: int = 1) -> str:
-        """Return the report as Markdown.
-
-        Parameters
-        ----------
-        figure
-            Address of the figure, if there is to be one.
-        level
-            Of the title: 2 where the report is part of a page.
-        """
+        """Return the report as Markdown, with a figure at this address, if any, and a title of this level."""
         return str(self._written(figure, level))
 
     def figure(self) -> "Figure":

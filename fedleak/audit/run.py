@@ -38,8 +38,8 @@ def weakest(attack: Attack, who: Adversary, seen: Update, model: nn.Module, know
 
 def taking_part(model: nn.Module, case: Case | None) -> list[Attack]:
     """Return the attacks on update after update, the one that proves labels, and for a frozen last layer adapters'."""
-    adapted = case is not None and head(model).weight not in dict(model.named_parameters())
-    fits = adapted and case is not None and adapters(model, case.aux.x[:1])
+    frozen = head(model).weight not in dict(model.named_parameters())
+    fits = frozen and case is not None and adapters(model, case.aux.x[:1])
     return [*entrants(trained=True), get("peeling"), *([get("adapter fit")] if fits else [])]
 
 
@@ -83,7 +83,7 @@ def remedies(
     entries = [seen.tensors[weight]] if weight in seen.tensors else list(seen.tensors.values())
     size = torch.cat([t.flatten() for t in entries]).double().square().mean().sqrt().item() if entries else 0.0
     for kind in protections().values():
-        for strength in kind.audited:
+        for strength in kind.remedies:
             value = strength * size if kind.relative else strength
             name = kind.words(value) + (f" ({strength:g} × the entries' size)" if kind.relative else "")
             try:

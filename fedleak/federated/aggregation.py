@@ -2,13 +2,12 @@
 
 import math
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fedleak.federated.update import Update
 
@@ -51,13 +50,6 @@ class FixedPoint:
     def decode(self, integers: np.ndarray) -> np.ndarray:
         """Return the real numbers, float64, of encoded ones or of their sums."""
         return integers.view(np.int64) * self.step
-
-    def check(self, clients: int) -> None:
-        """Refuse sums that 64 bits cannot hold."""
-        if clients * 2 ** (self.bits - 1) > 2**63:
-            raise ValueError(
-                f"the sum of {clients} numbers of {self.bits} bits does not fit in 64 bits: use fewer bits"
-            )
 
 
 def plain_sum(updates: Sequence[Update], encoding: FixedPoint | None = None) -> Update:
@@ -120,13 +112,16 @@ def _check(updates: Sequence[Update]) -> None:
 
 def _encoded(updates: Sequence[Update], encoding: FixedPoint) -> list[np.ndarray]:
     _check(updates)
-    encoding.check(len(updates))
+    if len(updates) * 2 ** (encoding.bits - 1) > 2**63:
+        raise ValueError(
+            f"the sum of {len(updates)} numbers of {encoding.bits} bits does not fit in 64 bits: use fewer bits"
+        )
     flat = (torch.cat([u.tensors[n].detach().flatten() for n in updates[0].tensors]) for u in updates)
     return [encoding.encode(vector.cpu().numpy()) for vector in flat]
 
 
 def _decoded(updates: Sequence[Update], total: np.ndarray, encoding: FixedPoint) -> Update:
-    like: Mapping[str, Tensor] = updates[0].tensors
+    like = updates[0].tensors
     pieces = torch.from_numpy(encoding.decode(total)).split([t.numel() for t in like.values()])
     tensors = {name: piece.view(t.shape).to(t.device) for (name, t), piece in zip(like.items(), pieces, strict=True)}
     return Update(tensors, "gradient", sum(u.samples for u in updates))

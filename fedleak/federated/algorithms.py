@@ -46,23 +46,16 @@ class Server:
         updates = [c.train(self.model, a, b, self.sent) for c, a, b in zip(self.members, x, y, strict=True)]
         for record, update in zip(self.records, updates, strict=True):
             record.append(update)
-        mean = {k: torch.stack([u.tensors[k] for u in updates]).mean(0) for k in zeros}
-        self.aggregate(mean)
-        return updates
-
-    @torch.no_grad()
-    def aggregate(self, mean: State) -> None:
-        """Move the global model, and set what goes out with it in the next round."""
-        name, step = self.scheme.name, mean
+        name, mean = self.scheme.name, {k: torch.stack([u.tensors[k] for u in updates]).mean(0) for k in zeros}
         if name == "scaffold":
             self.sent = {k: torch.stack([c.state[k] for c in self.members]).mean(0) for k in mean}
         elif name == "feddc":
             self.sent = mean
         if name in ("feddyn", "feddc"):  # both move by the mean of the updates of all rounds so far as well
             self.correction = {k: d + self.correction.get(k, 0) for k, d in mean.items()}
-            step = {k: d + self.correction[k] for k, d in mean.items()}
         for k, parameter in self.model.named_parameters():
-            parameter.add_(step[k])
+            parameter.data.add_(mean[k] + self.correction[k] if self.correction else mean[k])
+        return updates
 
     def history(self, client: int, name: str) -> Tensor:
         """Return h of parameter `name` in the last round's update of a client, from what the server has seen."""
@@ -70,4 +63,4 @@ class Server:
         mean = None
         if self.scheme.name == "feddc" and own:
             mean = torch.stack([record[-2].tensors[name] for record in self.records]).mean(0)
-        return self.scheme.history(own, [c[name] for c in self.controls] if own else (), mean)
+        return self.scheme.history(own, [c[name] for c in self.controls], mean)

@@ -78,26 +78,21 @@ def fedavg(
         The local batches: images ``[steps, B, C, H, W]`` and labels ``[steps, B]``.
     share
         ``"gradient"``: the gradients summed over the steps. ``"delta"``: weights after minus before.
+        With plain SGD the two carry the same information.
     softening
         Label smoothing and mixup, by default neither.
-
-    Returns
-    -------
-    Update
-        With ``samples = steps * B``. With plain SGD the two kinds carry the same information.
     """
-    _check(x, y)
+    check_batches(x, y, "steps")
     start = {name: p.detach() for name, p in model.named_parameters()}
     weights = {name: p.clone().requires_grad_() for name, p in start.items()}
     total = {name: torch.zeros_like(p) for name, p in start.items()}
     for gradients in _steps(model, weights, x, y, softening):
         for name, gradient in gradients.items():
             total[name] += gradient
-            weights[name] = (weights[name].detach() - lr * gradient).requires_grad_()
+            weights[name].data -= lr * gradient
     steps = len(x)
     if share == "delta":
-        delta = {name: weights[name].detach() - start[name] for name in start}
-        return Update(delta, "delta", y.numel(), steps, lr)
+        return Update({k: w.detach() - start[k] for k, w in weights.items()}, "delta", y.numel(), steps, lr)
     return Update(total, "gradient", y.numel(), steps, lr if steps > 1 else None)
 
 
@@ -126,12 +121,17 @@ class Client:
             What the server sends besides the model: Scaffold's control variate, FedDC's mean update.
         """
         scheme = self.scheme
-        _check(x, y, scheme.steps)
+        check_batches(x, y, scheme.steps)
         start = {k: p.detach() for k, p in model.named_parameters()}
         zeros = {k: torch.zeros_like(p) for k, p in start.items()}
         sent = {**zeros, **server}
         self.state = self.state or zeros
-        added = self._added(sent)
+        horizon = scheme.lr * scheme.steps
+        added = self.state if scheme.regularisation else {}  # to every gradient of this round, whatever the weights are
+        if scheme.name == "scaffold":
+            added = {k: sent[k] - own for k, own in self.state.items()}
+        elif scheme.name == "feddc" and self.last:
+            added = {k: own + (self.last[k] - sent[k]) / horizon for k, own in self.state.items()}
         weights = {k: p.clone().requires_grad_() for k, p in start.items()}
         optimiser = scheme.optimiser(weights.values())
         for gradients in _steps(model, weights, x, y):
@@ -140,34 +140,19 @@ class Client:
                     gradient = gradient + (added[k] + scheme.regularisation * (weights[k].detach() - start[k]))
                 weights[k].grad = gradient
             optimiser.step()
-        delta = {k: w.detach() - start[k] for k, w in weights.items()}
-        self._remember(delta, sent)
-        return Update(delta, "delta", y.numel(), scheme.steps, scheme.lr)
-
-    def _added(self, sent: Mapping[str, Tensor]) -> State:
-        """Return what is added to every gradient of this round, whatever the weights are; nothing for plain schemes."""
-        scheme = self.scheme
+        self.last = delta = {k: w.detach() - start[k] for k, w in weights.items()}
         if scheme.name == "scaffold":
-            return {k: sent[k] - own for k, own in self.state.items()}
-        if scheme.name == "feddc" and self.last:
-            horizon = scheme.lr * scheme.steps
-            return {k: own + (self.last[k] - sent[k]) / horizon for k, own in self.state.items()}
-        return self.state if scheme.regularisation else {}
-
-    def _remember(self, delta: State, sent: Mapping[str, Tensor]) -> None:
-        """Take this round's update into what is kept for the next."""
-        scheme = self.scheme
-        if scheme.name == "scaffold":
-            horizon = scheme.lr * scheme.steps
             self.state = {k: own - sent[k] - delta[k] / horizon for k, own in self.state.items()}
         elif scheme.name in ("feddyn", "feddc"):
             self.state = {k: own + scheme.regularisation * delta[k] for k, own in self.state.items()}
-        self.last = delta
+        return Update(delta, "delta", y.numel(), scheme.steps, scheme.lr)
 
 
-def _check(x: Tensor, y: Tensor, steps: int | None = None) -> None:
-    if x.dim() < 3 or y.dim() != 2 or x.shape[:2] != y.shape or y.numel() == 0 or len(y) != (steps or len(y)):
-        of = steps or "steps"
+def check_batches(x: Tensor, y: Tensor, *axes: int | str) -> None:
+    """Refuse batches that are empty or not of these axes, sizes or names of any size, with one for the samples."""
+    fit = y.dim() == len(axes) + 1 < x.dim() and x.shape[: y.dim()] == y.shape and y.numel()
+    if not fit or any(isinstance(axis, int) and axis != size for axis, size in zip(axes, y.shape, strict=False)):
+        of = ", ".join(map(str, axes))
         raise ValueError(
             f"expected x [{of}, B, ...] and y [{of}, B], not empty; got {tuple(x.shape)} and {tuple(y.shape)}"
         )

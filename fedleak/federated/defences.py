@@ -23,7 +23,6 @@ class Defence(Protocol):
 
     def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
         """Return the updates as they are shared."""
-        ...
 
 
 def protect(update: Update, defence: Defence, client: int = 0) -> Update:
@@ -44,19 +43,14 @@ class Protection:
     make: Maker
     strengths: tuple[float, ...] = (0.0,)
     """What the arena measures."""
-    remedies: tuple[float, ...] | None = None
-    """What an audit puts on top of what there is; by default `strengths`, none if empty."""
+    remedies: tuple[float, ...] = (0.0,)
+    """What an audit puts on top of what there is; in `register` by default the strengths."""
     relative: bool = False
     """Whether `remedies` are multiples of the size (root mean square) of the update's own entries."""
     says: Callable[[float], str] | None = None
     """Writes a remedy's strength in words; by default name and number."""
     changes_training: bool = True
     """Whether the server learns from something else than without it, which may cost accuracy."""
-
-    @property
-    def audited(self) -> tuple[float, ...]:
-        """The strengths that an audit puts on top of what there is."""
-        return self.strengths if self.remedies is None else self.remedies
 
     def words(self, strength: float) -> str:
         """Write the defence at a strength in words."""
@@ -72,7 +66,7 @@ def register(name: str, **fields: Any) -> Callable[[Maker], Maker]:
         raise ValueError(f"a defence named {name!r} is registered already")
 
     def decorate(make: Maker) -> Maker:
-        _PROTECTIONS[name] = Protection(name, make, **fields)
+        _PROTECTIONS[name] = Protection(name, make, **{"remedies": fields.get("strengths", (0.0,)), **fields})
         return make
 
     return decorate
@@ -232,16 +226,14 @@ def privacy_budget(
 ) -> float:
     """Return epsilon of the subsampled Gaussian mechanism, from Opacus' accountant.
 
-    Raises `ValueError` for values outside the ranges above.
+    Raises `ValueError` for values out of their range.
 
     Parameters
     ----------
     noise_multiplier
         Standard deviation of the noise on the sum over the sensitivity of one client.
-    sample_rate, rounds
-        Share of the clients in a round, in (0, 1], and number of rounds.
-    delta
-        Target delta.
+    sample_rate, rounds, delta
+        Share of the clients in a round, in (0, 1]; number of rounds; target delta, in (0, 1).
     classic
         Convert with the tail bound of the original moments accountant (Abadi et al. 2016, Theorem 2), instead of the
         tighter one that Opacus uses today.

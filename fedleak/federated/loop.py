@@ -80,18 +80,21 @@ def record(
     labels: list[Tensor] = []
     steps: list[dict[str, Any]] = []
     noise: list[tuple[float, float]] = []
-    own = getattr(optimiser, "step_hook", None)
+    private = hasattr(optimiser, "attach_step_hook")
+    own = optimiser.step_hook if private else None  # the accountant's, which goes on counting
 
-    def note() -> None:
+    def note(stepped: Any, *_: Any) -> None:
+        if own is not None:
+            own(stepped)
         steps.append(dict(optimiser.param_groups[0]))
-        if hasattr(optimiser, "noise_multiplier"):
+        if private:
             noise.append(step_of(optimiser, own))
 
-    detach = _after_every_step(optimiser, note)
+    hook = optimiser.attach_step_hook(note) if private else optimiser.register_step_post_hook(note)
     try:
         yield lambda y: labels.append(y.detach().cpu().flatten())
     finally:
-        detach()
+        optimiser.attach_step_hook(own) if private else hook.remove()
     if not steps or not labels:
         raise ValueError(
             f"{len(steps)} optimiser steps and {len(labels)} batches of labels: call `saw(y)` in each step"
@@ -129,18 +132,3 @@ def told(facts: Mapping[str, Any]) -> dict[str, Any]:
     if "labels" in plain:
         plain["labels"] = torch.as_tensor(plain["labels"]).flatten().tolist()
     return plain
-
-
-def _after_every_step(optimiser: Any, call: Callable[[], None]) -> Callable[[], None]:
-    """Call something after every step of an optimiser; return what ends that."""
-    if not hasattr(optimiser, "attach_step_hook"):
-        return optimiser.register_step_post_hook(lambda *_: call()).remove
-    first = optimiser.step_hook
-
-    def both(dp_optimiser: Any) -> None:
-        if first is not None:
-            first(dp_optimiser)
-        call()
-
-    optimiser.attach_step_hook(both)
-    return lambda: setattr(optimiser, "step_hook", first)

@@ -23,10 +23,10 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor
 
-from fedleak.errors import extra
+from fedleak.errors import extra, likely
 from fedleak.federated.privacy import Privacy
 from fedleak.federated.schemes import Scheme
-from fedleak.federated.state_files import read_state, shapes, write_state
+from fedleak.federated.state_files import place, read_state, shapes, write_state
 from fedleak.federated.update import Update
 from fedleak.files import write_bytes
 
@@ -99,8 +99,8 @@ class Contribution:
         """How the client trained, for attacks that take it; None for an optimiser that is no kind of SGD."""
         if self.optimiser not in ("sgd", "nag"):
             return None
-        name: Any = "nag" if self.optimiser == "nag" else "sgdm" if self.momentum else "fedavg"
-        return Scheme(name, self.lr, self.steps, self.momentum)
+        plain: Any = "sgdm" if self.momentum else "fedavg"
+        return Scheme("nag" if self.optimiser == "nag" else plain, self.lr, self.steps, self.momentum)
 
     @property
     def plain_lr(self) -> float:
@@ -116,28 +116,17 @@ class Contribution:
         return self.folder / f"round-{self.round:04d}" / f"{self.seen_by}-{self.node}.json"
 
     def states(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the model's state before and after.
-
-        Raises `ValueError` if a file is missing, or is not what was written: the message names it.
-        """
-        folder = self.folder / "states"
-        before, after = (read_state(folder / f"{name}.safetensors") for name in (self.before, self.after))
-        return before, after
+        """Return the model's state before and after; a `ValueError` names a file that is missing or changed."""
+        return read_state(place(self.folder, self.before)), read_state(place(self.folder, self.after))
 
     def update(self) -> Update:
-        """Return what the server sees, an `Update` of kind ``"delta"``.
-
-        Raises `ValueError` as for `states` and `Update.from_states`; the message names the file.
-        """
-        before, after = self.states()
+        """Return what the server sees, of kind ``"delta"``; errors as for `states` and `Update.from_states`."""
+        states = self.states()
         with _naming(self.path):
-            return Update.from_states(before, after, self.samples, self.steps, self.plain_lr)
+            return Update.from_states(*states, self.samples, self.steps, self.plain_lr)
 
     def truth(self, n_classes: int) -> Tensor | None:
-        """Return the true label counts ``[n_classes]``; None if they were not recorded.
-
-        Raises `ValueError` if there are labels of other classes; the message names the file.
-        """
+        """Return the label counts ``[n_classes]``, None if they were not recorded; a `ValueError` for other classes."""
         if self.counts is None:
             return None
         if any(self.counts[n_classes:]):
@@ -149,18 +138,9 @@ _JSON = TypeAdapter(Contribution)
 
 
 def write(folder: Path | str, part: Contribution, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Path:
-    """Add a client's part in a round to a folder, which is made if it is not there; return the JSON file.
+    """Add a client's part in a round, and its model's state dicts, to a run's folder, made if need be; return its file.
 
     Raises `PermissionError` if the folder cannot be written.
-
-    Parameters
-    ----------
-    folder
-        The run's folder.
-    part
-        What is known of it.
-    before, after
-        State dicts of the model.
     """
     folder = Path(folder)
     part = replace(part, folder=folder, before=write_state(folder, before), after=write_state(folder, after))
@@ -174,53 +154,33 @@ def keep(
     before: Mapping[str, Tensor],
     after: Mapping[str, Tensor],
     *,
-    round: int,
-    node: str,
-    seen_by: Any,
     examples: int | list[int],
     log: Logger,
+    **seen: Any,
 ) -> None:
     """Write what a federation's platform shows of a contribution, or say in the log why there is none.
 
-    Nobody's training ends for want of a record.
-
-    Parameters
-    ----------
-    folder
-        The run's folder.
-    facts
-        What was told of it: fields of `Contribution`, and ``labels`` of the samples of one epoch, integers ``[N]``.
-        Samples and steps follow from `examples` (or the labels), ``batch_size`` and ``epochs`` (one, if not told).
-    before, after
-        State dicts of the model.
-    round, node, seen_by
-        As in `Contribution`.
-    examples
-        The number of examples that the client says it has, 0 if it does not say; or those of many clients, whose mean
-        it is.
-    log
-        Of the platform's module.
+    Nobody's training ends for want of a record. `facts` were told and the rest is `seen`, ``round`` and ``node`` among
+    it: fields of `Contribution`, and ``labels`` of the samples of one epoch, integers ``[N]``. Samples and steps follow
+    from `examples`, as many as the client says it has (0 if it does not say; a list of many clients', whose mean it
+    is), or from the labels, and from ``batch_size`` and ``epochs`` (one, if not told).
     """
+    where = f"round {seen['round']}, node {seen['node']}"
     try:
         if not after or before.keys() != after.keys():
             raise ValueError("what came back is no state of the model that was sent (masked by SecAgg+?)")
         if "lr" not in facts:
             raise ValueError("nobody told the learning rate: pass lr=... or note(..., lr=...)")
         if "optimiser" not in facts:
-            log.warning(
-                "nobody told the optimiser of round %s, node %s: pass optimiser='sgd' or note(..., optimiser=...); "
-                "without, no audit relies on what attacks say",
-                round,
-                node,
-            )
-        write(folder, _contribution(dict(facts), examples, round, node, seen_by), before, after)
+            what = "pass optimiser='sgd' or note(..., optimiser=...); without, no audit relies on what attacks say"
+            log.warning("nobody told the optimiser of %s: %s", where, what)
+        write(folder, Contribution(**seen, **_counted(dict(facts), examples)), before, after)
     except (ValueError, TypeError, OSError) as error:
-        log.warning("nothing recorded of round %s, node %s: %s", round, node, error)
+        log.warning("nothing recorded of %s: %s", where, error)
 
 
-def _contribution(
-    facts: dict[str, Any], examples: int | list[int], server_round: int, node: str, seen_by: Any
-) -> Contribution:
+def _counted(facts: dict[str, Any], examples: int | list[int]) -> dict[str, Any]:
+    """Return the facts with samples, steps, clients and counts as they follow, where they were not told."""
     epochs, size = facts.setdefault("epochs", 1), facts.get("batch_size")
     if "labels" in facts:
         labels = torch.as_tensor(facts.pop("labels"))
@@ -228,10 +188,9 @@ def _contribution(
         examples = examples or len(labels)
     each = examples if isinstance(examples, list) else [examples]
     weighted = sum(n * math.ceil(n / (size or max(n, 1))) for n in each) / max(sum(each), 1)
-    counted = {"samples": sum(each) * epochs, "steps": max(round(epochs * weighted), 1), "clients": len(each)}
     if len(each) > 1 and size:
         facts["batch_size"] = size * len(each)
-    return Contribution(round=server_round, node=node, seen_by=seen_by, **{**counted, **facts})
+    return {"samples": sum(each) * epochs, "steps": max(round(epochs * weighted), 1), "clients": len(each), **facts}
 
 
 def read(folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = None) -> list[Contribution]:
@@ -241,56 +200,53 @@ def read(folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = 
     the server saw only the sum under secure aggregation, the clients' records tell its labels, and are no updates.
     Raises `FileNotFoundError` if there is no such folder; `ValueError` if it holds no round, or a round is missing; if
     a file is cut or changed, a state has other keys or shapes than the others, or holds NaN or infinity. The message
-    names the file.
-
-    Parameters
-    ----------
-    folder
-        The run's folder.
-    gaps
-        Accept missing rounds, as in the folder of a client that was not always chosen.
-    dropped
-        If given, contributions with NaN or infinity are left out, and are named in it.
+    names the file. With `gaps`, rounds may be missing, as in the folder of a client that was not always chosen. If
+    `dropped` is given, contributions with NaN or infinity are left out, and are named in it.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}")
     found: dict[tuple[int, str], Contribution] = {}
     for path in sorted(folder.glob("round-*/*.json")):  # a client's comes before the server's
-        one = _read_json(path, folder)
+        with _naming(path):
+            one = replace(_JSON.validate_json(path.read_bytes()), folder=folder)
+            if one.path != path:
+                raise ValueError(f"it is of round {one.round} and node {one.node!r}, and belongs to {one.path.name}")
         key = one.round, one.node
         found[key] = _both(found[key], one) if key in found else one
-    for key in [key for key in found if key[1] == SUM and found[key].clients > 1]:
+    for key in [key for key, one in found.items() if one.node == SUM and one.clients > 1]:
         found[key] = _with_labels(found[key], [found.pop(k) for k in sorted(found) if k[0] == key[0] and k != key])
     if not found:
         raise ValueError(f"{folder} holds no recorded round (round-0001/*.json)")
     rounds = {number for number, _ in found}
-    first = min(rounds) if gaps else min(1, *rounds)
-    if not gaps and (missing := sorted(set(range(first, max(rounds))) - rounds)):
+    missing = set(range(min(1, *rounds), max(rounds))) - rounds
+    if missing and not gaps:
         raise ValueError(
-            f"{folder / f'round-{missing[0]:04d}'} is missing, and rounds up to {max(rounds)} are there; "
+            f"{folder / f'round-{min(missing):04d}'} is missing, and rounds up to {max(rounds)} are there; "
             "accept that with gaps=True (--gaps)"
         )
-    known: dict[str, tuple] = {}
-    bad: dict[str, str] = {}
-    run = [found[key] for key in sorted(found, key=lambda key: (key[0], len(key[1]), key[1]))]
-    for one in list(run):
+    run: list[Contribution] = []
+    scanned: dict[str, tuple[set, str]] = {}
+    for key in sorted(found, key=lambda key: (key[0], len(key[1]), key[1])):
+        run.append(one := found[key])
         for name in (one.before, one.after):
-            where = folder / "states" / f"{name}.safetensors"
-            if name not in known:
-                known[name], odd = shapes(where)
-                if odd:
-                    bad[name] = odd
-            if name in bad:
-                text = f"round {one.round}, node {one.node}: {bad[name]} ({where})"
+            where = place(folder, name)
+            if name not in scanned:
+                scanned[name] = shapes(where)
+            own, bad = scanned[name]
+            if bad:
+                text = f"round {one.round}, node {one.node}: {bad} ({where})"
                 if dropped is None:
                     raise ValueError(f"{text}; leave such updates out with dropped=[] (--skip-nan)")
                 dropped.append(text)
-                run.remove(one)
+                run.pop()
                 break
-            if known[name] != known[run[0].before]:
+            first, _ = scanned[run[0].before]
+            if odd := own ^ first:
+                hint = likely(key for key, _ in own) or likely(key for key, _ in first)
                 raise ValueError(
-                    f"{where} ({one.path.parent.name}, {one.node}) is of another model: {_odd(known, run, name)}"
+                    f"{where} ({one.path.parent.name}, {one.node}) is of another model: it differs in "
+                    f"{', '.join(sorted({repr(key) for key, _ in odd}))}{hint}"
                 )
     if not run:
         raise ValueError(f"{folder}: every update holds NaN or infinity")
@@ -301,44 +257,33 @@ def _both(client: Contribution, server: Contribution) -> Contribution:
     """Return what both recorded: the server's view, and the client's word, but for an optimiser that it did not say."""
     privacy = client.privacy or server.privacy
     seen = replace(client, before=server.before, after=server.after, seen_by="server", privacy=privacy)
-    if client.optimiser == UNKNOWN:
-        seen = replace(seen, optimiser=server.optimiser, lr=server.lr, momentum=server.momentum)
-    return seen
+    return _trained_as(server, seen)
 
 
 def _with_labels(total: Contribution, clients: Sequence[Contribution]) -> Contribution:
     """Return the sum of a round with its labels, if all of its clients recorded theirs."""
-    each = [one.counts for one in clients if one.counts is not None]
-    if total.optimiser == UNKNOWN and len({(one.optimiser, one.lr, one.momentum) for one in clients}) == 1:
-        one = clients[0]
-        total = replace(total, optimiser=one.optimiser, lr=one.lr, momentum=one.momentum)
-    if (
-        len(clients) != total.clients
-        or sum(one.samples for one in clients) != total.samples
-        or len(each) < len(clients)
-    ):
+    counts = [one.counts for one in clients if one.counts is not None]
+    if len({(one.optimiser, one.lr, one.momentum) for one in clients}) == 1:
+        total = _trained_as(clients[0], total)
+    seen = len(clients), len(counts), sum(one.samples for one in clients)
+    if seen != (total.clients, total.clients, total.samples):
         return total
-    return replace(total, counts=[sum(column) for column in zip_longest(*each, fillvalue=0)])
+    return replace(total, counts=[sum(column) for column in zip_longest(*counts, fillvalue=0)])
+
+
+def _trained_as(one: Contribution, other: Contribution) -> Contribution:
+    """Return the other with the optimiser of the one, where nobody told its own."""
+    if other.optimiser != UNKNOWN:
+        return other
+    return replace(other, optimiser=one.optimiser, lr=one.lr, momentum=one.momentum)
 
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
+    """Name the file in what is raised for it."""
     try:
         yield
-    except ValidationError as error:
-        faults = (" ".join([".".join(map(str, fault["loc"])), fault["msg"]]).strip() for fault in error.errors())
-        raise ValueError(f"{path}: {'; '.join(faults)}") from error
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _read_json(path: Path, folder: Path) -> Contribution:
-    with _naming(path):
-        one = replace(_JSON.validate_json(path.read_bytes()), folder=folder)
-        if one.path != path:
-            raise ValueError(f"it is of round {one.round} and node {one.node!r}, and belongs to {one.path.name}")
-    return one
-
-
-def _odd(known: Mapping[str, tuple], run: Sequence[Contribution], name: str) -> str:
-    return "it differs in " + ", ".join(sorted({repr(key) for key, _ in set(known[name]) ^ set(known[run[0].before])}))
+        faults = error.errors() if isinstance(error, ValidationError) else []
+        said = [" ".join([".".join(map(str, fault["loc"])), fault["msg"]]).strip() for fault in faults]
+        raise ValueError(f"{path}: {'; '.join(said) or error}") from error

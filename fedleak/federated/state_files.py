@@ -18,15 +18,19 @@ with extra("recordings"):
 _DIGITS = 16
 
 
+def place(folder: Path, name: str) -> Path:
+    """Return the file of a state with this name in a run's folder."""
+    return folder / "states" / f"{name}.safetensors"
+
+
 def write_state(folder: Path, state: Mapping[str, Tensor]) -> str:
     """Write a state, unless it is there already, and return its name."""
     # Copies: safetensors refuses tied weights, which share their memory. Nor does it keep the order of the names.
     tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
     content = save(tensors, {"names": json.dumps(list(state))})
     name = hashlib.sha256(content).hexdigest()[:_DIGITS]
-    path = folder / "states" / f"{name}.safetensors"
-    if not path.is_file():
-        write_bytes(path, content)
+    if not place(folder, name).is_file():
+        write_bytes(place(folder, name), content)
     return name
 
 
@@ -45,10 +49,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is no state that fedleak wrote: {error or type(error).__name__}") from error
 
 
-def shapes(path: Path) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], str]:
+def shapes(path: Path) -> tuple[set[tuple[str, torch.Size]], str]:
     """Return the names and shapes of a state, and what of it is NaN or infinite, if anything."""
     state = read_state(path)
     counted = {name: int((~torch.isfinite(tensor)).sum()) for name, tensor in state.items()}
     odd = [f"{bad} of {state[name].numel()} entries of {name!r}" for name, bad in counted.items() if bad]
-    own = tuple(sorted((name, tuple(tensor.shape)) for name, tensor in state.items()))
-    return own, f"{', '.join(odd)} are NaN or infinite" if odd else ""
+    return {(name, tensor.shape) for name, tensor in state.items()}, f"{', '.join(odd)} are NaN or infinite" * bool(odd)

@@ -7,6 +7,7 @@ from torch import Generator, Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from fedleak.data import Images, compose, draw
+from fedleak.federated.client import check_batches
 from fedleak.federated.defences import Defence
 from fedleak.federated.update import Stacked
 from fedleak.models import batch_dependent
@@ -32,10 +33,7 @@ def stacked_updates(model: nn.Module, x: Tensor, y: Tensor, lr: float, chunk: in
     dict
         Parameter name to ``[K, ...]``.
     """
-    if x.dim() < 4 or y.dim() != 3 or x.shape[:3] != y.shape or y.numel() == 0:
-        raise ValueError(
-            f"expected x [K, steps, B, ...] and y [K, steps, B], not empty; got {tuple(x.shape)} and {tuple(y.shape)}"
-        )
+    check_batches(x, y, "K", "steps")
     if int(y.min()) < 0:
         raise ValueError(f"labels are not negative, got {int(y.min())}")
     if batch_dependent(model):

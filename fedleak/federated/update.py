@@ -6,17 +6,18 @@ import numbers
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from fedleak.errors import WithheldParameter
+from fedleak.errors import WithheldParameter, wrapped
 
 MOST_SAMPLES = 10**8
 """Samples that an update may stand for; more than any client has, and few enough to draw a label for each."""
 Stacked = dict[str, Tensor]
 """The updates of K clients: parameter name to ``[K, ...]``."""
+T = TypeVar("T")
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -141,10 +142,10 @@ class Update:
         Raises `WithheldParameter` if a parameter is not shared; `ValueError` as for `delta`; if a parameter is of
         another shape, NaN or infinite.
         """
-        after = copy.deepcopy(before)
+        after, own = copy.deepcopy(before), self.replace(unwrapped(self.tensors, before))
         with torch.no_grad():
             for name, parameter in after.named_parameters():
-                parameter.add_(fitting(self.delta(name), name, parameter).to(parameter))
+                parameter.add_(fitting(own.delta(name), name, parameter).to(parameter))
         return after
 
     def without(self, *names: str) -> "Update":
@@ -165,6 +166,17 @@ class Update:
         if name not in self.tensors:
             raise WithheldParameter(name, sorted(self.tensors))
         return self.tensors[name]
+
+
+def unwrapped(state: Mapping[str, T], model: nn.Module) -> dict[str, T]:
+    """Return a state or an update by the model's names: without what DataParallel or torch.compile put before them.
+
+    It stays as it is where that does not make all of its names the model's.
+    """
+    found, known = dict(state), model.state_dict().keys()
+    while not found.keys() <= known and (prefix := wrapped(found)):
+        found = {name.removeprefix(prefix): value for name, value in found.items()}
+    return found if found.keys() <= known else dict(state)
 
 
 def fitting(tensor: Tensor, name: str, parameter: Tensor) -> Tensor:

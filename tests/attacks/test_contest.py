@@ -223,7 +223,7 @@ def test_a_defence_with_a_name_that_is_taken_is_refused(newcomers):
 @pytest.mark.parametrize("kind", protections().values(), ids=lambda kind: kind.name)
 def test_every_registered_defence_changes_an_update(kind, aux, model):
     update = fedsgd(model, aux.x[:4], aux.y[:4])
-    for strength in (*kind.strengths, *kind.audited):
+    for strength in (*kind.strengths, *kind.remedies):
         shared = defences_module.protect(update, kind.make(strength, model, 1, 0))
         same = shared.tensors.keys() == update.tensors.keys()
         assert not same or any(not t.equal(update.tensors[name]) for name, t in shared.tensors.items())

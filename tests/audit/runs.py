@@ -1,10 +1,13 @@
 """Recorded runs of small networks."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
 from fedleak.data.embedded import synthetic
 from fedleak.federated.loop import record
+from fedleak.federated.recording import read, write
 
 SHAPE, CLASSES, LR = (1, 6, 6), 4, 0.1
 
@@ -30,3 +33,18 @@ def train(folder, round, node, sizes, seed, make=network, kind=torch.optim.SGD, 
             chosen.zero_grad()
             nn.functional.cross_entropy(model(x[index]), y[index]).backward()
             chosen.step()
+
+
+def nine(folder):
+    """Three rounds of the clients a, b and c, of three steps each."""
+    for number in (1, 2, 3):
+        for k, node in enumerate("abc"):
+            train(folder, number, node, [4, 4, 1 + k], 10 * number + k)
+    return folder
+
+
+def unlabelled(run, folder, keep=()):
+    """A run without its labels, but for some rounds."""
+    for one in read(run):
+        write(folder, replace(one, counts=one.counts if one.round in keep else None), *one.states())
+    return folder

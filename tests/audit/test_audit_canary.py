@@ -42,15 +42,11 @@ def test_the_bound_for_normal_noise_comes_near():
     assert 0.4 < found.epsilon / gaussian_epsilon(1.0, DELTA) < 1
 
 
-def test_a_wrong_claim_is_exceeded():
+def test_a_wrong_claim_is_exceeded_and_where_there_is_no_difference_none_is():
     claimed = gaussian_epsilon(0.5, DELTA)
     assert all(one.gaussian > claimed for one in bounds(2.5, runs=30))
     assert all(one.epsilon > claimed for one in bounds(6.0, runs=30))
-
-
-def test_no_difference_shows_nothing():
-    found = bounds(0.0, runs=100)
-    assert sum(one.epsilon > 0 for one in found) <= 0.05 * len(found)
+    assert sum(one.epsilon > 0 for one in bounds(0.0, runs=100)) <= 5, "no difference shows nothing"
     assert lower_bound([1.0] * 20, [1.0] * 20, delta=DELTA)[:2] == (0.0, 0.0)
 
 
@@ -166,17 +162,3 @@ def test_a_recorded_run_says_what_is_claimed_of_how_many_updates(tmp_path):
     assert found.text().startswith("ε = 1 at δ = 1e-05 by LocalDpMod for each client and round")
     assert "of 2 updates; a run has one release" in found.text()
     assert "noise is too small" in found.wrong()[0]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [({"claimed": (-1.0, 1e-5)}, "claimed is a pair"), ({"claimed": (1.0, 1.0)}, "claimed is a pair")],
-)
-def test_what_cannot_be_claimed_is_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        Setup(model=mlp(), **wrong)
-
-
-def test_dp_sgd_is_one_steps():
-    with pytest.raises(ValueError, match="goes with algorithm='fedsgd'"):
-        Setup(model=mlp(), algorithm="fedavg", dp_sgd=DPSGD(noise_multiplier=1.0, max_grad_norm=1.0))

@@ -1,9 +1,7 @@
 """`fedleak audit`: from a file to a report, and one clear line for every mistake."""
 
 import pytest
-from typer.testing import CliRunner
 
-from fedleak import cli
 from fedleak.audit import Setup
 from fedleak.audit.case import prepare
 from fedleak.audit.setup import load
@@ -16,10 +14,6 @@ setup = Setup(model=nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), 
 """
 
 
-def invoke(*words):
-    return CliRunner().invoke(cli.app, ["audit", *map(str, words)])
-
-
 @pytest.fixture
 def written(tmp_path):
     def write(text, name="my_setup.py"):
@@ -29,17 +23,12 @@ def written(tmp_path):
     return write
 
 
-def test_a_report_is_printed(written):
+def test_reports_are_printed_or_written(invoke, written, tmp_path):
     result = invoke(written(GOOD), "--trials", 3)
-    assert result.exit_code == 0, result.output
     assert "**What leaks.**" in result.stdout
     assert "| 3 |" in result.stdout
-
-
-def test_reports_are_written(written, tmp_path):
     outs = [tmp_path / f"report.{ending}" for ending in ("html", "md")]
     result = invoke(written(GOOD), "--out", outs[0], "--out", outs[1], "--trials", 3, "--seed", 7)
-    assert result.exit_code == 0, result.output
     assert result.stdout.startswith("What leaks. ")
     for out in outs:
         assert f"wrote {out}" in result.stdout.replace("\n", "")
@@ -53,9 +42,8 @@ def test_a_function_and_a_file_beside_it_will_do(written):
     assert load(written(text)).batch_size == 32
 
 
-def test_the_example_is_a_file_that_works(written):
+def test_the_example_is_a_file_that_works(invoke, written):
     result = invoke("--example")
-    assert result.exit_code == 0
     assert result.stdout == EXAMPLE.read_text()
     setup = load(written(result.stdout))
     assert isinstance(setup, Setup)
@@ -74,20 +62,17 @@ def test_the_example_is_a_file_that_works(written):
         ("x = (\n", "my_setup.py, line 1: SyntaxError"),
         (GOOD.replace("batch_size=4", "batch_size=0"), "my_setup.py, line 4: batch_size is a whole number"),
         (GOOD.replace("shape=(6,)", "shape=(7,)"), "does not take 2 inputs of torch.float32 (7,)"),
-        (GOOD.replace("nn.Linear(8, 3))", "nn.Linear(8, 3), nn.Softmax(1))"), "the last layer has to be linear"),
         (GOOD.replace("trials=5", "algorithm='fedfoo'"), "unknown algorithm 'fedfoo'"),
     ],
 )
-def test_a_mistake_in_the_file_is_one_clear_line(written, text, message):
-    result = invoke(written(text))
-    assert result.exit_code == 2
+def test_a_mistake_in_the_file_is_one_clear_line(invoke, written, text, message):
+    result = invoke(written(text), ends=2)
     assert message in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_a_mistake_in_the_call_is_one_clear_line(written, tmp_path):
-    assert "say which file" in invoke().stderr
-    assert "no file" in invoke(tmp_path / "none.py").stderr
-    result = invoke(written(GOOD), "--out", tmp_path / "r.pdf")
-    assert "ends in .html, .md, .json" in result.stderr
-    assert "trials is a whole number" in invoke(written(GOOD), "--trials", 0).stderr
+def test_a_mistake_in_the_call_is_one_clear_line(invoke, written, tmp_path):
+    assert "say which file" in invoke(ends=2).stderr
+    assert "no file" in invoke(tmp_path / "none.py", ends=2).stderr
+    assert "ends in .html, .md, .json" in invoke(written(GOOD), "--out", tmp_path / "r.pdf", ends=2).stderr
+    assert "trials is a whole number" in invoke(written(GOOD), "--trials", 0, ends=2).stderr

@@ -23,26 +23,18 @@ def convnext():
 
 
 MODELS = {
-    "resnet18, training": (lambda: vision.resnet18(num_classes=10), (3, 32, 32)),
     "mobilenet_v3_small": (lambda: vision.mobilenet_v3_small(num_classes=10), (3, 32, 32)),
     "vit with dropout": (lambda: vit(dropout=0.1), (3, 16, 16)),
-    "vit": (vit, (3, 16, 16)),
     "convnext with stochastic depth": (convnext, (3, 16, 16)),
-    "patches": (Patches, (3, 16, 16)),
-    "residual": (Residual, (20,)),
-    "mlp": (mlp, (3, 8, 8)),
     "on a series": (lambda: nn.Sequential(nn.Conv1d(2, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(112, 3)), (2, 16)),
     "linear": (lambda: nn.Linear(7, 3), (7,)),
     "two heads, declared first": (Two, (20,)),
-    "text": (Text, (8,)),
     "double precision": (lambda: mlp().double(), (3, 8, 8)),
 }
+LONG = pytest.param("mobilenet_v3_small", marks=pytest.mark.slow)
 
 
-LONG = [pytest.param(name, marks=pytest.mark.slow) for name in list(MODELS)[:2]]
-
-
-@pytest.mark.parametrize("name", [*LONG, *list(MODELS)[2:]])
+@pytest.mark.parametrize("name", [LONG, *list(MODELS)[1:]])
 def test_every_model_is_audited_and_left_as_it_was(name):
     make, shape = MODELS[name]
     model = make()
@@ -56,19 +48,15 @@ def test_every_model_is_audited_and_left_as_it_was(name):
     assert not hasattr(model, "input_shape")
 
 
-@pytest.mark.parametrize("make", [mlp, lambda: vit(dropout=0.3), Patches])
-def test_dropout_does_not_blind_the_server(make):
+@pytest.mark.parametrize("make", [lambda: vit(dropout=0.3), Patches])
+def test_dropout_does_not_blind_the_server_and_a_head_without_bias_leaves_out_what_reads_it(make):
     model = make()
-    shape = (3, 8, 8) if isinstance(model, nn.Sequential) else (3, 16, 16)
-    report = audit(Setup(model=model, shape=shape, batch_size=16, trials=4, auxiliary=10))
-    best = report.table.iloc[0]
+    report = audit(Setup(model=model, shape=(3, 16, 16), batch_size=16, trials=4, auxiliary=10))
+    best, why = report.table.iloc[0], dict(report.untried)
     assert best["leaks"]
     assert best["iacc"] > 0.8
-
-
-def test_a_head_without_bias_leaves_out_what_reads_the_bias():
-    report = audit(Setup(model=Patches(), shape=(3, 16, 16), batch_size=8, trials=2))
-    why = dict(report.untried)
+    if not isinstance(model, Patches):
+        return
     assert "lacks: gradient of the last layer's bias" in why["iLRG"]
     assert "lacks: gradient of the last layer's bias" in why["RLU"]
     assert "LLG+" in report.ranking()
@@ -76,13 +64,11 @@ def test_a_head_without_bias_leaves_out_what_reads_the_bias():
 
 def test_frozen_layers_are_neither_trained_nor_shared():
     model = Residual()
-    for parameter in [*model.a.parameters(), *model.b.parameters()]:
-        parameter.requires_grad_(False)
-    setup = Setup(model=model, shape=(20,), batch_size=8, trials=2, algorithm="fedavg", steps=2, lr=0.1)
-    report = audit(setup)
+    for layer in (model.a, model.b):
+        layer.requires_grad_(False)
+    report = audit(Setup(model=model, shape=(20,), batch_size=8, trials=2, algorithm="fedavg", steps=2, lr=0.1))
     assert "8 samples a step" in report.to_markdown()
-    assert report.facts["parameters"] == 4 * 33
-    assert report.facts["withheld"] == []
+    assert (report.facts["parameters"], report.facts["withheld"]) == (4 * 33, [])
     assert {"iLRG", "RLU"} <= set(report.ranking())
 
 

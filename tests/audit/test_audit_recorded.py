@@ -5,9 +5,10 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import torch
-from runs import CLASSES, LR, SHAPE, data, network, train
+from runs import CLASSES, LR, SHAPE, data, network, train, unlabelled
 from torch import nn
 
+from fedleak import WithheldParameter
 from fedleak.attacks.contest import entrants
 from fedleak.attacks.labels import idlg, ilrg, llg, rlu
 from fedleak.attacks.registry import EAVESDROPPER
@@ -19,15 +20,6 @@ from fedleak.federated.recording import Contribution, read, write
 from fedleak.intervals import interval
 from fedleak.metrics import instance_accuracy
 from fedleak.models.states import bare
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    for number in (1, 2, 3):
-        for k, node in enumerate("abc"):
-            train(folder, number, node, [4, 4, 1 + k], 10 * number + k)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +88,25 @@ def test_the_head_of_a_state_is_the_models(model):
         bare({"bias": torch.zeros(3)})
 
 
-def test_a_run_of_another_model_is_refused_by_the_files_name(run):
+@pytest.mark.parametrize("prefix", ["module.", "module._orig_mod."])
+def test_what_a_wrapper_puts_before_the_names_is_taken_off(run, report, tmp_path, prefix):
+    """DataParallel's and torch.compile's prefix: where it does not make all names fit, the error says so."""
+    for one in read(run):
+        write(tmp_path, one, *({prefix + name: t for name, t in state.items()} for state in one.states()))
+    known = Setup(model=network, shape=SHAPE, data=data(99))
+    pd.testing.assert_frame_equal(*(each.rows.drop(columns="seconds") for each in (audit_run(tmp_path, known), report)))
+    update = read(tmp_path)[0].update()
+    ends = update.model(network()).state_dict(), read(run)[0].update().model(network()).state_dict()
+    assert all(torch.equal(ends[0][name], tensor) for name, tensor in ends[1].items())
+    with pytest.raises(WithheldParameter, match=r"All its names begin with 'module.', as DataParallel"):
+        update.gradient("3.weight")
     other = Setup(model=nn.Sequential(nn.Flatten(), nn.Linear(36, CLASSES)), shape=SHAPE)
-    with pytest.raises(ValueError, match=r"client-a.json: its state is not of the set-up's model: .*Unexpected key"):
-        audit_run(run, other)
+    refused = r"client-a.json: its state is not of the set-up's model: .*Unexpected key.* begin with 'module.'"
+    with pytest.raises(ValueError, match=refused):
+        audit_run(tmp_path, other)
+    write(tmp_path, replace(read(run)[0], node="d"), *read(run)[0].states())
+    with pytest.raises(ValueError, match=r"is of another model: .* begin with 'module.'"):
+        read(tmp_path)
 
 
 def test_attacks_that_know_the_scheme_are_told_of_momentum(tmp_path):
@@ -113,13 +120,6 @@ def test_attacks_that_know_the_scheme_are_told_of_momentum(tmp_path):
     update = replace(one.update(), lr=LR)
     found = rlu.recover(update, network(), prepare(setup).aux, scheme=Scheme("sgdm", LR, 3, 0.9))
     assert row["iacc"].item() == pytest.approx(instance_accuracy(found[None], one.truth(CLASSES)[None]).item())
-
-
-def unlabelled(run, folder, keep=()):
-    for one in read(run):
-        told = replace(one, counts=one.counts if one.round in keep else None)
-        write(folder, told, *one.states())
-    return folder
 
 
 def test_without_labels_it_shows_what_attacks_say_and_how_far_they_agree(run, tmp_path):

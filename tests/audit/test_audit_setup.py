@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from audit_networks import Residual, Text, Two, mlp
+from audit_networks import Text, Two, mlp
 from torch import nn
 
 from fedleak.attacks.registry import MALICIOUS_AGGREGATOR, WITH_AUXILIARY
@@ -12,6 +12,7 @@ from fedleak.audit import Setup, audit
 from fedleak.audit.case import prepare
 from fedleak.data import load
 from fedleak.federated.defences import PureNoise
+from fedleak.federated.privacy import DPSGD
 from fedleak.federated.restricted import Withhold
 
 
@@ -34,6 +35,9 @@ from fedleak.federated.restricted import Withhold
         ({"adversary": "mallory"}, "unknown adversary 'mallory'; there are: 'no access'"),
         ({"adversary": 3}, "adversary is an Adversary"),
         ({"adversary": MALICIOUS_AGGREGATOR}, "say of how many clients"),
+        ({"claimed": (-1.0, 1e-5)}, "claimed is a pair"),
+        ({"claimed": (1.0, 1.0)}, "claimed is a pair"),
+        ({"algorithm": "fedavg", "dp_sgd": DPSGD(noise_multiplier=1.0, max_grad_norm=1.0)}, "algorithm='fedsgd'"),
     ],
 )
 def test_a_set_up_refuses(changes, message):
@@ -81,15 +85,12 @@ def named(model, head_name):
     [
         (lambda: nn.Conv2d(3, 4, 3), (3, 8, 8), "has no fully connected layer"),
         (Squeeze, (3, 8, 8), "the last layer has to be linear"),
-        (lambda: nn.Sequential(nn.Linear(20, 4), nn.Softmax(1)), (20,), "without a softmax"),
-        (lambda: nn.Linear(20, 1), (20,), "at least two outputs"),
         (lambda: Two(both=True), (20,), r"one tensor of logits \[N, n\], this model a tuple; name the layer"),
         (lambda: named(Two(both=True), "head"), (20,), "this model a tuple: audit a model that returns those of one"),
         (lambda: named(Two(), "other"), (20,), "are not those of 'other'. Return logits, .* or name the layer"),
         (Text, None, r"inputs are integer tokens, .* \(an audit: data, or shape=\(L,\)\)"),
         (Text, (2, 5), r"this model a tensor \[2, 5, 6\]"),
         (mlp, (3, 9, 9), r"does not take 2 inputs of torch.float32 \(3, 9, 9\) in training mode"),
-        (Residual, (21,), "does not take"),
         (frozen, (3, 8, 8), "no parameter that is trained"),
         (lambda: 3, (3, 8, 8), "gives a int, not an nn.Module"),
         (
@@ -143,34 +144,23 @@ def test_shape_and_classes_follow_from_the_data(coloured):
     assert case.shape == (3, 8, 8)
     assert (case.n_classes, len(case.clients)) == (5, 200)
     assert case.aux.class_counts.tolist() == [7] * 5
+    x, y = coloured
+    case = prepare(Setup(model=mlp(), data=(20 * x - 10, y), auxiliary=1000))  # inputs of any range
+    mine, theirs = ({tuple(row) for row in part.x.flatten(1).tolist()} for part in (case.clients, case.aux))
+    assert (len(mine) + len(theirs), mine & theirs) == (400, set()), "clients and adversary share no sample"
     images = load("synthetic", shape=(3, 8, 8), n_classes=4, count=80)
     named = prepare(Setup(model=mlp(), data=images, composition="data"))
     assert named.aux.classes == ("pattern 0", "pattern 1", "pattern 2", "pattern 3", "class 4")
 
 
-def test_clients_and_adversary_share_no_sample(coloured):
-    case = prepare(Setup(model=mlp(), data=coloured, auxiliary=1000))
-    mine, theirs = ({tuple(row) for row in part.x.flatten(1).tolist()} for part in (case.clients, case.aux))
-    assert len(mine) + len(theirs) == 400
-    assert not mine & theirs
-
-
-def test_inputs_of_any_range_are_taken(coloured):
-    x, y = coloured
-    assert audit(Setup(model=mlp(), data=(20 * x - 10, y), trials=1, batch_size=8)).ranking()
-
-
-def test_a_defence_that_names_what_is_not_there_is_refused():
-    with pytest.raises(ValueError, match=r"the parameter .fc.weight.; what is left is: 1.bias, 1.weight"):
-        audit(Setup(model=mlp(), shape=(3, 8, 8), trials=1, defences=[Withhold(["fc.weight"])]))
-
-
-def test_a_client_that_diverges_is_told():
-    with pytest.raises(ValueError, match="learning rate too high"):
-        audit(Setup(model=mlp(), shape=(3, 8, 8), trials=1, algorithm="fedavg", steps=20, lr=1e30))
-
-
-def test_several_steps_under_secure_aggregation_are_refused():
-    setup = Setup(model=mlp(), shape=(3, 8, 8), trials=1, algorithm="fedavg", steps=2, clients=3)
-    with pytest.raises(ValueError, match="one local step"):
-        audit(setup)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"defences": [Withhold(["fc.weight"])]}, r"the parameter .fc.weight.; what is left is: 1.bias, 1.weight"),
+        ({"algorithm": "fedavg", "steps": 20, "lr": 1e30}, "learning rate too high"),
+        ({"algorithm": "fedavg", "steps": 2, "clients": 3}, "one local step"),
+    ],
+)
+def test_what_goes_wrong_with_a_client_is_told(changes, message):
+    with pytest.raises(ValueError, match=message):
+        audit(Setup(model=mlp(), shape=(3, 8, 8), trials=1, **changes))

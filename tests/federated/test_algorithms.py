@@ -13,13 +13,8 @@ rates = st.floats(1e-3, 0.5)
 
 
 def scheme_of(name, lr, steps, momentum, regularisation):
-    return Scheme(
-        name,
-        lr,
-        steps,
-        momentum if name in ("sgdm", "nag") else 0.0,
-        regularisation if name in ("fedprox", "feddyn", "feddc") else 0.0,
-    )
+    momentum, regularisation = momentum * (name in ("sgdm", "nag")), regularisation * (name in SCHEMES[-3:])
+    return Scheme(name, lr, steps, momentum, regularisation)
 
 
 def network(generator, sizes):
@@ -112,38 +107,32 @@ def test_the_weights_of_table_1():
     torch.testing.assert_close(prox, torch.tensor([0.25, 0.5, 1], dtype=torch.float64))
 
 
+def played(scheme, clients, labels=0):
+    """A round of two clients' batches of two steps each."""
+    x, y = torch.zeros(2, 2, 6, 1, 2, 2, dtype=torch.float64), torch.full((2, 2, 6), labels)
+    Server(network(torch.Generator().manual_seed(0), (4, 3, 5)), scheme, clients).round(x, y)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("make", "message"),
     [
-        (("adam", 0.1, 1), "unknown scheme 'adam'"),
-        (("fedavg", 0.0, 1), "learning rate"),
-        (("fedavg", None, 1), "learning rate"),
-        (("fedavg", 0.1, 0), "at least one local step"),
-        (("fedavg", 0.1, None), "at least one local step"),
-        (("fedavg", 0.1, 1, 0.9), "momentum"),
-        (("sgdm", 0.1, 1, 1.0), "momentum"),
-        (("fedprox", 0.1, 1), "regularisation"),
-        (("fedavg", 0.1, 1, 0.0, 0.1), "regularisation"),
+        (lambda: Scheme("adam", 0.1, 1), "unknown scheme 'adam'"),
+        (lambda: Scheme("fedavg", 0.0, 1), "learning rate"),
+        (lambda: Scheme("fedavg", None, 1), "learning rate"),
+        (lambda: Scheme("fedavg", 0.1, 0), "at least one local step"),
+        (lambda: Scheme("fedavg", 0.1, None), "at least one local step"),
+        (lambda: Scheme("fedavg", 0.1, 1, 0.9), "momentum"),
+        (lambda: Scheme("sgdm", 0.1, 1, 1.0), "momentum"),
+        (lambda: Scheme("fedprox", 0.1, 1), "regularisation"),
+        (lambda: Scheme("fedavg", 0.1, 1, 0.0, 0.1), "regularisation"),
+        (lambda: Scheme("scaffold", 0.1, 2).history([torch.zeros(5)]), "control variates of 2 rounds"),
+        (lambda: Scheme("feddc", 0.1, 2, 0, 1).history([torch.zeros(5)]), "mean of all clients"),
+        (lambda: played(Scheme("fedavg", 0.1, 2), 3), "batches of 3 clients"),
+        (lambda: played(Scheme("fedavg", 0.1, 3), 2), r"expected x \[3, B"),
+        (lambda: played(Scheme("fedavg", 0.1, 2), 2, labels=5), r"labels lie in 0\.\.4"),
+        (lambda: played(Scheme("fedavg", 0.1, 2), 0), "at least one client"),
     ],
 )
-def test_bad_schemes(arguments, message):
+def test_bad_schemes_and_rounds(make, message):
     with pytest.raises(ValueError, match=message):
-        Scheme(*arguments)
-
-
-def test_bad_rounds():
-    model = network(torch.Generator().manual_seed(0), (4, 3, 5))
-    x, y = torch.zeros(2, 2, 6, 1, 2, 2, dtype=torch.float64), torch.zeros(2, 2, 6, dtype=torch.long)
-    with pytest.raises(ValueError, match="batches of 3 clients"):
-        Server(model, Scheme("fedavg", 0.1, 2), 3).round(x, y)
-    with pytest.raises(ValueError, match=r"expected x \[3, B"):
-        Server(model, Scheme("fedavg", 0.1, 3), 2).round(x, y)
-    with pytest.raises(ValueError, match=r"labels lie in 0\.\.4"):
-        Server(model, Scheme("fedavg", 0.1, 2), 2).round(x, y + 5)
-    with pytest.raises(ValueError, match="at least one client"):
-        Server(model, Scheme("fedavg", 0.1, 2), 0)
-    bias = [torch.zeros(5)]
-    with pytest.raises(ValueError, match="control variates of 2 rounds"):
-        Scheme("scaffold", 0.1, 2).history(bias)
-    with pytest.raises(ValueError, match="mean of all clients"):
-        Scheme("feddc", 0.1, 2, regularisation=1).history(bias)
+        make()

@@ -26,9 +26,6 @@ def stacked(seed=0, clients=1, dtype=torch.float64):
     return {k: torch.randn(clients, *size, generator=generator, dtype=dtype) for k, size in sizes.items()}
 
 
-# --- noise -------------------------------------------------------------------------------------------------------
-
-
 def test_pure_noise_has_mean_zero_and_the_standard_deviation_asked_for():
     # 200,000 draws: the sample's standard deviation is within 6 * sigma / sqrt(2 N) = 0.95 % of sigma, the mean
     # within 6 * sigma / sqrt(N) = 1.3 % of it.
@@ -40,8 +37,7 @@ def test_pure_noise_has_mean_zero_and_the_standard_deviation_asked_for():
 
 def test_noise_is_the_same_for_the_same_seed_and_new_in_every_call():
     one, two, other = (PureNoise(1.0, seed=s) for s in (3, 3, 4))
-    a, b, c = one(stacked(), ONE), two(stacked(), ONE), other(stacked(), ONE)
-    again = one(stacked(), ONE)
+    a, b, c, again = (noise(stacked(), ONE) for noise in (one, two, other, one))
     for name in a:
         assert torch.equal(a[name], b[name])
         assert not torch.equal(a[name], c[name])
@@ -51,39 +47,21 @@ def test_noise_is_the_same_for_the_same_seed_and_new_in_every_call():
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), bound=st.floats(0.01, 10.0), clients=st.integers(1, 3))
 def test_clipping_bounds_every_tensor_and_keeps_directions_and_small_tensors(seed, bound, clients):
-    for tensor in stacked(seed, clients).values():
-        clipped = ClippedNoise(bound, 1.0, seed=0).clip(tensor)
-        for before, after in zip(tensor, clipped, strict=True):
+    updates, defence = stacked(seed, clients), ClippedNoise(bound, 0.1, seed=7)
+    clipped = {name: defence.clip(t) for name, t in updates.items()}
+    for name, tensor in updates.items():
+        for before, after in zip(tensor, clipped[name], strict=True):
             assert after.norm() <= bound * (1 + 1e-12)
             factor = min(1.0, bound / before.norm().item())
             torch.testing.assert_close(after, before * factor, rtol=1e-12, atol=1e-15)
-
-
-def test_clipped_noise_is_clipping_then_noise():
-    updates = stacked()
-    both = ClippedNoise(0.5, 0.1, seed=7)(updates, ONE)
-    clip = ClippedNoise(0.5, 0.1, seed=0).clip
-    alone = PureNoise(0.1, seed=7)({name: clip(t) for name, t in updates.items()}, ONE)
-    assert all(torch.equal(both[name], alone[name]) for name in updates)
+    both, alone = defence(updates, ONE), PureNoise(0.1, seed=7)(clipped, ONE)
+    assert all(torch.equal(both[name], alone[name]) for name in updates), "clipping, then noise"
 
 
 def test_golden_clipping():
     # Norm of (3, 4) is 5; the bound 1 scales by 1/5. (0.3, 0.4) has norm 0.5 and stays.
     clip = ClippedNoise(1.0, 1.0, seed=0).clip
     torch.testing.assert_close(clip(torch.tensor([[3.0, 4.0], [0.3, 0.4]])), torch.tensor([[0.6, 0.8], [0.3, 0.4]]))
-
-
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
-def test_noise_refuses_scales_that_are_not_positive_numbers(bad):
-    with pytest.raises(ValueError, match="sigma is a positive number"):
-        PureNoise(bad, seed=0)
-    with pytest.raises(ValueError, match="bound is a positive number"):
-        ClippedNoise(bad, 1.0, seed=0)
-    with pytest.raises(ValueError, match="sigma is a positive number"):
-        ClippedNoise(1.0, bad, seed=0)
-
-
-# --- sparsification ----------------------------------------------------------------------------------------------
 
 
 def test_golden_sparsification_over_two_rounds():
@@ -118,8 +96,7 @@ def test_what_is_sent_plus_the_residual_is_what_was_computed(seed, discard):
     users, rounds = 4, 6
     generator = torch.Generator().manual_seed(seed)
     defence = Sparsification(discard, clients=users)
-    sent = {name: torch.zeros(users, *t.shape[1:], dtype=t.dtype) for name, t in stacked().items()}
-    computed = {name: torch.zeros_like(t) for name, t in sent.items()}
+    sent, computed = ({name: t * 0 for name, t in stacked(clients=users).items()} for _ in range(2))
     for number in range(rounds):
         clients = torch.randperm(users, generator=generator)[:2]
         updates = stacked(seed + number, clients=2)
@@ -136,24 +113,6 @@ def test_every_tensor_sends_something_however_much_is_discarded():
     assert {name: int((t != 0).sum()) for name, t in sent.items()} == {"a": 1, "b": 1, "c": 1}
 
 
-def test_nothing_discarded_is_nothing_changed():
-    updates = stacked()
-    assert all(torch.equal(t, updates[name]) for name, t in Sparsification(0.0)(updates, ONE).items())
-
-
-@pytest.mark.parametrize("bad", [-0.1, 1.0, 1.5, math.nan])
-def test_compression_refuses_shares_outside_the_range(bad):
-    with pytest.raises(ValueError, match=r"discard is in \[0, 1\)"):
-        Sparsification(bad)
-    with pytest.raises(ValueError, match=r"discard is in \[0, 1\)"):
-        ReleasedCompression(bad, "w")
-
-
-def test_sparsification_refuses_no_clients():
-    with pytest.raises(ValueError, match="clients is at least 1, got 0"):
-        Sparsification(0.5, clients=0)
-
-
 def test_golden_released_compression_zeroes_tensors_by_class_numbers():
     # Class sums of the head (third tensor): 5, -1, 0.5, 3. Half of four: the smallest magnitudes are those of the
     # classes 2 and 1, so the tensors at positions 1 and 2 vanish as a whole, and the first stays as it is.
@@ -167,12 +126,9 @@ def test_golden_released_compression_zeroes_tensors_by_class_numbers():
     assert not found["second"].any()
     assert not found["head"].any()
     assert torch.equal(ReleasedCompression(0.0, "head")(updates, ONE)["head"], updates["head"])
-
-
-def test_released_compression_treats_each_client_by_itself():
-    # Client 0: class 0 has the smallest sum, so position 0 vanishes; client 1: class 1, so position 1 (the head).
-    head = torch.tensor([[[1.0], [2.0]], [[2.0], [1.0]]])
-    found = ReleasedCompression(0.5, "head")({"first": torch.ones(2, 1), "head": head}, torch.tensor([0, 1]))
+    # Each client by itself: client 0's class 0 has the smallest sum, so position 0 vanishes; client 1's class 1.
+    updates = {"first": torch.ones(2, 1), "head": torch.tensor([[[1.0], [2.0]], [[2.0], [1.0]]])}
+    found = ReleasedCompression(0.5, "head")(updates, torch.tensor([0, 1]))
     assert found["first"].flatten().tolist() == [0.0, 1.0]
     assert found["head"].flatten().tolist() == [1.0, 2.0, 0.0, 0.0]
 
@@ -184,9 +140,6 @@ def test_protect_applies_a_defence_to_one_update_and_uses_its_clients_memory():
     assert safe.tensors["w"].tolist() == [4.0, 0.0, -3.0, 0.0]
     assert (safe.kind, safe.samples, safe.steps, safe.lr) == ("gradient", 20, 10, 0.1)
     assert defence.residual["w"].tolist() == [[0.0] * 4, [0.0] * 4, [0.0, 1.0, 0.0, 2.0]]
-
-
-# --- the privacy budget ------------------------------------------------------------------------------------------
 
 
 def test_privacy_budget_of_the_paper():
@@ -205,28 +158,24 @@ def test_privacy_budget_without_subsampling_is_the_gaussian_mechanism():
     assert privacy_budget(2.0, 1.0, 1, 1e-5, classic=True) == pytest.approx(exact, abs=1e-3)
 
 
-@pytest.mark.parametrize("classic", [True, False])
-def test_privacy_budget_grows_with_rounds_and_shrinks_with_noise(classic):
-    by_rounds = [privacy_budget(1.0, 0.1, rounds, classic=classic) for rounds in (1, 10, 100, 1000)]
-    by_noise = [privacy_budget(noise, 0.1, 100, classic=classic) for noise in (0.7, 1.0, 2.0, 4.0)]
-    by_rate = [privacy_budget(1.0, rate, 100, classic=classic) for rate in (0.01, 0.1, 0.5, 1.0)]
-    assert by_rounds == sorted(set(by_rounds))
-    assert by_noise == sorted(set(by_noise), reverse=True)
-    assert by_rate == sorted(set(by_rate))
+SCALE, SHARE = " is a positive number", r"discard is in \[0, 1\)"
+BAD = [
+    *((lambda bad=bad: PureNoise(bad, seed=0), "sigma" + SCALE) for bad in (0.0, -1.0, math.nan, math.inf)),
+    (lambda: ClippedNoise(math.nan, 1.0, seed=0), "bound" + SCALE),
+    (lambda: ClippedNoise(1.0, 0.0, seed=0), "sigma" + SCALE),
+    *((lambda bad=bad: Sparsification(bad), SHARE) for bad in (-0.1, 1.0, 1.5, math.nan)),
+    (lambda: ReleasedCompression(1.0, "w"), SHARE),
+    (lambda: Sparsification(0.5, clients=0), "clients is at least 1, got 0"),
+    (lambda: privacy_budget(0.0, 0.1, 10), "noise_multiplier is a positive number, got 0"),
+    (lambda: privacy_budget(1.0, 0.0, 10), "sample_rate" + SCALE),
+    (lambda: privacy_budget(1.0, 1.5, 10), "sample_rate is at most 1"),
+    (lambda: privacy_budget(1.0, 0.1, -3), "rounds" + SCALE),
+    (lambda: privacy_budget(1.0, 0.1, 10, 0.0), "delta" + SCALE),
+    (lambda: privacy_budget(1.0, 0.1, 10, 1.0), "delta below 1"),
+]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((0.0, 0.1, 10), "noise_multiplier is a positive number, got 0"),
-        ((1.0, 0.0, 10), "sample_rate is a positive number"),
-        ((1.0, 1.5, 10), "sample_rate is at most 1"),
-        ((1.0, 0.1, 0), "rounds is a positive number"),
-        ((1.0, 0.1, -3), "rounds is a positive number"),
-        ((1.0, 0.1, 10, 0.0), "delta is a positive number"),
-        ((1.0, 0.1, 10, 1.0), "delta below 1"),
-    ],
-)
-def test_bad_budgets(arguments, message):
+@pytest.mark.parametrize(("make", "message"), BAD)
+def test_what_is_out_of_range_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
-        privacy_budget(*arguments)
+        make()

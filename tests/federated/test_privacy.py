@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from fedleak.federated.loop import record
 from fedleak.federated.privacy import DPSGD, Privacy, accounted, gaussian_epsilon
-from fedleak.federated.recording import Contribution, read
+from fedleak.federated.recording import read
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -109,7 +109,20 @@ def test_what_dp_sgd_cannot_be_is_refused(batch):
         next(DPSGD(noise_multiplier=1.0, max_grad_norm=1.0).releases(model, x, y, seed=0))
 
 
-def private_run(folder, poisson, engine=True, epochs=2):
+SHUFFLED = gaussian_epsilon(math.sqrt(2) / 2, 1e-5)
+"""Of two epochs, each of which has every sample once."""
+
+
+@pytest.mark.parametrize(
+    ("poisson", "engine", "rate", "epsilon", "wrong"),
+    [
+        (True, True, 0.2, accounted(((2.0, 0.2, 10),), 1e-5), ""),
+        (False, True, 0.2, SHUFFLED, "not drawn by Poisson sampling"),
+        (True, False, 1.0, accounted(((2.0, 1.0, 10),), 1e-5), ""),
+    ],
+    ids=["as Opacus accounts", "shuffled batches", "without an accountant no sampling is claimed"],
+)
+def test_a_recorded_loop_knows_opacus_noise_and_rate(tmp_path, poisson, engine, rate, epsilon, wrong):
     """Two epochs of Opacus, 40 samples in batches of about 8."""
     torch.manual_seed(1)
     y = torch.arange(40) % 3
@@ -126,33 +139,14 @@ def private_run(folder, poisson, engine=True, epochs=2):
     private, optimiser, loader = made
     if not engine:
         optimiser.step_hook = None
-    with record(folder, private, optimiser, round=1) as saw:
-        for _ in range(epochs):
+    with record(tmp_path, private, optimiser, round=1) as saw:
+        for _ in range(2):
             for x, labels in loader:
                 saw(labels)
                 optimiser.zero_grad()
                 nn.functional.cross_entropy(private(x), labels).backward()
                 optimiser.step()
-    return read(folder)[0].privacy
-
-
-def test_a_recorded_loop_knows_opacus_noise_and_rate(tmp_path):
-    found = private_run(tmp_path, poisson=True)
-    assert found.history == ((2.0, 0.2, 10),)
-    assert found.epsilon == found.claimed == pytest.approx(accounted(((2.0, 0.2, 10),), 1e-5))
-    assert not found.wrong()
-
-
-def test_a_recorded_loop_tells_shuffled_batches_from_poissons(tmp_path):
-    found = private_run(tmp_path, poisson=False)
-    assert found.history == ((2.0, 0.2, 10),), "as Opacus accounts"
-    assert "not drawn by Poisson sampling" in found.wrong()[0]
-    assert found.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2) / 2, 1e-5))
-
-
-def test_without_an_accountant_no_sampling_is_claimed(tmp_path):
-    assert private_run(tmp_path, poisson=True, engine=False).history == ((2.0, 1.0, 10),)
-
-
-def test_an_older_folder_without_privacy_is_read(tmp_path):
-    assert Contribution(round=1, node="a", samples=1, steps=1, lr=0.1).privacy is None
+    found = read(tmp_path)[0].privacy
+    assert found.history == ((2.0, rate, 10),)
+    assert found.epsilon == pytest.approx(epsilon)
+    assert [wrong in one for one in found.wrong()] == [True] * bool(wrong)

@@ -25,20 +25,18 @@ def test_last_layers_are_counted_from_the_outputs():
         last_layers(model, 4)
 
 
-def test_what_is_withheld_is_absent():
+@pytest.mark.parametrize("registered", [False, True])
+def test_what_is_withheld_is_absent(registered):
     model, update = model_and_update()
-    shared = protect(update, Withhold(last_layers(model)))
+    defence = (
+        protections()["last layer encrypted"].make(0.0, model, 1, 0) if registered else Withhold(last_layers(model))
+    )
+    shared = protect(update, defence)
     assert update.tensors.keys() - shared.tensors.keys() == {"11.weight", "11.bias"}
     with pytest.raises(WithheldParameter, match=r"withholds '11.weight'"):
         shared.gradient("11.weight")
     with pytest.raises(WithheldParameter):
-        protect(shared, Withhold(last_layers(model)))
-
-
-def test_the_registered_defence_encrypts_the_last_layer():
-    model, update = model_and_update()
-    sent = protect(update, protections()["last layer encrypted"].make(0.0, model, 1, 0))
-    assert update.tensors.keys() - sent.tensors.keys() == set(last_layers(model))
+        protect(shared, defence)
 
 
 def test_fedvf_sends_the_classifier_every_third_round_with_all_that_was_kept_back():

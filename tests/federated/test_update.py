@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedleak import Update, WithheldParameter
-from fedleak.federated import fedavg
 from fedleak.models import build
 
 
@@ -19,30 +18,11 @@ def update(**changes):
     return Update(**{**fields, **changes})
 
 
-def test_gradient_of_a_gradient_is_the_mean_over_the_steps():
+def test_gradients_by_hand():
     # Three steps, summed: 6 / 3 and -3 / 3.
     assert update(steps=3).gradient("w").tolist() == [2.0, -1.0]
-
-
-def test_gradient_of_a_delta_has_the_sign_turned_and_the_learning_rate_taken_out():
     # delta = -lr * (sum over 3 steps), so the mean gradient is delta / (-0.5 * 3): 6 / -1.5 and -3 / -1.5.
     assert update(kind="delta", steps=3, lr=0.5).gradient("w").tolist() == [-4.0, 2.0]
-
-
-def test_batch_size_is_per_step():
-    assert update(samples=12, steps=3).batch_size == 4
-
-
-@settings(max_examples=25, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 10**6), steps=st.integers(1, 4), batch=st.integers(1, 5), lr=st.floats(0.01, 1.0))
-def test_delta_and_gradient_updates_give_the_same_gradient(seed, steps, batch, lr):
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(3, 4), nn.Sigmoid(), nn.Linear(4, 3)).double()
-    x, y = torch.rand(steps, batch, 3).double(), torch.randint(3, (steps, batch))
-    shared, moved = (fedavg(model, x, y, lr, share=share) for share in ("gradient", "delta"))
-    assert shared.samples == moved.samples == steps * batch
-    for name in shared.tensors:
-        torch.testing.assert_close(moved.gradient(name), shared.gradient(name), rtol=1e-9, atol=1e-12)
 
 
 def network(seed):
@@ -54,12 +34,11 @@ def trained(model, batches, lr):
     """Plain SGD on one batch after the other, which need not be of one size."""
     after, total = copy.deepcopy(model), {}
     for x, y in batches:
+        after.zero_grad()
         nn.functional.cross_entropy(after(x), y).backward()
-        with torch.no_grad():
-            for name, p in after.named_parameters():
-                total[name] = total.get(name, 0) + p.grad
-                p -= lr * p.grad
-                p.grad = None
+        for name, p in after.named_parameters():
+            total[name] = total.get(name, 0) + p.grad
+            p.data -= lr * p.grad
     return after, total
 
 
@@ -70,12 +49,8 @@ def test_every_reading_is_the_same_whatever_was_shared_and_the_last_batch_may_be
     batches = [(torch.rand(size, 3).double(), torch.randint(3, (size,))) for size in sizes]
     after, total = trained(model, batches, lr)
     told = {"samples": sum(sizes), "steps": len(sizes), "lr": lr}
-    shared, moved = (
-        Update(total, "gradient", **told),
-        Update.from_states(model.state_dict(), after.state_dict(), **told),
-    )
     before = copy.deepcopy(model.state_dict())
-    for update in (shared, moved):
+    for update in (Update(total, "gradient", **told), Update.from_states(before, after.state_dict(), **told)):
         for name, p in model.named_parameters():
             torch.testing.assert_close(update.summed(name), total[name], rtol=1e-8, atol=1e-10)
             torch.testing.assert_close(update.gradient(name), total[name] / len(sizes), rtol=1e-8, atol=1e-10)
@@ -140,17 +115,12 @@ def test_states_that_do_not_go_together(after, message):
     ("value", "what"),
     [
         (None, "a NoneType"),
-        ("weights", "a str"),
-        ([1.0], "a list"),
         (np.zeros(2), "a ndarray"),
-        (torch.zeros(2).bool(), "a strided tensor of torch.bool"),
         (torch.zeros(2).int(), "a strided tensor of torch.int32"),
         (torch.zeros(2).cfloat(), "a strided tensor of torch.complex64"),
         (torch.eye(2).to_sparse(), "a sparse_coo tensor of torch.float32"),
-        (torch.eye(2).to_sparse_csr(), "a sparse_csr tensor of torch.float32"),
         (torch.zeros(2, device="meta"), "a meta tensor of torch.float32"),
         (torch.zeros(2).to(torch.float8_e5m2), "a strided tensor of torch.float8_e5m2"),
-        (torch.quantize_per_tensor(torch.zeros(2), 1.0, 0, torch.qint8), "a strided tensor of torch.qint8"),
     ],
 )
 def test_what_is_no_parameter_is_named_with_what_to_do(value, what):
@@ -164,31 +134,20 @@ def test_every_floating_point_format_is_taken(dtype):
     assert update(samples=np.int64(6), lr=np.float32(0.5)).samples == 6
 
 
-def test_withheld_parameter_is_named_with_what_is_shared():
+def test_what_is_withheld_is_named_and_the_rest_is_kept():
     with pytest.raises(WithheldParameter, match=r"withholds 'fc\.weight'; it shares: b, w\. Use an attack") as caught:
         update().gradient("fc.weight")
     assert caught.value.name == "fc.weight"
     assert isinstance(caught.value, KeyError)
-
-
-def test_an_update_that_shares_nothing_says_so():
     with pytest.raises(WithheldParameter, match="it shares: nothing"):
         update(tensors={}).gradient("w")
-
-
-def test_without_takes_parameters_away_and_keeps_the_rest():
-    less = update(samples=12, steps=3).without("b")
-    assert set(less.tensors) == {"w"}
-    assert (less.kind, less.samples, less.steps) == ("gradient", 12, 3)
-    with pytest.raises(WithheldParameter, match="withholds 'b'"):
-        less.gradient("b")
-    with pytest.raises(WithheldParameter, match="withholds 'b'"):
-        less.without("b")
-
-
-def test_replace_and_to_keep_what_is_known_about_the_update():
     old = update(kind="delta", steps=2, lr=0.1)
-    for new in (old.replace({"w": torch.zeros(2)}), old.to("cpu")):
+    less = old.without("b")
+    for read in (less.gradient, less.without):
+        with pytest.raises(WithheldParameter, match="withholds 'b'"):
+            read("b")
+    for new in (less, old.replace({"w": torch.zeros(2)}), old.to("cpu").without("b")):
+        assert set(new.tensors) == {"w"}
         assert (new.kind, new.samples, new.steps, new.lr) == ("delta", 6, 2, 0.1)
 
 
@@ -197,20 +156,16 @@ def test_replace_and_to_keep_what_is_known_about_the_update():
     [
         ({"kind": "weights"}, "kind is 'gradient' or 'delta', not 'weights'"),
         ({"samples": 0}, "at least 1, got 0 and 1"),
-        ({"samples": -4}, "at least 1, got -4 and 1"),
         ({"steps": 0}, "at least 1, got 6 and 0"),
-        ({"steps": -1}, "at least 1, got 6 and -1"),
         ({"steps": 7}, "every step takes a sample at least, got 6 samples in 7 steps"),
         ({"samples": 6.0}, "samples is a whole number, got 6.0"),
         ({"steps": True}, "steps is a whole number, got True"),
-        ({"samples": "6"}, "samples is a whole number, got '6'"),
         ({"samples": 10**9}, "at most 100,000,000 samples, got 1,000,000,000"),
         ({"lr": float("inf")}, "learning rate is positive, got inf: pass a finite number"),
         ({"lr": "0.1"}, "learning rate is positive, got 0.1: pass a finite number"),
         ({"tensors": [1]}, "tensors map parameter names to tensors: pass a dict, not a list"),
         ({"tensors": {3: torch.zeros(1)}}, "the update's 3 is a strided tensor of torch.float32: names are strings"),
         ({"lr": 0.0}, "learning rate is positive, got 0"),
-        ({"lr": -0.1}, "learning rate is positive, got -0.1"),
         ({"lr": float("nan")}, "learning rate is positive, got nan"),
         ({"kind": "delta"}, "read with the client's learning rate: pass lr"),
     ],
