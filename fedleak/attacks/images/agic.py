@@ -55,18 +55,11 @@ def layer_weights(
     relu: bool = True,
     norms: Literal["convolution", "one"] = "convolution",
 ) -> LayerWeights:
-    """Return the rule for the layers' weights alpha (Eqs. 7 and 8).
+    """Return the rule for the layers' weights alpha (Eqs. 7 and 8); `beta` and `shape` as for `layer_function`.
 
-    Raises `ValueError` when the rule is used, if the model has no convolution.
-
-    Parameters
-    ----------
-    beta, shape
-        See `layer_function`.
-    relu
-        Multiply a convolution's weight by 1 / (1 - p), p being the share of exact zeros in its gradient.
-    norms
-        The paper does not name batch norm: its parameters get their convolution's weight, or 1.
+    `relu` multiplies a convolution's weight by 1 / (1 - p), p being the share of exact zeros in its gradient. The paper
+    does not name batch norm: its parameters get their convolution's weight, or 1 (`norms`). Raises `ValueError` when
+    the rule is used, if the model has no convolution.
     """
 
     def weigh(update: Update, model: nn.Module) -> dict[str, float]:
@@ -171,26 +164,12 @@ def reconstruct(
     iterations: int = ITERATIONS,
     **options: Unpack[Start],
 ) -> Tensor:
-    """Reconstruct ``[samples, C, H, W]`` in [0, 1]; of several independent updates ``[N, samples, C, H, W]``.
+    """Reconstruct images; parameters and errors as for `fedleak.attacks.images.invg.reconstruct`.
 
-    Raises `WithheldParameter` or `ValueError` as for `fedleak.attacks.images.invg.reconstruct`, and for a model without
-    convolutions.
-
-    Parameters
-    ----------
-    updates, model, labels, iterations
-        As for `fedleak.attacks.images.invg.reconstruct`, but the labels are in any order, of FedAvg too.
-    rule
-        The label attack that infers them; GI, as in the paper, never repeats a label.
-    beta
-        Weight of the last convolution.
-    **options
-        Of `invert_many`.
-
-    Warns
-    -----
-    UserWarning
-        If the one-batch approximation is off by more than a tenth at this learning rate, with the measured error.
+    The labels are in any order, of FedAvg too. The label attack `rule` infers them where they are not given; GI, as in
+    the paper, never repeats a label. `beta` is the weight of the last convolution. Raises `ValueError` also for a model
+    without convolutions. Warns if the one-batch approximation is off by more than a tenth at this learning rate, with
+    the measured error.
     """
     many, found = labelled(updates, model, labels, rule)
     error = expected_error(many[0], model, found[0])

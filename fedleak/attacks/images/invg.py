@@ -57,20 +57,11 @@ def invert_many(
     simulate: bool = True,
     **options: Unpack[Options],
 ) -> Inversion:
-    """Invert N updates at once.
+    """Invert N updates of the same kind, samples and steps at once, with the model before the round.
 
-    Parameters
-    ----------
-    updates, model
-        N updates of the same kind, samples and steps, and the model before the round.
-    labels
-        ``[N, samples]``, of FedAvg step after step: a simulation has to be GIVEN which label belongs to which step.
-    descent
-        By default InvG's.
-    simulate
-        Whether the local steps of FedAvg are followed; of FedSGD there is one, and nothing to follow.
-    **options
-        Of `fedleak.attacks.images.engine.invert`.
+    Labels are ``[N, samples]``, of FedAvg step after step: a simulation has to be GIVEN which label belongs to which
+    step. `simulate` says whether the local steps of FedAvg are followed; of FedSGD there is one, and nothing to follow.
+    Options are those of `fedleak.attacks.images.engine.invert`, and so are errors, and those of `View`.
     """
     view = View(updates, model, labels, simulate=simulate and updates[0].steps > 1)
     return invert([view], descent, **options)

@@ -67,9 +67,7 @@ def trace(x: Tensor, links: tuple[Link, ...]) -> Traced:
     """Trace inputs ``[k, d]`` of a layer up to the outputs, and the gradient with every label back to it."""
     passed = []
     for link in links:
-        inputs, x = x, x @ link.matrix().T
-        if link.layer.bias is not None:
-            x = x + link.layer.bias.detach().double()
+        inputs, x = x, link.outputs(x)
         if link is not links[-1]:
             passed.append(x > 0 if link.relu else torch.ones_like(x, dtype=torch.bool))
             x = x * passed[-1]
@@ -88,14 +86,8 @@ def apart(x: Tensor, known: Tensor) -> bool:
 class Peeled:
     """What is proven of a layer's gradient, and the gradient that is left of it and of the head.
 
-    Parameters
-    ----------
-    layer
-        What is split; it is left as it is.
-    of_head
-        Gradients of the head's weights and bias side by side, ``[n, h + 1]``.
-    samples, tolerance
-        B and t.
+    `of_head` are the gradients of the head's weights and bias side by side, ``[n, h + 1]``; `samples` is B, `tolerance`
+    t.
     """
 
     def __init__(self, layer: Layer, of_head: Tensor, samples: int, tolerance: float, seed: int):

@@ -1,6 +1,6 @@
 """ZLG, zero-shot label counts from gradients (Geng et al., 2021), and ZLG+ with auxiliary data."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
 
 import torch
@@ -24,14 +24,8 @@ _NEEDS = {Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}
 def estimate(row_sums: Tensor, probabilities: Tensor, mass: Tensor | float, samples: int) -> Tensor:
     """Estimate counts ``[..., n]`` of sum K: ``n_i = K (p_i - grad_i / O)``, for any number of updates at once.
 
-    Raises `ValueError` if O is 0.
-
-    Parameters
-    ----------
-    row_sums
-        Row sums of the head's mean gradient over a step, ``[..., n]``.
-    probabilities, mass
-        Expected softmax p of each class, ``[..., n]``, and expected sum O of the head's inputs.
+    `row_sums` are those of the head's mean gradient over a step, `probabilities` the expected softmax p of each class,
+    ``[..., n]`` both, and `mass` the expected sum O of the head's inputs. Raises `ValueError` if it is 0.
     """
     if mass == 0:
         raise ValueError("the last layer's inputs sum to 0 on average: ZLG divides by this sum")
@@ -45,14 +39,7 @@ def estimate(row_sums: Tensor, probabilities: Tensor, mass: Tensor | float, samp
 )
 def from_noise(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None) -> Prepared:
     """Prepare ZLG, which sends N(0, 1) noise through the model; see `prepare`."""
-    see = passes(model, noise(model, seed, shape))
-
-    def read(update: Update) -> Tensor:
-        sums = row_sums(update, model)
-        softmax, mass = _means(see(update))
-        return estimate(sums, softmax.mean(0), mass, update.samples)
-
-    return Prepared("ZLG", read)
+    return prepare(model, seed=seed, shape=shape)
 
 
 @_ZLG(
@@ -63,15 +50,7 @@ def from_noise(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None
 def from_auxiliary(model: nn.Module, aux: Images) -> Prepared:
     """Prepare ZLG+, in which p_i is the mean probability of class i among its own images; see `prepare`."""
     require_classes(aux, head(model).layer.out_features)
-    see = passes(model, aux.x)
-
-    def read(update: Update) -> Tensor:
-        sums = row_sums(update, model)
-        softmax, mass = _means(see(update))
-        own = by_class(softmax, aux.y.to(softmax.device), len(sums)).diagonal()
-        return estimate(sums, own, mass, update.samples)
-
-    return Prepared("ZLG+", read)
+    return prepare(model, aux)
 
 
 def prepare(
@@ -79,21 +58,24 @@ def prepare(
 ) -> Prepared:
     """Prepare ZLG, or with labelled images ZLG+. What is read gives counts ``[n]`` of sum ``update.samples``.
 
-    Of several local steps all parameters are needed: probabilities and mass are the mean of those before and after the
-    round. Raises `WithheldParameter` when an update is read: if a parameter that is needed is not shared; `ValueError`
-    for auxiliary data that lack a class; when an update is read, for NaN or infinite gradients, or an update of another
-    model.
-
-    Parameters
-    ----------
-    model
-        Before the round.
-    aux
-        ``None`` is ZLG, labelled images make it ZLG+.
-    seed, shape
-        Seed of the noise; shape of one input, where the model does not tell it.
+    The model is that before the round. `seed` is that of the noise, `shape` that of one input, where the model does not
+    tell it. Of several local steps all parameters are needed: probabilities and mass are the mean of those before and
+    after the round. Raises `ValueError` for auxiliary data that lack a class; when an update is read,
+    `WithheldParameter` if a parameter that is needed is not shared, and `ValueError` for NaN, infinite or other models'
+    gradients.
     """
-    return from_noise(model, seed=seed, shape=shape) if aux is None else from_auxiliary(model, aux)
+    if aux is not None:
+        require_classes(aux, head(model).layer.out_features)
+    see = passes(model, noise(model, seed, shape) if aux is None else aux.x)
+
+    def read(update: Update) -> Tensor:
+        sums, ends = row_sums(update, model), see(update)
+        mass = torch.stack([p.inputs.double().sum(1).mean() for p in ends]).mean()
+        softmax = torch.stack([p.probabilities.double() for p in ends]).mean(0)
+        own = softmax.mean(0) if aux is None else by_class(softmax, aux.y.to(softmax.device), len(sums)).diagonal()
+        return estimate(sums, own, mass, update.samples)
+
+    return Prepared("ZLG" if aux is None else "ZLG+", read)
 
 
 recover = once(prepare)
@@ -109,9 +91,3 @@ def passes(model: nn.Module, x: Tensor) -> Callable[[Update], list[HeadPass]]:
     inputs = as_inputs(x, model)
     before = cache(lambda: head_pass(model, inputs))
     return lambda update: [before()] if update.steps == 1 else [before(), head_pass(update.model(model), inputs)]
-
-
-def _means(ends: Sequence[HeadPass]) -> tuple[Tensor, Tensor]:
-    """Return the softmax ``[N, n]`` and the mass O; of several steps, means over both ends."""
-    mass = torch.stack([p.inputs.double().sum(1).mean() for p in ends]).mean()
-    return torch.stack([p.probabilities.double() for p in ends]).mean(0), mass
