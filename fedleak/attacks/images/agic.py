@@ -120,20 +120,12 @@ def invert_many(
 ) -> Inversion:
     """Reconstruct N batches at once from their updates in one or more rounds (Eqs. 5 and 6).
 
-    Raises `ValueError` for rounds, models and labels that do not go together, a model without convolutions, or models
-    of different kinds.
-
-    Parameters
-    ----------
-    rounds, models, labels
-        For every round (epoch) N updates, the n-th of each having samples in common, the model before it, and labels
-        ``[N, samples]``.
-    index
-        For every round, which of the dummy images each sample is; by default the same ones in all.
-    gammas, weights
-        Weights of the rounds, by default 1 and then 0.1; alpha, by default `layer_weights()`, for an untrained network.
-    descent, **options
-        As for `fedleak.attacks.images.invg.invert_many`.
+    Every round (epoch) has N updates, the n-th of each having samples in common, the model before it, and labels
+    ``[N, samples]``. `index` says for every round which of the dummy images each sample is; by default the same ones in
+    all. `gammas` are the rounds' weights, by default 1 and then 0.1, `weights` the rule for alpha, by default
+    `layer_weights()`, for an untrained network. Options are those of `fedleak.attacks.images.engine.invert`. Raises
+    `ValueError` for rounds, models and labels that do not go together, a model without convolutions, or models of
+    different kinds.
     """
     if not len(rounds) == len(models) == len(labels):
         raise ValueError(

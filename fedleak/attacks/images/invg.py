@@ -83,17 +83,10 @@ def reconstruct(
 ) -> Tensor:
     """Reconstruct ``[samples, C, H, W]`` in [0, 1]; of several independent updates ``[N, samples, C, H, W]``.
 
-    Raises `WithheldParameter` if a layer's gradient is not shared; `ValueError` for updates that do not fit the model,
-    or several local steps without labels.
-
-    Parameters
-    ----------
-    updates, model
-        One update, or several, each a reconstruction of its own, and the model before the round.
-    labels
-        ``[samples]`` or ``[N, samples]``; by default by GI's rule. Of FedAvg they have to be given, by step.
-    iterations, **options
-        Of `invert_many`.
+    The model is that before the round. Labels are ``[samples]`` or ``[N, samples]``, by default by GI's rule; of FedAvg
+    they have to be given, by step. Options are those of `fedleak.attacks.images.engine.invert`. Raises
+    `WithheldParameter` if a layer's gradient is not shared; `ValueError` for updates that do not fit the model, or
+    several local steps without labels.
     """
     if labels is None and (updates if isinstance(updates, Update) else updates[0]).steps > 1:
         raise ValueError("InvG simulates the local steps, and no attack says which label belongs to which: pass labels")

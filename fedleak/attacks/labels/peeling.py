@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from fedleak.attacks.labels import spear, whole_head
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
 from fedleak.attacks.labels.spear import Layer
-from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.registry import WITH_AUXILIARY, Need, attack
 from fedleak.attacks.result import Prepared, Result
 from fedleak.data import Images
 from fedleak.federated import Update
@@ -201,14 +201,7 @@ def peel(update: Update, model: nn.Module, seed: int) -> tuple[Peeled | None, st
     "peeling",
     paper="pan2022exclusivity",
     equation="beyond the paper",
-    needs={
-        Need.HEAD_GRADIENT,
-        Need.BIAS_GRADIENT,
-        Need.BELOW_HEAD_GRADIENT,
-        Need.SAMPLE_COUNT,
-        Need.MODEL,
-        Need.AUXILIARY_DATA,
-    },
+    needs=WITH_AUXILIARY.has - {Need.ALL_GRADIENTS, Need.ADAPTER_GRADIENT},
     summary="Samples that alone pass a ReLU are proven and taken off, one after the other; the rest is estimated.",
     takes={"seed"},
     prepares=True,
