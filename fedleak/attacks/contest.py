@@ -142,13 +142,22 @@ def contest(
 
 
 def held_out(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Score the best of many attacks ``[updates, attacks]`` on updates that it was not picked on.
+    """Score the best of many attacks on updates that it was not picked on.
 
     Picked and scored on the same updates the best attack is flattered. So each half of them is scored with the attack
     that was best on the other half, and with that attack's lead over the second there. One split picks with the noise
-    of half of the updates; the mean is over many random ones, the same in every call. Of equal attacks the first is
-    taken. Returns for every update, ``[updates]``, the score of the attack that was best on others, and its lead over
-    the second. One update, or one attack, is picked and scored on itself.
+    of half of the updates; the mean is over many random ones, the same in every call.
+
+    Parameters
+    ----------
+    scores
+        Of every attack on the same updates, ``[updates, attacks]``; of equal attacks the first is taken.
+
+    Returns
+    -------
+    (array, array)
+        For every update, ``[updates]``: the score of the attack that was best on others, and its lead over the second.
+        One update, or one attack, is picked and scored on itself.
     """
     updates, attacks = scores.shape
     if updates == 1:

@@ -55,11 +55,18 @@ def layer_weights(
     relu: bool = True,
     norms: Literal["convolution", "one"] = "convolution",
 ) -> LayerWeights:
-    """Return the rule for the layers' weights alpha (Eqs. 7 and 8); `beta` and `shape` as for `layer_function`.
+    """Return the rule for the layers' weights alpha (Eqs. 7 and 8).
 
-    `relu` multiplies a convolution's weight by 1 / (1 - p), p being the share of exact zeros in its gradient. The paper
-    does not name batch norm: its parameters get their convolution's weight, or 1 (`norms`). Raises `ValueError` when
-    the rule is used, if the model has no convolution.
+    Raises `ValueError` when the rule is used, if the model has no convolution.
+
+    Parameters
+    ----------
+    beta, shape
+        See `layer_function`.
+    relu
+        Multiply a convolution's weight by 1 / (1 - p), p being the share of exact zeros in its gradient.
+    norms
+        The paper does not name batch norm: its parameters get their convolution's weight, or 1.
     """
 
     def weigh(update: Update, model: nn.Module) -> dict[str, float]:
@@ -120,12 +127,20 @@ def invert_many(
 ) -> Inversion:
     """Reconstruct N batches at once from their updates in one or more rounds (Eqs. 5 and 6).
 
-    Every round (epoch) has N updates, the n-th of each having samples in common, the model before it, and labels
-    ``[N, samples]``. `index` says for every round which of the dummy images each sample is; by default the same ones in
-    all. `gammas` are the rounds' weights, by default 1 and then 0.1, `weights` the rule for alpha, by default
-    `layer_weights()`, for an untrained network. Options are those of `fedleak.attacks.images.engine.invert`. Raises
-    `ValueError` for rounds, models and labels that do not go together, a model without convolutions, or models of
-    different kinds.
+    Raises `ValueError` for rounds, models and labels that do not go together, a model without convolutions, or models
+    of different kinds.
+
+    Parameters
+    ----------
+    rounds, models, labels
+        For every round (epoch) N updates, the n-th of each having samples in common, the model before it, and labels
+        ``[N, samples]``.
+    index
+        For every round, which of the dummy images each sample is; by default the same ones in all.
+    gammas, weights
+        Weights of the rounds, by default 1 and then 0.1; alpha, by default `layer_weights()`, for an untrained network.
+    descent, **options
+        As for `fedleak.attacks.images.invg.invert_many`.
     """
     if not len(rounds) == len(models) == len(labels):
         raise ValueError(
@@ -156,12 +171,26 @@ def reconstruct(
     iterations: int = ITERATIONS,
     **options: Unpack[Start],
 ) -> Tensor:
-    """Reconstruct images; parameters and errors as for `fedleak.attacks.images.invg.reconstruct`.
+    """Reconstruct ``[samples, C, H, W]`` in [0, 1]; of several independent updates ``[N, samples, C, H, W]``.
 
-    The labels are in any order, of FedAvg too. The label attack `rule` infers them where they are not given; GI, as in
-    the paper, never repeats a label. `beta` is the weight of the last convolution. Raises `ValueError` also for a model
-    without convolutions. Warns if the one-batch approximation is off by more than a tenth at this learning rate, with
-    the measured error.
+    Raises `WithheldParameter` or `ValueError` as for `fedleak.attacks.images.invg.reconstruct`, and for a model without
+    convolutions.
+
+    Parameters
+    ----------
+    updates, model, labels, iterations
+        As for `fedleak.attacks.images.invg.reconstruct`, but the labels are in any order, of FedAvg too.
+    rule
+        The label attack that infers them; GI, as in the paper, never repeats a label.
+    beta
+        Weight of the last convolution.
+    **options
+        Of `invert_many`.
+
+    Warns
+    -----
+    UserWarning
+        If the one-batch approximation is off by more than a tenth at this learning rate, with the measured error.
     """
     many, found = labelled(updates, model, labels, rule)
     error = expected_error(many[0], model, found[0])

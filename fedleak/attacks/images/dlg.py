@@ -34,10 +34,16 @@ class Match(NamedTuple):
 def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **options: Unpack[Start]) -> Match:
     """Find dummy images and labels whose gradient is closest to the update's (L-BFGS, learning rate 1).
 
-    The model is that before the round. Of several local steps the mean gradient is matched, with one dummy batch as
-    large as all of them together. `iterations` are outer steps; options are those of
-    `fedleak.attacks.images.engine.invert`. Raises `WithheldParameter` if a layer's gradient is not shared; `ValueError`
-    if a gradient is NaN or infinite or not of its parameter's shape, or `iterations` is below 1.
+    Raises `WithheldParameter` if a layer's gradient is not shared; `ValueError` if a gradient is NaN or infinite or not
+    of its parameter's shape, or `iterations` is below 1.
+
+    Parameters
+    ----------
+    update, model
+        A client's update with the gradients of all layers, and the model before the round. Of several local steps the
+        mean gradient is matched, with one dummy batch as large as all of them together.
+    iterations, **options
+        Outer steps; seed, shape and snapshots as for `fedleak.attacks.images.engine.invert`.
     """
     found = invert([View([update], model)], DLG, iterations=iterations, **options)
     assert found.label_logits is not None

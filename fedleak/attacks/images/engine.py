@@ -31,10 +31,19 @@ def invert(
 ) -> Inversion:
     """Reconstruct N batches of images at once from one or more rounds.
 
-    `seed` is one for the start of every reconstruction; of a single number the n-th starts from seed + n. `shape` is
-    that of one image, where the model does not tell it; after `snapshots` iterations the images are kept. Raises
-    `ValueError` if `iterations` is below 1, the views do not go together, or there are more or fewer seeds than
+    Raises `ValueError` if `iterations` is below 1, the views do not go together, or there are more or fewer seeds than
     reconstructions.
+
+    Parameters
+    ----------
+    views, descent, iterations
+        The rounds, the attack, and the steps of its optimiser.
+    seed
+        One for the start of every reconstruction; of a single number the n-th starts from seed + n.
+    shape
+        Shape of one image, where the model does not tell it.
+    snapshots
+        Numbers of iterations after which the images are kept.
     """
     if iterations < 1:
         raise ValueError(f"iterations is at least 1, got {iterations}")

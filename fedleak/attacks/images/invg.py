@@ -57,11 +57,20 @@ def invert_many(
     simulate: bool = True,
     **options: Unpack[Options],
 ) -> Inversion:
-    """Invert N updates of the same kind, samples and steps at once, with the model before the round.
+    """Invert N updates at once.
 
-    Labels are ``[N, samples]``, of FedAvg step after step: a simulation has to be GIVEN which label belongs to which
-    step. `simulate` says whether the local steps of FedAvg are followed; of FedSGD there is one, and nothing to follow.
-    Options are those of `fedleak.attacks.images.engine.invert`, and so are errors, and those of `View`.
+    Parameters
+    ----------
+    updates, model
+        N updates of the same kind, samples and steps, and the model before the round.
+    labels
+        ``[N, samples]``, of FedAvg step after step: a simulation has to be GIVEN which label belongs to which step.
+    descent
+        By default InvG's.
+    simulate
+        Whether the local steps of FedAvg are followed; of FedSGD there is one, and nothing to follow.
+    **options
+        Of `fedleak.attacks.images.engine.invert`.
     """
     view = View(updates, model, labels, simulate=simulate and updates[0].steps > 1)
     return invert([view], descent, **options)
@@ -83,10 +92,17 @@ def reconstruct(
 ) -> Tensor:
     """Reconstruct ``[samples, C, H, W]`` in [0, 1]; of several independent updates ``[N, samples, C, H, W]``.
 
-    The model is that before the round. Labels are ``[samples]`` or ``[N, samples]``, by default by GI's rule; of FedAvg
-    they have to be given, by step. Options are those of `fedleak.attacks.images.engine.invert`. Raises
-    `WithheldParameter` if a layer's gradient is not shared; `ValueError` for updates that do not fit the model, or
-    several local steps without labels.
+    Raises `WithheldParameter` if a layer's gradient is not shared; `ValueError` for updates that do not fit the model,
+    or several local steps without labels.
+
+    Parameters
+    ----------
+    updates, model
+        One update, or several, each a reconstruction of its own, and the model before the round.
+    labels
+        ``[samples]`` or ``[N, samples]``; by default by GI's rule. Of FedAvg they have to be given, by step.
+    iterations, **options
+        Of `invert_many`.
     """
     if labels is None and (updates if isinstance(updates, Update) else updates[0]).steps > 1:
         raise ValueError("InvG simulates the local steps, and no attack says which label belongs to which: pass labels")

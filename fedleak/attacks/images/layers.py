@@ -266,10 +266,15 @@ def stackable(model: nn.Module) -> bool:
 
 
 def stacked(model: nn.Module, *, constant: bool = True) -> nn.Module:
-    """Return a copy of a `stackable` model that is called with weights that have an axis of reconstructions in front.
+    """Return a copy of the model whose parameters, when it is called, have an axis of reconstructions in front.
 
-    `constant`: the weights are the same for all reconstructions and depend on nothing, so that no derivative with
-    respect to them is taken after the first.
+    Parameters
+    ----------
+    model
+        See `stackable`.
+    constant
+        The weights are the same for all reconstructions and depend on nothing, so that no derivative with respect to
+        them is taken after the first.
     """
     twin = copy.deepcopy(model)
     for module in twin.modules():

@@ -30,12 +30,22 @@ def _inner(a: Sequence[Tensor], b: Sequence[Tensor], weights: Tensor) -> Tensor:
 def distance(
     kind: Distance, found: Sequence[Tensor], target: Sequence[Tensor], weights: Tensor, square: Tensor | None = None
 ) -> tuple[Tensor, list]:
-    """Return the distance of gradients ``[N]``, and its derivative after those found, shaped like them, in closed form.
+    """Return the distance of gradients, and its derivative with respect to those found, in closed form.
 
-    ``"l2"`` is the sum over layers of ``alpha_i |g_i - t_i|^2``; ``"cosine"`` one minus the cosine of Eq. 6, which is
-    Eq. 3 where all weights are equal; that of a gradient that is all zero is 0. `found` and `target` are a tensor
-    ``[N, ...]`` a layer, for N reconstructions, `weights` alpha, ``[N, layers]``, and `square` the targets' weighted
-    squared norms ``[N]``, where they are known.
+    Parameters
+    ----------
+    kind
+        ``"l2"``: the sum over layers of ``alpha_i |g_i - t_i|^2``. ``"cosine"``: one minus the cosine of Eq. 6, which
+        is Eq. 3 where all weights are equal; that of a gradient that is all zero is 0.
+    found, target, weights
+        A tensor ``[N, ...]`` a layer, for N reconstructions, and alpha, ``[N, layers]``.
+    square
+        The targets' weighted squared norms ``[N]``, where they are known.
+
+    Returns
+    -------
+    (Tensor, list of Tensor)
+        Values ``[N]``, and derivatives shaped like `found`.
     """
     found_rows, target_rows = [_flat(f) for f in found], [_flat(t) for t in target]
     if kind == "l2":

@@ -77,11 +77,18 @@ def contributions(model: nn.Module, names: list[str], aux: Images) -> Tensor:
     apart="it is for a last layer that is frozen, with adapters or a bias beside it that are trained",
 )
 def prepare(model: nn.Module, aux: Images) -> Prepared:
-    """Prepare the fit, with the model before the round; what is read gives counts ``[n]`` of sum ``update.samples``.
+    """Prepare the fit; of updates of several steps all parameters are needed.
 
-    Of updates of several steps all parameters are needed. Raises `ValueError` for auxiliary data that lack a class;
-    when an update is read, `WithheldParameter` if a parameter that is needed is not shared, and `ValueError` for NaN,
-    infinite or other models' gradients, or if nothing that is shared adds to the outputs.
+    What is read gives counts ``[n]`` that sum to ``update.samples``. Raises `WithheldParameter` when an update is read:
+    if a parameter that is needed is not shared; `ValueError` for auxiliary data that lack a class; when an update is
+    read, for NaN or infinite gradients, an update of another model, or if nothing that is shared adds to the outputs.
+
+    Parameters
+    ----------
+    model
+        Before the round.
+    aux
+        Labelled samples of every class.
     """
     n = head(model).layer.out_features
     require_classes(aux, n)

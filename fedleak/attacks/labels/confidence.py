@@ -22,8 +22,15 @@ def drawn(
 ) -> tuple[Tensor, Tensor]:
     """Return the logits whose mean softmax stands for a class, and their labels, ``[M, n]`` and ``[M]``.
 
-    Of auxiliary data ``[N, n]`` and ``[N]``, in which every class occurs, ``"average"`` takes the logits themselves,
-    ``"gaussian"`` `samples` draws a class from a normal with its moments (Eqs. 7 and 8). Another is a `ValueError`.
+    Parameters
+    ----------
+    logits, labels
+        Of the auxiliary data, ``[N, n]`` and ``[N]``; every class occurs.
+    method
+        ``"average"``: those of the data themselves. ``"gaussian"``: `samples` draws a class from a normal with its
+        moments (Eqs. 7 and 8). For another a `ValueError`.
+    samples, seed
+        Of the draws.
     """
     if method == "average":
         return logits, labels

@@ -41,12 +41,23 @@ def apportion(values: Tensor, total: int | Tensor) -> Tensor:
 
 
 def solve(system: Tensor, target: Tensor, samples: int) -> Tensor:
-    """Solve Eq. 10, ``A n = t``, by least squares with no negative entry and the sum K, exactly: real counts ``[n]``.
+    """Solve Eq. 10: least squares with no negative entry and the sum `samples`, exactly.
 
-    `system` is A ``[rows, n]``, `target` t ``[rows]``, `samples` K. On the simplex ``A n - t`` is ``G n`` with
-    ``G = A - t 1'/K``, so that the solution is the point of the columns' convex hull that is nearest to 0. Lawson and
-    Hanson's non-negative least squares find it: the minimiser of ``|G x|^2 + (sum x - 1)^2`` over x >= 0 is a multiple
-    of it.
+    On the simplex ``A n - t`` is ``G n`` with ``G = A - t 1'/K``, so that the solution is the point of the columns'
+    convex hull that is nearest to 0. Lawson and Hanson's non-negative least squares find it: the minimiser of
+    ``|G x|^2 + (sum x - 1)^2`` over x >= 0 is a multiple of it.
+
+    Parameters
+    ----------
+    system, target
+        A and t, ``[rows, n]`` and ``[rows]``.
+    samples
+        K.
+
+    Returns
+    -------
+    Tensor
+        Real counts ``[n]``.
     """
     hull = system - target[:, None] / samples
     hull = hull / hull.norm(dim=0).max().clamp(min=1e-300)

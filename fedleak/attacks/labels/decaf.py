@@ -46,11 +46,19 @@ def bases(model: nn.Module, aux: Images) -> Tensor:
     prepares=True,
 )
 def prepare(model: nn.Module, aux: Images) -> Prepared:
-    """Prepare the fit, with the model before the round; what is read gives counts ``[n]`` of sum ``update.samples``.
+    """Prepare the fit; of updates of several steps all parameters are needed.
 
-    Of updates of several steps all parameters are needed. Raises `ValueError` for auxiliary data that lack a class;
-    when an update is read, `WithheldParameter` if a parameter that is needed is not shared, and `ValueError` for NaN,
-    infinite or other models' gradients, or if no class has a negative entry in its row, so that none could occur.
+    What is read gives counts ``[n]`` that sum to ``update.samples``. Raises `WithheldParameter` when an update is read:
+    if a parameter that is needed is not shared; `ValueError` for auxiliary data that lack a class; when an update is
+    read, for NaN or infinite gradients, an update of another model, or if no class has a negative entry in its row, so
+    that none could occur.
+
+    Parameters
+    ----------
+    model
+        Before the round.
+    aux
+        Labelled images of every class.
     """
     require_classes(aux, head(model).layer.out_features)
     before = cache(lambda: bases(model, aux))

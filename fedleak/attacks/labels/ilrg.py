@@ -13,9 +13,19 @@ def solve(weight: Tensor, bias: Tensor, weight_gradient: Tensor, bias_gradient: 
     """Solve for the counts of any number of updates at once.
 
     Each class's mean embedding is ``e_i = grad W_i / grad b_i`` and its probabilities are ``p_i = softmax(W e_i + b)``;
-    the counts k solve ``sum_j k_j = K`` and ``sum_j p_j[i] k_j - k_i = K grad b_i`` in the least-squares sense. The
-    head's parameters are ``[n, m]`` and ``[n]``, their mean gradients over the K `samples` ``[..., n, m]`` and
-    ``[..., n]``. Returns counts ``[..., n]``, rounded, negative ones and those above K set to 0, of any sum.
+    the counts k solve ``sum_j k_j = K`` and ``sum_j p_j[i] k_j - k_i = K grad b_i`` in the least-squares sense.
+
+    Parameters
+    ----------
+    weight, bias
+        The head's parameters, ``[n, m]`` and ``[n]``.
+    weight_gradient, bias_gradient
+        Mean gradients over the K `samples`, ``[..., n, m]`` and ``[..., n]``.
+
+    Returns
+    -------
+    LongTensor
+        ``[..., n]``, rounded, negative ones and those above K set to 0; the sum need not be K.
     """
     n_classes = len(bias)
     safe = bias_gradient.where(bias_gradient != 0, torch.finfo(bias_gradient.dtype).tiny ** 0.5)

@@ -18,10 +18,18 @@ from fedleak.federated import Update
 
 
 def estimate(row_sums: Tensor, probabilities: Tensor, masses: Tensor, samples: int, steps: int) -> Tensor:
-    """Estimate real counts ``[n]`` of K samples, the mean over T steps of ``K (p_t - grad / O_t)``.
+    """Estimate real counts ``[n]``, the mean over the steps of ``K (p_t - grad / O_t)``.
 
-    `row_sums` are as for `zlg.estimate`, `probabilities` ``[2, n]`` and `masses` ``[2]`` p and O with the models before
-    and after the round; step t, 0 to T - 1, is at t/T of the way. Raises `ValueError` if O is 0 at a step.
+    Raises `ValueError` if O is 0 at a step.
+
+    Parameters
+    ----------
+    row_sums
+        Row sums of the head's mean gradient over a step, ``[n]``.
+    probabilities, masses
+        p and O with the model before the round and the one after it, ``[2, n]`` and ``[2]``.
+    samples, steps
+        K, and T: step t is at t/T of the way, from 0 to T - 1.
     """
     way = torch.arange(steps, dtype=masses.dtype, device=masses.device) / steps
     p = torch.lerp(probabilities[0], probabilities[1], way[:, None])
@@ -39,10 +47,18 @@ def estimate(row_sums: Tensor, probabilities: Tensor, masses: Tensor, samples: i
     prepares=True,
 )
 def prepare(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None) -> Prepared:
-    """Prepare the attack: noise is sent through the model. Options, counts and errors are `zlg.prepare`'s.
+    """Prepare the attack: noise is sent through the model. What is read gives counts ``[n]`` of sum ``update.samples``.
 
     Of several steps all parameters are needed; of one it is ZLG, since the statistics before the first step are those
-    of the model.
+    of the model. Raises `WithheldParameter` when an update is read: if a parameter that is needed is not shared;
+    `ValueError` when an update is read: for NaN or infinite gradients, or an update of another model.
+
+    Parameters
+    ----------
+    model
+        Before the round.
+    seed, shape
+        Seed of the noise; shape of one input, where the model does not tell it.
     """
     see = zlg.passes(model, zlg.noise(model, seed, shape))
 

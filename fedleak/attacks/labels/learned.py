@@ -137,10 +137,17 @@ def prepare(
     """Prepare the attack: `train` an attacker for each batch size, number and rate of steps that an update has.
 
     Of an update the head's gradient is used (the bias's too, if it is shared). Several local steps are those of plain
-    SGD on equal batches, or made to read like them. The result has the ends of 90 % intervals. Parameters are those of
-    `train`. Raises `ValueError` as that does; when an update is read, for several local steps of different batches or
-    an unknown rate, NaN, infinite or other models' entries, and `WithheldParameter` if the gradient of the head's
-    weights is not shared.
+    SGD on equal batches, or made to read like them. The result has the ends of 90 % intervals. Raises
+    `WithheldParameter` when an update is read: if the gradient of the head's weights is not shared; `ValueError` as for
+    `train`; when an update is read, for several local steps of different batches or an unknown rate, for an update of
+    another model, or with NaN or infinite entries.
+
+    Parameters
+    ----------
+    model, aux
+        Before the round; labelled images of every class.
+    iterations, seed, seconds, defence
+        As for `train`.
     """
     last = head(model)
     require_classes(aux, last.layer.out_features)

@@ -54,10 +54,17 @@ def gradient_impact(row_sums: Tensor, samples: int) -> Tensor:
 def impact_and_offset(probe_row_sums: Tensor, batch_size: float, steps: int = 1) -> tuple[Tensor, Tensor]:
     """Estimate impact ``[...]`` and offset ``[..., n]`` from probes of known label (Eqs. 19 and 20).
 
-    `probe_row_sums`, ``[..., run, label, class]``, are the class gradients of a batch full of one label, for every
-    label and run. `batch_size` is that of the probes, the victim's B, or its mean; `steps` are its local steps, gamma:
-    the released code divides the impact by them, Eq. 19 as printed does not. The offset is not scaled. Raises
-    `ValueError` for shapes that do not fit or counts below 1.
+    Raises `ValueError` for shapes that do not fit or counts below 1.
+
+    Parameters
+    ----------
+    probe_row_sums
+        ``[..., run, label, class]``: class gradients of a batch full of one label, for every label and run.
+    batch_size
+        Samples per probe batch, the victim's B; the mean where its batches differ.
+    steps
+        Local steps of the victim, gamma: the released code divides the impact by it, Eq. 19 as printed does not.
+        The offset is not scaled.
     """
     runs, n_labels, n_classes = probe_row_sums.shape[-3:]
     if n_labels != n_classes or n_classes < 2:
@@ -75,11 +82,22 @@ def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop
 
     The algorithm takes one label after the other: of the class with the smallest gradient, from which it then takes the
     impact. That fills all classes up to one level, so the counts follow without the loop, for any number of samples.
-    Of class gradients g ``[..., n]``, m ``[...]`` or a number, and s ``[..., n]``, ``[n]`` or a number, it returns
-    counts ``[..., n]`` that sum to `samples`, ``|D|``. If there are more negative gradients than these, the most
-    negative ones are taken only (`stop_at_samples`, the released code's LLG+), or all of them, so that more labels are
-    named (LLG and LLG*, and the algorithm as printed). Raises `ValueError` if `samples` is below 1, or a value is NaN
-    or infinite.
+    Raises `ValueError` if `samples` is below 1, or a value is NaN or infinite.
+
+    Parameters
+    ----------
+    row_sums, impact, offset
+        Class gradients g ``[..., n]``, m ``[...]`` or a number, and s ``[..., n]``, ``[n]`` or a number.
+    samples
+        Number of labels to extract, ``|D|``.
+    stop_at_samples
+        If there are more negative gradients than samples: take the most negative ones only (the released code's
+        LLG+), or all of them (LLG and LLG*, and the algorithm as printed), so that more labels are named.
+
+    Returns
+    -------
+    LongTensor
+        Counts ``[..., n]``; they sum to `samples`, or more as said above.
     """
     if samples < 1:
         raise ValueError(f"samples is at least 1, got {samples}")
@@ -154,14 +172,22 @@ def prepare(
     seed: int = 0,
     shape: tuple[int, ...] | None = None,
 ) -> Prepared:
-    """Prepare the attack for which the adversary has what it needs, with the model before the round.
+    """Prepare the attack for which the adversary has what it needs, for any number of updates.
 
-    ``None`` for `aux` is LLG (`from_gradients`); ``"zeros"``, ``"ones"`` or ``"random"`` dummy images make it LLG*
-    (`from_dummies`); labelled images LLG+ (`from_auxiliary`). `runs` are probe batches per label, `seed` is theirs,
-    `shape` that of one dummy image, where the model does not tell it. Impact and offset are measured once for each
-    number of samples and steps that an update has. Raises `ValueError` for auxiliary data of other classes, or runs
-    below 1; when an update is read, `WithheldParameter` if the head's gradient is not shared, and `ValueError` for one
-    of another model, with NaN or infinite gradients, or of more samples than can be probed.
+    Impact and offset are measured once for each number of samples and steps that an update has. Raises
+    `WithheldParameter` when an update is read: if the head's gradient is not shared; `ValueError` for auxiliary data of
+    other classes, or a number of runs below 1; and when an update is read, for one of another model, with NaN or
+    infinite gradients, or of more samples than can be probed.
+
+    Parameters
+    ----------
+    model
+        Before the round.
+    aux
+        ``None`` is LLG (`from_gradients`); ``"zeros"``, ``"ones"`` or ``"random"`` dummy images make it LLG*
+        (`from_dummies`); labelled images LLG+ (`from_auxiliary`).
+    runs, seed, shape
+        Probe batches per label, and their seed; shape of one dummy image, where the model does not tell it.
     """
     layer = head(model).layer
     n = layer.out_features

@@ -86,8 +86,14 @@ def apart(x: Tensor, known: Tensor) -> bool:
 class Peeled:
     """What is proven of a layer's gradient, and the gradient that is left of it and of the head.
 
-    `of_head` are the gradients of the head's weights and bias side by side, ``[n, h + 1]``; `samples` is B, `tolerance`
-    t.
+    Parameters
+    ----------
+    layer
+        What is split; it is left as it is.
+    of_head
+        Gradients of the head's weights and bias side by side, ``[n, h + 1]``.
+    samples, tolerance
+        B and t.
     """
 
     def __init__(self, layer: Layer, of_head: Tensor, samples: int, tolerance: float, seed: int):

@@ -77,8 +77,15 @@ class Learned:
     def read(self, update: Update, model: nn.Module) -> Result:
         """Read one update: counts, and an interval for each, which holds it with the stated probability.
 
-        Raises `WithheldParameter` if the head's gradient is not shared; `ValueError` if the update is not of the model,
-        or not of as many samples and local steps as the attacker was trained for, or has a NaN or infinite entry.
+        Raises `WithheldParameter` if the head's gradient is not shared; `ValueError` if the update is another one, is
+        not of the model, or has an entry that is NaN or infinite.
+
+        Parameters
+        ----------
+        update
+            Of as many samples and local steps as the attacker was trained for.
+        model
+            The one that it was trained for.
         """
         for what, known, given in (
             ("samples", self.batch_size, update.samples),

@@ -61,10 +61,21 @@ class Seen(NamedTuple):
 
 
 def walk(inputs: Tensor, labels: Tensor, weight: Tensor, local: Local) -> Tensor:
-    """Train the head alone on batches of its inputs, for many clients at once; mean gradients ``[clients, n, d]``.
+    """Train the head alone on batches of its inputs, for many clients at once.
 
-    `inputs` ``[clients, K, d]`` and `labels` ``[clients, K]`` are those of the clients' samples, step after step;
-    `weight` is the head's, ``[n, d]``, with the bias as a column if the inputs have its 1.
+    Parameters
+    ----------
+    inputs, labels
+        Of the clients' samples, step after step, ``[clients, K, d]`` and ``[clients, K]``.
+    weight
+        Of the head, ``[n, d]``, with the bias as a column if the inputs have its 1.
+    local
+        The local steps.
+
+    Returns
+    -------
+    Tensor
+        The mean gradient of the steps, ``[clients, n, d]``.
     """
     weights = weight.expand(len(inputs), -1, -1)
     total = torch.zeros_like(weights)

@@ -95,8 +95,14 @@ def spanned(each: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
 def weighted_solve(each: Tensor, labels: Tensor, gradient: Tensor, start: Tensor, samples: int) -> Tensor:
     """Solve for the real counts ``[n]`` by generalised least squares on the simplex of sum K.
 
-    `each` are the contributions of the auxiliary samples, ``[N, entries]``, `gradient` the client's weighted mean
-    gradient, ``[entries]``, and `start` counts that weight the classes' covariances, ``[n]``.
+    Parameters
+    ----------
+    each, labels
+        Contributions of the auxiliary samples, ``[N, entries]``, and their labels ``[N]``.
+    gradient
+        The client's weighted mean gradient, ``[entries]``.
+    start
+        Counts that weight the classes' covariances, ``[n]``.
     """
     n_classes = len(start)
     mean = by_class(each, labels, n_classes)
@@ -120,12 +126,19 @@ def weighted_solve(each: Tensor, labels: Tensor, gradient: Tensor, start: Tensor
     prepares=True,
 )
 def prepare(model: nn.Module, aux: Images) -> Prepared:
-    """Prepare the attack as `rlu.prepare`, with its errors. Counts ``[n]`` sum to ``update.samples``.
+    """Prepare the attack: auxiliary data are run through the model once. Counts ``[n]`` sum to ``update.samples``.
 
-    With an update may be given its client's ``scheme`` (by default plain SGD), the ``seed`` of the simulated batches,
-    and ``smoothing``. Of several steps all parameters are needed. Raises `ValueError` also for more auxiliary images
-    and entries of the head than memory has room for; when an update is read, for a scheme with a history, or local
+    With an update may be given its client's ``scheme`` (by default plain SGD; one with a history is not supported), the
+    ``seed`` of the simulated batches, and ``smoothing`` as for `rlu.prepare`. Of several steps all parameters are
+    needed. Raises `ValueError` for auxiliary data that lack a class, or a head without a bias; for more auxiliary
+    images and entries of the head than memory has room for; when an update is read, `WithheldParameter` if a parameter
+    that is needed is not shared, and `ValueError` as for `rlu.prepare`, for a scheme with a history, or for local
     batches of different sizes.
+
+    Parameters
+    ----------
+    model, aux
+        Before the round; labelled images of every class.
     """
     layer = head_with_bias(model).layer
     require_classes(aux, layer.out_features)

@@ -24,8 +24,14 @@ _NEEDS = {Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}
 def estimate(row_sums: Tensor, probabilities: Tensor, mass: Tensor | float, samples: int) -> Tensor:
     """Estimate counts ``[..., n]`` of sum K: ``n_i = K (p_i - grad_i / O)``, for any number of updates at once.
 
-    `row_sums` are those of the head's mean gradient over a step, `probabilities` the expected softmax p of each class,
-    ``[..., n]`` both, and `mass` the expected sum O of the head's inputs. Raises `ValueError` if it is 0.
+    Raises `ValueError` if O is 0.
+
+    Parameters
+    ----------
+    row_sums
+        Row sums of the head's mean gradient over a step, ``[..., n]``.
+    probabilities, mass
+        Expected softmax p of each class, ``[..., n]``, and expected sum O of the head's inputs.
     """
     if mass == 0:
         raise ValueError("the last layer's inputs sum to 0 on average: ZLG divides by this sum")
@@ -58,11 +64,19 @@ def prepare(
 ) -> Prepared:
     """Prepare ZLG, or with labelled images ZLG+. What is read gives counts ``[n]`` of sum ``update.samples``.
 
-    The model is that before the round. `seed` is that of the noise, `shape` that of one input, where the model does not
-    tell it. Of several local steps all parameters are needed: probabilities and mass are the mean of those before and
-    after the round. Raises `ValueError` for auxiliary data that lack a class; when an update is read,
-    `WithheldParameter` if a parameter that is needed is not shared, and `ValueError` for NaN, infinite or other models'
-    gradients.
+    Of several local steps all parameters are needed: probabilities and mass are the mean of those before and after the
+    round. Raises `WithheldParameter` when an update is read: if a parameter that is needed is not shared; `ValueError`
+    for auxiliary data that lack a class; when an update is read, for NaN or infinite gradients, or an update of another
+    model.
+
+    Parameters
+    ----------
+    model
+        Before the round.
+    aux
+        ``None`` is ZLG, labelled images make it ZLG+.
+    seed, shape
+        Seed of the noise; shape of one input, where the model does not tell it.
     """
     if aux is not None:
         require_classes(aux, head(model).layer.out_features)
