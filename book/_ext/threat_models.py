@@ -84,7 +84,7 @@ def threat_map() -> str:
 def threat_models() -> str:
     """Return what each registered attack is after, and what each adversary must have."""
     attacks = registry.all_attacks()
-    needs = [need for need in registry.Need if any(need in attack.needs for attack in attacks)]
+    needs = [need for need in registry.Need if any(need in attack.uses for attack in attacks)]
     names = pd.DataFrame({"Attack": [f"**{plain(attack.name)}**" for attack in attacks]})
     about = pd.DataFrame(
         {
@@ -97,7 +97,10 @@ def threat_models() -> str:
         }
         for attack in attacks
     )
-    required = pd.DataFrame({need.value: "needs" if need in a.needs else "·" for need in needs} for a in attacks)
+    required = pd.DataFrame(
+        {need.value: "needs" if need in a.needs else "takes" if need in a.uses else "·" for need in needs}
+        for a in attacks
+    )
     possible = pd.DataFrame(
         {adversary.name: "·" if a.lacking(adversary) else "can" for adversary in registry.ADVERSARIES} for a in attacks
     )
@@ -117,7 +120,8 @@ def threat_models() -> str:
     )
     return (
         f"## The attacks\n\n{table(names.join(about))}\n"
-        f"## What each attack needs\n\n{table(names.join(required))}\n"
+        "## What each attack needs\n\n"
+        f"*takes*: it works without, and uses what there is.\n\n{table(names.join(required))}\n"
         f"## Which adversary can run it\n\n{table(names.join(possible))}\n"
         "## The same adversaries elsewhere\n\n"
         f"{SOK_TEXT}\n\n{table(elsewhere)}\n"

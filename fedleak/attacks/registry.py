@@ -4,7 +4,6 @@ The book's threat-model tables, the arena and the audit are made from this regis
 an attack for an adversary that lacks something it needs.
 """
 
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -44,16 +43,7 @@ class Adversary:
     server: Literal["passive", "malicious"] = "passive"
 
 
-_SHARED = frozenset(
-    {
-        Need.HEAD_GRADIENT,
-        Need.BIAS_GRADIENT,
-        Need.ALL_GRADIENTS,
-        Need.BELOW_HEAD_GRADIENT,
-        Need.ADAPTER_GRADIENT,
-        Need.SAMPLE_COUNT,
-    }
-)
+_SHARED = frozenset(Need) - {Need.MODEL, Need.AUXILIARY_DATA}
 NOBODY = Adversary("no access", frozenset({Need.SAMPLE_COUNT}))
 EAVESDROPPER = Adversary("shared gradients", _SHARED)
 WHITE_BOX = Adversary("white-box model", _SHARED | {Need.MODEL})
@@ -133,6 +123,11 @@ class Attack:
         return self.needs <= {Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}
 
     @property
+    def uses(self) -> frozenset[Need]:
+        """What it makes use of: all that it needs, and auxiliary data also if it can do without."""
+        return self.needs | ({Need.AUXILIARY_DATA} if _OF_DATA & set(self.takes) else set())
+
+    @property
     def trained(self) -> bool:
         """Whether preparing it takes a training, whose iterations can be said."""
         return "iterations" in self.takes
@@ -140,9 +135,8 @@ class Attack:
     def inputs(self, adversary: Adversary | str, knowledge: Mapping[str, Any]) -> dict[str, Any]:
         """Return what it takes of `knowledge`; auxiliary data and what they tell only if the adversary has some."""
         barred = set() if Need.AUXILIARY_DATA in adversary_of(adversary).has else _OF_DATA
-        return {
-            name: value for name, value in knowledge.items() if name in set(self.takes) - barred and value is not None
-        }
+        taken = set(self.takes) - barred
+        return {name: value for name, value in knowledge.items() if name in taken and value is not None}
 
     def lacking(self, adversary: Adversary | str) -> list[str]:
         """Name what an adversary lacks for this attack; empty if nothing."""
@@ -223,11 +217,8 @@ def all_attacks() -> list[Attack]:
 
     A module of `fedleak.attacks.labels` or `.images` that registers an attack needs to be named nowhere else.
     """
-    for folder in ("labels", "images"):
-        package = import_module(f"fedleak.attacks.{folder}")
-        for module in pkgutil.iter_modules(package.__path__):
-            import_module(f"{package.__name__}.{module.name}")
-    import_module("fedleak.attacks.words")
+    for room in ("labels", "images", "words"):
+        import_module(f"fedleak.attacks.{room}")
     return list(_ATTACKS.values())
 
 

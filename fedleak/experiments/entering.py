@@ -119,7 +119,7 @@ def enter(source: str) -> dict[str, Any]:
     experiment = contest.experiment(attack, digest)
     rows = running.run("arena", experiment, Context("cpu"), experiment.settings("paper"))
     by = PACKAGE if path.resolve().is_relative_to(Path(registry.__file__).resolve().parent) else ENTERED
-    needs, takes = sorted(need.value for need in attack.needs), sorted(attack.takes)
+    needs, takes = sorted(need.value for need in attack.uses), sorted(attack.takes)
     about = (attack.name, by, attack.summary, attack.paper, path.name, digest, version, needs, takes)
     if not rows["counts"].any():
         why = rows["reason"].value_counts().index[0]

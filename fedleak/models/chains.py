@@ -27,6 +27,11 @@ class Link(NamedTuple):
         """Return the weight as a matrix [out, in] in double precision: a kernel is a row."""
         return self.layer.weight.detach().double().flatten(1)
 
+    def outputs(self, vectors: Tensor) -> Tensor:
+        """Return what the layer makes of these, ``[N, out]`` from ``[N, in]``, in double precision, before the ReLU."""
+        product = vectors @ self.matrix().T
+        return product if self.layer.bias is None else product + self.layer.bias.detach().double()
+
     def vectors(self, inputs: Tensor) -> Tensor:
         """Return what the matrix is multiplied with, ``[N, in]``, from the layer's inputs."""
         if isinstance(self.layer, nn.Linear):

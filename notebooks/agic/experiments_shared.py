@@ -147,7 +147,7 @@ def inverted(
     more["snapshots"] = tuple(t for t in snapshots if t < iterations)
     labels, right = y.flatten(1), 1.0
     if method == "DLG-Adam":
-        done = dlg.adam(updates, model, labels, simulate=True, **more)
+        done = invg.invert_many(updates, model, labels, descent=dlg.DLG_ADAM, **more)
     elif method == "InvG":
         more["descent"] = scheduled(invg.INVG, schedule)
         done = invg.invert_many(updates, model, labels, **more)

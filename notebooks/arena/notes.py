@@ -5,6 +5,7 @@ import inspect
 import pandas as pd
 
 from fedleak import models
+from fedleak.attacks import registry
 from notebooks.show import markdown
 from fedleak.experiments import Number, entering
 from fedleak.intervals import NUMBER, interval
@@ -645,7 +646,7 @@ def entered(run):
         time = sum(one["seconds"] for one in row["cells"].values()) / len(shown)
         who = {
             "attack": f"**{name}** (entered)" if new else name,
-            "needs": len(row["needs"]),
+            "needs": len(row["needs"] if new else registry.get(name).uses),
         }
         board.append(
             {
@@ -685,7 +686,7 @@ def entered(run):
         reverse=True,
     )
     return parts(
-        f"`fedleak enter FILE` runs one attack on the {len(x.CELLS)} cells of `notebooks/arena/experiments_entered.py`: {x.NETWORKS} networks each, {x.UPDATES} updates of each network, an adversary with auxiliary data. Digits are the embedded 5,000; batches are unbalanced and of one step of SGD where a name does not say otherwise. Every row of `data/entries`, the package's too, was made by this command, on updates with the same fingerprints. The table has mean iAcc (–: some updates were refused, so that it is not ranked there), how many things the attack needs, and processor seconds an update, preparation included.",
+        f"`fedleak enter FILE` runs one attack on the {len(x.CELLS)} cells of `notebooks/arena/experiments_entered.py`: {x.NETWORKS} networks each, {x.UPDATES} updates of each network, an adversary with auxiliary data. Digits are the embedded 5,000; batches are unbalanced and of one step of SGD where a name does not say otherwise. Every row of `data/entries`, the package's too, was made by this command, on updates with the same fingerprints. The table has mean iAcc (–: some updates were refused, so that it is not ranked there), how many things the attack needs or, as auxiliary data, takes, and processor seconds an update, preparation included.",
         markdown(numbers(pd.DataFrame(board))),
         f"Intervals are over the {x.NETWORKS} networks. The lead is paired, update by update, over the best of the package's attacks that answered all of a cell, which is picked on other updates than it is scored on.",
         markdown(beside),

@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
 from fedleak.attacks.labels.counts import project, solve, whole_counts
 
@@ -50,17 +49,7 @@ def test_the_solution_satisfies_the_optimality_conditions(seed, n, rows):
     assert (slope[found > 1e-9] - slope.min()).abs().max() < 1e-7 * slope.abs().max().clamp(min=1)
 
 
-def test_it_agrees_with_a_general_solver_and_is_exact_where_an_exact_answer_exists():
+def test_it_is_exact_where_an_exact_answer_exists():
     generator = torch.Generator().manual_seed(3)
     system, truth = torch.randn(6, 6, generator=generator).double(), torch.tensor([4.0, 0, 0, 7, 1, 8]).double()
     torch.testing.assert_close(solve(system, system @ truth, 20), truth)
-    target = system @ truth + torch.randn(6, generator=generator).double()
-    other = minimize(
-        lambda v: ((system.numpy() @ v - target.numpy()) ** 2).sum(),
-        [20 / 6] * 6,
-        bounds=[(0, None)] * 6,
-        constraints={"type": "eq", "fun": lambda v: v.sum() - 20},
-        method="SLSQP",
-        options={"ftol": 1e-14, "maxiter": 500},
-    )
-    torch.testing.assert_close(solve(system, target, 20), torch.from_numpy(other.x), atol=1e-4, rtol=0)

@@ -1,7 +1,5 @@
 """DLG inverts small models, says how far it got, and refuses what cannot be matched."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
@@ -68,13 +66,6 @@ def test_under_fedavg_all_steps_are_matched_as_one_batch():
     assert dlg.recover(update, model, shape=(1, 4, 4), iterations=1).sum() == 6
 
 
-def test_same_seed_same_result():
-    model, _, _, update = victim(batch=2)
-    one, two, other = (dlg.match(update, model, shape=(1, 4, 4), iterations=2, seed=s) for s in (5, 5, 6))
-    assert torch.equal(one.images, two.images)
-    assert not torch.equal(one.images, other.images)
-
-
 def test_the_models_shape_is_used_and_its_weights_and_statistics_stay():
     model = build("resnet20", (1, 8, 8), 3, seed=0)
     update = fedsgd(model, torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
@@ -98,14 +89,6 @@ def test_bad_input():
     options = {"shape": (1, 4, 4), "iterations": 1}
     with pytest.raises(WithheldParameter, match=r"withholds '1\.bias'"):
         dlg.match(update.without("1.bias"), model, **options)
-    for bad in (math.nan, math.inf):
-        tensors = {name: t.clone() for name, t in update.tensors.items()}
-        tensors["1.weight"][0, 0] = bad
-        with pytest.raises(ValueError, match=r"of 192 entries of the update's '1\.weight' are NaN or infinite"):
-            dlg.match(update.replace(tensors), model, **options)
     broadcast = {**update.tensors, "3.bias": update.tensors["3.bias"][:1]}
     with pytest.raises(ValueError, match=r"'3\.bias' has shape \(1,\), the model's has \(3,\)"):
         dlg.match(update.replace(broadcast), model, **options)
-    for iterations in (0, -1):
-        with pytest.raises(ValueError, match=f"iterations is at least 1, got {iterations}"):
-            dlg.match(update, model, shape=(1, 4, 4), iterations=iterations)

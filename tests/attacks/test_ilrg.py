@@ -55,7 +55,3 @@ def test_bad_input():
         ilrg.recover(update.without("bias"), layer)
     with pytest.raises(ValueError, match="the last layer has no bias"):
         ilrg.recover(update, nn.Linear(3, 3, bias=False))
-    with pytest.raises(ValueError, match="is it an update of this model"):
-        ilrg.recover(update, nn.Linear(5, 3))
-    with pytest.raises(ValueError, match="3 of 3 entries of the update's 'bias' are NaN or infinite"):
-        ilrg.recover(update.replace({**update.tensors, "bias": torch.full((3,), float("nan"))}), layer)

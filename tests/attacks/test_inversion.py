@@ -296,7 +296,7 @@ def test_bad_input():
         agic.layer_function("square", 3, 2.0)
     with pytest.raises(ValueError, match="beta is positive, got 0"):
         agic.layer_function("linear", 3, 0)
-    with pytest.raises(ValueError, match="iterations is at least 1"):
+    with pytest.raises(ValueError, match="iterations is at least 1, got 0"):
         invg.invert_many(updates, model, y, iterations=0)
     with pytest.raises(ValueError, match="a seed for each of the 2 reconstructions, or one for all; got 1"):
         invg.invert_many(updates, model, y, iterations=1, seed=[0])

@@ -1,5 +1,6 @@
 """LLG: Algorithm 1 and Eqs. 18-20 against transcriptions of the paper, and exact recovery where it must be exact."""
 
+import math
 import time
 
 import pytest
@@ -61,32 +62,6 @@ def test_golden_extraction_of_more_negative_gradients_than_samples():
     assert llg.extract(g, torch.tensor(-1.0), torch.zeros(4), 2, stop_at_samples=True).tolist() == [0, 1, 1, 0]
 
 
-@PROPERTY
-@given(
-    seed=st.integers(0, 10**6),
-    n=st.integers(2, 8),
-    samples=st.integers(1, 30),
-    trials=st.integers(1, 5),
-    shift=st.floats(-1, 1),
-    stop=st.booleans(),
-)
-def test_extract_is_algorithm_1(seed, n, samples, trials, shift, stop):
-    generator = torch.Generator().manual_seed(seed)
-    g = torch.randn(trials, n, generator=generator, dtype=torch.float64) + shift
-    m = -torch.rand(trials, generator=generator, dtype=torch.float64) / samples
-    s = torch.randn(trials, n, generator=generator, dtype=torch.float64) / 5
-    given_g = g.clone()
-    found = llg.extract(g, m, s, samples, stop_at_samples=stop)
-    for trial in range(trials):
-        expected = algorithm_1(g[trial].tolist(), m[trial].item(), s[trial].tolist(), samples, stop)
-        assert found[trial].tolist() == expected
-    assert torch.equal(g, given_g)  # the caller's gradients are not written to
-    assert found.dtype == torch.long
-    assert found.min() >= 0
-    named = (g < 0).sum(dim=1)
-    assert torch.equal(found.sum(dim=1), torch.full_like(named, samples) if stop else named.clamp(min=samples))
-
-
 def test_extract_works_on_any_number_of_leading_dimensions():
     generator = torch.Generator().manual_seed(0)
     g, s = torch.randn(2, 3, 5, generator=generator), torch.randn(5, generator=generator)
@@ -110,19 +85,16 @@ def test_extract_is_exact_where_the_gradients_are_exactly_linear_in_the_counts(d
         assert torch.equal(found, truth)
 
 
-@pytest.mark.parametrize("samples", [0, -3])
-def test_extract_refuses_counts_below_one(samples):
-    with pytest.raises(ValueError, match=f"samples is at least 1, got {samples}"):
-        llg.extract(torch.zeros(3), torch.tensor(-1.0), torch.zeros(3), samples)
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-@pytest.mark.parametrize("where", ["g", "m", "s"])
-def test_extract_refuses_values_that_are_not_finite(where, bad):
-    values = {"g": torch.zeros(3), "m": torch.tensor(-1.0), "s": torch.zeros(3)}
-    values[where] = values[where] + bad
-    with pytest.raises(ValueError, match="must be finite, got NaN or infinity"):
-        llg.extract(values["g"], values["m"], values["s"], 2)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"samples": 0}, "samples is at least 1, got 0"), ({"samples": -3}, "got -3")]
+    + [({key: torch.full((), bad)}, "must be finite") for key in ("impact", "offset") for bad in (math.nan, math.inf)]
+    + [({"row_sums": torch.tensor([0.0, math.nan, 1.0])}, "must be finite, got NaN or infinity")],
+)
+def test_extract_refuses_what_is_not_finite_and_counts_below_one(change, message):
+    given = {"row_sums": torch.zeros(3), "impact": -1.0, "offset": 0.0, "samples": 2}
+    with pytest.raises(ValueError, match=message):
+        llg.extract(**given | change)
 
 
 # --- Eqs. 18-20 --------------------------------------------------------------------------------------------------
@@ -200,7 +172,9 @@ def test_a_thousand_extractions_are_those_of_the_loop():
             g, s = g.round(), s.round()  # ties
             m = m.sign()
         stop = bool(case % 2)
+        given = g.clone()
         found = llg.extract(g, m, s, samples, stop)
+        assert torch.equal(g, given)  # the caller's gradients are not written to
         assert found.tolist() == algorithm_1(g.tolist(), m.item(), s.tolist(), samples, stop), case
 
 
@@ -270,8 +244,7 @@ def test_recover_is_its_public_parts(aux, algorithm):
         aux = pool
     found = llg.recover(update, model, aux, seed=3)
     g = llg.class_gradients(update, model)
-    total = sum(fedsgd_row_sums(model, x, y))
-    torch.testing.assert_close(g.float(), total, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(g.float(), update.tensors["7.weight"].sum(1))
     if aux is None:
         assert torch.equal(found, llg.extract(g, llg.gradient_impact(g, update.samples), 0.0, update.samples))
     elif isinstance(aux, str) and aux != "random":
@@ -282,19 +255,6 @@ def test_recover_is_its_public_parts(aux, algorithm):
     assert torch.equal(found, llg.recover(update, model, aux, seed=3))
     assert found.sum() >= update.samples
     assert found.min() >= 0
-
-
-def fedsgd_row_sums(model, x, y):
-    """The head's row sums of each local step, by plain SGD."""
-    weights = [p.detach().clone() for p in model.parameters()]
-    for images_, labels in zip(x, y, strict=True):
-        copy = build("cnn", (1, 8, 8), 4, seed=0)
-        with torch.no_grad():
-            for p, w in zip(copy.parameters(), weights, strict=True):
-                p.copy_(w)
-        nn.functional.cross_entropy(copy(images_), labels).backward()
-        weights = [p.detach() - 0.1 * p.grad for p in copy.parameters()]
-        yield copy[-1].weight.grad.sum(dim=1)
 
 
 def test_a_delta_leaks_what_a_gradient_leaks():
@@ -311,14 +271,6 @@ def test_recover_only_needs_the_heads_gradient():
     less = update.without(*[name for name in update.tensors if name != "7.weight"])
     for aux in (None, "zeros", pool):
         assert torch.equal(llg.recover(less, model, aux), llg.recover(update, model, aux))
-
-
-def test_recover_seeds_its_probes():
-    model, pool = build("cnn", (1, 8, 8), 6, seed=2), images(6, per_class=40)
-    updates = [fedsgd(model, pool.x[i : i + 24], torch.randint(3, (24,))) for i in range(0, 200, 24)]
-    for aux in ("random", pool):
-        first = [llg.recover(u, model, aux, runs=1, seed=0).tolist() for u in updates]
-        assert first == [llg.recover(u, model, aux, runs=1, seed=0).tolist() for u in updates]
 
 
 def test_recovery_leaves_the_model_and_the_global_random_state_alone():
@@ -343,40 +295,9 @@ def test_only_llg_with_auxiliary_data_stops_at_the_number_of_samples():
     assert llg.recover(update, model, pool).tolist() == [0, 1, 1, 0]
 
 
-def test_auxiliary_data_of_other_classes():
-    model = build("cnn", (1, 8, 8), 4, seed=0)
-    update = fedsgd(model, torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="the auxiliary data have 3 classes, the model has 4"):
-        llg.recover(update, model, images(3))
-    only_even = images(4).take(torch.arange(0, 48, 2))
-    with pytest.raises(ValueError, match="hold no sample of class 'class 1'"):
-        llg.recover(update, model, only_even)
-
-
-@pytest.mark.parametrize("aux", ["noise", "Zeros"])
-def test_unknown_dummy_images(aux):
-    model = build("cnn", (1, 8, 8), 4, seed=0)
-    update = fedsgd(model, torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match=f"'ones', 'random' or an Images, not '{aux}'"):
-        llg.recover(update, model, aux)
-
-
 @pytest.mark.parametrize("runs", [0, -1])
 def test_recover_refuses_no_runs(runs):
     model = build("cnn", (1, 8, 8), 4, seed=0)
     update = fedsgd(model, torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
     with pytest.raises(ValueError, match=f"runs is at least 1, got {runs}"):
         llg.recover(update, model, "zeros", runs=runs)
-
-
-def test_five_lines_on_ones_own_model():
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 5))
-    x, y = torch.rand(8, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0, 0, 0, 1, 1, 2, 4])
-    tensors = dict(zip([n for n, _ in model.named_parameters()], gradients(model, x, y), strict=True))
-    found = llg.recover(Update(tensors, "gradient", samples=8), model)
-    assert found.sum() == 8
-    assert found[3] == 0  # Property 1: with a ReLU before the head, a label that does not occur is never negative
-
-
-def gradients(model, x, y):
-    return torch.autograd.grad(nn.functional.cross_entropy(model(x), y), list(model.parameters()))

@@ -69,16 +69,6 @@ def test_the_one_line_use_takes_what_is_known_of_an_update(model, aux, attack):
         attack.recover(update, model, aux, smoothing=2.0)
 
 
-@pytest.mark.parametrize("steps", [1, 2])
-@pytest.mark.parametrize("known", [None, "zeros", "random", "images"])
-def test_llg(model, aux, known, steps):
-    held = aux if known == "images" else known
-    attack = llg.prepare(model, held, runs=2, seed=5)
-    for x, y in batches(steps):
-        update = fedavg(model, x, y, lr=0.1)
-        assert attack.recover(update).counts.equal(llg.recover(update, model, held, runs=2, seed=5))
-
-
 def test_lia_sa_reads_many_rounds_of_the_same_models(model):
     sent = [lia_sa.fishing_model(model, "vector", u, 3, 0) for u in range(3)]
     attack = lia_sa.prepare(sent, B, SHAPE)
@@ -88,11 +78,6 @@ def test_lia_sa_reads_many_rounds_of_the_same_models(model):
         truth = torch.stack([y[0].bincount(minlength=N) for _, y in clients])
         assert attack.recover(aggregate).counts.equal(truth)
         assert lia_sa.recover(aggregate, sent, B, SHAPE).equal(truth)
-
-
-def test_lia_sa_says_before_any_round_that_its_models_cannot_be_told_apart(model):
-    with pytest.raises(ValueError, match="singular"):
-        lia_sa.prepare([lia_sa.fishing_model(model, "vector", 0, 2, 0)] * 2, B, SHAPE)
 
 
 def test_an_assumption_that_does_not_hold_is_in_the_result_and_the_one_line_use_warns(model):

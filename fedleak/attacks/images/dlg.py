@@ -1,22 +1,22 @@
 """DLG, deep leakage from gradients (Zhu et al., NeurIPS 2019): images and labels by matching gradients."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple, Unpack
 
 from torch import Tensor, nn
 
 from fedleak.attacks.images.engine import invert
-from fedleak.attacks.images.invg import inversion, invert_many, labelled
+from fedleak.attacks.images.invg import inversion, labelled
 from fedleak.attacks.images.objective import View
-from fedleak.attacks.images.problem import Descent, Inversion, Options, Start
+from fedleak.attacks.images.problem import Descent, Start
 from fedleak.federated import Update
 
 ITERATIONS = 100
 """Outer L-BFGS steps in LLG's comparison (Sec. 6.1); each makes up to 20 evaluations of the gradient."""
 DLG = Descent("DLG", "l2", box=False, optimiser="lbfgs", lr=1.0, labels=True)
 DLG_ADAM = Descent("DLG-Adam", "l2", box=False, lr=0.1)
-"""AGIC's baseline (Sec. V-A): Adam in place of L-BFGS, which fails on deep networks; the labels are given."""
+"""AGIC's baseline (Sec. V-A): Adam in place of L-BFGS, which fails on deep networks; the labels are given.
+`fedleak.attacks.images.invg.invert_many` takes it for many updates."""
 _DLG = partial(inversion, paper="zhu2019dlg")
 
 
@@ -72,13 +72,6 @@ def recover(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, *
     return logits.argmax(dim=1).bincount(minlength=logits.shape[1])
 
 
-def adam(
-    updates: Sequence[Update], model: nn.Module, labels: Tensor, *, simulate: bool = False, **options: Unpack[Options]
-) -> Inversion:
-    """Run DLG-Adam on N updates at once; arguments as for `fedleak.attacks.images.invg.invert_many`."""
-    return invert_many(updates, model, labels, descent=DLG_ADAM, simulate=simulate, **options)
-
-
 @_DLG(
     "DLG-Adam",
     equation="Alg. 1; Adam as in AGIC, Sec. V-A",
@@ -89,4 +82,5 @@ def reconstruct_adam(
 ) -> Tensor:
     """Reconstruct by DLG-Adam, ``[samples, C, H, W]`` in [0, 1]; without `labels` by GI's rule."""
     many, found = labelled(update, model, labels)
-    return adam(many, model, found, iterations=iterations, **options).images[0].clamp(0, 1)
+    view = View(many, model, found)
+    return invert([view], DLG_ADAM, iterations=iterations, **options).images[0].clamp(0, 1)

@@ -39,7 +39,7 @@ def target_update(aggregate: Update, model: nn.Module, samples: int) -> Update:
     last = head(model)
     if last.layer.bias is not None:
         aggregate = aggregate.without(last.bias)
-    return Update(dict(aggregate.tensors), "gradient", samples)
+    return Update(aggregate.tensors, "gradient", samples)
 
 
 @inversion(

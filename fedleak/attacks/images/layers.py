@@ -35,15 +35,11 @@ def _backward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, of_we
 
 def _grouped(x: Tensor, runs: int) -> Tensor:
     """Lay reconstructions side by side as channels: ``[N * B, C, H, W]`` to ``[B, N * C, H, W]``."""
-    batch, channels, height, width = x.shape
-    parts = x.reshape(runs, batch // runs, channels, height, width)
-    return parts.transpose(0, 1).reshape(batch // runs, runs * channels, height, width)
+    return x.unflatten(0, (runs, -1)).transpose(0, 1).flatten(1, 2)
 
 
 def _ungrouped(x: Tensor, runs: int) -> Tensor:
-    batch, channels, height, width = x.shape
-    parts = x.reshape(batch, runs, channels // runs, height, width)
-    return parts.transpose(0, 1).reshape(runs * batch, channels // runs, height, width)
+    return x.unflatten(1, (runs, -1)).transpose(0, 1).flatten(0, 1)
 
 
 def side_by_side(x: Tensor) -> bool:

@@ -5,6 +5,8 @@ gradients of the next layer holds the clients side by side. That layer's units c
 thresholds: the difference of two neighbouring units' gradients is the images with a brightness between theirs.
 """
 
+from collections import OrderedDict
+
 import torch
 from torch import Tensor, nn
 
@@ -48,24 +50,12 @@ class Front(nn.Module):
         return self.back(self.bins(self.conv(x).flatten(1)).relu()).view(-1, *self.shape)
 
 
-class Fronted(nn.Module):
-    """A model behind its front."""
-
-    def __init__(self, front: Front, model: nn.Module):
-        super().__init__()
-        self.front, self.model = front, model
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map images ``[B, C, H, W]`` to logits ``[B, n]``."""
-        return self.model(self.front(x))
-
-
 def fronted_model(
     model: nn.Module, shape: tuple[int, int, int], client: int, clients: int, thresholds: Tensor, seed: int = 0
-) -> Fronted:
-    """Return the model for one client; see `Front`. The original model is shared, not copied."""
-    front = Front(shape, client, clients, thresholds, seed)
-    return Fronted(front.to(next(model.parameters()).device), model)
+) -> nn.Sequential:
+    """Return one client's model, its ``front`` and the original ``model``, which is not copied; see `Front`."""
+    front = Front(shape, client, clients, thresholds, seed).to(next(model.parameters()).device)
+    return nn.Sequential(OrderedDict(front=front, model=model))
 
 
 def thresholds(brightness: Tensor, bins: int = 256) -> Tensor:
@@ -85,7 +75,7 @@ def thresholds(brightness: Tensor, bins: int = 256) -> Tensor:
     server="malicious",
     apart="the server would have to send another architecture, with a module in front of the model",
 )
-def reconstruct(aggregate: Update, model: Fronted, *, client: int) -> Tensor:
+def reconstruct(aggregate: Update, model: nn.Module, *, client: int) -> Tensor:
     """Return one client's images from the sum of all clients' gradients, ``[found, C, H, W]`` in [0, 1].
 
     A bin with one image gives that image; a bin with several gives a weighted mean of them. The scale, which the bias
@@ -95,7 +85,8 @@ def reconstruct(aggregate: Update, model: Fronted, *, client: int) -> Tensor:
     `WithheldParameter` if the gradient of the bins is not shared; `ValueError` if there is no such client, or the
     gradient is not of the model's shape.
     """
-    front = model.front
+    front = model.get_submodule("front")
+    assert isinstance(front, Front)
     channels, height, width = front.shape
     gradient = aggregate.gradient(FRONT[1]).detach().double()
     if gradient.shape != front.bins.weight.shape:

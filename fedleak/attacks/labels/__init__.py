@@ -1,39 +1,7 @@
 """Label attacks, one module each with ``recover(update, model, ...) -> LongTensor[n]`` of counts per class."""
 
-from fedleak.attacks.labels import (
-    decaf,
-    gdbr,
-    gi,
-    guess,
-    idlg,
-    ilrg,
-    interpolated,
-    learned,
-    lia_sa,
-    llg,
-    peeling,
-    rlg,
-    rlu,
-    spear,
-    whole_head,
-    zlg,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = [
-    "decaf",
-    "gdbr",
-    "gi",
-    "guess",
-    "idlg",
-    "ilrg",
-    "interpolated",
-    "learned",
-    "lia_sa",
-    "llg",
-    "peeling",
-    "rlg",
-    "rlu",
-    "spear",
-    "whole_head",
-    "zlg",
-]
+for found in iter_modules(__path__):
+    import_module(f"{__name__}.{found.name}")

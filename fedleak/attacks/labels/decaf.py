@@ -41,13 +41,7 @@ def bases(model: nn.Module, aux: Images) -> Tensor:
 @attack(
     "after Decaf",
     paper="dai2024decaf",
-    needs={
-        Need.HEAD_GRADIENT,
-        Need.ALL_GRADIENTS,
-        Need.SAMPLE_COUNT,
-        Need.MODEL,
-        Need.AUXILIARY_DATA,
-    },
+    needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL, Need.AUXILIARY_DATA},
     summary="Classes whose row never grows are absent; the others' own updates are fitted to the client's.",
     prepares=True,
 )

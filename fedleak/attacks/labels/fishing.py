@@ -84,13 +84,9 @@ def preset(
     """Return what the server presets (step 1 of the attack): the head's inputs and softmax of every fishing model.
 
     Two random images of this shape, U(0, 1), go through each of the U models, in float64, or float32 for what a client
-    computes (which hides a singular system). They have to give the same embedding, or the model does not fish. Raises
-    `ValueError` without models, where dropout is active, or where an embedding depends on the image.
-
-    Returns
-    -------
-    HeadPass
-        ``inputs [U, m]`` and ``probabilities [U, n]``.
+    computes (which hides a singular system). They have to give the same embedding, or the model does not fish. What is
+    returned has ``inputs [U, m]`` and ``probabilities [U, n]``. Raises `ValueError` without models, where dropout is
+    active, or where an embedding depends on the image.
     """
     if not models:
         raise ValueError("no fishing models")

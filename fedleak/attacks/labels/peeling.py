@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from fedleak.attacks.labels import spear, whole_head
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
 from fedleak.attacks.labels.spear import Layer
-from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.registry import WITH_AUXILIARY, Need, attack
 from fedleak.attacks.result import Prepared, Result
 from fedleak.data import Images
 from fedleak.federated import Update
@@ -67,9 +67,7 @@ def trace(x: Tensor, links: tuple[Link, ...]) -> Traced:
     """Trace inputs ``[k, d]`` of a layer up to the outputs, and the gradient with every label back to it."""
     passed = []
     for link in links:
-        inputs, x = x, x @ link.matrix().T
-        if link.layer.bias is not None:
-            x = x + link.layer.bias.detach().double()
+        inputs, x = x, link.outputs(x)
         if link is not links[-1]:
             passed.append(x > 0 if link.relu else torch.ones_like(x, dtype=torch.bool))
             x = x * passed[-1]
@@ -209,14 +207,7 @@ def peel(update: Update, model: nn.Module, seed: int) -> tuple[Peeled | None, st
     "peeling",
     paper="pan2022exclusivity",
     equation="beyond the paper",
-    needs={
-        Need.HEAD_GRADIENT,
-        Need.BIAS_GRADIENT,
-        Need.BELOW_HEAD_GRADIENT,
-        Need.SAMPLE_COUNT,
-        Need.MODEL,
-        Need.AUXILIARY_DATA,
-    },
+    needs=WITH_AUXILIARY.has - {Need.ALL_GRADIENTS, Need.ADAPTER_GRADIENT},
     summary="Samples that alone pass a ReLU are proven and taken off, one after the other; the rest is estimated.",
     takes={"seed"},
     prepares=True,

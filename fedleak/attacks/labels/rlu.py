@@ -29,7 +29,7 @@ from fedleak.federated.update import fitting
 from fedleak.models import as_inputs, head_pass
 
 Trajectory = Literal["midpoint", "search"]
-NEEDS = WITH_AUXILIARY.has - {Need.BELOW_HEAD_GRADIENT}
+NEEDS = WITH_AUXILIARY.has - {Need.BELOW_HEAD_GRADIENT, Need.ADAPTER_GRADIENT}
 ROUNDS, ENOUGH = 5, 0.1
 """The search stops after so many rounds (App. B.2.2), or when simulated and uploaded logits differ by less (Alg. 2)."""
 
@@ -84,19 +84,13 @@ def average_embedding(weight: Tensor, bias: Tensor, ratios: bool = False) -> Ten
     return weight.T @ bias / (bias @ bias).clamp(min=1e-300)
 
 
-class Simulation(NamedTuple):
-    """The simulated round of Alg. 2."""
+def simulate_round(
+    counts: Tensor, logits: Tensor, labels: Tensor, observed: Observed, embedding: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Simulate a round with the given counts, the same share in every step (Eqs. 12 and 13, Alg. 2).
 
-    system: Tensor
-    """The coefficients, averaged over the steps with their weights rho, ``[n, n]``."""
-    shift: Tensor
-    """By how much the logits have moved at the end of the round, ``[n]``."""
-
-
-def simulate_round(counts: Tensor, logits: Tensor, labels: Tensor, observed: Observed, embedding: Tensor) -> Simulation:
-    """Simulate a round with the given counts, the same share in every step (Eqs. 12 and 13).
-
-    The bias moves by Eq. 12, all logits by ``(1 + |O|^2)`` times that (Eq. 13), and the coefficients follow.
+    The bias moves by Eq. 12, all logits by ``(1 + |O|^2)`` times that (Eq. 13), and the coefficients follow. Returns
+    these, averaged over the steps with their weights rho, ``[n, n]``, and by how much the logits have moved, ``[n]``.
     """
     scheme = observed.scheme
     share = counts / scheme.steps * scheme.lr / observed.batch_size
@@ -112,7 +106,7 @@ def simulate_round(counts: Tensor, logits: Tensor, labels: Tensor, observed: Obs
         push = step @ share * (1 + embedding @ embedding)
         velocity = momentum * velocity + push
         moved = moved * scheme.shrinkage + (push + momentum * velocity if scheme.name == "nag" else velocity)
-    return Simulation(system / scheme.steps, moved)
+    return system / scheme.steps, moved
 
 
 def search(
@@ -122,7 +116,6 @@ def search(
     labels: Tensor,
     observed: Observed,
     confidence: Confidence = "average",
-    rounds: int = ROUNDS,
     ratios: bool = False,
 ) -> Tensor:
     """Alg. 2: move counts until the simulated round ends where the client's did; returns the real counts ``[n]``.
@@ -135,17 +128,16 @@ def search(
     shift = by_class(after - before, labels, len(start)).mean(0)
     logits, classes = drawn(before, labels, confidence)
     counts = start.clone()
-    simulated = simulate_round(counts, logits, classes, observed, embedding)
-    for _ in range(rounds):
-        off = simulated.shift - shift
-        if off.abs().max() < ENOUGH:
+    for done in range(ROUNDS + 1):
+        system, moved = simulate_round(counts, logits, classes, observed, embedding)
+        off = moved - shift
+        if done == ROUNDS or off.abs().max() < ENOUGH:
             break
         high, low = off.argmax(), off.argmin()
-        moved = counts[high].clamp(max=float(observed.scheme.steps))
-        counts[high] -= moved
-        counts[low] += moved
-        simulated = simulate_round(counts, logits, classes, observed, embedding)
-    return solve(simulated.system, observed.target, samples)
+        taken = counts[high].clamp(max=float(observed.scheme.steps))
+        counts[high] -= taken
+        counts[low] += taken
+    return solve(system, observed.target, samples)
 
 
 @attack(

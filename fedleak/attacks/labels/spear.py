@@ -41,9 +41,7 @@ def agreement_and_labels(
     x = torch.linalg.lstsq(deltas.T, gradient).solution
     gates = 1.0
     for number, link in enumerate(links):
-        outputs = x @ link.matrix().T
-        if link.layer.bias is not None:
-            outputs = outputs + link.layer.bias.detach().double()
+        outputs = link.outputs(x)
         if number == 0:
             live = gradient.abs().amax(1) > 0
             gates = float(((outputs[:, rows] > 0) == (deltas != 0))[:, live].double().mean())

@@ -1,6 +1,6 @@
 """ZLG, zero-shot label counts from gradients (Geng et al., 2021), and ZLG+ with auxiliary data."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
 
 import torch
@@ -45,14 +45,7 @@ def estimate(row_sums: Tensor, probabilities: Tensor, mass: Tensor | float, samp
 )
 def from_noise(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None) -> Prepared:
     """Prepare ZLG, which sends N(0, 1) noise through the model; see `prepare`."""
-    see = passes(model, noise(model, seed, shape))
-
-    def read(update: Update) -> Tensor:
-        sums = row_sums(update, model)
-        softmax, mass = _means(see(update))
-        return estimate(sums, softmax.mean(0), mass, update.samples)
-
-    return Prepared("ZLG", read)
+    return prepare(model, seed=seed, shape=shape)
 
 
 @_ZLG(
@@ -63,15 +56,7 @@ def from_noise(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None
 def from_auxiliary(model: nn.Module, aux: Images) -> Prepared:
     """Prepare ZLG+, in which p_i is the mean probability of class i among its own images; see `prepare`."""
     require_classes(aux, head(model).layer.out_features)
-    see = passes(model, aux.x)
-
-    def read(update: Update) -> Tensor:
-        sums = row_sums(update, model)
-        softmax, mass = _means(see(update))
-        own = by_class(softmax, aux.y.to(softmax.device), len(sums)).diagonal()
-        return estimate(sums, own, mass, update.samples)
-
-    return Prepared("ZLG+", read)
+    return prepare(model, aux)
 
 
 def prepare(
@@ -93,7 +78,18 @@ def prepare(
     seed, shape
         Seed of the noise; shape of one input, where the model does not tell it.
     """
-    return from_noise(model, seed=seed, shape=shape) if aux is None else from_auxiliary(model, aux)
+    if aux is not None:
+        require_classes(aux, head(model).layer.out_features)
+    see = passes(model, noise(model, seed, shape) if aux is None else aux.x)
+
+    def read(update: Update) -> Tensor:
+        sums, ends = row_sums(update, model), see(update)
+        mass = torch.stack([p.inputs.double().sum(1).mean() for p in ends]).mean()
+        softmax = torch.stack([p.probabilities.double() for p in ends]).mean(0)
+        own = softmax.mean(0) if aux is None else by_class(softmax, aux.y.to(softmax.device), len(sums)).diagonal()
+        return estimate(sums, own, mass, update.samples)
+
+    return Prepared("ZLG" if aux is None else "ZLG+", read)
 
 
 recover = once(prepare)
@@ -109,9 +105,3 @@ def passes(model: nn.Module, x: Tensor) -> Callable[[Update], list[HeadPass]]:
     inputs = as_inputs(x, model)
     before = cache(lambda: head_pass(model, inputs))
     return lambda update: [before()] if update.steps == 1 else [before(), head_pass(update.model(model), inputs)]
-
-
-def _means(ends: Sequence[HeadPass]) -> tuple[Tensor, Tensor]:
-    """Return the softmax ``[N, n]`` and the mass O; of several steps, means over both ends."""
-    mass = torch.stack([p.inputs.double().sum(1).mean() for p in ends]).mean()
-    return torch.stack([p.probabilities.double() for p in ends]).mean(0), mass
