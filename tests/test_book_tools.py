@@ -51,13 +51,6 @@ def test_a_book_that_is_not_built_is_named(tmp_path, book):
         pages.built(tmp_path / "nothing")
 
 
-def test_the_pdf_has_the_pages_in_the_order_of_the_contents():
-    found = list(pages.parse_toc_yaml(paths.root() / "_toc.yml"))
-    assert found[0] == "book/index"
-    assert len(found) == len(set(found))
-    assert found.index("notebooks/llg") < found.index("book/scoreboard") < found.index("book/api/attacks")
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("browser")
 def test_pages_become_one_pdf_with_working_links(book):

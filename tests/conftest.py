@@ -1,0 +1,21 @@
+"""Fixtures of several folders."""
+
+import pytest
+import torch
+import torchvision
+
+from fedleak import metrics
+
+
+@pytest.fixture
+def perceptual(monkeypatch, tmp_path):
+    """LPIPS on an AlexNet of random weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        features = torchvision.models.alexnet().features.state_dict(prefix="features.")
+    (tmp_path / "weights").mkdir()
+    torch.save(features, tmp_path / "weights" / "alexnet_features_torchvision.pth")
+    monkeypatch.setenv("FEDLEAK_DATA", str(tmp_path))
+    metrics._perceptual.cache_clear()
+    yield
+    metrics._perceptual.cache_clear()
