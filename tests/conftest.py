@@ -19,3 +19,14 @@ def perceptual(monkeypatch, tmp_path):
     metrics._perceptual.cache_clear()
     yield
     metrics._perceptual.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Skip what needs a browser where there is none."""
+    import pages  # the tools around the built book
+
+    try:
+        pages.chromium()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))

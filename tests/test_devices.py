@@ -362,22 +362,15 @@ def test_every_attack_that_runs_apart(attack):
     same_on_both(compute, **(DESCENTS if REAL or attack.name in LBFGS else {}))
 
 
-# --- inversions of many updates at once ----------------------------------------------------------------------------
-
-
-def many(device, net="resnet20-1", steps=2):
-    """Two updates of a network in evaluation mode, and their labels."""
-    images, model = pool(device), build(net, SHAPE, CLASSES, seed=0).to(device).eval()
-    index = torch.arange(4 * steps).view(2, steps, 2)
-    updates = [fedavg(model, images.x[i], images.y[i], 0.05, "delta") for i in index]
-    return updates, model, images.y[index].flatten(1)
-
-
 def test_inversions_over_rounds():
+    """Two updates of a network in evaluation mode, twice."""
+
     def compute(device):
-        updates, model, labels = many(device)
+        images, model = pool(device), build("resnet20-1", SHAPE, CLASSES, seed=0).to(device).eval()
+        index = torch.arange(8).view(2, 2, 2)
+        updates = [fedavg(model, images.x[i], images.y[i], 0.05, "delta") for i in index]
         options = {"iterations": 3, "snapshots": [1], "seed": 2, "index": [[0, 1, 2, 3], [3, 2, 1, 0]]}
-        found = agic.invert_many([updates] * 2, [model] * 2, [labels] * 2, **options)
+        found = agic.invert_many([updates] * 2, [model] * 2, [images.y[index].flatten(1)] * 2, **options)
         assert found.diverged.tolist() == [-1, -1]
         assert {found.images.device.type, found.snapshots[1].device.type} == {device}
         return found.values

@@ -57,8 +57,11 @@ def test_a_finished_run_is_complete_and_its_command_does_the_same(checkout, monk
     said = f"3 {checkout.name}\n"  # the project's root, wherever the command is typed
     monkeypatch.chdir(checkout / "notebooks")
     assert run(parameters={"trials": 3}, out="mine.ipynb") == checkout / "notebooks" / "mine.ipynb"
+    assert notebooks.is_stale("tiny", {**notebooks.QUICK, "trials": 3})
     out = run(parameters={"trials": 3})
     assert out == paths.executed_notebook("tiny")
+    assert not notebooks.is_stale("tiny", {**notebooks.QUICK, "trials": 3})
+    assert notebooks.is_stale("tiny", {**notebooks.QUICK, "profile": "paper", "trials": 3})
     notebook = nbformat.read(out, as_version=4)
     assert notebook.cells[-1].outputs[0].text == said
     made = notebook.metadata.fedleak
@@ -70,6 +73,8 @@ def test_a_finished_run_is_complete_and_its_command_does_the_same(checkout, monk
     environment = {**os.environ, "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]}
     subprocess.run(made.command, shell=True, check=True, cwd=checkout, env=environment, capture_output=True)
     assert nbformat.read(out, as_version=4).cells[-1].outputs[0].text == said
+    (checkout / "fedleak" / "code.py").write_text("x = 2\n")
+    assert notebooks.is_stale("tiny", {**notebooks.QUICK, "trials": 3})
 
 
 @pytest.mark.slow
@@ -133,16 +138,6 @@ def test_the_fingerprint_follows_what_the_result_follows_from(checkout):
         (checkout / file).write_text("changed\n")
         seen.append(now())
     assert len(set(seen)) == len(seen)
-
-
-@pytest.mark.slow
-def test_a_copy_is_stale_once_anything_that_it_follows_from_has_changed(checkout):
-    assert notebooks.is_stale("tiny", notebooks.QUICK)
-    run()
-    assert not notebooks.is_stale("tiny", notebooks.QUICK)
-    assert notebooks.is_stale("tiny", {**notebooks.QUICK, "profile": "paper"})
-    (checkout / "fedleak" / "code.py").write_text("x = 2\n")
-    assert notebooks.is_stale("tiny", notebooks.QUICK)
 
 
 def test_chapters_are_those_of_the_toc(checkout):

@@ -154,12 +154,8 @@ def test_the_sliders_end_where_the_attacks_do():
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory):
+def shown(tmp_path_factory, browser):
     """Return a function that shows a fragment with its script in a browser's page."""
-    try:
-        pages.chromium()
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
     with pages.browser() as page:
 
         def show(fragment, script):
