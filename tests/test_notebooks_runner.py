@@ -62,6 +62,8 @@ def test_a_finished_run_is_complete_and_its_command_does_the_same(checkout, monk
     assert out == paths.executed_notebook("tiny")
     assert not notebooks.is_stale("tiny", {**notebooks.QUICK, "trials": 3})
     assert notebooks.is_stale("tiny", {**notebooks.QUICK, "profile": "paper", "trials": 3})
+    (checkout / "fedleak" / "code.py").write_text("x = 2\n")
+    assert notebooks.is_stale("tiny", {**notebooks.QUICK, "trials": 3})
     notebook = nbformat.read(out, as_version=4)
     assert notebook.cells[-1].outputs[0].text == said
     made = notebook.metadata.fedleak
@@ -73,8 +75,6 @@ def test_a_finished_run_is_complete_and_its_command_does_the_same(checkout, monk
     environment = {**os.environ, "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]}
     subprocess.run(made.command, shell=True, check=True, cwd=checkout, env=environment, capture_output=True)
     assert nbformat.read(out, as_version=4).cells[-1].outputs[0].text == said
-    (checkout / "fedleak" / "code.py").write_text("x = 2\n")
-    assert notebooks.is_stale("tiny", {**notebooks.QUICK, "trials": 3})
 
 
 @pytest.mark.slow
