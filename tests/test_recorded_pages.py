@@ -62,6 +62,7 @@ def test_the_figure_has_the_labels_above_and_the_bounds_below(named, bounds):
     top, _, bottom, _ = private.figure(named, bounds).axes
     lines = {line.get_label(): line for line in top.lines}
     assert list(lines["DP-SGD (one sample)"].get_ydata()) == [0.75]
+    assert top.get_ylim()[0] == 0, "no label accuracy is cut off"
     filled, hollow = bottom.lines[:2]
     assert sorted(filled.get_ydata()) == pytest.approx([2.4, 3.0, 3.6])
     assert sorted(hollow.get_ydata()) == pytest.approx([0.8, 1.0, 1.2])

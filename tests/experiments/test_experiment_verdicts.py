@@ -52,6 +52,7 @@ def judged(points, rules=RULES, **changes):
     ("changes", "low", "high", "n", "expected"),
     [
         ({}, 0.86, 0.94, 10, AGREES),
+        ({}, 0.85, 0.94, 10, AGREES),  # the band has its ends
         ({}, 0.96, 0.99, 10, BETTER),
         ({"attack": False}, 0.96, 0.99, 10, DIFFERS),
         ({"direction": "lower"}, 0.96, 0.99, 10, DIFFERS),

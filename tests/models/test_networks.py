@@ -6,16 +6,7 @@ from torch import nn
 
 from fedleak.attacks import words
 from fedleak.federated import fedsgd
-from fedleak.models import (
-    ACTIVATIONS,
-    build,
-    count_parameters,
-    head,
-    head_pass,
-    input_shape,
-    known_tokens,
-    set_norms,
-)
+from fedleak.models import ACTIVATIONS, build, count_parameters, head, head_pass, input_shape, known_tokens, set_norms
 
 ANY_SIZE = ["cnn", "lenet", "resnet20", "resnet20-relu", "fcn3"]
 SHAPES = [(1, 28, 28), (3, 28, 28), (1, 32, 32), (3, 32, 32)]
