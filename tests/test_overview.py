@@ -117,6 +117,9 @@ def test_a_line_of_the_overview_has_verdicts_and_the_largest_difference_in_toler
     assert overview.widest([*rows, row(difference=0.001, tolerance=0.0)]).startswith("0.001")
     assert overview.widest([row(difference=0.0)]) == "0"
     assert overview.widest([row("not attempted", difference=None)]) == "–"
+    rows = [row(blocks=["trials"]), row(blocks=["trials", "data"]), row("not attempted", difference=None)]
+    line = overview.line({"name": "Table I", "shows": "labels"}, rows, {})
+    assert (line["Measured"], line["In the way of grade A"]) == ("2 of 3", "data (1), trials (2)")
 
 
 def test_hardware_and_cost_come_from_the_provenance():
