@@ -14,7 +14,7 @@ def cells(table):
     """Return the cells of a Markdown table's lines, without the line under its head."""
     lines = [line.replace(r"\|", "¦") for line in table.splitlines() if line.startswith("|")]
     found = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    return [line for line in found if set("".join(line)) != {"-"}]
+    return [line for line in found if set("".join(line)) - {"-", ":"}]
 
 
 def numbers(text):
