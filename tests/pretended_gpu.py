@@ -28,31 +28,11 @@ from torch.overrides import TorchFunctionMode
 
 REAL = torch.cuda.is_available()
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
-ACROSS = {
-    "copy_",
-    "data",
-    "__set__",
-    "set_",
-    "result_type",
-    "can_cast",
-    "is_same_size",
-    "_has_compatible_shallow_copy_type",
-}
+ACROSS = {"copy_", "data", "__set__", "set_"}
+ACROSS |= {"result_type", "can_cast", "is_same_size", "_has_compatible_shallow_copy_type"}
 """Functions that take tensors of both places."""
-STRICT = {
-    "stack",
-    "cat",
-    "concat",
-    "hstack",
-    "vstack",
-    "linear",
-    "matmul",
-    "__matmul__",
-    "mm",
-    "bmm",
-    "einsum",
-    "gather",
-}
+STRICT = {"stack", "cat", "concat", "hstack", "vstack", "linear"}
+STRICT |= {"matmul", "__matmul__", "mm", "bmm", "einsum", "gather"}
 """Functions to which a CPU tensor without dimensions is a tensor like others."""
 FROM_DATA = {"as_tensor", "tensor", "asarray", "scalar_tensor"}
 """Functions whose result is where they are told, whatever they are given."""

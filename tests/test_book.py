@@ -1,103 +1,29 @@
-"""What the book is built from: its generated tables and its executed notebooks."""
+"""What the book is built from: tables that are generated from the package, and executed notebooks."""
 
-import sys
+import json
+import re
 from types import SimpleNamespace
 
-import nbformat
-import pandas as pd
-import pytest
-
-from fedleak import data, paths
-from fedleak.data.sources import DOWNLOADS
-from fedleak.experiments import notebooks, scoreboard
-
-sys.path.insert(0, str(paths.root() / "book" / "_ext"))
+import drawn
 import executed
 import generated
+import nbformat
+import overview
+import pandas as pd
+import pytest
 import render
+import subsets
+import threat_models
+from values import cells
 
+from fedleak import data, models, paths
+from fedleak.attacks import registry
+from fedleak.data.sources import DOWNLOADS
+from fedleak.experiments import notebooks
+from fedleak.experiments.status import Difference
+from fedleak.federated.schemes import TITLES
 
-@pytest.fixture
-def warnings(monkeypatch):
-    """Collect what the extensions warn about: each of these fails the book."""
-    found = []
-    for module in (generated, executed):
-        monkeypatch.setattr(
-            module, "logger", SimpleNamespace(warning=lambda text, *words, **_: found.append(text % words))
-        )
-    return found
-
-
-# --- the generated tables -------------------------------------------------------------------------------------
-
-
-def row(**changes):
-    return {
-        "id": "fig-4a-llg",
-        "item": "Fig. 4 (a)",
-        "anchor": "fig-llg-4a",
-        "metric": "ASR",
-        "direction": "higher",
-        "published": "≥ 0.98",
-        "ours": 0.97123,
-        "low": 0.96,
-        "high": 0.98,
-        "n": 100,
-        "difference": -0.0088,
-        "tolerance": 0.02,
-        "why": "trials | batch sizes",
-        "status": "✓ agrees (A)",
-        "verdict": "agrees",
-        "grade": "A",
-        "blocks": [],
-        "source": "recorded",
-        "differences": [],
-        "remarks": [],
-        "beyond": False,
-        "note": "",
-        **changes,
-    }
-
-
-def papers(*rows):
-    return [{"chapter": "llg", "paper": "llg", "title": "LLG", "rows": list(rows)}]
-
-
-def cells(line):
-    return [cell.strip() for cell in line.replace(r"\|", "¦").strip("| ").split("|")]
-
-
-def test_scoreboard_in_short_keeps_grades_and_ours_apart(warnings):
-    told = [("agrees", "A"), ("agrees", "A"), ("differs", "A"), ("open", "D"), ("not attempted", "")]
-    rows = [*(row(verdict=verdict, grade=grade) for verdict, grade in told), row(beyond=True)]
-    lines = generated.scoreboard_in_short(papers(*rows)).splitlines()
-    assert cells(lines[1])[2:] == ["agrees", "better", "differs", "open", "depends", "not attempted"]
-    assert cells(lines[3]) == ["[LLG](/notebooks/llg.ipynb)", "A", "2", "·", "1", "·", "·", "·"]
-    assert cells(lines[4])[1:] == ["D", "·", "·", "·", "1", "·", "·"]
-    assert cells(lines[5])[1:] == ["–", "·", "·", "·", "·", "·", "1"]
-    assert cells(lines[6])[:3] == ["our own extensions", "A", "1"]
-
-
-def test_one_sentence_never_adds_up_grades():
-    told = [("agrees", "A"), ("differs", "A"), ("better", "B"), ("open", "B"), ("agrees", "D"), ("depends", "C")]
-    text = generated.in_one_sentence(papers(*(row(verdict=verdict, grade=grade) for verdict, grade in told)))
-    assert "Of the papers' 6 values" in text
-    assert "2 at the paper's own settings (1 agrees, 1 differs); 1 at every plausible choice" in text
-    assert "fewer images" not in text
-    assert "1 depend on" in text
-
-
-def test_a_chapter_whose_claims_are_older_than_its_records_is_a_warning(warnings, monkeypatch):
-    def rows(paper):
-        if paper == "llg":
-            raise ValueError("the claims of llg were measured before fig3 changed")
-        return []
-
-    monkeypatch.setattr(notebooks, "chapters", lambda: ["llg", "rlu", "arena"])
-    monkeypatch.setattr(scoreboard, "rows", rows)
-    assert [paper["chapter"] for paper in generated.comparisons.__wrapped__()] == ["rlu"]
-    (warning,) = warnings
-    assert "fig3 changed" in warning
+# --- Markdown ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -122,19 +48,23 @@ def test_numbers(value, shown):
 
 def test_a_table_is_a_data_frame_as_it_stands():
     frame = pd.DataFrame({"a | b": ["one\n\ntwo", None], "n": [1, 12345], "x": [0.12345, None]})
-    assert render.table(frame).splitlines()[1:-1] == [
-        r"| a \| b | n | x |",
-        "| --- | --- | --- |",
-        "| one two | 1 | 0.123 |",
-        "| – | 12,345 | – |",
-    ]
+    assert cells(render.table(frame)) == [["a ¦ b", "n", "x"], ["one two", "1", "0.123"], ["–", "12,345", "–"]]
 
 
-def test_links_to_equations_and_theorems_are_numbered():
-    assert render.link("Fig. 3", "fig-llg-3") == "[Fig. 3](#fig-llg-3)"
-    assert render.link("", "eq-llg-g") == "Eq. {eq}`eq-llg-g`"
-    assert render.link("", "prop-llg-1") == "{prf:ref}`prop-llg-1`"
-    assert render.link("Fig. 3", None) == "Fig. 3"
+@pytest.mark.parametrize(
+    ("text", "anchor", "link"),
+    [
+        ("Fig. 3", "fig-llg-3", "[Fig. 3](#fig-llg-3)"),
+        ("", "eq-llg-g", "Eq. {eq}`eq-llg-g`"),
+        ("", "prop-llg-1", "{prf:ref}`prop-llg-1`"),
+        ("Fig. 3", None, "Fig. 3"),
+    ],
+)
+def test_links_to_equations_and_theorems_are_numbered(text, anchor, link):
+    assert render.link(text, anchor) == link
+
+
+# --- data sets and names -----------------------------------------------------------------------------------------
 
 
 def test_every_data_set_is_on_its_page():
@@ -144,49 +74,155 @@ def test_every_data_set_is_on_its_page():
         assert ("| `fedleak data download` |" in line) == (entry.name in DOWNLOADS)
 
 
-# --- the executed notebooks -----------------------------------------------------------------------------------
+LISTED = overview.read("subsets")["subset"]
+
+
+def positions(text):
+    for part in text.split():
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+@pytest.mark.parametrize("one", LISTED, ids=lambda one: f"{one['name']}, {one['images']}")
+def test_a_subset_is_one_of_the_records_and_has_its_images_once_and_within_the_split(one):
+    recorded = {(used["name"], used["images"], used["digest"]) for used in subsets.used()}
+    assert {(one["name"], one["images"], digest) for digest in one["digests"]} <= recorded
+    if "unknown" in one:
+        assert "positions" not in one
+        return
+    found = list(positions(one["positions"]))
+    assert len(found) == len(set(found)) == one["images"]
+    start = one["official"].startswith("files")
+    assert start <= min(found) <= max(found) < start + int(one["official"].split(", ")[1].replace(",", ""))
+
+
+NAMES = {entry.name: data.title(entry.name) for entry in data.catalogue()}
+NAMES |= {name: models.title(name) for name in models.names()} | TITLES
+
+
+def test_everything_has_a_name_in_words():
+    assert not [name for name, title in NAMES.items() if title == name or not title[:1].isalpha()]
+    assert [data.title(name) for name in ("mnist5k", "celeba-gender")] == ["MNIST", "CelebA"]
+    assert [models.title(name) for name in ("vgg11_bn", "resnet18-conv")] == ["VGG-11", "ResNet-18"]
+    assert data.title("no such set") == models.title("no such set") == "no such set"
+    assert str(Difference("net", "lenet", "vgg16")) == "net LeNet, paper VGG-16"
+    assert str(Difference("data", "cifar100", "cifar10")) == "data CIFAR-100, paper CIFAR-10"
+    assert str(Difference("algorithm", 1, 2)) == "algorithm 1, paper 2"
+
+
+@pytest.mark.parametrize("folder", ["notebooks", "book/_ext", "fedleak/audit"])
+def test_no_list_of_names_stands_elsewhere(folder):
+    """Neither "mnist": "MNIST" nor replace("mnist", "MNIST")."""
+    pairs = "|".join(f'"{re.escape(name)}"[:,] "{re.escape(title)}"' for name, title in NAMES.items())
+    files = [path for kind in ("*.py", "*.ipynb") for path in (paths.root() / folder).rglob(kind)]
+    texts = {path.name: path.read_text(encoding="utf-8").replace(r"\"", '"') for path in files}
+    assert not {name: found for name, text in texts.items() if (found := re.findall(pairs, text))}
+
+
+# --- threat models -----------------------------------------------------------------------------------------------
+
+ALL = registry.all_attacks()
+
+
+def test_every_attack_stands_in_the_tables_and_on_the_map_where_its_adversary_can_run_it():
+    assert set(threat_models.SOK) == set(registry.ADVERSARIES)
+    text = threat_models.threat_models()
+    assert all(text.count(f"| **{render.plain(attack.name)}** |") == 3 for attack in ALL)
+    _, *cards = threat_models.threat_map().split("{grid-item-card} ")
+    placed = set()
+    for (title, _, steps), card in zip(threat_models.PLACES, cards, strict=True):
+        assert card.startswith(f"{title}\n")
+        found = threat_models.first_possible(ALL, steps)
+        for (adversary, _), (words, attacks) in zip(steps, found, strict=True):
+            assert not [attack.name for attack in attacks if attack.lacking(adversary)]
+            placed |= {attack.name for attack in attacks}
+            (group,) = (part for part in card.split("\n\n") if part.startswith(f"**{words}**\n"))
+            for attack in attacks:
+                (line,) = (line for line in group.splitlines() if line.startswith(f": {attack.goal}: "))
+                assert render.plain(attack.name) in line.split(": ")[2].split(" · ")
+    assert placed == {attack.name for attack in ALL}
+
+
+def test_an_attack_stands_under_the_first_adversary_who_can_run_it():
+    _, _, steps = threat_models.PLACES[0]
+    found = {words: {a.name for a in attacks} for words, attacks in threat_models.first_possible(ALL, steps)}
+    assert "LLG" in found["The gradients alone"]
+    assert "LLG*" in found["Also the model"]
+    assert "LLG+" in found["Also auxiliary data"]
+    assert not any("LIA-SA" in names for names in found.values())
+
+
+# --- figures and the records below them --------------------------------------------------------------------------
+
+
+def figures(chapter):
+    """Each figure's caption, and the files below it."""
+    found = json.loads(paths.source_notebook(chapter).read_text(encoding="utf-8"))["cells"]
+    for cell in drawn.with_rows(chapter, found):
+        if figure := cell["metadata"].get("mystnb", {}).get("figure"):
+            caption, _, rows = figure["caption"].partition("\n\nRows: ")
+            yield figure["name"], caption, re.findall(r"</(.+?)>", rows)
+
+
+FIGURES = {name: (chapter, *rest) for chapter in notebooks.chapters() for name, *rest in figures(chapter)}
+
+
+@pytest.mark.parametrize(
+    ("name", "records"),
+    [
+        ("fig-llg-4", ["dlg", "fig4"]),
+        ("fig-gdbr-forms", ["fig4", "fig4_normalised"]),  # through a variable of another cell
+        ("fig-arena-balance", ["aggregation", "defences", "utility"]),  # through functions, one of them cached
+        ("fig-rlu-3", []),  # names an experiment, and computes its figure now
+        ("fig-arena-one", []),
+    ],
+)
+def test_a_figure_links_to_the_records_that_its_functions_read(name, records):
+    chapter, _, rows = FIGURES[name]
+    assert sorted(rows) == [f"data/results/{chapter}/{record}.csv" for record in records]
+
+
+def test_every_figure_that_is_said_to_be_recorded_has_rows():
+    told = [name for name, (_, caption, _) in FIGURES.items() if "recorded" in caption]
+    assert len(told) > 5
+    assert [name for name in told if not FIGURES[name][2]] == []
+    assert [name for name, (_, caption, rows) in FIGURES.items() if "in this run" in caption and rows] == []
+
+
+# --- executed notebooks ------------------------------------------------------------------------------------------
 
 
 def notebook_text(*sources, injected=None):
     made = [nbformat.v4.new_code_cell(source) for source in sources]
+    made[0].metadata["tags"] = ["parameters"]
     if injected:
         made.insert(1, nbformat.v4.new_code_cell(injected, metadata={"tags": ["injected-parameters"]}))
     return nbformat.writes(nbformat.v4.new_notebook(cells=made))
 
 
-@pytest.fixture
-def sphinx(tmp_path):
+@pytest.mark.parametrize(
+    ("copy", "warning"),
+    [
+        (notebook_text("a = 1", "a", injected="a = 2"), None),
+        (notebook_text("a = 1", "b"), "has changed since it was executed"),
+        (None, "has not been executed"),
+    ],
+)
+def test_the_executed_copy_is_swapped_in_or_a_warning_says_why_not(tmp_path, monkeypatch, copy, warning):
+    warned = []
+    monkeypatch.setattr(executed.logger, "warning", lambda text, *words, **_: warned.append(text % words))
     env = SimpleNamespace(doc2path=lambda name: f"{name}.ipynb", note_dependency=lambda path: None)
-    return SimpleNamespace(srcdir=tmp_path, env=env)
-
-
-def leave(sphinx, text):
-    copy = executed.executed_copy(sphinx, "notebooks/llg")
-    copy.parent.mkdir(parents=True)
-    copy.write_text(text)
-
-
-def test_the_executed_copy_is_swapped_in(sphinx, warnings):
-    ran = notebook_text("a = 1", "a", injected="a = 2")
-    leave(sphinx, ran)
-    source = [notebook_text("a = 1", "a")]
+    sphinx, source = SimpleNamespace(srcdir=tmp_path, env=env), [notebook_text("a = 1", "a")]
+    if copy:
+        place = executed.executed_copy(sphinx, "notebooks/llg")
+        place.parent.mkdir(parents=True)
+        place.write_text(copy)
     executed.swap_in(sphinx, "notebooks/llg", source)
+    if warning:
+        (told,) = warned
+        assert warning in told
+        return
     found = nbformat.reads(source[0], as_version=4).cells
     assert [cell.source for cell in found] == ["a = 1", "a"]  # papermill's own cell is no part of a page
-    assert not warnings
-
-
-def test_the_parameters_are_folded():
-    cell = nbformat.v4.new_code_cell("a = 1", metadata={"tags": ["parameters"]})
-    assert executed.folded(cell)["metadata"]["tags"] == ["parameters", "hide-input"]
-
-
-def test_a_missing_copy_is_a_warning(sphinx, warnings):
-    executed.swap_in(sphinx, "notebooks/llg", [notebook_text("a")])
-    assert "has not been executed" in warnings[0]
-
-
-def test_a_copy_of_other_cells_is_a_warning(sphinx, warnings):
-    leave(sphinx, notebook_text("a = 1", "a"))
-    executed.swap_in(sphinx, "notebooks/llg", [notebook_text("a = 1", "b")])
-    assert "has changed since it was executed" in warnings[0]
+    assert found[0].metadata["tags"] == ["parameters", "hide-input"]
+    assert not warned

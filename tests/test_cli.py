@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 import typer
+from papermill.cli import _resolve_type
 from typer.testing import CliRunner
 
 import fedleak.experiments
 from fedleak import cli
-from fedleak.experiments import notebooks
+from fedleak.experiments import cluster, notebooks
 
 
 def invoke(*words):
@@ -21,19 +22,8 @@ def invoke(*words):
 def executed(monkeypatch):
     """Replace the execution of notebooks by a list of what would have been executed."""
     calls = []
-
-    def execute(*asked):
-        calls.append(asked)
-        return Path("out.ipynb")
-
-    monkeypatch.setattr(notebooks, "execute", execute)
+    monkeypatch.setattr(notebooks, "execute", lambda *asked: calls.append(asked) or Path("out.ipynb"))
     return calls
-
-
-def test_version():
-    result = invoke("--version")
-    assert result.exit_code == 0
-    assert result.output.strip() == f"fedleak {fedleak.__version__}"
 
 
 def python(code):
@@ -54,6 +44,7 @@ heavy = "torch numpy pandas scipy matplotlib papermill distributed opacus pydant
 print([name for name in heavy.split() if name in sys.modules])
 """
     shown = python(code)
+    assert shown.startswith(f"fedleak {fedleak.__version__}\n")
     assert shown.endswith("\n[]\n")
     assert (shown.count("Usage"), shown.count("Example")) == (10, 7)
 
@@ -71,6 +62,20 @@ print([name for name in ("flwr", "nvflare") if name in sys.modules])
     assert python(code) == "[]\n[]\n"
 
 
+def test_an_installation_without_the_chapters_offers_what_it_has():
+    code = """
+import sys
+sys.modules["fedleak.experiments"] = None
+import typer
+from fedleak import attacks, audit, cli
+print(*typer.main.get_command(cli.app).commands)
+"""
+    everywhere = {*python(code).split()}
+    chapters = {"run", "book", "enter", "record", "recheck", "claims", "scoreboard"}
+    assert everywhere == {"audit", "grade", "data", "coursework"}
+    assert {*typer.main.get_command(cli.app).commands} == everywhere | chapters
+
+
 def test_a_missing_extra_is_one_line_that_says_what_to_type(monkeypatch):
     monkeypatch.setitem(sys.modules, "papermill", None)
     monkeypatch.delitem(sys.modules, "fedleak.experiments.notebooks", raising=False)
@@ -81,7 +86,9 @@ def test_a_missing_extra_is_one_line_that_says_what_to_type(monkeypatch):
     assert result.stderr.count("\n") == 1
 
 
-def test_run_passes_everything_on(executed):
+def test_run_passes_everything_on(executed, monkeypatch):
+    reached = []
+    monkeypatch.setattr(cluster, "reach", reached.append)
     settings = ["--profile", "paper", "--device", "cuda", "--record", "--out", "here.ipynb"]
     first = ["-p", "trials", "100", "--parameter", "data_root", "None"]
     result = invoke("run", *first, "llg", *settings, "-p", "lr", "1e-3", "-p", "name", "x")
@@ -91,12 +98,14 @@ def test_run_passes_everything_on(executed):
     assert "wrote out.ipynb" in result.output
     assert invoke("run", "llg", "-p", "trials=3").exit_code == 0
     assert executed[1:] == [("llg", {"profile": "quick", "device": "auto", "trials": 3}, None)]
+    assert reached == []
+    assert invoke("run", "llg", "--scheduler", "tcp://node7:8786").exit_code == 0
+    assert executed[2][1]["scheduler"] == "tcp://node7:8786"
+    assert reached == ["tcp://node7:8786"], "before anything runs"
 
 
 @pytest.mark.parametrize("text", ["7", "-1.5", "True", "False", "None", "true", "a b", ""])
 def test_values_are_read_as_papermill_reads_them(text):
-    from papermill.cli import _resolve_type
-
     assert repr(cli._parse(f"x={text}")) == repr(("x", _resolve_type(text)))
 
 
@@ -122,19 +131,20 @@ def test_a_wrong_call_is_a_usage_error(words):
     assert invoke(*words).exit_code == 2
 
 
-@pytest.mark.parametrize("error", [notebooks.NotebookFailed, PermissionError, FileNotFoundError, ValueError])
-def test_a_failure_of_a_chapter_is_the_commands(monkeypatch, error):
+@pytest.mark.parametrize(
+    "error", [notebooks.NotebookFailed, PermissionError, FileNotFoundError, ValueError, ZeroDivisionError]
+)
+def test_a_failure_of_a_chapter_is_the_commands_and_a_bug_keeps_its_traceback(monkeypatch, error):
     def execute(*_, **__):
         raise error("cell 'x' broke")
 
     monkeypatch.setattr(notebooks, "execute", execute)
     result = invoke("run", "llg")
-    assert (result.exit_code, result.stderr) == (1, "fedleak: cell 'x' broke\n")
-
-
-def test_a_bug_keeps_its_traceback(monkeypatch):
-    monkeypatch.setattr(notebooks, "execute", lambda *_, **__: 1 / 0)
-    assert isinstance(invoke("run", "llg").exception, ZeroDivisionError)
+    assert result.exit_code == 1
+    if error is ZeroDivisionError:
+        assert isinstance(result.exception, error)
+    else:
+        assert result.stderr == "fedleak: cell 'x' broke\n"
 
 
 def test_book_says_where_to_open_it(monkeypatch, tmp_path):
@@ -146,26 +156,9 @@ def test_book_says_where_to_open_it(monkeypatch, tmp_path):
     assert (tmp_path / "index.html").as_uri() in result.output
 
 
-def test_module_and_exit_code():
-    done = subprocess.run(
-        [sys.executable, "-m", "fedleak", "run", "nonesuch"], capture_output=True, text=True, check=False
-    )
+def test_the_module_is_the_command():
+    command = [sys.executable, "-m", "fedleak", "run", "nonesuch"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "no notebook 'nonesuch'" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-CHAPTERS = {"run", "book", "enter", "record", "recheck", "claims", "scoreboard"}
-
-
-def test_an_installation_without_the_chapters_offers_what_it_has():
-    code = """
-import sys
-sys.modules["fedleak.experiments"] = None
-import typer
-from fedleak import attacks, audit, cli
-print(*typer.main.get_command(cli.app).commands)
-"""
-    everywhere = {*python(code).split()}
-    assert everywhere == {"audit", "grade", "data", "coursework"}
-    assert {*typer.main.get_command(cli.app).commands} == everywhere | CHAPTERS

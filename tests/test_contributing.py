@@ -10,6 +10,7 @@ import tomllib
 
 import nbformat
 import pytest
+import threat_models
 from fresh_modules import forget
 from torch import nn
 
@@ -23,7 +24,6 @@ from fedleak.federated import defences
 
 CHECKOUT = paths.root()
 EXAMPLES = CHECKOUT / "tests" / "examples"
-TEXT = (CHECKOUT / "CONTRIBUTING.md").read_text()
 
 
 @pytest.fixture
@@ -56,11 +56,9 @@ def run(**parameters):
     return results
 
 
-def test_the_text_is_one_screen_and_names_files_that_are_there():
-    assert len(TEXT.splitlines()) < 70
-    named = set(re.findall(r"`((?:tests|fedleak|book)/[\w./]+)`", TEXT))
-    files = {str(path.relative_to(CHECKOUT)) for path in EXAMPLES.rglob("*.*") if path.suffix in (".py", ".ipynb")}
-    assert files <= named
+def test_the_text_names_files_that_are_there():
+    named = set(re.findall(r"`((?:tests|fedleak|book)/[\w./]+)`", (CHECKOUT / "CONTRIBUTING.md").read_text()))
+    assert named
     assert [name for name in named if not (CHECKOUT / name).exists()] == []
 
 
@@ -70,9 +68,8 @@ def test_attack_and_defence_take_part_everywhere(newcomers, monkeypatch):
     report = audit(Setup(model=nn.Linear(20, 4), shape=(20,), batch_size=8, trials=3))
     assert 0.2 < report.table.set_index("attack").loc["smallest row", "iacc"] < 1
     assert "signs alone, ± 0.01" in set(report.remedies["remedy"])
-    monkeypatch.syspath_prepend(CHECKOUT / "book" / "_ext")
-    import threat_models
-
+    with pytest.raises(ValueError, match="size is positive, got 0"):
+        newcomers["defence"]["Signs"](0)
     page = threat_models.threat_models()
     assert page.count("| **smallest row** |") == 3
     assert "| **signs** | 0.01 | 0.01 |" in page
@@ -98,11 +95,6 @@ def test_the_arena_runs_from_beginning_to_end_with_the_attack(tmp_path):
     assert found["defences", "trained"] == "5 of 6"  # all but where the last layer is encrypted
     named = {name for name, out in outputs.items() if "smallest row" in str(out)}
     assert named == {"newcomers", "one-shown"}  # a newcomer of this run stands in no recorded table
-
-
-def test_a_defence_of_no_size_is_refused(newcomers):
-    with pytest.raises(ValueError, match="size is positive, got 0"):
-        newcomers["defence"]["Signs"](0)
 
 
 def test_experiment_claim_and_paper_are_in_the_scoreboard(newcomers, checkout):

@@ -1,21 +1,19 @@
 """From function to equation and back: what docstrings cite is derived in a chapter, and the search finds it."""
 
 import json
-import sys
 from types import SimpleNamespace
 
+import equations
+import launch
 import pytest
+from render import plain
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 from test_overview import NOTEBOOKS, anchors
 
 from fedleak import paths
 from fedleak.attacks import registry
-
-sys.path.insert(0, str(paths.root() / "book" / "_ext"))
-import equations
-import launch
-from render import plain
+from fedleak.attacks.labels import llg
 
 MAPPED = equations.read("equations")
 
@@ -40,46 +38,33 @@ def test_every_equation_that_a_docstring_cites_is_derived():
     assert missing.keys() <= {("llg", 3)}  # the server's average: federated averaging itself
 
 
-def test_papers_are_told_apart():
-    assert equations.cited("Sums (LLG, Eqs. 9 and 13).", "fedleak.models.heads") == [("llg", 9), ("llg", 13)]
-    assert equations.cited("gamma of AGIC's Eq. 5; see Eq. 6", "fedleak.attacks.images.agic") == [
-        ("agic", 5),
-        ("agic", 6),
-    ]
-    assert equations.cited("Follows Eq. 5.", "fedleak.attacks.labels.idlg") == []
+@pytest.mark.parametrize(
+    ("text", "module", "found"),
+    [
+        ("Sums (LLG, Eqs. 9 and 13).", "fedleak.models.heads", [("llg", 9), ("llg", 13)]),
+        ("gamma of AGIC's Eq. 5; see Eq. 6", "fedleak.attacks.images.agic", [("agic", 5), ("agic", 6)]),
+        ("Follows Eq. 5.", "fedleak.attacks.labels.idlg", []),
+    ],
+)
+def test_papers_are_told_apart(text, module, found):
+    assert equations.cited(text, module) == found
 
 
-def test_a_docstring_leads_to_its_derivation():
-    from fedleak.attacks.labels import llg
-
-    lines = llg.gradient_impact.__doc__.splitlines()
-    equations.derived_in(
-        None, "function", "fedleak.attacks.labels.llg.gradient_impact", llg.gradient_impact, None, lines
-    )
-    assert lines[-2] == "**Derived in** Eq. :eq:`eq-llg-18`."
-    plain = ["No equation."]
-    equations.derived_in(None, "function", "x", llg.gradient_impact, None, plain)
-    assert plain == ["No equation."]
+@pytest.mark.parametrize(
+    ("text", "added"),
+    [(llg.gradient_impact.__doc__, ["", "**Derived in** Eq. :eq:`eq-llg-18`.", ""]), ("No equation.", [])],
+)
+def test_a_docstring_leads_to_its_derivation(text, added):
+    lines = text.splitlines()
+    name = "fedleak.attacks.labels.llg.gradient_impact"
+    equations.derived_in(None, "function", name, llg.gradient_impact, None, lines)
+    assert lines == [*text.splitlines(), *added]
 
 
 def test_tables_name_every_attack_and_link_functions():
     text = equations.attacks()
     assert all(f"| **{plain(attack.name)}** |" in text for attack in registry.all_attacks())
     assert "{py:obj}`labels.llg.gradient_impact <fedleak.attacks.labels.llg.gradient_impact>`" in equations.equations()
-
-
-def test_chapters_get_index_entries_that_the_search_finds():
-    from docutils import nodes, utils
-
-    document = utils.new_document("x")
-    document += nodes.section()
-    equations.index_equations(SimpleNamespace(env=SimpleNamespace(docname="notebooks/llg")), document)
-    found = {words: target for _, words, target, _, _ in document[0][0]["entries"]}
-    assert found["Eq. 18"] == found["LLG, Eq. 18"] == "equation-eq-llg-18"
-    other = utils.new_document("x")
-    other += nodes.section()
-    equations.index_equations(SimpleNamespace(env=SimpleNamespace(docname="book/index")), other)
-    assert not other[0].children
 
 
 def test_a_second_build_keeps_the_entries_of_pages_that_it_does_not_write(tmp_path):
@@ -100,8 +85,12 @@ def test_a_second_build_keeps_the_entries_of_pages_that_it_does_not_write(tmp_pa
         front.write_text(front.read_text() + "\nMore of it.\n")
     assert "more" not in found[0]["terms"]
     assert "more" in found[1]["terms"]
-    assert {"eq. 18", "llg, eq. 18", "labels", "leaked"} <= found[0]["indexentries"].keys()
-    assert found[1]["indexentries"] == found[0]["indexentries"]
+    entries = found[0]["indexentries"]
+    assert {"labels", "leaked"} <= entries.keys()
+    ((page, target, _),) = entries["eq. 18"]
+    assert (found[0]["docnames"][page], target) == ("notebooks/llg", "equation-eq-llg-18")
+    assert entries["llg, eq. 18"] == entries["eq. 18"]
+    assert found[1]["indexentries"] == entries
 
 
 def test_the_reference_lists_every_module_of_an_attack():

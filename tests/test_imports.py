@@ -1,13 +1,9 @@
 """No circle of imports in the package: a module can be read without those that are built on it."""
 
 import ast
-from graphlib import CycleError, TopologicalSorter
-
-import pytest
+from graphlib import TopologicalSorter
 
 from fedleak import paths
-
-ROOT = paths.root()
 
 
 def graph(folder):
@@ -33,16 +29,6 @@ def graph(folder):
 
 
 def test_the_package_has_no_circle_of_imports():
-    edges = graph(ROOT / "fedleak")
-    assert len(edges) > 50
+    edges = graph(paths.root() / "fedleak")
+    assert "fedleak.experiments.notebooks" in edges["fedleak.cli"], "in a function"
     list(TopologicalSorter(edges).static_order())  # a CycleError names the circle
-
-
-def test_a_circle_is_found_inside_functions_too(tmp_path):
-    package = tmp_path / "p"
-    package.mkdir()
-    (package / "__init__.py").write_text("from p.a import x\n")
-    (package / "a.py").write_text("from p import b\n\nx = 1\n")
-    (package / "b.py").write_text("def f():\n    from p.a import x\n    return x\n")
-    with pytest.raises(CycleError):
-        list(TopologicalSorter(graph(package)).static_order())

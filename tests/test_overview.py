@@ -1,16 +1,18 @@
-"""The scoreboard's overview and the page on what does not reproduce: every value has its place, every link a target."""
+"""The scoreboard's pages: every value is counted in one place, every link has a target, every command a record."""
 
 import json
 import re
-import sys
 
+import artefact
+import citing
+import generated
+import overview
 import pytest
+from values import cells, numbers
 
 from fedleak import paths
-from fedleak.experiments import published, running, scoreboard
-
-sys.path.insert(0, str(paths.root() / "book" / "_ext"))
-import overview
+from fedleak.experiments import notebooks, published, running, scoreboard
+from fedleak.experiments.results import figure_of, slug
 
 PUBLISHED = {paper: published.load(paper) for paper in scoreboard.papers()}
 NOTEBOOKS = {path.stem: json.loads(path.read_text()) for path in (paths.root() / "notebooks").glob("*.ipynb")}
@@ -27,43 +29,27 @@ def anchors(notebook):
     return found
 
 
-def row(**changes):
-    return {
-        "item": "Table I, MNIST",
-        "anchor": "tab-x",
-        "claim": "LLG* wins",
-        "where": "Sec. 1",
-        "metric": "ASR",
-        "direction": "higher",
-        "published": "0.9",
-        "ours": 0.8,
-        "difference": -0.1,
-        "tolerance": 0.05,
-        "status": "✗ differs (A)",
-        "verdict": "differs",
-        "grade": "A",
-        "blocks": [],
-        "source": "recorded",
-        "differences": [],
-        "remarks": [],
-        "note": "",
-        **changes,
-    }
+# --- the lists under data/ ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("paper", sorted(PUBLISHED.keys() & ARTEFACTS.keys()))
-def test_every_published_value_belongs_to_one_table_or_figure(paper):
-    items = [vars(item) for item in PUBLISHED[paper].items.values()]
-    assert not overview.unlisted({"rows": items}, ARTEFACTS[paper])
-    for artefact in ARTEFACTS[paper]:
-        assert any(overview.belongs(item, artefact) for item in items), artefact["name"]
+@pytest.mark.parametrize("paper", PUBLISHED)
+def test_every_published_value_belongs_to_one_table_or_figure_and_is_an_address(paper):
+    """No name needs escaping in HTML or an address, nor is one the anchor of a heading of its page."""
+    items = PUBLISHED[paper].items
+    rows = [vars(item) for item in items.values()]
+    assert not overview.unlisted({"rows": rows}, ARTEFACTS[paper])
+    for one in ARTEFACTS[paper]:
+        assert any(overview.belongs(row, one) for row in rows), one["name"]
+    headings = {slug(figure_of(row)) for row in rows} | {slug(name) for name in running.declared(paper)}
+    assert [key for key in items if not re.fullmatch(r"[A-Za-z][A-Za-z0-9.-]*", key)] == []
+    assert headings.isdisjoint(items)
 
 
 @pytest.mark.parametrize("paper", sorted(NOTEBOOKS.keys() & ARTEFACTS.keys()))
 def test_records_are_experiments_of_the_chapter(paper):
     """What is recorded, and what the overview names, is declared; and the records say what the declaration says."""
     experiments = running.declared(paper)
-    assert {name for artefact in ARTEFACTS[paper] for name in artefact.get("records", ())} <= experiments.keys()
+    assert {name for one in ARTEFACTS[paper] for name in one.get("records", ())} <= experiments.keys()
     for file in paths.recorded(paper).glob("*.csv"):
         facts = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
         now = json.loads(json.dumps(experiments[file.stem].declared))
@@ -77,31 +63,63 @@ def test_every_erratum_leads_to_its_chapter(paper):
     for erratum in ERRATA[paper]:
         assert erratum["see"], erratum["where"]
         assert {anchor for _, anchor in erratum["see"]} <= there, erratum["where"]
-        assert all(erratum[key].strip().endswith(".") for key in ("wrong", "shown"))
+    assert len(cells(overview.errata([paper]))) == len(ERRATA[paper]) + 1
 
 
-def test_names_that_begin_alike_are_told_apart():
-    one = {"name": "Table I"}
-    assert overview.belongs(row(item="Table I"), one)
-    assert overview.belongs(row(item="Table I, MNIST"), one)
-    assert not overview.belongs(row(item="Table II"), one)
-    assert not overview.belongs(row(item="Fig. 10"), {"name": "Fig. 1"})
-    assert overview.belongs(row(item="Fig. 8a"), {"name": "Fig. 8"})
+@pytest.mark.parametrize(
+    ("item", "name", "belongs"),
+    [
+        ("Table I", "Table I", True),
+        ("Table I, MNIST", "Table I", True),
+        ("Table II", "Table I", False),
+        ("Fig. 10", "Fig. 1", False),
+        ("Fig. 8a", "Fig. 8", True),
+    ],
+)
+def test_names_that_begin_alike_are_told_apart(item, name, belongs):
+    assert overview.belongs({"item": item}, {"name": name}) is belongs
 
 
-def test_a_table_says_how_many_values_have_which_verdict():
+# --- the tables --------------------------------------------------------------------------------------------------
+
+
+def row(verdict="differs", grade="A", **changes):
+    said = {"item": "Table I, MNIST", "metric": "ASR", "difference": -0.1, "tolerance": 0.05, "blocks": []}
+    return said | {"verdict": verdict, "grade": grade, "beyond": False} | changes
+
+
+def papers(*rows):
+    return [{"chapter": "llg", "title": "LLG", "rows": list(rows)}]
+
+
+def test_the_scoreboard_in_short_keeps_grades_and_ours_apart():
+    told = [("agrees", "A"), ("agrees", "A"), ("differs", "A"), ("open", "D"), ("not attempted", "")]
+    found = cells(generated.scoreboard_in_short(papers(*(row(*one) for one in told), row("agrees", beyond=True))))
+    assert found[0][2:] == ["agrees", "better", "differs", "open", "depends", "not attempted"]
+    assert found[1] == ["[LLG](/notebooks/llg.ipynb)", "A", "2", "·", "1", "·", "·", "·"]
+    assert found[2][1:] == ["D", "·", "·", "·", "1", "·", "·"]
+    assert found[3][1:] == ["–", "·", "·", "·", "·", "·", "1"]
+    assert found[4][:3] == ["our own extensions", "A", "1"]
+
+
+def test_one_sentence_never_adds_up_grades():
+    told = [("agrees", "A"), ("differs", "A"), ("better", "B"), ("open", "B"), ("agrees", "D"), ("depends", "C")]
+    text = generated.in_one_sentence(papers(*(row(*one) for one in told), row(beyond=True)))
+    assert numbers(text) == [6, 2, 1, 1, 1, 1, 1], "all; of grade A two, one and one; of B one better; one depends"
+
+
+def test_a_line_of_the_overview_has_verdicts_and_the_largest_difference_in_tolerances():
     told = [("agrees", "A"), ("agrees", "A"), ("differs", "D"), ("open", "D"), ("depends", "B"), ("not attempted", "")]
-    rows = [row(verdict=verdict, grade=grade) for verdict, grade in told]
-    assert overview.verdict(rows) == "A: ✓ 2 agrees<br>B: ⇄ 1 depends<br>D: ✗ 1 differs, ≈ 1 open<br>— 1 not attempted"
-    assert overview.verdict([]) == ""
-
-
-def test_the_largest_difference_is_measured_in_tolerances():
+    verdicts = overview.verdict([row(*one) for one in told])
+    assert verdicts == "A: ✓ 2 agrees<br>B: ⇄ 1 depends<br>D: ✗ 1 differs, ≈ 1 open<br>— 1 not attempted"
     rows = [row(difference=5.0, tolerance=10.0, metric="s"), row(difference=-0.1, tolerance=0.01, metric="LLG*")]
     assert overview.widest(rows) == r"−0.1<br>*LLG\**"
     assert overview.widest([*rows, row(difference=0.001, tolerance=0.0)]).startswith("0.001")
     assert overview.widest([row(difference=0.0)]) == "0"
-    assert overview.widest([row(verdict="not attempted", difference=None)]) == "–"
+    assert overview.widest([row("not attempted", difference=None)]) == "–"
+    rows = [row(blocks=["trials"]), row(blocks=["trials", "data"]), row("not attempted", difference=None)]
+    line = overview.line({"name": "Table I", "shows": "labels"}, rows, {})
+    assert (line["Measured"], line["In the way of grade A"]) == ("2 of 3", "data (1), trials (2)")
 
 
 def test_hardware_and_cost_come_from_the_provenance():
@@ -112,20 +130,51 @@ def test_hardware_and_cost_come_from_the_provenance():
 
 
 def test_the_overview_lists_a_paper_without_a_chapter():
-    title = PUBLISHED["llg"].title
-    text = overview.overview([{"chapter": "llg", "title": title, "rows": []}])
-    assert f"### {title}" in text
+    text = overview.overview(papers())
     assert text.count("— not attempted |") == sum(map(len, ARTEFACTS.values()))
     assert "### GDBR (its chapter is not in this book)" in text
 
 
-def test_errata_are_shown_for_the_chapters_of_the_book_only():
-    text = overview.errata(["llg"])
-    assert text.count("\n| ") == len(ERRATA["llg"]) + 2
-    assert "eq-agic" not in text
-
-
 def test_what_is_in_the_way_is_counted():
-    rows = [{"beyond": False, "blocks": blocks} for blocks in ([], ["trials"], ["not printed", "data"])]
-    text = overview.in_the_way([{"title": "LLG", "rows": [*rows, {**rows[0], "beyond": True}]}])
-    assert "| LLG | 1 | 1 | 1 | · | · | 1 |" in text
+    rows = [row(blocks=blocks) for blocks in ([], ["trials"], ["not printed", "data"])]
+    assert cells(overview.in_the_way(papers(*rows, row(beyond=True))))[1] == ["LLG", "1", "1", "1", "·", "·", "1"]
+
+
+def test_a_chapter_whose_claims_are_older_than_its_records_is_a_warning(monkeypatch):
+    def rows(paper):
+        if paper == "llg":
+            raise ValueError("the claims of llg were measured before fig3 changed")
+        return []
+
+    warned = []
+    monkeypatch.setattr(generated.logger, "warning", lambda text, *words, **_: warned.append(text % words))
+    monkeypatch.setattr(notebooks, "chapters", lambda: ["llg", "rlu", "arena"])
+    monkeypatch.setattr(scoreboard, "rows", rows)
+    assert [paper["chapter"] for paper in generated.comparisons.__wrapped__()] == ["rlu"]
+    (warning,) = warned
+    assert "fig3 changed" in warning
+
+
+# --- the artefact appendix, and how to cite ----------------------------------------------------------------------
+
+
+def test_every_value_is_counted_once_and_every_command_names_a_record_that_is_there():
+    everything = generated.comparisons()
+    text = artefact.appendix(everything)
+    assert f"{scoreboard.overview()['all']['total']} values" in text
+    for paper in everything:
+        name, rows = paper["chapter"], [row for row in paper["rows"] if not row["beyond"]]
+        of = [[row for row in rows if overview.belongs(row, one)] for one in ARTEFACTS[name]]
+        lines = [artefact.line(name, one, own, {}) for one, own in zip(ARTEFACTS[name], of, strict=True)]
+        assert sum(line["Values"] for line in lines) == len(rows)
+        found = re.findall(rf"`fedleak record {name} ([^`]+)`", text)
+        assert found
+        assert {one for names in found for one in names.split()} <= overview.records_of(name).keys()
+
+
+def test_the_entry_has_the_citations_fields():
+    told = citing.citation()
+    fields = dict(re.findall(r"^  (\w+) += \{(.*)\},$", citing.bibtex(), re.M))
+    year = str(told["date-released"])[:4]
+    author = "{The fedleak developers}"
+    assert fields == {"author": author, "title": told["title"], "version": told["version"], "year": year}

@@ -51,20 +51,6 @@ def pages():
     return {path.resolve(): Page(path) for path in found}
 
 
-def test_every_page_of_the_toc_is_built(pages):
-    def files(node):
-        if isinstance(node, dict):
-            yield from (node[key] for key in ("root", "file") if key in node)
-            node = node.values()
-        if isinstance(node, list) or not isinstance(node, str | bool | None):
-            for value in node:
-                yield from files(value)
-
-    top = paths.root() / "_build" / "html"
-    toc = yaml.safe_load((paths.root() / "_toc.yml").read_text())
-    assert {(top / f"{name}.html").resolve() for name in files(toc)} <= pages.keys()
-
-
 def test_internal_links_lead_somewhere(pages):
     broken = []
     for path, page in pages.items():
@@ -87,35 +73,24 @@ def test_pages_load_nothing_from_elsewhere(pages):
                 assert (path.parent / urlsplit(load).path).exists(), (path, load)
 
 
-def test_pictures_say_what_they_show(pages):
-    assert not {path.name: page.unnamed for path, page in pages.items() if page.unnamed}
-
-
-def test_pages_do_not_name_this_machine(pages):
-    assert not [path.name for path in pages if str(paths.root()) in path.read_text(encoding="utf-8")]
-
-
-def test_pages_do_not_offer_to_launch_somebody_elses_repository(pages):
+def test_pages_say_what_pictures_show_and_name_neither_this_machine_nor_somebody_elses_repository(pages):
     own = yaml.safe_load((paths.root() / "_config.yml").read_text())["repository"]["url"]
-    for path in pages:
+    for path, page in pages.items():
+        assert not page.unnamed, path.name
         text = path.read_text(encoding="utf-8")
+        assert str(paths.root()) not in text, path.name
         assert "executablebooks/jupyter-book" not in text  # what Jupyter Book puts there by itself
         assert own or "fa-rocket" not in text
 
 
-def test_downloads_have_their_outputs(pages):
+def test_downloads_have_their_outputs_and_a_second_build_executes_nothing(pages):
     assert pages
     for name in notebooks.chapters():
+        assert not notebooks.is_stale(name, notebooks.QUICK)
         offered = paths.root() / "_build" / "html" / "_sources" / "notebooks" / f"{name}.ipynb"
         notebook = nbformat.read(offered, as_version=4)
         assert any(cell.get("outputs") for cell in notebook.cells)
         assert str(paths.root()) not in offered.read_text(encoding="utf-8")
-
-
-def test_a_second_build_executes_nothing(pages):
-    assert pages
-    for name in notebooks.chapters():
-        assert not notebooks.is_stale(name, notebooks.QUICK)
 
 
 def test_the_search_finds_attacks_and_equations(pages):

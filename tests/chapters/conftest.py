@@ -1,7 +1,6 @@
 """A chapter of its own, in a checkout of its own."""
 
 import sys
-import textwrap
 
 import pytest
 from fresh_modules import forget
@@ -89,9 +88,8 @@ def tiny(tmp_path, monkeypatch):
     for folder in ("notebooks/tiny", "data/published/tiny", "book"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "_toc.yml").touch()
-    files = {"experiments": EXPERIMENTS, "claims": CLAIMS}
-    for name, text in files.items():
-        (tmp_path / f"notebooks/tiny/{name}.py").write_text(textwrap.dedent(text))
+    (tmp_path / "notebooks/tiny/experiments.py").write_text(EXPERIMENTS)
+    (tmp_path / "notebooks/tiny/claims.py").write_text(CLAIMS)
     claims = [("ahead", "table1"), ("never", ""), ("count", "")]
     (tmp_path / "data/published/tiny/claims.toml").write_text("".join(CLAIM.format(id=i, table=t) for i, t in claims))
     (tmp_path / "data/published/tiny/tables.toml").write_text(TABLES)

@@ -12,19 +12,15 @@ from fedleak.experiments import Results, records, running, scoreboard
 CHAPTERS = [path.parent.name for path in sorted((paths.root() / "notebooks").glob("*/experiments.py"))]
 
 
-def spoken(chapter):
-    """Yield the sources of the cells that say something."""
-    cells = json.loads(paths.source_notebook(chapter).read_text(encoding="utf-8"))["cells"]
-    for cell in cells:
-        if cell["cell_type"] == "code" and "say(f" in (text := "".join(cell["source"])):
-            yield cell["id"], text
+def cells(chapter, kind="code"):
+    """Return the sources of a notebook's cells of a kind, by their names."""
+    found = json.loads(paths.source_notebook(chapter).read_text(encoding="utf-8"))["cells"]
+    return {cell["id"]: "".join(cell["source"]) for cell in found if cell["cell_type"] == kind}
 
 
 def imported(chapter):
     """Return what the setup cell imports."""
-    cells = json.loads(paths.source_notebook(chapter).read_text(encoding="utf-8"))["cells"]
-    (setup,) = ("".join(cell["source"]) for cell in cells if cell["id"] == "setup")
-    lines = [node for node in ast.parse(setup).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    lines = [node for node in ast.parse(cells(chapter)["setup"]).body if isinstance(node, (ast.Import, ast.ImportFrom))]
     names = {}
     exec(compile(ast.Module(lines, []), "<setup>", "exec"), names)
     return names
@@ -62,10 +58,10 @@ def moved(rows, declared):
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_every_measured_number_moves_with_the_records(chapter, monkeypatch):
     recorded, results = records.recorded, Results(chapter, device="cpu")
-    cells = dict(spoken(chapter))
-    assert cells
+    spoken = {name: text for name, text in cells(chapter).items() if "say(f" in text}
+    assert spoken
     start = imported(chapter) | {"run": results, "e": running.module(chapter, "experiments"), "say": None}
-    before = {name: filled(text, dict(start)) for name, text in with_helpers(cells)}
+    before = {name: filled(text, dict(start)) for name, text in with_helpers(spoken)}
 
     def other(paper, name, profile="paper"):
         found = recorded(paper, name, profile)
@@ -75,7 +71,7 @@ def test_every_measured_number_moves_with_the_records(chapter, monkeypatch):
     results = Results(chapter, device="cpu")
     monkeypatch.setattr(Results, "measured", property(lambda self: measured))
     measured = results.measure()
-    after = {name: filled(text, dict(start, run=results), guarded=False) for name, text in with_helpers(cells)}
+    after = {name: filled(text, dict(start, run=results), guarded=False) for name, text in with_helpers(spoken)}
     stays = [
         f"{name}: {{{source}}}"
         for name in before
@@ -109,8 +105,7 @@ def with_helpers(cells):
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_sentences_of_markdown_have_no_measured_decimals(chapter):
     """A decimal fraction in a Markdown cell is of an example by hand, a setting, or printed in the paper."""
-    cells = json.loads(paths.source_notebook(chapter).read_text(encoding="utf-8"))["cells"]
-    for cell in cells:
-        if cell["cell_type"] == "markdown" and cell["id"] not in ("by-hand",):
-            text = re.sub(r"\$[^$]*\$|`[^`]*`|:::\{.*?:::", "", "".join(cell["source"]), flags=re.S)
-            assert not re.findall(r"\b0\.\d\d+\b|\b\d+(?:\.\d+)? ?%", text), cell["id"]
+    for name, text in cells(chapter, "markdown").items():
+        if name != "by-hand":
+            plain = re.sub(r"\$[^$]*\$|`[^`]*`|:::\{.*?:::", "", text, flags=re.S)
+            assert not re.findall(r"\b0\.\d\d+\b|\b\d+(?:\.\d+)? ?%", plain), name

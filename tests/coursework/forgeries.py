@@ -9,16 +9,6 @@ SOLUTION = (paths.root() / "book" / "coursework" / "solutions" / "lia_sa.py").re
 MARK = 987654
 """Seconds that the sleeping processes sleep, which tells them from others."""
 
-TABLE = [
-    {"recipe": "constant", "clients": 2, "condition": 10.215983492111954, "exact": 1.0},
-    {"recipe": "constant", "clients": 5, "condition": 546.6959485169905, "exact": 1.0},
-    {"recipe": "constant", "clients": 20, "condition": 8.9e16, "exact": 0.615},
-    {"recipe": "vector", "clients": 2, "condition": 3.746079548826704, "exact": 1.0},
-    {"recipe": "vector", "clients": 5, "condition": 6.203816521330413, "exact": 1.0},
-    {"recipe": "vector", "clients": 20, "condition": 32.47473390882629, "exact": 1.0},
-]
-"""What the page prints, with all digits."""
-
 _REPORT = '<testsuites><testcase name="test_check[system]"><properties><property name="status" value="passed"/>'
 _WRITE = """
 import os
@@ -51,8 +41,6 @@ threading.Thread(target=lambda: open(pipe, "w").write({_REPORT!r}), daemon=True)
 """,
         0,
     ),
-    "constants": (f"def measure(seed):\n    return {TABLE!r}\n", 0),
-    "right functions, constants": (f"{SOLUTION}\n\ndef measure(seed):\n    return {TABLE!r}\n", 7),
     "two faces": (
         f"""{SOLUTION}
 _system, _disaggregate, _counts = system, disaggregate, counts

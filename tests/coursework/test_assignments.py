@@ -5,10 +5,9 @@ import re
 from collections import Counter
 
 import pytest
-import torch
+from values import cells
 
 from fedleak import paths
-from fedleak.attacks.labels import llg
 from fedleak.coursework import ASSIGNMENTS, check
 from fedleak.coursework.assignment import Trouble, run_check, same
 from fedleak.coursework.checking import local
@@ -162,16 +161,6 @@ def test_every_check_is_seen_to_fail():
             assert outcome.status == "wrong", (name, str(outcome))
 
 
-def test_llg_does_not_see_the_scale_as_a_derivation_says():
-    for g in torch.randn(20, 10, generator=torch.Generator().manual_seed(0)).double():
-        one, *others = (llg.extract(c * g, llg.gradient_impact(c * g, 16), torch.zeros(10), 16) for c in (1, 0.01, 50))
-        assert all(other.equal(one) for other in others)
-
-
-def cells(line):
-    return [cell.strip() for cell in line.strip("| ").split("|")]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_pages_points_and_measurements_are_those_of_checks_and_solutions(name):
     """The table of part C, between its markers, holds what the solution measures with seed 1; that of B the points."""
@@ -180,12 +169,12 @@ def test_the_pages_points_and_measurements_are_those_of_checks_and_solutions(nam
     for one in ASSIGNMENTS[name].checks:
         points[one.function] += one.points
     assert {function: int(worth) for function, worth in re.findall(r"^\| `(\w+)` \| (\d+) \|", text, re.M)} == points
-    head, _, *lines = re.search(r"% measured\n(.*?)\n% end", text, re.S)[1].splitlines()
+    head, *lines = cells(re.search(r"% measured\n(.*?)\n% end", text, re.S)[1])
     rows = functions_of(solution(name))["measure"](1)
-    assert [cell.strip("`") for cell in cells(head)] == list(rows[0])
+    assert [cell.strip("`") for cell in head] == list(rows[0])
     assert len(lines) == len(rows)
     for line, row in zip(lines, rows, strict=True):
-        for cell, value in zip(cells(line), row.values(), strict=True):
+        for cell, value in zip(line, row.values(), strict=True):
             if isinstance(value, str):
                 assert cell == value
             elif value > 1e8:  # the condition of a singular matrix

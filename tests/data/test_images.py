@@ -1,4 +1,3 @@
-import dataclasses
 import pickle
 
 import numpy as np
@@ -28,24 +27,18 @@ def test_it_knows_its_shape_and_classes():
         unsorted.of_class(4)
 
 
-def test_texts_are_tokens():
-    tokens = torch.arange(30).view(6, 5)
-    texts = some_images(x=tokens)
-    assert (texts.shape, texts.x.dtype) == ((5,), torch.int64)
-    assert torch.equal(texts.take([5, 0]).x, tokens[[5, 0]])
-    halves = torch.cat([half.x for half in texts.split_in_two(0)])
-    assert torch.equal(halves.sort(0).values, tokens)
+@pytest.mark.parametrize("x", [torch.arange(30).view(6, 5), 10 * torch.arange(-9.0, 9.0).view(6, 3)])
+def test_texts_are_tokens_and_rows_of_a_table_have_any_range(x):
+    samples = some_images(x=x)
+    assert (samples.shape, samples.x.dtype) == (x.shape[1:], x.dtype)
+    assert torch.equal(samples.take([5, 0]).x, x[[5, 0]])
+    halves = torch.cat([half.x for half in samples.split_in_two(0)])
+    assert torch.equal(halves.sort(0).values, x)
 
 
 def test_samples_of_ones_own_need_no_more_than_labels():
     own = Images(torch.rand(4, 1, 2, 2), torch.tensor([0, 2, 2, 1]))
     assert (own.classes, own.name, own.subset) == (("class 0", "class 1", "class 2"), "given", False)
-
-
-def test_rows_of_a_table_have_any_range():
-    rows = 10 * torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
-    assert some_images(x=rows).shape == (3,)
-    assert torch.equal(some_images(x=rows).take([5, 0]).x, rows[[5, 0]])
 
 
 @pytest.mark.parametrize(
@@ -73,16 +66,20 @@ def test_bad_fields_are_refused(changes, said):
         some_images(**changes)
 
 
-def test_digest_follows_pixels_labels_and_names_only():
-    images = some_images()
-    assert len(images.digest) == 12
-    assert images.digest == some_images(source="elsewhere").digest
-    assert images.digest != some_images(classes=("a", "b", "z")).digest
-    assert images.digest != some_images((0, 0, 1, 1, 2, 2)).digest
-    assert images.digest != dataclasses.replace(images, x=images.x.flip(0)).digest
-    assert images.digest != dataclasses.replace(images, x=images.x.reshape(6, 1, 3, 2)).digest
-    part = some_images(subset=True)
-    assert repr(pickle.loads(pickle.dumps(part))) == f"Images(toy/train, 6 of 1x2x3, 3 classes, subset, {part.digest})"
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({"source": "elsewhere"}, True),
+        ({"classes": ("a", "b", "z")}, False),
+        ({"labels": (0, 0, 1, 1, 2, 2)}, False),
+        ({"x": some_images().x.flip(0)}, False),
+        ({"x": some_images().x.reshape(6, 1, 3, 2)}, False),
+    ],
+)
+def test_digest_follows_pixels_labels_and_names_only(changes, same):
+    digest = some_images().digest
+    assert len(digest) == 12
+    assert (some_images(**changes).digest == digest) is same
 
 
 def test_take_keeps_order_and_marks_a_subset():
@@ -94,6 +91,8 @@ def test_take_keeps_order_and_marks_a_subset():
     assert not images.take(torch.arange(6).flip(0)).subset
     assert images.take([0] * 6).subset
     assert len(images.take([])) == 0
+    text = f"Images(toy/train, 2 of 1x2x3, 3 classes, subset, {taken.digest})"
+    assert repr(pickle.loads(pickle.dumps(taken))) == text
 
 
 @given(st.integers(0, 100), st.floats(0.1, 0.9))

@@ -1,4 +1,5 @@
 import gzip
+import hashlib
 import pickle
 
 import numpy as np
@@ -18,21 +19,21 @@ RNG = np.random.default_rng(0)
 
 @pytest.mark.parametrize("inside", readers.MNIST_FOLDERS)
 @pytest.mark.parametrize("compress", [True, False])
-def test_mnist_is_read_from_either_place(tmp_path, inside, compress, monkeypatch):
-    write_mnist(tmp_path, inside, compress)
+@pytest.mark.parametrize("canonical", [True, False])
+def test_mnist_is_read_from_either_place_and_whole_if_it_is_the_published_one(
+    tmp_path, inside, compress, canonical, monkeypatch
+):
+    target = write_mnist(tmp_path, inside, compress)
+    if canonical:
+        read = gzip.open if compress else open
+        official = {p.name.removesuffix(".gz"): read(p, "rb").read() for p in target.iterdir()}
+        monkeypatch.setattr(readers, "MNIST_MD5", {n: hashlib.md5(c).hexdigest() for n, c in official.items()})
     monkeypatch.setenv("FEDLEAK_DATA", str(tmp_path))
     images = load("mnist", "test")
     assert (len(images), images.shape) == (20, (1, 28, 28))
     assert images.y.tolist() == [*range(10)] * 2
-    # Not the canonical files, so nobody may take them for the whole set.
-    assert images.subset
+    assert images.subset is not canonical, "nobody may take other files for the whole set"
     assert str(tmp_path) not in images.source
-
-
-def test_canonical_mnist_is_whole_however_compressed(tmp_path, monkeypatch):
-    target = write_mnist(tmp_path)
-    monkeypatch.setattr(readers, "MNIST_MD5", {path.name: calculate_md5(path) for path in target.iterdir()})
-    assert not load("mnist", root=tmp_path).subset
 
 
 @pytest.mark.parametrize(

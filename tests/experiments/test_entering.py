@@ -117,27 +117,6 @@ def test_the_lead_is_over_rivals_that_answered_everything(contest):
     assert (found["iacc"], found["iacc low"], found["networks"]) == (0.7, None, 2)
 
 
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        ("raise KeyError('gone')", "unforeseen KeyError: 'gone'"),
-        ("raise ValueError('too few')", "too few"),
-        ("return torch.zeros(3, dtype=torch.long)", "this one [3]"),
-        ("return torch.zeros(4, 10, dtype=torch.long)", "not counts: [[0, "),
-        ("return torch.full((10,), float('nan'))", "returned torch.float32 [10]"),
-        ("return torch.full((10,), -1)", "not counts: [-1, "),
-        ("return [1, 2]", "this one returned list"),
-    ],
-)
-def test_what_is_no_answer_is_said_and_no_row_is_written(tmp_path, body, why):
-    path = mine(tmp_path, body)
-    result = invoke(path, tmp_path / "row.json")
-    assert result.exit_code == 1
-    assert "'mine' answered none of the 6 updates; most often: " in result.output
-    assert why in result.output
-    assert not (tmp_path / "row.json").exists()
-
-
 def test_an_update_that_is_refused_is_counted_and_has_no_rank(tmp_path):
     body = "if list(update.tensors.values())[0].sum() > 0:\n        raise ValueError('too large')\n    "
     body += "return torch.zeros(10, dtype=torch.long)"
@@ -152,26 +131,39 @@ def test_an_update_that_is_refused_is_counted_and_has_no_rank(tmp_path):
     assert entering.ranked([row, whole, better]) == [(0.75, "better"), (0.6, "whole")]
 
 
+def answering(body):
+    return FILE.format(body=body)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
+        (answering("raise KeyError('gone')"), "most often: unforeseen KeyError: 'gone'"),
+        (answering("raise ValueError('too few')"), "'mine' answered none of the 6 updates; most often: too few"),
+        (answering("return torch.zeros(3, dtype=torch.long)"), "this one [3]"),
+        (answering("return torch.zeros(4, 10, dtype=torch.long)"), "not counts: [[0, "),
+        (answering("return torch.full((10,), float('nan'))"), "returned torch.float32 [10]"),
+        (answering("return torch.full((10,), -1)"), "not counts: [-1, "),
+        (answering("return [1, 2]"), "this one returned list"),
+        (answering("raise SystemExit(0)"), "ended the process"),
         ("x = 1\n", "has to register one attack, with @attack; it registers none"),
         ("def f(:\n", "line 1: SyntaxError"),
         ("\nimport no_such_module\n", "line 2: ModuleNotFoundError"),
-        (FILE.format(body="pass").replace('"mine"', '"RLU"'), "an attack named 'RLU' is registered already"),
-        (FILE.format(body="pass").replace("summary", "goal='images', summary"), "its goal is images"),
-        (FILE.format(body="pass").replace("summary", "sends=list, summary"), "it sends models"),
-        (FILE.format(body="pass").replace("summary", "takes={'x'}, summary"), "mine takes x; there are"),
+        (answering("pass").replace('"mine"', '"RLU"'), "an attack named 'RLU' is registered already"),
+        (answering("pass").replace("summary", "goal='images', summary"), "its goal is images"),
+        (answering("pass").replace("summary", "sends=list, summary"), "it sends models"),
+        (answering("pass").replace("summary", "takes={'x'}, summary"), "mine takes x; there are"),
+        (None, "is no file, and no attack of the package"),
     ],
 )
-def test_a_file_that_cannot_be_entered_is_a_line_and_writes_nothing(tmp_path, text, why):
+def test_what_cannot_be_entered_is_a_line_and_no_row_is_written(tmp_path, text, why):
     path = tmp_path / "my_attack.py"
-    path.write_text(text)
+    if text is not None:
+        path.write_text(text)
     result = invoke(path, tmp_path / "row.json")
     assert result.exit_code == 1
     assert why in result.output
     assert not (tmp_path / "row.json").exists()
-    assert "is no file, and no attack of the package" in invoke(tmp_path / "nothing.py", tmp_path / "row.json").output
 
 
 def test_a_run_that_is_stopped_goes_on(tmp_path, fresh):
@@ -193,29 +185,21 @@ def test_a_run_that_is_stopped_goes_on(tmp_path, fresh):
     assert len((tmp_path / "calls").read_text()) == 7 + 6
 
 
-def test_an_attack_that_ends_the_process_is_an_error(tmp_path):
-    result = invoke(mine(tmp_path, "raise SystemExit(0)"), tmp_path / "row.json")
-    assert result.exit_code == 1
-    assert "ended the process" in result.output
-
-
-def test_what_was_frozen_is_compared_within_rounding():
+def test_what_was_frozen_is_compared_within_rounding(monkeypatch):
     seed = seeds_of(0, 1)[0]
     model = nn.Linear(40, 5)
     update = Update({name: torch.randn_like(p) for name, p in model.named_parameters()}, "gradient", 8)
-    exact = entering.fingerprint([(model, update)])
-    frozen = json.dumps({"torch": "1.0", "cells": {"c": {str(seed): exact}}})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(paths.contest()), "read_text", lambda *_, **__: frozen)
-        assert entering.compared(exact, "c", seed) == 0
-        for factor, fits in ((1 + 1e-4, True), (1.1, False)):
-            near = update.replace({name: factor * t for name, t in update.tensors.items()})
-            found = entering.fingerprint([(model, near)])
-            if fits:
-                assert entering.compared(found, "c", seed) == pytest.approx(1e-4, rel=0.01)
-            else:
-                with pytest.raises(ValueError, match=r"is 0.1 off.* frozen with torch 1.0; this is torch 2"):
-                    entering.compared(found, "c", seed)
+
+    def made(factor=1.0):
+        near = update.replace({name: factor * t for name, t in update.tensors.items()})
+        return entering.fingerprint([(model, near)])
+
+    frozen = json.dumps({"torch": "1.0", "cells": {"c": {str(seed): made()}}})
+    monkeypatch.setattr(type(paths.contest()), "read_text", lambda *_, **__: frozen)
+    assert entering.compared(made(), "c", seed) == 0
+    assert entering.compared(made(1 + 1e-4), "c", seed) == pytest.approx(1e-4, rel=0.01)
+    with pytest.raises(ValueError, match=r"is 0.1 off.* frozen with torch 1.0; this is torch 2"):
+        entering.compared(made(1.1), "c", seed)
 
 
 @pytest.mark.slow

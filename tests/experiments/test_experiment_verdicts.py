@@ -32,11 +32,15 @@ def measured(low, high, n=10, **changes):
 
 
 GOOD, BAD, HIGH, VAGUE = (0.88, 0.92), (0.5, 0.6), (0.96, 0.99), (0.8, 0.92)
+VERDICTS = {GOOD: AGREES, HIGH: BETTER, BAD: DIFFERS, VAGUE: OPEN}
 
 
 def at(interval, **free):
     """A measurement at some choices of what is not printed."""
     return measured(*interval, differences=tuple(Difference(k, v, LOST) for k, v in free.items()))
+
+
+EVERY = [at(GOOD, lr=lr, scale=scale) for lr in RATES.values for scale in SCALES.values]
 
 
 def judged(points, rules=RULES, **changes):
@@ -48,6 +52,7 @@ def judged(points, rules=RULES, **changes):
     ("changes", "low", "high", "n", "expected"),
     [
         ({}, 0.86, 0.94, 10, AGREES),
+        ({}, 0.85, 0.94, 10, AGREES),  # the band has its ends
         ({}, 0.96, 0.99, 10, BETTER),
         ({"attack": False}, 0.96, 0.99, 10, DIFFERS),
         ({"direction": "lower"}, 0.96, 0.99, 10, DIFFERS),
@@ -71,46 +76,54 @@ def test_the_interval_decides_the_verdict(changes, low, high, n, expected):
     assert judged([point], **changes) == (expected, "A")
 
 
-def test_what_is_computed_needs_no_interval_and_what_was_not_tried_has_no_grade():
-    assert [judged([Measured("a", ours, exact=True)]) for ours in (0.9, 0.5)] == [(AGREES, "A"), (DIFFERS, "A")]
-    assert [judged([Measured("a", ours)]) for ours in (None, math.nan)] == [(NOT_ATTEMPTED, "")] * 2
+FAR, SAMPLE = Difference("side", 16, 32.0), Difference("images", 500, 5000.0, "sample of 500 images")
 
 
-@pytest.mark.parametrize(("interval", "verdict"), [(GOOD, AGREES), (HIGH, BETTER), (BAD, DIFFERS), (VAGUE, OPEN)])
-def test_a_setting_that_differs_is_grade_d(interval, verdict):
-    assert judged([measured(*interval, differences=(Difference("side", 16, 32.0),))]) == (verdict, "D")
-    excused = (Difference("images", 500, 5000.0, "sample of 500 images"),)
-    assert judged([measured(*interval, differences=excused)]) == (verdict, "A")
+def read(interval, **changes):
+    """A measurement for one reading of the paper."""
+    return measured(*interval, reading=str(interval), **changes)
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "expected"),
+    ("points", "expected"),
     [
-        (GOOD, GOOD, (AGREES, "B")),
-        (BAD, BAD, (DIFFERS, "B")),
-        (HIGH, HIGH, (BETTER, "B")),
-        (GOOD, BAD, (DEPENDS, "B")),
-        (HIGH, BAD, (DEPENDS, "B")),
-        (GOOD, VAGUE, (OPEN, "B")),
+        # what is computed needs no interval, and what was not tried has no grade
+        ([Measured("a", 0.9, exact=True)], (AGREES, "A")),
+        ([Measured("a", 0.5, exact=True)], (DIFFERS, "A")),
+        ([Measured("a", None)], (NOT_ATTEMPTED, "")),
+        ([Measured("a", math.nan)], (NOT_ATTEMPTED, "")),
+        # a setting that differs is grade D, unless it is excused
+        *(([measured(*i, differences=(FAR,))], (verdict, "D")) for i, verdict in VERDICTS.items()),
+        *(([measured(*i, differences=(SAMPLE,))], (verdict, "A")) for i, verdict in VERDICTS.items()),
+        # every choice has to say the same
+        *(([at(i, lr=0.01), at(i, lr=0.03)], (verdict, "B")) for i, verdict in VERDICTS.items()),
+        ([at(GOOD, lr=0.01), at(BAD, lr=0.03)], (DEPENDS, "B")),
+        ([at(HIGH, lr=0.01), at(BAD, lr=0.03)], (DEPENDS, "B")),
+        ([at(GOOD, lr=0.01), at(VAGUE, lr=0.03)], (OPEN, "B")),
+        # a choice that is missing or not declared is grade D
+        ([at(GOOD, lr=0.01)], (AGREES, "D")),
+        ([at(GOOD, lr=0.01), at(GOOD, lr=0.1)], (AGREES, "D")),
+        ([at(GOOD, momentum=0.9)], (AGREES, "D")),
+        # several settings are scanned jointly, after the paper's own
+        (EVERY, (AGREES, "B")),
+        (EVERY[:3], (AGREES, "D")),
+        ([*EVERY[:3], at(BAD, lr=0.03, scale="half")], (DEPENDS, "B")),
+        ([at(BAD, lr=0.01), at(BAD, lr=0.03), measured(*GOOD)], (AGREES, "A")),
+        # all readings of the paper have to agree
+        ([read(GOOD), read(GOOD)], (AGREES, "A")),
+        ([read(GOOD), read(BAD)], (DEPENDS, "A")),
+        ([read(GOOD), read(VAGUE)], (OPEN, "A")),
+        ([read(GOOD, differences=(FAR,)), read(BAD, differences=(FAR,))], (OPEN, "D")),
     ],
 )
-def test_every_choice_has_to_say_the_same(first, second, expected):
-    assert judged([at(first, lr=0.01), at(second, lr=0.03)]) == expected
+def test_verdict_and_grade(points, expected):
+    assert judged(points) == expected
 
 
-def test_a_choice_that_is_missing_or_not_declared_is_grade_d():
-    assert judged([at(GOOD, lr=0.01)]) == (AGREES, "D")
-    assert judged([at(GOOD, lr=0.01), at(GOOD, lr=0.1)]) == (AGREES, "D")
-    assert judged([at(GOOD, momentum=0.9)]) == (AGREES, "D")
+def test_a_choice_is_of_some_cells_and_readings_are_counted():
     assert judged([at(GOOD, scale="raw"), at(GOOD, scale="half")], cell={"net": "vgg"}) == (AGREES, "D")
-
-
-def test_several_settings_are_scanned_jointly_after_the_papers_own():
-    every = [at(GOOD, lr=lr, scale=scale) for lr in RATES.values for scale in SCALES.values]
-    assert judged(every) == (AGREES, "B")
-    assert judged(every[:3]) == (AGREES, "D")
-    assert judged([*every[:3], at(BAD, lr=0.03, scale="half")]) == (DEPENDS, "B")
-    assert judged([at(BAD, lr=0.01), at(BAD, lr=0.03), measured(*GOOD)]) == (AGREES, "A")
+    found = verdicts.judge(item(**IN_TABLE), "x", [read(GOOD), read(BAD)], RULES)
+    assert found.note.startswith("1 of 2 readings agree")
 
 
 @pytest.fixture
@@ -141,21 +154,8 @@ def test_fewer_images_widen_the_interval_by_what_they_are_worth(trust):
     assert judged(points) == (AGREES, "C")
     assert judged(points[:1]) == (AGREES, "D")
     assert judged([points[0], fewer(BAD, SMALL, lr=0.03)]) == (DEPENDS, "C")
-
-
-def test_the_hull_of_the_effects_has_zero_in_it():
     assert Effect("r", (), {"a": (0.01, 0.02), "b": (math.nan, math.nan)}).hull == (0.0, 0.02)
     assert Effect("r", (), {"a": (-0.03, -0.02)}).hull == (-0.03, 0.0)
-
-
-def test_all_readings_of_the_paper_have_to_agree():
-    good, bad, vague = (replace(measured(*i), reading=str(i)) for i in (GOOD, BAD, VAGUE))
-    assert judged([good, good]) == (AGREES, "A")
-    assert judged([good, bad]) == (DEPENDS, "A")
-    assert judged([good, vague]) == (OPEN, "A")
-    far = (Difference("side", 16, 32.0),)
-    assert judged([replace(good, differences=far), replace(bad, differences=far)]) == (OPEN, "D")
-    assert verdicts.judge(item(**IN_TABLE), "x", [good, bad], RULES).note.startswith("1 of 2 readings agree")
 
 
 @pytest.mark.parametrize(
@@ -251,15 +251,12 @@ def test_an_effect_counts_for_a_claim_where_it_is_of_every_cell_that_differs(mon
 
 def test_every_choice_has_a_source(tmp_path, monkeypatch):
     monkeypatch.setattr(choices.paths, "published", lambda paper: tmp_path)
-    choices.load.cache_clear()
+    monkeypatch.setattr(choices, "load", choices.load.__wrapped__)
     assert choices.load("x") == Choices()
-    (tmp_path / "choices.toml").write_text(
-        'written = "today"\n[[choice]]\nsetting = "lr"\ntied = "table"\nis = [1, 2]\nsources = ["code"]\n'
-    )
-    choices.load.cache_clear()
+    text = 'written = "today"\n[[choice]]\nsetting = "lr"\ntied = "table"\nis = [1, 2]\nsources = ["code"]\n'
+    (tmp_path / "choices.toml").write_text(text)
     with pytest.raises(ValueError, match="every choice of lr has a source"):
         choices.load("x")
-    choices.load.cache_clear()
 
 
 def test_backtests_that_were_measured_again_count_at_once(tmp_path, monkeypatch):

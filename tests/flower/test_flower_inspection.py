@@ -7,7 +7,6 @@ import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
-from flwr.serverapp.strategy import FedAvg
 from torch import nn
 
 from fedleak.attacks.labels import lia_sa
@@ -114,13 +113,3 @@ def test_arrays_without_names_are_read_by_the_names_of_the_client():
     model = network()
     assert run(numbered, InspectionMod())[1] == 0, "nothing says which are weights"
     assert run(numbered, InspectionMod(names=list(model.state_dict())))[1] == NODES
-
-
-def test_a_strategy_goes_on_without_the_client_that_refuses():
-    same = torch.full((6, 3), 0.5)  # six times the same sample, in which nothing varies
-    own = lambda context: samples(context) if context.node_config["partition-id"] else same
-    app, trained = client_app(InspectionMod(network, own))
-    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=NODES, min_available_nodes=NODES)
-    result = strategy.start(InProcess(app, NODES), ArrayRecord(network().state_dict()), num_rounds=1)
-    assert sorted(trained) == [1, 2]
-    assert len(result.arrays) == len(network().state_dict()), "the mean of the two"

@@ -134,25 +134,18 @@ def test_the_mod_for_local_privacy_is_taken_at_its_word_and_checked(tmp_path):
 
 
 def test_a_strategys_noise_is_after_aggregation_and_no_clients_own(tmp_path):
-    start(
-        recorded(DifferentialPrivacyServerSideFixedClipping(all_nodes(), 0.5, 1.0, NODES), tmp_path, lr=LR),
-        client_app(),
-    )
+    start(recorded(private(0.5), tmp_path, lr=LR), client_app())
     (found,) = {one.privacy for one in read(tmp_path)}
     assert found.claimed == pytest.approx(gaussian_epsilon(2.0, 1e-5))
     assert found.by == "DifferentialPrivacyServerSideFixedClipping"
     assert "added after aggregation" in found.wrong()[0]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        all_nodes,
-        lambda: all_nodes(FedAdam),
-        lambda: all_nodes(Krum),
-        lambda: DifferentialPrivacyServerSideFixedClipping(all_nodes(), 0.1, 1.0, NODES),
-    ],
-)
+def private(noise=0.1):
+    return DifferentialPrivacyServerSideFixedClipping(all_nodes(), noise, 1.0, NODES)
+
+
+@pytest.mark.parametrize("make", [all_nodes, lambda: all_nodes(FedAdam), lambda: all_nodes(Krum), private])
 def test_any_strategy_records_what_the_server_sees_and_goes_on_as_before(tmp_path, make):
     plain, shown = make(), recorded(make(), tmp_path, lr=LR, batch_size=BATCH)
     assert type(shown) is type(plain)
@@ -190,24 +183,21 @@ def test_what_cannot_be_recorded_is_a_warning_and_the_run_goes_on(tmp_path, capl
 
 
 class Legacy(NumPyClient):
-    def __init__(self, k, context=None):
-        self.k, self.context = k, context
+    def __init__(self, context, tell):
+        self.k, self.context, self.tell = context.node_config["partition-id"], context, tell
 
     def fit(self, parameters, config):
         model = network()
-        model.load_state_dict({n: torch.tensor(p) for n, p in zip(model.state_dict(), parameters, strict=True)})
+        model.load_state_dict(dict(zip(model.state_dict(), map(torch.tensor, parameters), strict=True)))
         train(model, self.k)
         TRAINED[self.k] = model.state_dict()
-        if self.context:
+        if self.tell:
             note(self.context, labels=samples(self.k)[1])
         return [t.numpy() for t in model.state_dict().values()], SIZES[self.k], {}
 
 
 def legacy_app(*mods, tell=False):
-    def client(context):
-        return Legacy(context.node_config["partition-id"], context if tell else None).to_client()
-
-    return ClientApp(client, mods=list(mods))
+    return ClientApp(lambda context: Legacy(context, tell).to_client(), mods=list(mods))
 
 
 def legacy_strategy():

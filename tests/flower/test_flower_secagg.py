@@ -68,15 +68,6 @@ def test_of_a_client_that_drops_out_nothing_is_found_and_of_the_others_all():
     assert all(strategy.found[node].equal(truth[node]) for node in strategy.found)
 
 
-def test_a_coarse_quantisation_hides_the_labels_and_the_server_chooses_it():
-    (coarse, truth), (fine, _) = fished(4, quantization_range=2**10), fished(4, quantization_range=2**10, **EXACT)
-    right = [
-        torch.stack([(s.found[node] == truth[node]).double().mean() for node in truth]).mean() for s in (coarse, fine)
-    ]
-    assert right[0] < 0.5
-    assert right[1] > right[0] + 0.3, "the same number of steps, over a smaller range and with all the weight"
-
-
 def test_the_grid_hands_out_copies_and_keeps_a_context_for_every_node():
     app, seen = ClientApp(), []
 

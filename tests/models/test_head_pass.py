@@ -61,13 +61,6 @@ def test_closed_form_row_sums_are_autograds(seed, kind, batches, batch):
         torch.testing.assert_close(found[i], expected, rtol=1e-10, atol=1e-10)
 
 
-def test_row_sums_take_any_number_of_batches():
-    seen = HeadPass(torch.rand(9, 5), torch.rand(9, 3).softmax(dim=1))
-    index, labels = torch.randint(9, (2, 3, 4)), torch.randint(3, (2, 3, 4))
-    each = [[seen.row_sums(i, y) for i, y in zip(*pair, strict=True)] for pair in zip(index, labels, strict=True)]
-    torch.testing.assert_close(seen.row_sums(index, labels), torch.stack([torch.stack(row) for row in each]))
-
-
 def test_head_pass_in_training_mode_takes_the_whole_batch_and_leaves_the_statistics():
     model = build("resnet20", (1, 8, 8), 4, seed=0).double()
     before = {name: b.clone() for name, b in model.named_buffers()}

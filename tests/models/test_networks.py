@@ -6,16 +6,7 @@ from torch import nn
 
 from fedleak.attacks import words
 from fedleak.federated import fedsgd
-from fedleak.models import (
-    ACTIVATIONS,
-    build,
-    count_parameters,
-    head,
-    head_pass,
-    input_shape,
-    known_tokens,
-    set_norms,
-)
+from fedleak.models import ACTIVATIONS, build, count_parameters, head, head_pass, input_shape, known_tokens, set_norms
 
 ANY_SIZE = ["cnn", "lenet", "resnet20", "resnet20-relu", "fcn3"]
 SHAPES = [(1, 28, 28), (3, 28, 28), (1, 32, 32), (3, 32, 32)]
@@ -91,23 +82,17 @@ def test_layers_are_as_many_as_the_names_and_papers_say():
     assert count_parameters(whole) / count_parameters(quarter) == pytest.approx(16, rel=0.05)
 
 
-def test_small_images_get_the_small_stem():
-    strides = [
-        build(name, (3, side, side), 5, seed=0).conv1.stride[0]
-        for name, side in (("resnet18", 32), ("resnet18", 128), ("resnet18-imagenet", 32))
-    ]
-    assert strides == [1, 2, 2]
+@pytest.mark.parametrize(
+    ("name", "side", "stride"), [("resnet18", 32, 1), ("resnet18", 128, 2), ("resnet18-imagenet", 32, 2)]
+)
+def test_small_images_get_the_small_stem(name, side, stride):
+    assert build(name, (3, side, side), 5, seed=0).conv1.stride[0] == stride
 
 
 @pytest.mark.parametrize(("name", "negative"), [("resnet20", True), ("resnet20-relu", False), ("cnn", False)])
 def test_only_the_resnet_without_activation_has_negative_head_inputs(name, negative):
     seen = head_pass(build(name, (1, 16, 16), 5, seed=0), torch.rand(8, 1, 16, 16)).inputs
     assert bool((seen < 0).any()) is negative
-
-
-def test_both_resnets_start_from_the_same_weights():
-    one, other = (build(name, (1, 16, 16), 5, seed=3).state_dict() for name in ("resnet20", "resnet20-relu"))
-    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 @pytest.mark.parametrize("name", ANY_SIZE)
@@ -127,6 +112,11 @@ def test_initialisations():
     assert head(uniform).layer.weight.std().item() == pytest.approx(0.2887, rel=0.03)
     assert head(default).layer.weight.abs().max() <= 588**-0.5  # PyTorch's bound
     assert build("lenet", (1, 28, 28), 10, seed=0, init="uniform")[0].weight.abs().max() > 0.45
+
+
+def test_both_resnets_start_from_the_same_weights():
+    one, other = (build(name, (1, 16, 16), 5, seed=3) for name in ("resnet20", "resnet20-relu"))
+    assert all(map(torch.equal, one.parameters(), other.parameters()))
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

@@ -108,6 +108,8 @@ def _site(monkeypatch):
 def test_what_came_and_what_left_is_recorded_and_nothing_is_changed(tmp_path, kind, numpy):
     before, after, left = run(tmp_path, kind=kind, numpy=numpy)
     (one,) = read(tmp_path)
+    update = Update.from_states(before, after, 6, 2, LR)
+    torch.testing.assert_close(one.update().tensors, update.tensors)
     assert (one.round, one.node, one.seen_by, one.samples, one.steps) == (0, "site-1", "client", 6, 2)
     assert (one.lr, one.optimiser, one.batch_size, one.counts) == (LR, "sgd", 3, [2, 1, 3])
     came, went = one.states()
@@ -120,16 +122,6 @@ def test_what_came_and_what_left_is_recorded_and_nothing_is_changed(tmp_path, ki
     assert dxo.meta == {}
     assert all(type(dxo.data[name]) is (np.ndarray if numpy else torch.Tensor) for name in content)
     assert all(np.array_equal(dxo.data[name], content[name]) for name in content)
-
-
-def test_an_audit_reads_it_as_it_reads_any_run(tmp_path):
-    for number in (0, 1):
-        run(tmp_path, number=number)
-    report = audit_run(tmp_path, Setup(model=network, shape=(3,), remedy_trials=0))
-    before, after = trained()
-    update = Update.from_states(before, after, 6, 2, LR)
-    assert "in 2 rounds (0 to 1), recorded by its client mod, filter or loop" in report.to_markdown()
-    torch.testing.assert_close(read(tmp_path)[0].update().tensors, update.tensors)
 
 
 def test_a_recorder_sees_what_the_filters_before_it_leave(tmp_path):

@@ -1,0 +1,32 @@
+"""Fixtures of several folders."""
+
+import pytest
+import torch
+import torchvision
+
+from fedleak import metrics
+
+
+@pytest.fixture
+def perceptual(monkeypatch, tmp_path):
+    """LPIPS on an AlexNet of random weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        features = torchvision.models.alexnet().features.state_dict(prefix="features.")
+    (tmp_path / "weights").mkdir()
+    torch.save(features, tmp_path / "weights" / "alexnet_features_torchvision.pth")
+    monkeypatch.setenv("FEDLEAK_DATA", str(tmp_path))
+    metrics._perceptual.cache_clear()
+    yield
+    metrics._perceptual.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Skip what needs a browser where there is none."""
+    import pages  # the tools around the built book
+
+    try:
+        pages.chromium()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))

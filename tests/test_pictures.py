@@ -1,0 +1,218 @@
+"""Drawings of the book: findings are of today's records, schematics keep to the page, sliders and scripts work."""
+
+import re
+from html import unescape
+from xml.etree import ElementTree
+
+import findings
+import pages
+import pytest
+import sliders
+import stacked
+import torch
+import touch
+
+from fedleak import paths
+from fedleak.attacks.labels import llg
+from fedleak.experiments import notebooks
+from fedleak.federated import fedsgd
+
+
+def read(*place):
+    return paths.root().joinpath(*place).read_text(encoding="utf-8")
+
+
+# --- findings ----------------------------------------------------------------------------------------------------
+
+FOUND = dict(findings.pictures())
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
+def test_the_committed_picture_is_of_todays_records(path):
+    drawn = re.search(r"<dc:description>(.*?)</dc:description>", path.read_text(encoding="utf-8"), re.S)
+    assert unescape(drawn[1]) == FOUND[path].says()
+
+
+def test_the_committed_readme_is_of_todays_records():
+    assert findings.BETWEEN.search(read("README.md"))[0] == findings.in_the_readme()
+
+
+@pytest.mark.parametrize(
+    "make", [one for one in findings.FINDINGS if one is not findings.guess], ids=lambda f: f.__name__
+)
+def test_sentences_move_with_the_records(make, monkeypatch):
+    recorded = findings.rows
+
+    def others(chapter, table):
+        rows = recorded(chapter, table)
+        for column in {"target", "asr", "iacc"} & {*rows}:
+            rows[column] = 0.9 * rows[column]
+        return rows
+
+    before = make()
+    monkeypatch.setattr(findings, "rows", others)
+    if make is findings.clients:
+        with pytest.raises(AssertionError, match="opened"):
+            make()
+        return
+    numbers = [re.findall(r"(\d+)\s%", one.text.replace("smallest 80 %", "")) for one in (before, make())]
+    assert len(numbers[0]) == len(numbers[1]) >= 2
+    assert all(a != b for a, b in zip(*numbers, strict=True))
+
+
+# --- schematics --------------------------------------------------------------------------------------------------
+
+DRAWN = sorted((paths.root() / "book" / "figures").glob("schematic-*.svg"))
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize("path", [*DRAWN, DRAWN[0].with_name("round.svg")], ids=lambda path: path.stem)
+def test_a_schematic_is_said_in_words_and_keeps_to_the_pages_colours_and_size(path):
+    drawn = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+    svg, caption = drawn.find(f"{SVG}svg"), drawn.find("figcaption")
+    assert svg.get("role") == "img"
+    assert len(svg.get("aria-label")) > len(caption.text) > 60
+    assert not [node.tag for node in drawn.iter() if {"fill", "stroke", "style"}.intersection(node.keys())]
+    used = {name for node in drawn.iter() for name in node.get("class", "").split()}
+    assert used - set(re.findall(r"\.([a-z]+)", read("book", "_static", "custom.css"))) == set()
+    width, height = map(float, svg.get("viewBox").split()[2:])
+    for node in svg.iter(f"{SVG}rect"):
+        assert float(node.get("x")) + float(node.get("width")) <= width
+        assert float(node.get("y")) + float(node.get("height")) <= height
+
+
+@pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)
+def test_narrow_screens_get_the_same_boxes_below_each_other(path):
+    wide, tall = ElementTree.fromstring(stacked.both(path.read_text(encoding="utf-8"))).findall(f"{SVG}svg")
+    assert [wide.get("class"), tall.get("class")] == ["wide", "tall"]
+    assert tall.get("aria-label") == wide.get("aria-label")
+    assert all(set(re.findall("[A-Za-z]", node.get("d"))) <= set("MLC") for node in wide.findall(f"{SVG}path"))
+    words = [sorted(filter(None, (node.text for node in svg.iter(f"{SVG}text")))) for svg in (wide, tall)]
+    assert words[0] == words[1]
+    width, height = map(float, tall.get("viewBox").split()[2:])
+    stages, end = tall.findall(f"{SVG}g"), 0
+    assert len(stages) == len(tall.findall(f"{SVG}path")) + 1
+    assert sum(len(stacked.columns(list(stage))) for stage in stages) == len(stacked.columns(list(wide))) >= 4
+    assert height <= 742  # 800 pixels in such a window
+    for stage in stages:
+        across, down = map(float, re.findall(r"-?[\d.]+", stage.get("transform")))
+        for node in stage.iter(f"{SVG}rect"):
+            left, right = (across + end for end in stacked.extent(node))
+            assert 0 <= left < right <= width <= 388  # what a window of 420 pixels has room for
+        ends = [down + end for node in stage.iter(f"{SVG}rect") for end in stacked.extent(node, down=True)]
+        assert end < min(ends) < max(ends) <= height
+        end = max(ends)
+
+
+@pytest.mark.parametrize("name", notebooks.chapters())
+def test_a_chapter_opens_with_its_schematic_after_a_question_and_shows_its_slider(name):
+    text = read("notebooks", f"{name}.ipynb")
+    if DRAWN[0].with_name(f"schematic-{name}.svg") in DRAWN:
+        opening = text.split('"cell_type"')[1]
+        include = rf'\?\*\*\\n",\s*"\\n",\s*"```{{include}} \.\./book/_generated/schematic-{name}'
+        assert re.search(include, opening)
+    assert (f"_generated/slider-{name}.md" in text) == (name in sliders.SLIDERS)
+
+
+# --- sliders -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sliders.SLIDERS)
+def test_one_drawing_is_shown_at_first_and_every_one_is_said_in_words(name):
+    assert name in notebooks.chapters()
+    slider = sliders.SLIDERS[name]()
+    html = sliders.fragment(slider)
+    hidden = [bool(found) for found in re.findall(r'<div class="frame" data-at="[^"]+"( hidden)?>', html)]
+    assert [i for i, one in enumerate(hidden) if not one] == [slider.start]
+    assert len(hidden) == len(slider.frames) >= 5
+    assert len({frame.words for frame in slider.frames}) > len(hidden) / 2
+    assert len(html) < 50_000
+    assert "nan" not in html
+
+
+def said(slider, pattern):
+    """Return the numbers that a slider's sentences say, for each place whose sentence fits the pattern."""
+    found = [re.search(pattern, frame.words) for frame in slider.frames]
+    return [[float(one.replace(",", "")) for one in match.groups()] for match in found if match]
+
+
+def test_the_sliders_end_where_the_attacks_do():
+    conditions, right = zip(*said(sliders.angles(), r"number ([\d,]+), (\d+) of 20"), strict=True)
+    assert list(conditions) == sorted(conditions)
+    assert right[0] == 20
+    assert right[-1] < 10
+    assert right.count(20) <= len(right) / 2, "it shows where something changes"
+    assert max(said(sliders.bridged(), r"at most ([\d.]+)% of")[-2:]) < [20]
+    ((named, size),) = said(sliders.bridged(), r"(\d+) of (\d+) labels")[-1:]
+    assert named >= 0.9 * size
+    (first,), *_, (last,) = off = said(sliders.system(), r"off the marks by ([\d.]+)")
+    assert first > 1
+    assert [last] == min(off) < [0.25]
+
+
+# --- in a browser ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory, browser):
+    """Return a function that shows a fragment with its script in a browser's page."""
+    with pages.browser() as page:
+
+        def show(fragment, script):
+            html = fragment.removeprefix("```{raw} html").removesuffix("```\n")
+            file = tmp_path_factory.mktemp("shown") / "page.html"
+            text = f"<!doctype html><title>x</title>{html}<script>{read('book', '_static', script)}</script>"
+            file.write_text(text, encoding="utf-8")
+            pages.show(page, file)
+            return page
+
+        yield show
+
+
+def test_the_arrow_keys_move_a_slider(shown):
+    page = shown(sliders.fragment(sliders.system()), "sliders.js")
+    before = page.locator(".frame:visible").get_attribute("data-at")
+    page.locator("input").press("ArrowRight")
+    (frame,) = page.locator(".frame:visible").all()
+    after = frame.get_attribute("data-at")
+    places = [frame.at for frame in sliders.system().frames]
+    assert places.index(after) == places.index(before) + 1
+    assert page.locator("input").get_attribute("aria-valuetext").startswith(f"{after}: a sample of class")
+
+
+def test_the_script_of_the_front_page_finds_what_the_package_finds(shown):
+    page = shown(touch.fragment(), "touch.js")
+    model, x, y = touch.digits()
+    generator = torch.Generator().manual_seed(3)
+    sizes = torch.randint(1, touch.MOST + 1, (200,), generator=generator).tolist()
+    batches = [torch.randint(len(y), (size,), generator=generator) for size in sizes]
+    held = "JSON.parse(document.querySelector('.touch').dataset.held).digits"
+    ran = page.evaluate(
+        f"batches => batches.map(batch => {{ const sums = rowSums(batch.map(i => {held}[i]));"
+        " return [sums, counted(llg(sums, batch.length).map(one => one.label))] })",
+        [batch.tolist() for batch in batches],
+    )
+    for batch, (sums, named) in zip(batches, ran, strict=True):
+        update = fedsgd(model, x[batch], y[batch])
+        assert torch.tensor(sums) == pytest.approx(llg.class_gradients(update, model), rel=1e-4, abs=1e-6)
+        assert named == llg.recover(update, model).tolist()
+
+
+def test_a_batch_of_the_front_page_is_chosen_and_read_by_keyboard(shown):
+    page = shown(touch.fragment(), "touch.js")
+    told = page.locator(".told")
+    assert "sums are negative" in told.inner_text()  # the reader guesses first
+    page.locator(".touch input").press("End")
+    page.locator(".clear").press("Enter")
+    assert "empty" in told.inner_text()
+    for label in (3, 3, 7):
+        page.locator(f".choice button:has([alt='add a {label}'])").first.press("Enter")
+    assert "In the batch: 3, 3, 7." in told.inner_text()
+    page.locator(".touch input").press("Home")
+    assert "sums are negative" in told.inner_text()
+    assert page.locator(".touch svg").get_attribute("aria-label").count("class") == 10
+    page.locator(".touch input").press("End")
+    page.locator(".batch [aria-label='take out this 7']").press("Enter")
+    assert "In the batch: 3, 3." in told.inner_text()
+    page.locator(".random").press("Enter")
+    assert page.locator(".batch button").count() == 8

@@ -1,0 +1,212 @@
+"""Pages that count records: privacy, proofs, the guard for clients, what papers do not print, other code."""
+
+import inspected
+import pandas as pd
+import private
+import proven
+import pytest
+import unprinted
+from values import cells, item, numbers
+
+from fedleak import paths
+from fedleak.experiments import choices, published, running, scoreboard
+from fedleak.experiments.choices import Choice, Choices
+from fedleak.experiments.published import LOST
+from fedleak.experiments.status import Difference, Measured
+from fedleak.federated.inspection import inspect_model
+from fedleak.models import build
+
+# --- privacy -----------------------------------------------------------------------------------------------------
+
+PLACES = {"epsilon": 4.0, "state": "untrained"}
+
+
+@pytest.fixture
+def named():
+    """Six updates under three mechanisms: an attack that is good on the even ones alone, and a steady one."""
+    rows = []
+    for mechanism, steady in ((private.SAMPLE, 0.75), (private.AFTER, 1.0), (private.CLIENT, 0.125)):
+        for trial in range(6):
+            values = {"LLG+": 0.0 if trial % 2 else steady / 2, "GDBR": steady, "prior guess": 0.1, "random guess": 0.5}
+            for attack, iacc in values.items():
+                rows.append({"mechanism": mechanism, **PLACES, "trial": trial, "attack": attack, "iacc": iacc})
+    return private.best(pd.DataFrame(rows), 32)
+
+
+@pytest.fixture
+def bounds():
+    rows = [{"mechanism": private.SAMPLE, **PLACES, "bound": b, "gaussian": 3 * b} for b in (1.0, 1.2, 0.8)]
+    return pd.DataFrame(rows)
+
+
+def test_the_best_attack_stands_beside_the_guess_and_the_canaries_bounds(named, bounds):
+    assert list(named["attack"]) == ["GDBR"] * 3, "it is scored on updates that it was not picked on"
+    assert list(named["iacc"]) == [0.75, 1.0, 0.125]
+    assert (named["guess"] == 0.5).all()
+    assert named["low"][1] > 0.9
+    assert named["high"][1] == 1
+    _, first, second, _ = cells(private.both(named, bounds))
+    assert first[:4] == ["DP-SGD (one sample)", "4", "1 (0.8 to 1.2)", "3 (2.4 to 3.6)"]
+    assert first[4].startswith("75 [")
+    assert first[4].endswith("(GDBR)")
+    assert second[2:4] == ["–", "–"], "no canary was run there"
+
+
+def test_canaries_above_their_claim_are_counted(named, bounds):
+    above = [bounds.assign(mechanism=m, above=[0.0, k > 1, k > 0]) for k, m in enumerate(private.WORDS)]
+    told = numbers(private.in_short(named, pd.concat(above)))
+    assert told == [4, 75, 4, 12, 50, 0, 3, 1, 3, 2, 3, 2, 3]
+
+
+def test_the_figure_has_the_labels_above_and_the_bounds_below(named, bounds):
+    top, _, bottom, _ = private.figure(named, bounds).axes
+    lines = {line.get_label(): line for line in top.lines}
+    assert list(lines["DP-SGD (one sample)"].get_ydata()) == [0.75]
+    assert top.get_ylim()[0] == 0, "no label accuracy is cut off"
+    filled, hollow = bottom.lines[:2]
+    assert sorted(filled.get_ydata()) == pytest.approx([2.4, 3.0, 3.6])
+    assert sorted(hollow.get_ydata()) == pytest.approx([0.8, 1.0, 1.2])
+
+
+# --- proofs ------------------------------------------------------------------------------------------------------
+
+
+def test_proofs_are_counted_by_client_and_over_all():
+    """Ten updates of each client in two rows; of honest ones every second has proofs, one of 8 bits a wrong one."""
+    clients = {client: group for group in proven.KINDS.values() for client in group}
+    rows = pd.DataFrame(
+        {"client": client, "updates": updates, "wrong": 0.0, "shown": 0.5 * (client in proven.HONEST)}
+        for client in clients
+        for updates in (2, 8)
+    )
+    rows.loc[(rows["client"] == "8 bits") & (rows["updates"] == 8), ["wrong", "shown"]] = 1 / 8
+    found = {line[0]: line[1:] for line in cells(proven.clients(rows))[1:]}
+    assert found["double precision"] == ["keeps the conditions", "10", "5", "0"]
+    assert found["16 bits"] == ["nearly keeps them", "10", "0", "0"]
+    assert found["8 bits"] == ["breaks one", "10", "1", "1"]
+    assert found.keys() == clients.keys()
+    told = numbers(proven.in_short(rows, pd.DataFrame({"wrong": [0.0, 1.0, 0.0]})))
+    assert told[:2] == [2, 10 * len(clients) + 3]
+    assert told[-2:] == [10 * len(proven.BROKEN), 1]
+    assert proven.at_most(0, 10_000) == "0.037 %", "1 - 0.025 ** (1 / 10,000)"
+
+
+def test_shares_stand_by_network_and_batch_size():
+    cell = {"net": "lenet", "state": "trained", "precision": "single", "proven low": 0.1, "proven high": 0.3}
+    both = [{**cell, "batch_size": 8, "proven": 0.2}, {**cell, "batch_size": 32, "proven": 0.15, "state": "untrained"}]
+    assert cells(proven.shares(pd.DataFrame(both))) == [
+        ["Network", "B = 8", "B = 32"],
+        ["LeNet, trained, single precision", "0.20 [0.10, 0.30]", "–"],
+        ["LeNet, untrained, single precision", "–", "0.15 [0.10, 0.30]"],
+    ]
+
+
+# --- the guard for clients ---------------------------------------------------------------------------------------
+
+PLAIN = {"net": "lenet", "stage": "0 steps", "batch": "mixed", "noise": 0.0, "spared": 0.0}
+
+
+def looked_at(sent, refused, weights=0.0, read=float("nan"), checks=(), **more):
+    found = {name: float(name in checks) for name in inspected.CHECKS}
+    return {**PLAIN, "sent": sent, "refused": refused, "weights": weights, "read": read} | found | more
+
+
+@pytest.fixture
+def looks():
+    return pd.DataFrame(
+        [
+            looked_at("honest", 0.0),
+            looked_at("honest", 1.0, checks=["silent"], net="mlp6"),
+            looked_at("honest", 1.0, checks=["saturated"], batch="one class"),
+            looked_at("honest", 0.0, net="mlp6", batch="one class"),
+            looked_at("EludingSA", 1.0, 1.0, 1.0, ["dead", "silent"]),
+            looked_at("EludingSA", 1.0, 0.0, 0.5, ["silent"], noise=0.1),
+            looked_at("EludingSA", 0.0, 0.0, 0.7, noise=0.1, net="mlp6"),
+            looked_at("EludingSA", 0.0, 0.0, 0.2, spared=0.2),
+        ]
+    )
+
+
+def test_what_the_guard_refuses_is_counted(looks):
+    (false,) = cells(inspected.honest(looks))[1:]
+    assert false == ["0 steps", "0 of 2", "1 of 2", "1 of 2", "silent activations: MLP-6 1; saturated softmax: LeNet 1"]
+    (true,) = cells(inspected.crafted(looks))[1:]
+    assert true == ["EludingSA", "1 of 1", "1 of 1", "1", "0", "0", "0", "1", "0"]
+    hidden = cells(inspected.disguised(looks))[1:]
+    assert [one[1:4] for one in hidden] == [
+        ["as published", "1 of 1", "1 of 1"],
+        ["noise 0.1", "0 of 2", "1 of 2"],
+        ["20% of units honest", "0 of 1", "0 of 1"],
+    ]
+    assert numbers(hidden[1][4]) == [0.6, 0.5, 0.7]
+    told = numbers(inspected.in_short(looks.assign(trial=range(len(looks)))))
+    assert told == [1, 1, 1, 3, 2, 4, 0, 4, 4]
+
+
+def test_what_gets_past_is_what_is_refused_least_and_of_that_what_reads_most(looks):
+    assert numbers(inspected.escapes(looks)) == [20, 0, 1, 0.2]
+    looks.loc[looks["noise"] > 0, "refused"] = 0.0
+    assert numbers(inspected.escapes(looks)) == [0.1, 0, 2, 0.6]
+
+
+def test_the_experiments_checks_are_those_of_the_package():
+    module = running.module("arena", "experiments_inspected")
+    assert all(name in (inspect_model.__doc__ or "").replace("``", "") for name in module.CHECKS.values())
+    assert set(module.NETS) == set(module.RIGHT_BEFORE)
+
+
+@pytest.mark.parametrize("units", [True, False])
+def test_pruning_takes_the_share_that_it_says(units):
+    module = running.module("arena", "experiments_inspected")
+    model = module.pruned(build("lenet", (1, 28, 28), 10, seed=0), 0.5, units)
+    weight, bias = model[7].weight, model[7].bias
+    assert (weight == 0).float().mean().item() == pytest.approx(0.5, abs=0.01)
+    gone = (weight == 0).all(1)
+    assert int(gone.sum()) == 60 * units
+    assert not bias[gone].any()
+    assert bias[~gone].all()
+    assert not (model[11].weight == 0).all(1).any(), "the head keeps its classes"
+
+
+# --- what the papers do not print --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("paper", scoreboard.papers())
+def test_choices_are_of_settings_that_the_paper_leaves_open(paper):
+    declared, tables = choices.load(paper), published.load(paper).tables
+    assert declared.written
+    for one in declared.choices:
+        lost = [row for name, table in tables.items() if name in (one.tables or tables) for row in table.rows]
+        assert any(row.get(one.setting) == LOST for row in lost), one.setting
+    for one in declared.transports:
+        assert set(one.tables) <= tables.keys()
+
+
+def test_the_best_joint_choice_stands_beside_what_chance_fits():
+    def point(id, lr, value):
+        return Measured(id, value, value - 0.01, value + 0.01, 10, differences=(Difference("lr", lr, LOST),))
+
+    rules = Choices("today", (Choice("lr", (0.01, 0.03), ("code", "three times"), "table"),))
+    values = [0.1, 0.3, 0.5, 0.7, 0.9, 0.2, 0.4]
+    items = [item(id=str(k), published=value, table="t", column="acc") for k, value in enumerate(values)]
+    points = [(point(i.id, 0.01, 0.99 - i.published), point(i.id, 0.03, i.published)) for i in items]
+    found = unprinted.best(items, points, rules)
+    assert (found["Fits best"], found["In their bands"], found["p"]) == ("lr 0.03", "7 of 7", "0.00")
+    level = [(point(i.id, 0.01, 0.5), point(i.id, 0.03, 0.5)) for i in items]
+    assert unprinted.best(items, level, rules)["p"] == "1.00"
+
+
+# --- other code --------------------------------------------------------------------------------------------------
+
+
+def test_what_the_comparison_says_is_what_is_recorded():
+    page = (paths.root() / "book" / "compared.md").read_text(encoding="utf-8")
+    fig7, variants = (
+        pd.read_csv(paths.recorded(chapter) / f"{name}.csv") for chapter, name in (("llg", "fig7"), ("rlu", "variants"))
+    )
+    found = fig7.query("algorithm == 'FedSGD' and level == 0.8").groupby("defence")["asr"].mean()
+    assert f"{found['sparse']:.2f} of the labels under real compression and {found['released']:.2f}" in page
+    lost = -variants.query("form == 'released code'").groupby("setting")["gain"].mean()
+    trained = lost.drop("untrained")
+    assert (len(trained), lost["untrained"]) == (10, 0)
+    assert f"by {trained.min():.2f} to {trained.max():.2f} in ten settings on trained networks" in page
