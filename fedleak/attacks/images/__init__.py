@@ -8,5 +8,5 @@ which are 100 at least (DLG, without a graph), 1,000 (DLG-Adam) or 10,000 (InvG 
 from importlib import import_module
 from pkgutil import iter_modules
 
-for found in iter_modules(__path__):
-    import_module(f"{__name__}.{found.name}")
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

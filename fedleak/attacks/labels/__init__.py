@@ -3,5 +3,5 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-for found in iter_modules(__path__):
-    import_module(f"{__name__}.{found.name}")
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
