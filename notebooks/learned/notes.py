@@ -199,8 +199,8 @@ def left(run):
     fitted on 2,000 batches of the auxiliary images that are kept from the training, the fifth that calibrates the intervals; what they attain is counted on 2,000
     batches of 10,000 of the clients' images. Intervals are over the networks. *Surest* and *least sure* are by the sum of the widths of the ten intervals.
 
-    This is a measure of honesty, no bound: it says nothing of what another reading would find. The other cells of the arena, VGG-11 and ResNet-18,
-    were not run: their networks are not kept, and each takes longer to train than all this.
+    This is a measure of honesty, no bound: it says nothing of what another reading would find. Larger batches, untrained LeNets and the arena's deep
+    networks were not run; an expectation of untrained LeNets was written, and goes with them.
     """
 
 
