@@ -1,7 +1,8 @@
 """The learned attacker: what was expected, each written down before its run, and what was measured.
 
 L: the main judgement. D, S, M: new networks, local steps, images that the network was trained on. B: what more of
-something gains. R: beside the best reading of the bias, after a look at one network of each kind.
+something gains. R: beside the best reading of the bias, after a look at one network of each kind. H: what the attacker
+finds beside what it expects, before a network was looked at.
 """
 
 import pandas as pd
@@ -23,6 +24,7 @@ from notebooks.learned.leads import (
     reading,
     remedy,
 )
+from notebooks.llg.experiments import having
 
 
 def over_rlu(run, **where):
@@ -50,6 +52,12 @@ def told(run, other):
 def simulated(run):
     """Coverage of batches as simulated."""
     return coverage(run, e.JUDGED, ["data", "batch_size"], composition="simulated")
+
+
+def dishonest(run, **where):
+    """The largest distance of what the attacker finds from what it expects, over cells (means of the networks)."""
+    cells = run.best(e.HONEST)
+    return cells[having(**where)(cells)]["difference"].abs().max()
 
 
 LATER = dict(steps=600)
@@ -218,10 +226,24 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
             .min()
         ),
     ),
+    # the kept images are distributed as the clients', and 600 steps fit the latter hardly better
+    "H1": (
+        "Trained LeNets (MNIST), batches as simulated: the largest distance of what it finds from what it expects",
+        "at most",
+        0.02,
+        lambda run: dishonest(run, part="all"),
+    ),
+    # being sure is learned on few images, so that the surest answers disappoint
+    "H2": (
+        "The same of the surest fifth of the batches",
+        "at most",
+        0.03,
+        lambda run: dishonest(run, part="surest fifth"),
+    ),
 }
 
 
-def outcomes(run, letters="LDSMBR"):
+def outcomes(run, letters="LDSMBRH"):
     """The expectations of some letters beside what was measured."""
     rows = []
     for name, (what, side, bound, statistic) in EXPECTED.items():

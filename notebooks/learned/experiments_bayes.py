@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from fedleak.attacks.labels import learned
-from fedleak.attacks.labels.simulated import draw_labels
+from fedleak.attacks.labels.simulated import draw_labels, pick
 from fedleak.experiments import Experiment, grid, spawned
 from fedleak.models import head_pass
 from notebooks.learned.experiments_networks import (
@@ -40,9 +40,7 @@ def digits(ctx, data, n, use="clients"):
 def batches(pool, count, size, generator):
     """Draw batches from the attacker's prior: indices of images, and counts."""
     labels = draw_labels(count, size, pool.n_classes, generator)
-    start = pool.class_counts.cumsum(0) - pool.class_counts
-    place = torch.rand(labels.shape, generator=generator, dtype=torch.float64)
-    index = pool.class_order[start[labels] + (place * pool.class_counts[labels]).long()]
+    index = pick(labels, pool.class_order, pool.class_counts, generator)
     return index, nn.functional.one_hot(labels, pool.n_classes).sum(1).numpy()
 
 

@@ -127,6 +127,12 @@ def met_once(run):
         }
 
 
+def anew(run, one, other, size, composition="unbalanced"):
+    """A lead over the ten networks of MNIST that no form of the attacker had met."""
+    where = dict(data="MNIST", batch_size=size, composition=composition)
+    return lead(run, e.JUDGED, one, other, trial=range(e.FIRST, e.FIRST + 10), **where)
+
+
 RIVALS = {
     8: "LLG",
     32: "LLG+",
@@ -172,3 +178,9 @@ def remedy(run, experiment, half, **where):
     """What the attacker finds more of a half's labels by knowing the training loss, by batch size."""
     found = halved(run, experiment, **where)
     return (found[KNOWS] - found["learned"])[half]
+
+
+def weighed(run, form):
+    """What a form of the whole head finds, mean over four batch sizes."""
+    cells = run.best(e.WEIGHED)
+    return cells[cells["attack"] == form]["iacc"].mean()

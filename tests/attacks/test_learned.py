@@ -12,7 +12,7 @@ from fedleak.attacks.labels.confidence import by_class
 from fedleak.attacks.labels.counts import solve
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
 from fedleak.attacks.labels.reader import Reader, minimise
-from fedleak.attacks.labels.simulated import WIDER, Local, draw_labels, raise_own, walk
+from fedleak.attacks.labels.simulated import WIDER, Local, Seen, draw_labels, raise_own, walk
 from fedleak.attacks.labels.whole_head import contributions, weighted_solve
 from fedleak.attacks.registry import WITH_AUXILIARY, get
 from fedleak.data import Images, compose
@@ -291,6 +291,8 @@ def test_it_beats_the_even_guess_and_holds_what_its_intervals_say(attacker):
     found = [attacker.read(update, MODEL) for update in updates]
     iacc = instance_accuracy(torch.stack([one.counts for one in found]), truth).mean()
     even = instance_accuracy(torch.full_like(truth, B // CLASSES), truth).mean()
+    together = Seen(*map(torch.cat, zip(*(attacker.reader.read(u, MODEL) for u in updates), strict=True)))
+    assert torch.equal(attacker.counts(together), torch.stack([one.counts for one in found]))
     assert iacc > even + 0.2
     assert all(one.counts.sum() == B for one in found)
     low, high = torch.stack([one.low for one in found]), torch.stack([one.high for one in found])

@@ -94,9 +94,12 @@ class Learned:
             if known != given:
                 raise ValueError(f"this attacker was trained for {known} {what}, the update is of {given}")
         seen = self.reader.read(update, model)
-        with torch.no_grad():
-            shares = self._outputs(seen)[0][0]
-        return Result(whole_counts(self.batch_size * shares, self.batch_size), *self.intervals(seen)[:, 0])
+        return Result(self.counts(seen)[0], *self.intervals(seen)[:, 0])
+
+    @torch.no_grad()
+    def counts(self, seen: Seen) -> Tensor:
+        """Return the counts that it answers to any number of gradients, ``[..., n]``."""
+        return whole_counts(self.batch_size * self._outputs(seen)[0], self.batch_size)
 
     @torch.no_grad()
     def intervals(self, seen: Seen) -> Tensor:

@@ -51,6 +51,16 @@ def draw_labels(batches: int, batch_size: int, n_classes: int, generator: Genera
     return torch.multinomial(shares, batch_size, replacement=True, generator=generator)
 
 
+def pick(labels: Tensor, order: Tensor, counts: Tensor, generator: Generator) -> Tensor:
+    """Pick an image of each label's class, all equally likely: indices of the labels' shape.
+
+    `order` has the images' indices class after class ``[N]``, `counts` the classes' sizes ``[n]``.
+    """
+    place = torch.rand(labels.shape, generator=generator, dtype=torch.float64).to(order.device)
+    start = counts.cumsum(0) - counts
+    return order[start[labels] + (place * counts[labels]).long()]
+
+
 class Seen(NamedTuple):
     """What is read off head gradients, of simulated batches or of real ones, float32."""
 
@@ -128,11 +138,8 @@ class Pool(NamedTuple):
     def draw(self, batches: int, batch_size: int, generator: Generator) -> tuple[Seen, Tensor]:
         """Draw batches; return what the server sees of them, and their counts ``[batches, n]``."""
         n = len(self.counts)
-        labels = self.prior(batches, batch_size, n, generator)
-        place = torch.rand(labels.shape, generator=generator, dtype=torch.float64).to(self.order.device)
-        labels = labels.to(self.order.device)
-        start = self.counts.cumsum(0) - self.counts
-        index = self.order[start[labels] + (place * self.counts[labels]).long()]
+        labels = self.prior(batches, batch_size, n, generator).to(self.order.device)
+        index = pick(labels, self.order, self.counts, generator)
         seed = 0 if self.defended is None else int(torch.randint(2**31, (1,), generator=generator))
         weights = None
         if self.own is not None:
