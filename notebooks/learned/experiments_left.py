@@ -63,7 +63,7 @@ HONEST = Experiment(
         net="lenet",
         data="MNIST",
         state=TRAINED,
-        batch_size=8,
+        batch_size=[8, 32, 128],
         iterations=300,
         batches=2000,
     ),
