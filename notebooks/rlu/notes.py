@@ -76,8 +76,8 @@ def table2(run):
     VGG-16 has its full width. On CIFAR-10 it is run with ten clients for one step, where the server has 13 % of the training split and so 100
     images a class, and with two for ten steps (and again for one), where it has the test split. With one step VGG-16 on CIFAR-100 and ResNet-50 on
     Tiny-ImageNet have ten clients too; what 1,117 images and 4 auxiliary ones of a class are worth to the first, and 16,000 and 25 to the second, was
-    measured on the same networks with MNIST and CIFAR-10 divided into a hundred classes ({{ref}}`choices`). A client of CIFAR-100 has fewer images
-    than its batch of 256, so that images repeat. LLG+ was not run on ResNet-50: under batch norm it would send 512,000 probe images through the
+    measured on the same networks with MNIST and CIFAR-10 divided into a hundred classes ({{ref}}`choices`). CIFAR-100's clients have 112 images
+    each on average for batches of 256, so that images repeat. LLG+ was not run on ResNet-50: under batch norm it would send 512,000 probe images through the
     network for one update. The verdicts on the {len(far)} values of these two are, at the
     paper's size, {counted}.
 
