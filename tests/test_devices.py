@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import inspect
 import math
+from typing import get_args
 
 import pytest
 import torch
@@ -11,8 +12,11 @@ from pretended_gpu import CPU, GPU, REAL, PretendedGPU
 from torch.utils._pytree import tree_leaves
 
 from fedleak import metrics
-from fedleak.attacks.images import agic, eluding_sa, mandrake
-from fedleak.attacks.labels import rlu
+from fedleak.attacks.images import agic, dlg, eluding_sa, invg, mandrake
+from fedleak.attacks.images.objective import View
+from fedleak.attacks.images.problem import Problem
+from fedleak.attacks.labels import confidence, gdbr, llg, rlu
+from fedleak.attacks.labels.stand_ins import Mode, stand_in
 from fedleak.attacks.registry import Adversary, Need, all_attacks
 from fedleak.data import COMPOSITIONS, Images, compose, draw
 from fedleak.data.partitions import dirichlet, local_batches
@@ -22,7 +26,7 @@ from fedleak.federated.algorithms import SCHEMES
 from fedleak.federated.defences import ClippedNoise, ReleasedCompression, protect, protections
 from fedleak.federated.restricted import FedVF, Withhold, last_layers, partially_encrypted
 from fedleak.federated.training import Federation, accuracy, stacked_updates
-from fedleak.models import build, chain, head, head_pass, names
+from fedleak.models import batch_dependent, build, chain, head, head_pass, names
 from fedleak.models.inputs import dummy_inputs
 
 SHAPE, CLASSES = (1, 8, 8), 4
@@ -360,6 +364,66 @@ def test_every_attack_that_runs_apart(attack):
         return attack(aggregate, model, adversary=dataclasses.replace(EVERYTHING, sees=attack.sees), **options)
 
     same_on_both(compute, **(DESCENTS if REAL or attack.name in LBFGS else {}))
+
+
+@pytest.mark.parametrize("kind", ["zeros", "ones", "random"])
+@pytest.mark.parametrize("training", [False, True])
+def test_probes(kind, training):
+    def compute(device):
+        model = build("resnet20", SHAPE, CLASSES, seed=0).to(device).train(training)
+        images = pool(device)
+        update = fedsgd(model, images.x[:6], images.y[:6])
+        assert batch_dependent(model) == training
+        return llg.recover(update, model, kind, runs=2), llg.recover(update, model, images, runs=2)
+
+    same_on_both(compute)
+
+
+@pytest.mark.parametrize("projection", ["paper", "one vector", "whitened"])
+def test_bridges(projection):
+    def compute(device):
+        model, images = build("mlp6", SHAPE, CLASSES, seed=0, init="positive").to(device), pool(device)
+        update = fedsgd(model, images.x[:6], images.y[:6])
+        attack = gdbr.prepare(model, images, projection=projection, layer=chain(model).links[2].name)
+        found = attack.recover(update)
+        return found.counts, found.facts["estimates"]
+
+    same_on_both(compute)
+
+
+def test_confidence_and_stand_ins():
+    logits = torch.randn(20, CLASSES, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def compute(device):
+        labels = (torch.arange(20) % CLASSES).to(device)
+        found = [confidence.erroneous_confidence(logits.to(device), labels, m) for m in ("average", "gaussian")]
+        stands = [stand_in(logits.to(device), mode, torch.Generator().manual_seed(0)) for mode in get_args(Mode)]
+        return found, stands
+
+    same_on_both(compute)
+
+
+def many(device, net="resnet20-1", steps=2):
+    """Two updates of a network in evaluation mode, and their labels."""
+    images, model = pool(device), build(net, SHAPE, CLASSES, seed=0).to(device).eval()
+    index = torch.arange(4 * steps).view(2, steps, 2)
+    updates = [fedavg(model, images.x[i], images.y[i], 0.05, "delta") for i in index]
+    return updates, model, images.y[index].flatten(1)
+
+
+@pytest.mark.parametrize("simulate", [False, True])
+@pytest.mark.parametrize("descent", [invg.INVG, dlg.DLG_ADAM], ids=lambda descent: descent.name)
+def test_objectives_of_stacked_inversions(descent, simulate):
+    def compute(device):
+        updates, model, labels = many(device)
+        weights = agic.layer_weights()
+        views = [
+            View(updates, model, labels.to(at), simulate=simulate, layer_weights=weights) for at in (device, "cpu")
+        ]
+        problem = Problem(views, descent, SHAPE)
+        return problem.evaluate(problem.start(0))
+
+    same_on_both(compute, rtol=1e-3, atol=1e-5)
 
 
 def test_inversions_over_rounds():
