@@ -82,6 +82,11 @@ def moved(paper: str, point: Measured) -> Measured | None:
     return None if left else replace(point, low=max(bottom, low), high=min(top, high))
 
 
+def tally(words: Sequence[str]) -> str:
+    """Say how often each verdict is there."""
+    return ", ".join(f"{words.count(word)} {word}" for word in SIGNS if word in words)
+
+
 def _together(words: Sequence[str], decides: bool = True) -> str:
     """Return the verdict of several: theirs if it is one, else open, or that it depends where decided ones differ."""
     if len(set(words)) == 1:
@@ -105,9 +110,8 @@ def _scanned(item: Published, points: Sequence[Measured], rules: Choices, grade:
     words, notes = [of_point(item, point) for point in chosen], []
     if len(chosen) > 1:
         values = sorted(point.ours for point in chosen if point.ours is not None)
-        counted = ", ".join(f"{words.count(word)} {word}" for word in SIGNS if word in words)
         over = f"{len(chosen)} choices of {', '.join(settings)}"
-        notes = [f"{values[0]:.3g} to {values[-1]:.3g} over {over}: {counted}"]
+        notes = [f"{values[0]:.3g} to {values[-1]:.3g} over {over}: {tally(words)}"]
     if grade == "C":
         by = ", ".join(sorted({effect.record for one in chosen for effect in one.effects}))
         notes.append(f"interval widened by what {by} measured")

@@ -1,6 +1,6 @@
 """LIA-SA: what the evidence page says of a figure or section; every measured number comes from the rows."""
 
-from fedleak.experiments.verdicts import SIGNS
+from fedleak.experiments.verdicts import tally
 from notebooks.lia_sa import experiments as e
 from notebooks.lia_sa.experiments_clients import ONE
 
@@ -126,7 +126,6 @@ def table1(run):
     worth = (less["whole"] - less["1117"]).abs().groupby("rule").max()
     lia = worth[["LIA-SA, literal", "LIA-SA, vector"]].max()
     far = [row["verdict"] for row in run.values if row["grade"] == "C"]
-    counted = ", ".join(f"{far.count(v)} × {v}" for v in SIGNS if v in far)
     return f"""
     **Which constants?** The paper has "a constant value C" for each client and prints none. 0.1 u, u and 10^(u − U) were run ({{ref}}`choices`).
     On VGG-11 {plain:.1%} of a client's counts are right with 0.1, 0.2, …, {each[VGG, "u"]:.1%} with 1, 2, … and {each[VGG, "10^(u - U)"]:.1%} with one order of
@@ -135,7 +134,7 @@ def table1(run):
 
     All clients draw from all images that there are, of CIFAR-100 from 1,117. That changes LLG's accuracy by up to {worth["LLG"]:.3f} and iLRG's by up to
     {worth["iLRG"]:.3f}, and LIA-SA's by {lia:.3f}, on MNIST and CIFAR-10 divided into a hundred classes: the verdicts on the {len(far)} values of
-    Table I and Fig. 3 that hang on it are, at the paper's size, {counted}. iLRG has {vgg:.0% ci} on VGG-11 over twenty networks, not told from the printed 24.5 %, and
+    Table I and Fig. 3 that hang on it are, at the paper's size: {tally(far)}. iLRG has {vgg:.0% ci} on VGG-11 over twenty networks, not told from the printed 24.5 %, and
     {deep.min():.0%} to {deep.max():.0%} on each of ten ResNet-18 with CIFAR-100 (printed: 30.3 %). Why is open: the paper does not give the
     initialisation.
 

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from fedleak.experiments.verdicts import AGREES, DEPENDS, DIFFERS, OPEN, SIGNS
+from fedleak.experiments.verdicts import AGREES, DEPENDS, DIFFERS, OPEN, tally
 from notebooks.rlu import experiments as e
 from notebooks.rlu.tables import fall, joined, wide
 
@@ -66,7 +66,6 @@ def table2(run):
         if row["id"].startswith(("tab2-1-vgg16-cifar100-", "tab2-1-resnet50-"))
         and row["grade"] == "C"
     ]
-    counted = ", ".join(f"{far.count(v)} × {v}" for v in SIGNS if v in far)
     elu, selu = (ten.xs(a, level="activation").iloc[0] for a in ("elu", "selu"))
     return f"""
     The rate of Table 2 is not printed. LeNet-5 on SVHN was run at 0.003, 0.01 and 0.03, and what its few images are worth was measured on MNIST and
@@ -79,7 +78,7 @@ def table2(run):
     measured on the same networks with MNIST and CIFAR-10 divided into a hundred classes ({{ref}}`choices`). CIFAR-100's clients have 112 images
     each on average for batches of 256, so that images repeat. LLG+ was not run on ResNet-50: under batch norm it would send 512,000 probe images through the
     network for one update. The verdicts on the {len(far)} values of these two are, at the
-    paper's size, {counted}.
+    paper's size: {tally(far)}.
 
     RLU finds every label in {exact} of {len(every)} cells and more than 0.997 of them in {nearly} others. On CIFAR-10 after one step with ten clients,
     the one part at the paper's own settings, RLU is at {single["RLU"].min():.3f} and iLRG at {single["iLRG"].min():.3f} or above: of its {len(named)} values

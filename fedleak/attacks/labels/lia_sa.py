@@ -111,13 +111,15 @@ def prepare(
     What is read is of kind ``"gradient"``: the SUM of the U clients' mean gradients, ``samples`` = U B. It gives every
     client's counts ``[U, n]`` (Eqs. 16 and 17), not negative; a client's need not sum to B. Raises `WithheldParameter`
     when an aggregate is read: if the gradient of the head's weights or bias is not there; `ValueError` if the head has
-    no bias, dropout is active, there are more than m + 1 clients, or the system is singular; for an aggregate that is
-    not what is said above.
+    no bias, dropout is active, there are more than m + 1 clients, or the system is singular and `force` is not set; for
+    an aggregate that is not what is said above.
 
     Parameters
     ----------
-    models, batch_size
-        The fishing models in the order of the clients, and B, which the server prescribes.
+    models
+        The fishing models in the order of the clients.
+    batch_size
+        B, which the server prescribes.
     input_shape, seed
         ``(C, H, W)`` of the random images with which the server presets embeddings and logits, and their seed.
     force
