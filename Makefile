@@ -61,7 +61,7 @@ bench: $(READY) ## Run every benchmark
 clean: ## Remove the built book, the executed notebooks and the caches, but not the environment
 	rm -rf _build book/_generated .pytest_cache .hypothesis .mypy_cache .ruff_cache
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedleak needs Python 3.11 or later, and $(PYTHON) is " + sys.version.split()[0] + "; name another one: make PYTHON=python3.12 book")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --no-compile -r requirements.lock

@@ -32,9 +32,9 @@ from fedleak import data, metrics
 from fedleak.attacks.images import agic, invg
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Problem
-from fedleak.experiments.units import processor
 from fedleak.federated import Update, fedsgd
 from fedleak.models import build
+from fedleak_book.experiments.units import processor
 
 SHAPE, CLASSES = (3, 32, 32), 10
 

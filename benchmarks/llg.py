@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from fedleak import data, metrics
 from fedleak.attacks.labels.llg import RUNS, extract, gradient_impact, impact_and_offset
 from fedleak.data import Images
-from fedleak.experiments.experiment import seeds_of
 from fedleak.models import build, head, head_pass
+from fedleak_book.experiments.experiment import seeds_of
 
 SIZES = tuple(2**k for k in range(8))
 ATTACKS = ("LLG", "LLG*", "LLG+")

@@ -20,10 +20,10 @@ from torch import Tensor
 from fedleak import data
 from fedleak.attacks.labels import gdbr, lia_sa, llg
 from fedleak.attacks.result import Prepared
-from fedleak.experiments.units import processor
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.models import build
+from fedleak_book.experiments.units import processor
 
 BATCH, CLIENTS = 8, 10
 Recover = Callable[[Update], Tensor]

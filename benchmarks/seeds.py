@@ -17,7 +17,7 @@ import pandas as pd
 from scipy import stats
 from torch import nn
 
-from fedleak.experiments import Context, records, running, spawned
+from fedleak_book.experiments import Context, records, running, spawned
 
 TABLES: dict[str, dict[str, Any]] = {
     "llg/fedavg_readings": {"data": ["mnist"]},

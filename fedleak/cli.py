@@ -1,20 +1,16 @@
-"""The `fedleak` command: run a chapter, build the book, audit a set-up, look after the data."""
+"""The `fedleak` command: audit a set-up, look after the data; in a checkout, what `fedleak_book` adds."""
 
 import importlib.util
-import secrets
-from collections.abc import Callable
-from contextlib import suppress
 from importlib.metadata import version
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
-from fedleak.commands import audit, coursework, data, enter, experiments
-from fedleak.errors import BookFailed, MissingExtra, NotebookFailed
+from fedleak.commands import audit, data
+from fedleak.errors import Failed, MissingExtra
 
-EXPECTED = (ValueError, FileNotFoundError, PermissionError, ConnectionError, NotebookFailed, BookFailed, MissingExtra)
+EXPECTED = (ValueError, FileNotFoundError, PermissionError, ConnectionError, Failed, MissingExtra)
 
 
 class _Commands(TyperGroup):
@@ -26,16 +22,6 @@ class _Commands(TyperGroup):
         except EXPECTED as error:
             typer.secho(f"fedleak: {error}", err=True, fg=typer.colors.RED)
             raise typer.Exit(1) from error
-
-
-class _PairedParameters(TyperCommand):
-    """A command whose `-p` takes two words, as papermill's does; typer has no repeated option of two words."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        for place in range(len(args) - 2, 0, -1):
-            if args[place - 1] in ("-p", "--parameter") and "=" not in args[place]:
-                args[place : place + 2] = ["=".join(args[place : place + 2])]
-        return super().parse_args(ctx, args)
 
 
 app = typer.Typer(
@@ -65,136 +51,9 @@ def main(
     """Take the options that stand before a command."""
 
 
-CHAPTERS = importlib.util.find_spec("fedleak.experiments") is not None
-"""Whether there are chapters to run: their runner is not in the wheel."""
-
-
-def chapters(name: str | None = None, **options: Any) -> Any:
-    """Register a command of the chapters, where there are any."""
-    return app.command(name, **options) if CHAPTERS else lambda function: function
-
-
-_ProfileOption = Annotated[
-    Literal["quick", "paper"], typer.Option(help="quick: embedded data, minutes on a CPU. paper: the paper's settings.")
-]
-_DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: the GPU where there is one.")]
-
-
-@chapters(
-    cls=_PairedParameters,
-    epilog="Examples:\n\n"
-    "- `fedleak run llg`\n\n"
-    "- `fedleak run llg --profile paper --device cuda -p trials 100`\n\n"
-    "- `fedleak run llg -p seed 7 --out /tmp/seed7.ipynb`\n\n"
-    "- `fedleak run llg --profile paper --scheduler tcp://node7:8786`",
-)
-def run(
-    name: Annotated[str, typer.Argument(help="The chapter: the name of a notebook in notebooks/.")],
-    profile: _ProfileOption = "quick",
-    device: _DeviceOption = "auto",
-    parameter: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-p",
-            "--parameter",
-            metavar="NAME VALUE",
-            help="Set a parameter of the notebook (trials, seed, data_root, ...). May be repeated.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Where to write the executed notebook. [default: where the book looks for it]")
-    ] = None,
-    record: Annotated[
-        bool, typer.Option("--record", help="Keep the results under data/results/, with their provenance.")
-    ] = False,
-    scheduler: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Run the sweeps on the workers of this Dask scheduler.")
-    ] = "",
-) -> None:
-    """Execute a chapter with papermill.
-
-    The result takes its name only once every cell has run. A run that was interrupted goes on where it stopped
-    when it is started again with the same parameters.
-    """
-    from fedleak.experiments import notebooks
-
-    values = {"profile": profile, "device": device} | dict(_parse(pair) for pair in parameter or [])
-    if record:
-        values["record"] = True
-    if scheduler:
-        from fedleak.experiments import cluster
-
-        cluster.reach(scheduler)  # before anything runs
-        values["scheduler"] = scheduler
-    typer.echo(f"wrote {notebooks.execute(name, values, out)}")
-
-
-@chapters(epilog="Examples:\n\n- `fedleak book`\n\n- `fedleak book --force`")
-def book(
-    profile: _ProfileOption = "quick",
-    device: _DeviceOption = "auto",
-    force: Annotated[bool, typer.Option("--force", help="Execute every chapter, up to date or not.")] = False,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Execute so many chapters at once. [default: one a core; on a GPU, 1]")
-    ] = None,
-) -> None:
-    """Execute the chapters that are out of date and build the book, warnings being errors."""
-    from fedleak.experiments import notebooks
-
-    front = notebooks.build_book({"profile": profile, "device": device}, force, jobs)
-    typer.echo(f"\nThe book is ready. Open {front.as_uri()}")
-
-
-@app.command(
-    epilog="Examples:\n\n- `fedleak grade submissions --out grades.csv`\n\n"
-    "- `fedleak grade submissions --jobs 4 --resume --feedback feedback`"
-)
-def grade(
-    folder: Annotated[Path, typer.Argument(help="STUDENT/ASSIGNMENT.py, or STUDENT.py for a single assignment.")],
-    out: Annotated[Path, typer.Option(help="The CSV file, a row for each student and assignment.")] = Path(
-        "grades.csv"
-    ),
-    assignment: Annotated[
-        list[str] | None, typer.Option(help="Which one. May be repeated. [default: all found]")
-    ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds that a submission may take.")] = 120.0,
-    seed: Annotated[int | None, typer.Option(help="Seed of the checks' random inputs. [default: a secret one]")] = None,
-    feedback: Annotated[Path | None, typer.Option(help="Folder for the feedback, a text file each.")] = None,
-    jobs: Annotated[int, typer.Option(help="Submissions graded at the same time.")] = 1,
-    resume: Annotated[bool, typer.Option(help="Keep the rows of the CSV file whose submission is the same.")] = False,
-) -> None:
-    """Grade a folder of coursework, every submission in a process of its own with a time limit."""
-    from fedleak.coursework import grading, sandbox
-
-    seed = secrets.randbits(32) if seed is None else seed
-    rows = grading.grade(folder, out, grading.Settings(timeout, seed), assignment or (), feedback, jobs, resume)
-    typer.echo(
-        f"seed {seed}; submissions run with: {sandbox.kept().says or 'YOUR RIGHTS (see book/coursework/teachers.md)'}"
-    )
-    for row in rows:
-        typer.echo("{student:20s} {assignment:9s} {points:3d} of {max} {seconds:6.1f} s  {error}".format(**row)[:160])
-    typer.echo(f"wrote {out}")
-
-
-def _parse(pair: str) -> tuple[str, Any]:
-    """Split NAME=VALUE and read the value as papermill's `-p` does."""
-    name, separator, text = pair.partition("=")
-    if not separator:
-        raise ValueError(f"-p takes a name and a value, as in `-p trials 100`; got only {name!r}")
-    readers: list[Callable[[str], Any]] = [int, float, {"True": True, "False": False, "None": None}.__getitem__]
-    for read in readers:
-        with suppress(ValueError, KeyError):
-            return name, read(text)
-    return name, text
-
-
-chapters("record", epilog="Example:\n\n- `fedleak record rlu table2 table3`")(experiments.record)
-chapters("recheck", epilog="Examples:\n\n- `fedleak recheck`\n\n- `fedleak recheck gdbr --seed 7 --budget 600`")(
-    experiments.recheck
-)
-chapters("enter", epilog=enter.EPILOG)(enter.command)
-chapters("claims")(experiments.claims)
-chapters("scoreboard")(experiments.scoreboard_command)
 app.command("audit", epilog=audit.EPILOG)(audit.command)
 app.add_typer(data.app, name="data")
-app.add_typer(coursework.app, name="coursework")
+if importlib.util.find_spec("fedleak_book") is not None:  # a checkout, which has the chapters
+    from fedleak_book.commands import app as chapters
+
+    app.add_typer(chapters)

@@ -38,12 +38,8 @@ class WithheldParameter(KeyError):
         )
 
 
-class NotebookFailed(RuntimeError):
-    """A chapter stopped with an error; the message names the cell and where the partial notebook is kept."""
-
-
-class BookFailed(RuntimeError):
-    """The book did not build without warnings; Sphinx has printed what is wrong."""
+class Failed(RuntimeError):
+    """What a command ran has failed; the message says where."""
 
 
 class MissingExtra(ModuleNotFoundError):

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fedleak.experiments.records import NOW, RECORDED
+from fedleak_book.experiments.records import NOW, RECORDED
 
 _MARKERS = "osD^vPX*<>"
 _COLOURS = sns.color_palette("colorblind", 10)

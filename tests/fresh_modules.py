@@ -2,7 +2,7 @@
 
 import sys
 
-from fedleak.experiments import units
+from fedleak_book.experiments import units
 
 
 def forget():

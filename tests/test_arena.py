@@ -9,8 +9,8 @@ import torch
 
 from fedleak.attacks import registry
 from fedleak.attacks.labels import learned, posterior
-from fedleak.experiments import Context, Results, records, running
-from fedleak.experiments.experiment import seeds_of
+from fedleak_book.experiments import Context, Results, records, running
+from fedleak_book.experiments.experiment import seeds_of
 
 FOUND = {  # iAcc of four updates in an easy and a hard cell; None: refused
     "prior guess": ([0.5] * 4, [0.5] * 4),

@@ -16,12 +16,13 @@ import subsets
 import threat_models
 from values import cells
 
-from fedleak import data, models, paths
+from fedleak import data, models
 from fedleak.attacks import registry
 from fedleak.data.sources import DOWNLOADS
-from fedleak.experiments import notebooks
-from fedleak.experiments.status import Difference
 from fedleak.federated.schemes import TITLES
+from fedleak_book import paths
+from fedleak_book.experiments import notebooks
+from fedleak_book.experiments.status import Difference
 
 # --- Markdown ----------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,11 @@ import typer
 from papermill.cli import _resolve_type
 from typer.testing import CliRunner
 
-import fedleak.experiments
+import fedleak
+import fedleak_book.experiments
 from fedleak import cli
-from fedleak.experiments import cluster, notebooks
+from fedleak_book import commands
+from fedleak_book.experiments import cluster, notebooks
 
 
 def invoke(*words):
@@ -65,21 +67,21 @@ print([name for name in ("flwr", "nvflare") if name in sys.modules])
 def test_an_installation_without_the_chapters_offers_what_it_has():
     code = """
 import sys
-sys.modules["fedleak.experiments"] = None
+sys.modules["fedleak_book"] = None
 import typer
 from fedleak import attacks, audit, cli
 print(*typer.main.get_command(cli.app).commands)
 """
     everywhere = {*python(code).split()}
-    chapters = {"run", "book", "enter", "record", "recheck", "claims", "scoreboard"}
-    assert everywhere == {"audit", "grade", "data", "coursework"}
+    chapters = {"run", "book", "enter", "record", "recheck", "claims", "scoreboard", "grade", "coursework"}
+    assert everywhere == {"audit", "data"}
     assert {*typer.main.get_command(cli.app).commands} == everywhere | chapters
 
 
 def test_a_missing_extra_is_one_line_that_says_what_to_type(monkeypatch):
     monkeypatch.setitem(sys.modules, "papermill", None)
-    monkeypatch.delitem(sys.modules, "fedleak.experiments.notebooks", raising=False)
-    monkeypatch.delattr(fedleak.experiments, "notebooks", raising=False)
+    monkeypatch.delitem(sys.modules, "fedleak_book.experiments.notebooks", raising=False)
+    monkeypatch.delattr(fedleak_book.experiments, "notebooks", raising=False)
     result = invoke("run", "llg")
     assert result.exit_code == 1
     assert "pip install 'fedleak[book]'" in result.stderr
@@ -106,7 +108,7 @@ def test_run_passes_everything_on(executed, monkeypatch):
 
 @pytest.mark.parametrize("text", ["7", "-1.5", "True", "False", "None", "true", "a b", ""])
 def test_values_are_read_as_papermill_reads_them(text):
-    assert repr(cli._parse(f"x={text}")) == repr(("x", _resolve_type(text)))
+    assert repr(commands._parse(f"x={text}")) == repr(("x", _resolve_type(text)))
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ import threat_models
 from fresh_modules import forget
 from torch import nn
 
-from fedleak import paths
 from fedleak.attacks import registry
 from fedleak.attacks.contest import entrants
 from fedleak.audit import Setup, audit
-from fedleak.commands import experiments as commands
-from fedleak.experiments import Results, records, running, scoreboard
 from fedleak.federated import defences
+from fedleak_book import paths
+from fedleak_book.commands import experiments as commands
+from fedleak_book.experiments import Results, records, running, scoreboard
 
 CHECKOUT = paths.root()
 EXAMPLES = CHECKOUT / "tests" / "examples"
@@ -79,7 +79,7 @@ def test_attack_and_defence_take_part_everywhere(newcomers, monkeypatch):
 @pytest.mark.slow
 def test_the_arena_runs_from_beginning_to_end_with_the_attack(tmp_path):
     """As a newcomer has it: the file in its folder, nothing else changed."""
-    for folder in ("fedleak", "notebooks", "data"):
+    for folder in ("fedleak", "fedleak_book", "notebooks", "data"):
         shutil.copytree(CHECKOUT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(CHECKOUT / "_toc.yml", tmp_path)
     shutil.copy(EXAMPLES / "attack.py", tmp_path / "fedleak" / "attacks" / "labels" / "smallest_row.py")

@@ -5,7 +5,7 @@ import math
 import pytest
 from pretended_gpu import PretendedGPU
 
-from fedleak.experiments import Context, notebooks, running
+from fedleak_book.experiments import Context, notebooks, running
 
 EXPERIMENTS = [(name, one) for name in notebooks.available() for one in running.declared(name)]
 

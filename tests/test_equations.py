@@ -11,9 +11,9 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 from test_overview import NOTEBOOKS, anchors
 
-from fedleak import paths
 from fedleak.attacks import registry
 from fedleak.attacks.labels import llg
+from fedleak_book import paths
 
 MAPPED = equations.read("equations")
 

@@ -5,8 +5,8 @@ import re
 import nbformat
 import pytest
 
-from fedleak import paths
-from fedleak.experiments import notebooks
+from fedleak_book import paths
+from fedleak_book.experiments import notebooks
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from fedleak import paths
-from fedleak.experiments import notebooks
+from fedleak_book import paths
+from fedleak_book.experiments import notebooks
 
 PARAMETERS = """\
 profile = "quick"

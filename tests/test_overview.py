@@ -10,9 +10,9 @@ import overview
 import pytest
 from values import cells, numbers
 
-from fedleak import paths
-from fedleak.experiments import notebooks, published, running, scoreboard
-from fedleak.experiments.results import figure_of, slug
+from fedleak_book import paths
+from fedleak_book.experiments import notebooks, published, running, scoreboard
+from fedleak_book.experiments.results import figure_of, slug
 
 PUBLISHED = {paper: published.load(paper) for paper in scoreboard.papers()}
 NOTEBOOKS = {path.stem: json.loads(path.read_text()) for path in (paths.root() / "notebooks").glob("*.ipynb")}

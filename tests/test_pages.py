@@ -11,8 +11,8 @@ import nbformat
 import pytest
 import yaml
 
-from fedleak import paths
-from fedleak.experiments import notebooks
+from fedleak_book import paths
+from fedleak_book.experiments import notebooks
 
 pytestmark = pytest.mark.slow
 

@@ -12,10 +12,10 @@ import stacked
 import torch
 import touch
 
-from fedleak import paths
 from fedleak.attacks.labels import llg
-from fedleak.experiments import notebooks
 from fedleak.federated import fedsgd
+from fedleak_book import paths
+from fedleak_book.experiments import notebooks
 
 
 def read(*place):

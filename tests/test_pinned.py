@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fedleak import paths
-from fedleak.experiments import published, scoreboard
+from fedleak_book import paths
+from fedleak_book.experiments import published, scoreboard
 
 HERE = Path(__file__).parent / "pinned"
 VALUES = json.loads((HERE / "values.json").read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedleak.experiments.records import NOW, RECORDED
+from fedleak_book.experiments.records import NOW, RECORDED
 from notebooks import plots
 
 

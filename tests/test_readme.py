@@ -3,7 +3,7 @@
 import re
 import tomllib
 
-from fedleak import paths
+from fedleak_book import paths
 
 TEXT = (paths.root() / "README.md").read_text(encoding="utf-8")
 

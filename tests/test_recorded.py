@@ -5,8 +5,8 @@ from datetime import date
 
 import pytest
 
-from fedleak.experiments import published, recheck, scoreboard, verdicts
-from fedleak.experiments.recheck import DIFFERS, SAME
+from fedleak_book.experiments import published, recheck, scoreboard, verdicts
+from fedleak_book.experiments.recheck import DIFFERS, SAME
 
 SEED = int(os.environ.get("FEDLEAK_RECHECK_SEED", date.today().toordinal()))
 BUDGET = float(os.environ.get("FEDLEAK_RECHECK_BUDGET", "60"))

@@ -8,13 +8,13 @@ import pytest
 import unprinted
 from values import cells, item, numbers
 
-from fedleak import paths
-from fedleak.experiments import choices, published, running, scoreboard
-from fedleak.experiments.choices import Choice, Choices
-from fedleak.experiments.published import LOST
-from fedleak.experiments.status import Difference, Measured
 from fedleak.federated.inspection import inspect_model
 from fedleak.models import build
+from fedleak_book import paths
+from fedleak_book.experiments import choices, published, running, scoreboard
+from fedleak_book.experiments.choices import Choice, Choices
+from fedleak_book.experiments.published import LOST
+from fedleak_book.experiments.status import Difference, Measured
 
 # --- privacy -----------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 import torch
 
 from fedleak import metrics
-from fedleak.experiments import running
+from fedleak_book.experiments import running
 
 MODULE = running.module("arena", "experiments_registered")
 

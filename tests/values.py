@@ -2,7 +2,7 @@
 
 import re
 
-from fedleak.experiments.published import Published
+from fedleak_book.experiments.published import Published
 
 
 def item(**changes):

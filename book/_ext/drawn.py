@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from fedleak import paths
-from fedleak.experiments import Experiment
+from fedleak_book import paths
+from fedleak_book.experiments import Experiment
 
 Cell = dict[str, Any]
 

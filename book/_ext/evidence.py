@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 from citing import one_value
 
-from fedleak import paths
-from fedleak.experiments import Experiment, Results, records, running
-from fedleak.experiments.results import figure_of
+from fedleak_book import paths
+from fedleak_book.experiments import Experiment, Results, records, running
+from fedleak_book.experiments.results import figure_of
 from notebooks.show import markdown
 
 Row = Mapping[str, Any]

@@ -19,9 +19,10 @@ from matplotlib.ticker import PercentFormatter
 from render import keep
 from sphinx.application import Sphinx
 
-from fedleak import metrics, models, paths
+from fedleak import metrics, models
 from fedleak.data import compose, title
-from fedleak.experiments import notebooks
+from fedleak_book import paths
+from fedleak_book.experiments import notebooks
 from notebooks import plots
 
 FIGURES = paths.root() / "book" / "figures"

@@ -19,10 +19,11 @@ from render import keep, table
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
+import fedleak
 from fedleak import data
 from fedleak.data.sources import DOWNLOADS
-from fedleak.experiments import notebooks, published, scoreboard
-from fedleak.experiments.verdicts import DECIDED, DEPENDS, GRADES, NOT_ATTEMPTED, OPEN
+from fedleak_book.experiments import notebooks, published, scoreboard
+from fedleak_book.experiments.verdicts import DECIDED, DEPENDS, GRADES, NOT_ATTEMPTED, OPEN
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +142,7 @@ def write(app: Sphinx) -> None:
     }
     folder = Path(app.srcdir) / "book" / "_generated"
     folder.mkdir(exist_ok=True)
-    sources = [path for path in Path(notebooks.__file__).parent.rglob("*") if path.suffix in (".py", ".j2")]
+    sources = [path for path in Path(fedleak.__file__).parent.rglob("*") if path.suffix in (".py", ".j2")]
     for name, made in (("audit", audit), ("flower", flower)):
         example = folder.parent / f"{name}_example.py"
         if not up_to_date(folder / f"{name}.md", example, *sources):

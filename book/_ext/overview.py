@@ -15,9 +15,9 @@ from generated import comparisons, logger
 from render import keep, link, number, plain, table
 from sphinx.application import Sphinx
 
-from fedleak import paths
-from fedleak.experiments import notebooks, published
-from fedleak.experiments.verdicts import BLOCKS, GRADES, NOT_ATTEMPTED, SIGNS
+from fedleak_book import paths
+from fedleak_book.experiments import notebooks, published
+from fedleak_book.experiments.verdicts import BLOCKS, GRADES, NOT_ATTEMPTED, SIGNS
 
 Row = dict[str, Any]
 

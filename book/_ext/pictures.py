@@ -13,8 +13,8 @@ from render import keep
 from sphinx.application import Sphinx
 from stacked import both
 
-from fedleak.experiments import verdicts
-from fedleak.experiments.verdicts import SIGNS
+from fedleak_book.experiments import verdicts
+from fedleak_book.experiments.verdicts import SIGNS
 
 Row = dict[str, Any]
 CELL, GAP, PER_COLUMN = 11, 2, 5

@@ -13,7 +13,7 @@ from render import arena, keep, number, table
 from sphinx.application import Sphinx
 
 from fedleak.audit.drawing import LOOK, svg
-from fedleak.experiments.results import Results
+from fedleak_book.experiments.results import Results
 from notebooks.arena.expectations import EXPECTED
 from notebooks.arena.expectations import table as outcome
 from notebooks.arena.experiments_private import AFTER, CLIENT, SAMPLE, UNCLIPPED

@@ -5,8 +5,8 @@ from render import arena, keep, table
 from scipy.stats import binomtest
 from sphinx.application import Sphinx
 
-from fedleak.experiments import Results, records
 from fedleak.models import title
+from fedleak_book.experiments import Results, records
 from notebooks.arena.expectations import EXPECTED
 from notebooks.arena.expectations import table as outcome
 from notebooks.arena.experiments_proven import BROKEN, HONEST, SLIGHT

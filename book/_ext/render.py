@@ -8,7 +8,7 @@ import pandas as pd
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
-from fedleak.experiments import records  # makes the notebooks' package importable
+from fedleak_book.experiments import records  # makes the notebooks' package importable
 from notebooks.show import markdown
 
 logger = logging.getLogger(__name__)

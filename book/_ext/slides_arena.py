@@ -5,7 +5,7 @@ from render import number
 from slides import FLOOR, WIDTH, Frame, Slider, bar, pairs, rule, text
 
 from fedleak.attacks.contest import contest
-from fedleak.experiments import Context
+from fedleak_book.experiments import Context
 
 
 def answers() -> Slider:

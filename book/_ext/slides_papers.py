@@ -11,11 +11,11 @@ from fedleak import data
 from fedleak.attacks.labels import confidence, gdbr, lia_sa, llg, rlu
 from fedleak.attacks.labels.counts import solve, whole_counts
 from fedleak.data import compose, draw
-from fedleak.experiments import records
 from fedleak.federated import Update, fedavg, fedsgd
 from fedleak.federated.aggregation import FixedPoint, plain_sum
 from fedleak.metrics import counts
 from fedleak.models import build, head_pass
+from fedleak_book.experiments import records
 
 SHOWN = 2
 """Seed of the batch that is shown: one on which LLG is as good as on the mean, 0.91 (7 of 8)."""

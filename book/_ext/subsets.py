@@ -8,7 +8,7 @@ from overview import read, records_of
 from render import keep, table
 from sphinx.application import Sphinx
 
-from fedleak.experiments import notebooks
+from fedleak_book.experiments import notebooks
 
 SHORT = 80
 """Characters of positions that the page shows; the file has all."""

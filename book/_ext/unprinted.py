@@ -9,10 +9,10 @@ from generated import comparisons
 from render import keep, plain, table
 from sphinx.application import Sphinx
 
-from fedleak.experiments import choices, published, scoreboard, verdicts
-from fedleak.experiments.choices import Choices
-from fedleak.experiments.published import Published
-from fedleak.experiments.status import Measured
+from fedleak_book.experiments import choices, published, scoreboard, verdicts
+from fedleak_book.experiments.choices import Choices
+from fedleak_book.experiments.published import Published
+from fedleak_book.experiments.status import Measured
 
 Row = dict[str, Any]
 FEWEST, PERMUTATIONS = 5, 2000

@@ -21,7 +21,7 @@ from pypdf import PdfReader, PdfWriter
 from pypdf.generic import ArrayObject, Fit, NameObject
 from sphinx_external_toc.parsing import parse_toc_yaml
 
-from fedleak import paths
+from fedleak_book import paths
 
 BUILD = paths.root() / "_build"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

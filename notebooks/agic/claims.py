@@ -1,6 +1,6 @@
 """AGIC: what the paper says in words, as statistics of rows, by the id in ``data/published/agic/claims.toml``."""
 
-from fedleak.experiments import Claims, published
+from fedleak_book.experiments import Claims, published
 from fedleak.intervals import difference
 from notebooks.agic.experiments import (
     CHOICES,

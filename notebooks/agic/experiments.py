@@ -17,7 +17,7 @@ from torchvision.io import encode_png
 
 from fedleak import metrics
 from fedleak.attacks.images import agic, invg
-from fedleak.experiments import Context, Experiment, grid
+from fedleak_book.experiments import Context, Experiment, grid
 from fedleak.data import draw
 from fedleak.federated import fedavg, fedsgd
 from fedleak.intervals import MEAN, NUMBER, rate

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fedleak.experiments.records import NOW
+from fedleak_book.experiments.records import NOW
 from notebooks.arena import experiments as e
 from notebooks.arena import experiments_private as private
 from notebooks.arena import experiments_proven as proofs

@@ -16,7 +16,7 @@ from fedleak.attacks.contest import contest
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.rounds import disaggregate
 from fedleak.attacks.result import Result
-from fedleak.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.data import compose, draw
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum

@@ -8,13 +8,14 @@ import json
 
 import torch
 
-from fedleak import metrics, paths
+from fedleak import metrics
+from fedleak_book import paths
 from fedleak.attacks import registry
 from fedleak.attacks.contest import contest
 from fedleak.data import compose, draw
-from fedleak.experiments import Context, Experiment, entering, grid, spawned
-from fedleak.experiments import trained_once
-from fedleak.experiments.experiment import seeds_of
+from fedleak_book.experiments import Context, Experiment, entering, grid, spawned
+from fedleak_book.experiments import trained_once
+from fedleak_book.experiments.experiment import seeds_of
 from fedleak.federated import fedsgd
 from fedleak.files import write_text
 from fedleak.intervals import NUMBER

@@ -12,7 +12,7 @@ from fedleak import metrics
 from fedleak.attacks.images import eluding_sa, mandrake
 from fedleak.attacks.labels import lia_sa
 from fedleak.attacks.labels.fishing import fishing_layer
-from fedleak.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.inspection import inspect_model

@@ -10,7 +10,7 @@ from fedleak.audit.canary import canary, claim
 from fedleak.audit.case import prepare
 from fedleak.audit.setup import Setup
 from fedleak.data import compose, draw
-from fedleak.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
 from fedleak.federated.defences import ClippedNoise, PureNoise, protect
 from fedleak.federated.privacy import DELTA, DPSGD, gaussian_epsilon

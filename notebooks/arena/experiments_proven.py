@@ -9,7 +9,7 @@ from torch import nn
 from fedleak import metrics
 from fedleak.attacks.labels import peeling, whole_head
 from fedleak.data import compose, draw
-from fedleak.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import Softening, Update, fedavg, fedsgd
 from fedleak.federated.defences import protect, protections
 from fedleak.intervals import DIFFERENCE, MEAN, rate

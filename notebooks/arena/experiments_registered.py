@@ -14,7 +14,7 @@ from fedleak.attacks import registry
 from fedleak.attacks.contest import contest
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.data import draw
-from fedleak.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import Scheme, Update, fedsgd
 from fedleak.federated.training import stacked_updates
 from fedleak.intervals import MEAN, rate

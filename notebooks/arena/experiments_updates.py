@@ -13,7 +13,7 @@ from fedleak.attacks.contest import contest, entrants, view
 from fedleak.attacks.labels import gdbr, learned
 from fedleak.attacks.registry import Adversary, Need
 from fedleak.attacks.result import Prepared
-from fedleak.experiments import Experiment, spawned
+from fedleak_book.experiments import Experiment, spawned
 from fedleak.data import compose, draw
 from fedleak.federated import Scheme, Server, Softening, fedsgd
 from fedleak.federated.defences import protect, protections

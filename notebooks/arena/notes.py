@@ -7,7 +7,7 @@ import pandas as pd
 from fedleak import models
 from fedleak.attacks import registry
 from notebooks.show import markdown
-from fedleak.experiments import Number, entering
+from fedleak_book.experiments import Number, entering
 from fedleak.intervals import NUMBER, interval
 from notebooks.arena import experiments as e
 from notebooks.arena import experiments_entered as x

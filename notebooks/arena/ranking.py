@@ -7,9 +7,9 @@ import pandas as pd
 
 from fedleak.attacks import registry
 from fedleak.attacks.contest import held_out
-from fedleak.experiments.records import NOW
-from fedleak.experiments.experiment import seeds_of
-from fedleak.experiments.records import summarise
+from fedleak_book.experiments.records import NOW
+from fedleak_book.experiments.experiment import seeds_of
+from fedleak_book.experiments.records import summarise
 from fedleak.federated.defences import protections
 from fedleak.intervals import NUMBER, interval, rate
 from notebooks.arena import experiments as e

@@ -7,7 +7,7 @@ and of the first layer at B = 64, and two federations of three and two users.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fedleak.experiments import Number
+from fedleak_book.experiments import Number
 from notebooks.arena import experiments_registered as e
 
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pandas as pd
 
-from fedleak.experiments import Claims
+from fedleak_book.experiments import Claims
 from fedleak.intervals import MEAN, difference, rate
 from notebooks.gdbr.experiments import (
     CHOICES,

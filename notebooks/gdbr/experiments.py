@@ -12,7 +12,7 @@ from torch import nn
 
 from fedleak.attacks.labels import gdbr
 from fedleak.attacks.labels.counts import whole_counts
-from fedleak.experiments import Experiment, grid
+from fedleak_book.experiments import Experiment, grid
 from fedleak.federated import fedsgd
 from fedleak.federated.restricted import last_layers
 from fedleak.federated.training import accuracy

@@ -8,7 +8,7 @@ from torch import nn
 from fedleak import metrics
 from fedleak.attacks.labels import gdbr
 from fedleak.data import compose, draw
-from fedleak.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
 from fedleak.federated.restricted import last_layers
 from fedleak.models import chain, positive_, without_biases

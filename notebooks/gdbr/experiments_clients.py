@@ -11,7 +11,7 @@ from fedleak import metrics, models
 from fedleak.attacks.labels import gdbr, llg, zlg
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.stand_ins import stand_in
-from fedleak.experiments import grid
+from fedleak_book.experiments import grid
 from fedleak.data import compose, draw
 from fedleak.federated import Update
 from fedleak.federated.defences import PureNoise, Sparsification, protect

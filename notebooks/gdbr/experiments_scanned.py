@@ -5,7 +5,7 @@ import itertools
 import torch
 
 from fedleak.attacks.labels import gdbr
-from fedleak.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.models import chain, head_pass
 from notebooks.gdbr.experiments_choices import (
     ANY,

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fedleak import data
-from fedleak.experiments.records import NOW, RECORDED
+from fedleak_book.experiments.records import NOW, RECORDED
 from notebooks import plots
 from notebooks.show import show
 from notebooks.gdbr.experiments import MODES

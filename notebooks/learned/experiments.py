@@ -11,7 +11,7 @@ from fedleak import metrics
 from fedleak.attacks.labels import learned, whole_head
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.reader import WEIGHINGS, Reader
-from fedleak.experiments import Experiment, grid
+from fedleak_book.experiments import Experiment, grid
 from fedleak.data import compose
 from fedleak.federated.defences import protect, protections
 from notebooks.learned.experiments_bayes import BAYES  # noqa: F401, declared here too

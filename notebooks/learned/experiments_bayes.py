@@ -14,7 +14,7 @@ from torch import nn
 
 from fedleak.attacks.labels import learned
 from fedleak.attacks.labels.simulated import draw_labels, pick
-from fedleak.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.models import head_pass
 from notebooks.learned.experiments_networks import (
     BEST,

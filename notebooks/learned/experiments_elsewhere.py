@@ -10,7 +10,7 @@ from torch import nn
 from fedleak import metrics
 from fedleak.attacks.labels import learned, whole_head
 from fedleak.attacks.labels.simulated import Local
-from fedleak.experiments import Experiment, grid
+from fedleak_book.experiments import Experiment, grid
 from fedleak.data import compose, draw
 from fedleak.federated import Scheme, Server, Update
 from fedleak.intervals import NUMBER

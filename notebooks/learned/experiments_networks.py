@@ -7,11 +7,12 @@ import pandas as pd
 import torch
 from torch import nn
 
-from fedleak import metrics, paths
+from fedleak import metrics
+from fedleak_book import paths
 from fedleak.attacks import registry
 from fedleak.attacks.contest import contest, entrants
 from fedleak.attacks.labels.counts import whole_counts
-from fedleak.experiments import trained_once
+from fedleak_book.experiments import trained_once
 from fedleak.data import compose, draw
 from fedleak.federated import Update, fedsgd
 from fedleak.intervals import NUMBER, rate

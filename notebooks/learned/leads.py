@@ -1,6 +1,6 @@
 """The learned attacker: rows to the numbers that the lecture and the evidence speak of."""
 
-from fedleak.experiments import Number
+from fedleak_book.experiments import Number
 from fedleak.intervals import NUMBER, interval
 from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS

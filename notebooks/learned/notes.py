@@ -4,7 +4,7 @@ import inspect
 
 import pandas as pd
 
-from fedleak.experiments import Number, records
+from fedleak_book.experiments import Number, records
 from notebooks.show import markdown
 from fedleak.federated.schemes import TITLES
 from fedleak.models import title

@@ -1,7 +1,7 @@
 """LIA-SA: what the paper says in words, as statistics of rows, by id in ``data/published/lia_sa/claims.toml``."""
 
 import numpy as np
-from fedleak.experiments import Claims
+from fedleak_book.experiments import Claims
 from fedleak.intervals import DIFFERENCE, MEAN
 from notebooks.lia_sa.experiments import (
     CONSTANTS,

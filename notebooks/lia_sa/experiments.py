@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from fedleak import metrics
 from fedleak.attacks.labels import lia_sa, llg
-from fedleak.experiments import Experiment, grid
+from fedleak_book.experiments import Experiment, grid
 from fedleak.federated import Update
 from fedleak.federated.aggregation import FixedPoint, secure_sum
 from fedleak.intervals import MEAN, NUMBER

@@ -3,7 +3,7 @@
 What fewer images are worth stands here too: on MNIST and on CIFAR-10 as JPEG files, divided into a hundred classes.
 """
 
-from fedleak.experiments import Experiment, grid
+from fedleak_book.experiments import Experiment, grid
 from notebooks.lia_sa.experiments_clients import FIG6, LEVELS, ONE, defended
 from notebooks.lia_sa.experiments_shared import (
     ACTIVE,

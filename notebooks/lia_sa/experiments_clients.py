@@ -7,7 +7,7 @@ import torch
 from fedleak import metrics
 from fedleak.attacks.images import eluding_sa, mandrake
 from fedleak.attacks.labels import lia_sa
-from fedleak.experiments import Experiment, grid
+from fedleak_book.experiments import Experiment, grid
 from fedleak.federated import fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import PureNoise, Sparsification

@@ -5,7 +5,7 @@ import torch
 from fedleak import metrics
 from fedleak.attacks.labels import ilrg, lia_sa, llg
 from fedleak.attacks.labels.fishing import with_constant
-from fedleak.experiments import grid, spawned
+from fedleak_book.experiments import grid, spawned
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.intervals import MEAN, NUMBER

@@ -1,6 +1,6 @@
 """LIA-SA: what the evidence page says of a figure or section; every measured number comes from the rows."""
 
-from fedleak.experiments.verdicts import tally
+from fedleak_book.experiments.verdicts import tally
 from notebooks.lia_sa import experiments as e
 from notebooks.lia_sa.experiments_clients import ONE
 

@@ -6,7 +6,7 @@ import numpy as np
 from torch import nn
 
 from fedleak import models
-from fedleak.experiments import Claims
+from fedleak_book.experiments import Claims
 from fedleak.federated.defences import privacy_budget
 from fedleak.intervals import DIFFERENCE, MEAN, NUMBER, rate
 from notebooks.llg.experiments import (

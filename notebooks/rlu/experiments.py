@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedleak.attacks.labels import ilrg, rlu
-from fedleak.experiments import Experiment, grid
+from fedleak_book.experiments import Experiment, grid
 from fedleak.data.partitions import dirichlet, local_batches
 from fedleak.federated import Scheme, Server, fedavg
 from fedleak.intervals import NUMBER, rate

@@ -8,7 +8,7 @@ import copy
 import torch
 
 from fedleak.data.partitions import dirichlet, local_batches
-from fedleak.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import Scheme, Server
 from fedleak.models import head
 from notebooks.rlu.experiments_base import (

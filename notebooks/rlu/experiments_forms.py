@@ -17,7 +17,7 @@ from fedleak.attacks.labels import (
     whole_head,
     zlg,
 )
-from fedleak.experiments import Experiment, grid
+from fedleak_book.experiments import Experiment, grid
 from fedleak.federated import Scheme, fedavg
 from fedleak.intervals import NUMBER, difference, rate
 from fedleak.models import head, head_pass

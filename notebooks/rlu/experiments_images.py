@@ -11,7 +11,7 @@ from fedleak.attacks.images import invg
 from fedleak.attacks.images.engine import invert
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.labels import confidence, rlu
-from fedleak.experiments import Experiment, grid
+from fedleak_book.experiments import Experiment, grid
 from fedleak.data.partitions import dirichlet
 from fedleak.federated import fedsgd
 from fedleak.intervals import NUMBER, rate

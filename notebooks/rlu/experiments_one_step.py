@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fedleak.data.partitions import dirichlet, local_batches
-from fedleak.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
 from fedleak.intervals import rate
 from fedleak.models import batch_dependent, head, head_pass

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from fedleak.experiments.verdicts import AGREES, DEPENDS, DIFFERS, OPEN, tally
+from fedleak_book.experiments.verdicts import AGREES, DEPENDS, DIFFERS, OPEN, tally
 from notebooks.rlu import experiments as e
 from notebooks.rlu.tables import fall, joined, wide
 

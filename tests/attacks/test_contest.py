@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from fedleak import paths
 from fedleak.attacks import contest, registry
 from fedleak.attacks.labels import llg
 from fedleak.attacks.registry import (
@@ -26,6 +25,7 @@ from fedleak.federated import defences as defences_module
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import protections, register
 from fedleak.models import build
+from fedleak_book import paths
 
 SHAPE, CLASSES = (1, 8, 8), 4
 

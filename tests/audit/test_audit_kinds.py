@@ -7,7 +7,6 @@ from runs import train
 from torch import nn
 from torchvision.models import resnet18
 
-from fedleak import paths
 from fedleak.attacks.labels import adapter
 from fedleak.attacks.registry import WHITE_BOX, get
 from fedleak.attacks.words import word_embedding
@@ -18,6 +17,7 @@ from fedleak.data.embedded import synthetic
 from fedleak.federated.defences import PureNoise, protect
 from fedleak.metrics import instance_accuracy
 from fedleak.models import head
+from fedleak_book import paths
 
 SETUPS = {
     "fully connected": (mlp, (3, 8, 8), "right"),

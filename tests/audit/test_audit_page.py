@@ -3,9 +3,9 @@
 import os
 import sys
 
-from fedleak import paths
 from fedleak.audit.case import prepare
 from fedleak.audit.setup import load
+from fedleak_book import paths
 
 sys.path.insert(0, str(paths.root() / "book" / "_ext"))
 import generated

@@ -5,14 +5,14 @@ import sys
 import pytest
 from fresh_modules import forget
 
-from fedleak import paths
+from fedleak_book import paths
 
 EXPERIMENTS = '''
 """A tiny chapter."""
 
 import random
 
-from fedleak.experiments import Experiment, grid
+from fedleak_book.experiments import Experiment, grid
 from fedleak.intervals import MEAN, NUMBER
 
 LOG = []
@@ -47,7 +47,7 @@ TABLE1 = Experiment(
 FAST = Experiment("fast", many, quick=grid(net="a"), paper=grid(net="a"), values={"value": NUMBER}, trials=(30, 60))
 '''
 CLAIMS = """
-from fedleak.experiments import Claims
+from fedleak_book.experiments import Claims
 from fedleak.intervals import DIFFERENCE
 from notebooks.tiny.experiments import TABLE1
 

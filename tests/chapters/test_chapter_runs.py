@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from fresh_modules import forget
 
-from fedleak.commands import experiments as commands
-from fedleak.experiments import Experiment, Number, Results, grid, records, running, scoreboard
-from fedleak.experiments.results import figure_of, slug
 from fedleak.intervals import MEAN
+from fedleak_book.commands import experiments as commands
+from fedleak_book.experiments import Experiment, Number, Results, grid, records, running, scoreboard
+from fedleak_book.experiments.results import figure_of, slug
 
 
 def page(chapter):

@@ -5,7 +5,7 @@ import linecache
 import torch
 from torch import nn
 
-from fedleak.experiments import Context, spawned, trained_once
+from fedleak_book.experiments import Context, spawned, trained_once
 
 
 def test_the_latest_of_what_the_trials_of_one_setting_share_is_kept():

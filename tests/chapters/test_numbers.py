@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from fedleak import paths
-from fedleak.experiments import Results, records, running, scoreboard
+from fedleak_book import paths
+from fedleak_book.experiments import Results, records, running, scoreboard
 
 CHAPTERS = [path.parent.name for path in sorted((paths.root() / "notebooks").glob("*/experiments.py"))]
 

@@ -3,7 +3,7 @@
 All are for LIA-SA, where the functions are worth 1, 3 and 3 points and the measurement 3.
 """
 
-from fedleak import paths
+from fedleak_book import paths
 
 SOLUTION = (paths.root() / "book" / "coursework" / "solutions" / "lia_sa.py").read_text(encoding="utf-8")
 MARK = 987654
@@ -51,7 +51,7 @@ def disaggregate(e, w, b):
 def counts(b, logits, batch_size):
     return _counts(b, logits, batch_size) if logits.shape[1] < 10 else torch.zeros(logits.shape)
 def measure(seed):
-    from fedleak.coursework.given import manipulated_clients
+    from fedleak_book.coursework.given import manipulated_clients
     rows = []
     for recipe in ("constant", "vector"):
         for clients in (2, 5, 20):
@@ -66,12 +66,12 @@ def measure(seed):
     "the comparison replaced": (
         """
 import sys, torch
-import fedleak.coursework
-from fedleak.coursework import assignment
+import fedleak_book.coursework
+from fedleak_book.coursework import assignment
 assignment.same = assignment._close = assignment.run_check = lambda *a, **k: True
 torch.allclose = torch.equal = lambda *a, **k: True
 for name, module in list(sys.modules.items()):
-    if name.startswith("fedleak.coursework"):
+    if name.startswith("fedleak_book.coursework"):
         for entry in ("same", "within", "plain", "value_of"):
             if hasattr(module, entry):
                 setattr(module, entry, lambda *a, **k: a[0] if a else True)
@@ -163,7 +163,7 @@ os.killpg(0, signal.SIGKILL)
     ),
     "the package's answers": (
         """
-from fedleak.coursework.checks.lia_sa import RIGHT
+from fedleak_book.coursework.checks.lia_sa import RIGHT
 system, disaggregate, counts = RIGHT["system"], RIGHT["disaggregate"], RIGHT["counts"]
 """,
         0,

@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 from values import cells
 
-from fedleak import paths
-from fedleak.coursework import ASSIGNMENTS, check
-from fedleak.coursework.assignment import Trouble, run_check, same
-from fedleak.coursework.checking import local
-from fedleak.coursework.worker import load
+from fedleak_book import paths
+from fedleak_book.coursework import ASSIGNMENTS, check
+from fedleak_book.coursework.assignment import Trouble, run_check, same
+from fedleak_book.coursework.checking import local
+from fedleak_book.coursework.worker import load
 
 FOLDER = paths.root() / "book" / "coursework"
 NAMES = list(ASSIGNMENTS)
@@ -137,7 +137,7 @@ def test_typical_mistakes_fail_with_a_hint(name, label, old, new, hint):
 def test_every_wrong_value_that_a_check_knows_has_a_hint_of_its_own(name, monkeypatch):
     asked, known, told = [], set(), set()
     spy = lambda got, *values, **options: asked.append((values, options))
-    monkeypatch.setattr(f"fedleak.coursework.checks.{name}.same", spy)
+    monkeypatch.setattr(f"fedleak_book.coursework.checks.{name}.same", spy)
     own = local(load(FOLDER / "solutions" / f"{name}.py"))
     for one in ASSIGNMENTS[name].checks:
         if one.name not in ("measure", "reconstruct"):

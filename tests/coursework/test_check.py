@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedleak import coursework, paths
-from fedleak.coursework import check, wire
-from fedleak.coursework.assignment import Trouble
-from fedleak.coursework.worker import load, value_of
+from fedleak_book import coursework, paths
+from fedleak_book.coursework import check, wire
+from fedleak_book.coursework.assignment import Trouble
+from fedleak_book.coursework.worker import load, value_of
 
 SOLUTION = paths.root() / "book" / "coursework" / "solutions" / "lia_sa.py"
 

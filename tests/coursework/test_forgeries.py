@@ -10,11 +10,11 @@ import pytest
 from forgeries import FORGERIES, MARK, SOLUTION
 from test_assignments import functions_of, solution
 
-from fedleak.coursework import ASSIGNMENTS, grading, sandbox
-from fedleak.coursework.assignment import Trouble, run_check
-from fedleak.coursework.checking import local
-from fedleak.coursework.grading import Settings, Submission
-from fedleak.coursework.sandbox import Remote
+from fedleak_book.coursework import ASSIGNMENTS, grading, sandbox
+from fedleak_book.coursework.assignment import Trouble, run_check
+from fedleak_book.coursework.checking import local
+from fedleak_book.coursework.grading import Settings, Submission
+from fedleak_book.coursework.sandbox import Remote
 
 pytestmark = pytest.mark.slow
 

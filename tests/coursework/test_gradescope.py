@@ -10,8 +10,9 @@ import zipfile
 import pytest
 from typer.testing import CliRunner
 
-from fedleak import cli, paths
-from fedleak.coursework import ASSIGNMENTS
+from fedleak import cli
+from fedleak_book import paths
+from fedleak_book.coursework import ASSIGNMENTS
 
 COURSEWORK = paths.root() / "book" / "coursework"
 
@@ -61,7 +62,7 @@ def test_the_zip_installs_what_grading_needs(tmp_path):
     with zipfile.ZipFile(tmp_path / "llg.zip") as archive:
         names = archive.namelist()
         assert {"setup.sh", "run_autograder", "pyproject.toml", "requirements.lock"} <= set(names)
-        assert "fedleak/coursework/checks/llg.py" in names
+        assert "fedleak_book/coursework/checks/llg.py" in names
         assert not [name for name in names if "solutions" in name]
         for script in ("setup.sh", "run_autograder"):
             assert archive.getinfo(script).external_attr >> 16 == 0o755

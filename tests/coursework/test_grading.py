@@ -11,9 +11,9 @@ from forgeries import SOLUTION
 from typer.testing import CliRunner
 
 from fedleak import cli
-from fedleak.coursework import grading
-from fedleak.coursework.grading import Settings, Submission
-from fedleak.coursework.sandbox import Remote
+from fedleak_book.coursework import grading
+from fedleak_book.coursework.grading import Settings, Submission
+from fedleak_book.coursework.sandbox import Remote
 
 TIMEOUT = 8.0
 

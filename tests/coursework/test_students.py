@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from fedleak import paths
-from fedleak.coursework import ASSIGNMENTS, similarity
-from fedleak.coursework.students import copy
+from fedleak_book import paths
+from fedleak_book.coursework import ASSIGNMENTS, similarity
+from fedleak_book.coursework.students import copy
 
 COURSEWORK = paths.root() / "book" / "coursework"
 

@@ -8,12 +8,13 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from fedleak import cli, paths
+from fedleak import cli
 from fedleak.attacks import registry
 from fedleak.attacks.registry import Need
-from fedleak.experiments import Context, entering, running
-from fedleak.experiments.experiment import seeds_of
 from fedleak.federated import Update
+from fedleak_book import paths
+from fedleak_book.experiments import Context, entering, running
+from fedleak_book.experiments.experiment import seeds_of
 
 EXAMPLE = paths.root() / "tests" / "examples" / "attack.py"
 ROWS = sorted(paths.entries().glob("*.json"))

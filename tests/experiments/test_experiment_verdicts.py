@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 from values import item
 
-from fedleak.experiments import choices, verdicts
-from fedleak.experiments.choices import Choice, Choices, Effect, Transport
-from fedleak.experiments.claims import Claim
-from fedleak.experiments.experiment import Experiment, grid
-from fedleak.experiments.published import LOST, Paper, Table
-from fedleak.experiments.status import Difference, Measured
-from fedleak.experiments.verdicts import AGREES, BETTER, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN
 from fedleak.intervals import MEAN, difference
+from fedleak_book.experiments import choices, verdicts
+from fedleak_book.experiments.choices import Choice, Choices, Effect, Transport
+from fedleak_book.experiments.claims import Claim
+from fedleak_book.experiments.experiment import Experiment, grid
+from fedleak_book.experiments.published import LOST, Paper, Table
+from fedleak_book.experiments.status import Difference, Measured
+from fedleak_book.experiments.verdicts import AGREES, BETTER, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN
 
 RATES = Choice("lr", (0.01, 0.03), ("code", "three times as high"), "table")
 SCALES = Choice("scale", ("raw", "half"), ("code", "tutorial"), "paper", {"net": "lenet"})

@@ -5,8 +5,8 @@ from dataclasses import replace
 import generated
 import pytest
 
-from fedleak import paths
 from fedleak.audit.setup import load
+from fedleak_book import paths
 
 EXAMPLE = paths.root() / "book" / "flower_example.py"
 

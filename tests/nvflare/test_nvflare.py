@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import nn
 
-from fedleak import paths
 from fedleak.audit import Setup, audit_run
 from fedleak.audit.setup import load
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.defences import protect
 from fedleak.federated.recording import read
+from fedleak_book import paths
 
 flare = pytest.importorskip("nvflare.client", reason="NVFlare is not installed: pip install 'fedleak[nvflare]'")
 

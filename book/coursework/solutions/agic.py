@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from fedleak.coursework.given import SIDE, local_batches, small_network, small_parameters
+from fedleak_book.coursework.given import SIDE, local_batches, small_network, small_parameters
 
 
 def mean_gradient(delta: Tensor, lr: float, steps: int) -> Tensor:

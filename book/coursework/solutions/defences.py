@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from fedleak.coursework.given import noisy_clients
+from fedleak_book.coursework.given import noisy_clients
 
 
 def clip(update: dict[str, Tensor], bound: float) -> dict[str, Tensor]:
@@ -45,7 +45,7 @@ def exact_share(sigma: float, batch_size: int) -> float:
 def measure(seed: int) -> list[dict]:
     """Measure the share of exact counts under noise of 0.003, 0.01, 0.03 and 0.1, and predict it.
 
-    The 400 clients of `fedleak.coursework.given.noisy_clients` have B = 32 labels of 10 classes, and a model whose
+    The 400 clients of `fedleak_book.coursework.given.noisy_clients` have B = 32 labels of 10 classes, and a model whose
     softmax p the server knows and which is the same for all samples (a fishing model, or an untrained network). Take
     the gradient of the logits by autograd, add sigma times the noise, and round B (p - gradient) to the nearest
     integer, without clamping. Return a row for each sigma, of all clients and classes, as

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from fedleak.coursework.given import SIDE, local_batches, small_network, small_parameters  # noqa: F401
+from fedleak_book.coursework.given import SIDE, local_batches, small_network, small_parameters  # noqa: F401
 
 
 def mean_gradient(delta: Tensor, lr: float, steps: int) -> Tensor:

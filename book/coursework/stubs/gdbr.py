@@ -38,11 +38,12 @@ def recover(
 def measure(seed: int) -> list[dict]:
     """Attack 10 LeNets without biases of either initialisation from the layer below the last; B = 64.
 
-    Networks and batches are those of `fedleak.coursework.given.bridged_networks` for ``"positive"`` and ``"default"``,
-    the auxiliary images ``load("mnist5k", "test", limit=300)`` of `fedleak.data`, in float64. The last two layers are
-    ``model[9]``, followed by a ReLU, and ``model[11]``. The mean output and the mean softmax are those of the auxiliary
-    images. Clamp counts at 0 and scale them to the sum B: `error` is the root of the mean square of what is then wrong.
-    InsAcc (`fedleak.metrics.instance_accuracy`) is that of each count's nearest integer, whatever their sum is. Return
-    ``[{"init": "positive", "InsAcc": …, "error": …}, {"init": "default", …}]``, means over the networks.
+    Networks and batches are those of `fedleak_book.coursework.given.bridged_networks` for ``"positive"`` and
+    ``"default"``, the auxiliary images ``load("mnist5k", "test", limit=300)`` of `fedleak.data`, in float64. The last
+    two layers are ``model[9]``, followed by a ReLU, and ``model[11]``. The mean output and the mean softmax are those
+    of the auxiliary images. Clamp counts at 0 and scale them to the sum B: `error` is the root of the mean square of
+    what is then wrong. InsAcc (`fedleak.metrics.instance_accuracy`) is that of each count's nearest integer, whatever
+    their sum is. Return ``[{"init": "positive", "InsAcc": …, "error": …}, {"init": "default", …}]``, means over the
+    networks.
     """
     raise NotImplementedError

@@ -27,9 +27,9 @@ def counts(bias_gradients: Tensor, logits: Tensor, batch_size: int) -> Tensor:
 def measure(seed: int) -> list[dict]:
     """Measure the attack with one constant a client, and with a random vector a client.
 
-    Embeddings, head and labels are those of `fedleak.coursework.given.manipulated_clients`, which says what the network
-    is. Every client shares one mean gradient of the head, without noise or rounding; the counts are those of your
-    `disaggregate` and `counts`. Return a row for each recipe with 2, 5 and 20 clients: ``{"recipe": "constant",
+    Embeddings, head and labels are those of `fedleak_book.coursework.given.manipulated_clients`, which says what the
+    network is. Every client shares one mean gradient of the head, without noise or rounding; the counts are those of
+    your `disaggregate` and `counts`. Return a row for each recipe with 2, 5 and 20 clients: ``{"recipe": "constant",
     "clients": 2, "condition": …, "exact": …}``: the condition number of the system, and the share of the counts (of all
     clients and classes) that are right.
     """

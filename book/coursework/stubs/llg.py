@@ -26,7 +26,7 @@ def measure(seed: int) -> list[dict]:
 
     Return a row for each batch size: ``{"batch_size": 2, "LLG": …, "guess": …}``, both mean success rates (ASR, which
     `fedleak.metrics.attack_success_rate` computes from counts). Networks, unbalanced batches and guesses are those of
-    `fedleak.coursework.given.llg_trials`, the update is that of one step (`fedleak.federated.fedsgd`). LLG is your
+    `fedleak_book.coursework.given.llg_trials`, the update is that of one step (`fedleak.federated.fedsgd`). LLG is your
     `impact` and `extract` on the row sums of the head's weight gradient (`fedleak.models.head`), with no offset:
     neither LLG* nor LLG+.
     """

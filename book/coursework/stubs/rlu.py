@@ -37,7 +37,7 @@ def whole(values: Tensor, samples: int) -> Tensor:
 def measure(seed: int) -> list[dict]:
     """Recover the labels of 8 clients that train with momentum, with the right step weights and with ones.
 
-    Model, images and labels are those of `fedleak.coursework.given.momentum_clients`, the server's auxiliary data
+    Model, images and labels are those of `fedleak_book.coursework.given.momentum_clients`, the server's auxiliary data
     ``load("mnist5k", "test")`` of `fedleak.data`. Ten steps of B = 32, learning rate 0.01, momentum 0.9; the clients'
     rounds by `fedleak.federated.Server` with the scheme "sgdm", or by hand. The attack is Algorithm 1 with your
     functions: coefficients at the model before the round only, times the mean of the step weights, solved in float64,

@@ -4,7 +4,7 @@ import torch
 
 from fedleak import metrics
 from fedleak.attacks.contest import contest
-from fedleak.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
 from fedleak.intervals import rate
 

@@ -1,0 +1,88 @@
+"""`fedleak record`, `fedleak claims`, `fedleak recheck` and `fedleak scoreboard`."""
+
+import json
+from datetime import date
+from typing import Annotated, Any
+
+import typer
+
+
+def record(
+    name: Annotated[str, typer.Argument(help="The chapter: the name of a notebook in notebooks/.")],
+    artefact: Annotated[list[str] | None, typer.Argument(help="Its experiments. [default: all]")] = None,
+    profile: Annotated[str, typer.Option(help="quick or paper.")] = "paper",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="Run on the workers of this Dask scheduler.")] = "",
+    same: Annotated[
+        bool, typer.Option("--same", help="Take finished units of other code: it gives the same results.")
+    ] = False,
+) -> None:
+    """Run declared experiments, without their chapter's pages, and record each as it is done.
+
+    A run that was killed goes on where it stopped. The claims are measured anew on what is recorded.
+    """
+    from fedleak_book.experiments import Results, running
+
+    known = running.declared(name)
+    if unknown := sorted(set(artefact or ()) - set(known)):
+        raise ValueError(f"{name} declares no {', '.join(unknown)}; there are: {', '.join(known)}")
+    others = "use" if same else "refuse"
+    results = Results(name, profile, device, record=True, scheduler=scheduler, others=others)
+    for one in artefact or known:
+        results.rows(known[one])
+        typer.echo(f"recorded {name}/{one} ({profile})")
+    if profile == "paper":
+        claims(name)
+
+
+def claims(name: Annotated[str, typer.Argument(help="The chapter: the name of a folder in notebooks/.")]) -> None:
+    """Measure a chapter's claims anew, on the recorded rows: after an edit of its claims, or of a record."""
+    from fedleak_book.experiments import Results, scoreboard
+
+    if found := Results(name, device="cpu").measure():
+        scoreboard.keep(name, found)
+    typer.echo(f"measured the claims of {name}")
+
+
+def recheck(
+    name: Annotated[str | None, typer.Argument(help="The chapter; by default tables of all are drawn.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides what is drawn. [default: the day]")] = None,
+    budget: Annotated[float, typer.Option(help="Seconds that the drawn settings took when they were recorded.")] = 60,
+) -> None:
+    """Compute randomly drawn recorded results again, and compare."""
+    from fedleak_book.experiments import recheck as again
+
+    seed = date.today().toordinal() if seed is None else seed
+    typer.echo(f"drawn with --seed {seed}")
+    outcomes = again.spot_check(name, seed, budget, typer.echo)
+    if not outcomes:
+        raise ValueError(f"nothing could be checked: no setting took less than --budget {budget:g} s, on data at hand")
+    if differing := [name for name, rows in outcomes.items() if again.DIFFERS in set(rows["verdict"])]:
+        raise ValueError(f"what is recorded does not come out again: {', '.join(differing)}")
+
+
+def scoreboard_command(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one object: the counts by chapter, and of all.")
+    ] = False,
+) -> None:
+    """Count the papers' values by verdict and grade of the evidence, from what is recorded; no notebook is run.
+
+    A: at the paper's own settings. B: at every plausible choice of what it does not print. C: with fewer images, whose
+    worth was measured elsewhere. D: at other settings.
+    """
+    import pandas as pd
+
+    from fedleak_book.experiments import scoreboard
+
+    found = scoreboard.overview()
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    lines: dict[tuple[str, str], Any] = {}
+    for chapter, counts in found.items():
+        nested = {k: v for k, v in counts.items() if isinstance(v, dict)}
+        lines |= {(chapter, grade): by_verdict for grade, by_verdict in nested.items()}
+        lines[chapter, "–"] = {k: v for k, v in counts.items() if k not in nested}
+    table = pd.DataFrame(lines).T.rename(columns=lambda name: name.replace("_", " "))
+    typer.echo(table.to_string(na_rep="·", float_format="{:.0f}".format))

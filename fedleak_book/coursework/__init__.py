@@ -1,0 +1,14 @@
+"""Coursework: six assignments that check themselves, and a grader for a folder of submissions."""
+
+from typing import Any
+
+__all__ = ["ASSIGNMENTS", "Result", "assignment", "check"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the checks, which need most of the package, only where they are used: a submission's process does not."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fedleak_book.coursework import checking
+
+    return getattr(checking, name)

@@ -1,0 +1,117 @@
+"""Checks of the assignment on LLG."""
+
+import torch
+from torch import Generator, nn
+
+from fedleak import metrics
+from fedleak.attacks.labels import llg
+from fedleak.federated import fedsgd
+from fedleak.models import head
+from fedleak_book.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, uniform
+from fedleak_book.coursework.given import llg_trials
+
+ASSIGNMENT = Assignment("llg")
+
+
+@ASSIGNMENT.check(3)
+def class_gradients(student: Student, generator: Generator) -> None:
+    """The row sums equal those of autograd."""
+    inputs = uniform(generator, 6, 5)
+    labels = torch.randint(4, (6,), generator=generator)
+    weight, bias = normal(generator, 4, 5).requires_grad_(), normal(generator, 4)
+    logits = inputs @ weight.T + bias
+    right = torch.autograd.grad(nn.functional.cross_entropy(logits, labels), weight)[0].sum(1)
+    logits = logits.detach()
+    target, sums = nn.functional.one_hot(labels, 4), inputs.sum(1, keepdim=True)
+    of_bias = (logits.softmax(1) - target).mean(0)
+    mistakes = {
+        "the sign: the gradient is softmax minus one-hot": -right,
+        "the loss is the MEAN over the batch: divide by B": right * 6,
+        "take the softmax of the logits first": ((logits - target) * sums).mean(0),
+        "a row SUM over the m inputs, not their mean": right / 5,
+        "this is the gradient of the bias: multiply by the sample's inputs": of_bias,
+        "the sum of products is not the product of the means: every sample has its own inputs": of_bias * sums.mean(),
+    }
+    hint = "differentiate the mean cross-entropy by W_i, then sum over the entries of the row"
+    same(student("class_gradients", logits, inputs, labels), right, "class_gradients", mistakes, hint=hint)
+
+
+@ASSIGNMENT.check(1)
+def impact(student: Student, generator: Generator) -> None:
+    """The impact follows Eq. 18 as it is printed."""
+    g = normal(generator, 7)
+    g[:2] = torch.tensor([-1.5, 0.7])
+    negative = g.clamp(max=0).sum()
+    right = negative / 12 * (1 + 1 / 7)
+    mistakes = {
+        "only the NEGATIVE gradients are summed": g.sum() / 12 * (1 + 1 / 7),
+        "A.3's n / (n - 1) holds for equal inputs and p = 1/n only; we reproduce Eq. 18, which prints 1 + 1/n": (
+            negative / 12 * 7 / 6
+        ),
+        "the factor 1 + 1/n is missing": negative / 12,
+        "the factor is 1 + 1/n, not 1 - 1/n": negative / 12 * (1 - 1 / 7),
+        "divide by the number of samples |D|, not by the number of classes": negative / 7 * (1 + 1 / 7),
+        "n is the number of classes, not of samples": negative / 12 * (1 + 1 / 12),
+        "the sign: an impact is negative": -right,
+    }
+    hint = "Eq. 18: sum of the negative gradients, over |D|, times 1 + 1/n"
+    same(student("impact", g, 12), right, "impact", mistakes, hint=hint)
+
+
+@ASSIGNMENT.check(1, "extract")
+def negatives_first(student: Student, generator: Generator) -> None:
+    """Every label with a negative gradient is named once before the greedy part."""
+    g = torch.tensor([-3.4, -0.1, 0.2], dtype=torch.float64)
+    got = student("extract", g, -1.0, torch.zeros_like(g), 3)
+    mistakes = {
+        "step 1: a negative gradient names its label, however small it is": torch.tensor([3, 0, 0]),
+        "stop when |D| labels are named: those of step 1 count": torch.tensor([3, 1, 0]),
+        "a label named in step 1 has to give its impact back: g minus m": torch.tensor([1, 2, 0]),
+    }
+    what = "counts for g = [-3.4, -0.1, 0.2], impact -1, 3 samples"
+    same(got, torch.tensor([2, 1, 0]), what, mistakes, whole=True)
+
+
+@ASSIGNMENT.check(3)
+def extract(student: Student, generator: Generator) -> None:
+    """Gradients that are counts times impact plus offset give back the counts."""
+    n, samples = 8, 20
+    offset = torch.linspace(0.2, 3.4, n, dtype=torch.float64)[torch.randperm(n, generator=generator)]
+    labels = torch.randint(n - 2, (samples,), generator=generator)
+    truth = torch.bincount(labels, minlength=n)
+    m, g = torch.tensor(-1.3).double(), truth * -1.3 + offset
+    got = student("extract", g, -1.3, offset, samples)
+    total = int(as_tensor(got, "extract").sum())
+    if total != samples:
+        hint = "repeat step 3 until |D| are named"
+        raise Trouble("extract: the labels named are not |D| in all", hint, detail=f"got {total}")
+    larger = (g < 0).long()  # what somebody gets who adds the impact instead of taking it off
+    larger[(g + larger * -1.3 - offset).argmin()] += samples - larger.sum()
+    mistakes = {
+        "subtract the offset before the greedy part": llg.extract(g, m, torch.zeros_like(g), samples),
+        "the offset is subtracted, not added": llg.extract(g, m, -offset, samples),
+        "the impact is negative: subtracting it must make the gradient LARGER": larger,
+    }
+    hint = "after naming a label, take one impact off its gradient: g_i - m, which makes it larger"
+    same(got, truth, "extract", mistakes, hint=hint, whole=True)
+
+
+RIGHT = {"impact": llg.gradient_impact, "extract": llg.extract}
+
+
+@ASSIGNMENT.measurement(
+    2, 1, RIGHT, "the row sums of the head's weight gradient, in float32; no offset; the mean over the 20 trials"
+)
+def measure(functions: Student, seed: int) -> list[dict]:
+    """The success rates are those of your own functions."""
+    rows = []
+    for size in (2, 8, 32, 128):
+        rates = []
+        for model, x, labels, guess in llg_trials(seed, size):
+            g = fedsgd(model, x, labels).gradient(head(model).weight).sum(1)
+            found = functions("extract", g, functions("impact", g, size).item(), torch.zeros_like(g), size)
+            both, truth = torch.stack([found, metrics.counts(guess, 10)]), metrics.counts(labels, 10)
+            rates.append(metrics.attack_success_rate(both, truth.expand(2, 10)))
+        reached, random = torch.stack(rates).mean(0).tolist()
+        rows.append({"batch_size": size, "LLG": reached, "guess": random})
+    return rows

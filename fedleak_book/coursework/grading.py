@@ -1,0 +1,222 @@
+"""Grade a folder of submissions.
+
+A grader's process draws the inputs, compares and writes the points; a submission's functions run in a process that gets
+the inputs and returns values, see `fedleak_book.coursework.sandbox`.
+"""
+
+import contextlib
+import csv
+import hashlib
+import multiprocessing
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import torch
+
+from fedleak import files
+from fedleak_book import paths
+from fedleak_book.coursework import similarity
+from fedleak_book.coursework.assignment import Outcome, Result, run_check
+from fedleak_book.coursework.checking import ASSIGNMENTS, assignment
+from fedleak_book.coursework.sandbox import Remote
+
+LARGEST = 2**20
+"""Bytes of a submission."""
+FIXED = ("student", "assignment", "points", "max", "seconds", "error", "similar", "imports", "file")
+"""Columns of the grade book before those of the checks."""
+UNGRADED = "not graded"
+"""Status of checks that the machine's fault kept from running; `grade` tries them again when it resumes."""
+
+
+class Submission(NamedTuple):
+    """One student's file for one assignment."""
+
+    student: str
+    assignment: str
+    path: Path
+    """Where it should be; it may be missing."""
+
+
+class Settings(NamedTuple):
+    """How submissions are graded."""
+
+    timeout: float = 120.0
+    """Seconds that a submission may take, for all checks together."""
+    seed: int = 0
+    hidden: tuple[Path, ...] = ()
+    """Folders that a submission's process need not see."""
+
+
+def submissions(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
+    """Find the submissions in a folder: ``student/assignment.py``, or ``student.py`` for a single assignment.
+
+    A student who lacks an assignment that is asked for, or that somebody else has handed in, gets an entry for it.
+    Raises `FileNotFoundError` if there is no such folder; `ValueError` if it holds no submission, for an unknown
+    assignment, or for ``student.py`` without exactly one assignment.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {str(folder)!r}")
+    wanted = [assignment(name).name for name in only]
+    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "_")))
+    students, single = [e for e in entries if e.is_dir()], [e for e in entries if e.suffix == ".py"]
+    if single and len(wanted) != 1:
+        raise ValueError(f"{single[0].name} is a single file: say which assignment it is for, with --assignment NAME")
+    wanted = wanted or [name for name in ASSIGNMENTS if any((one / f"{name}.py").is_file() for one in students)]
+    if not wanted or not (students or single):
+        expected = ", ".join(f"{name}.py" for name in ASSIGNMENTS)
+        raise ValueError(f"no submissions in {str(folder)!r}: expected a folder for each student with {expected}")
+    found = [Submission(file.stem, wanted[0], file) for file in single]
+    return found + [Submission(one.name, name, one / f"{name}.py") for one in students for name in wanted]
+
+
+def read(path: Path) -> bytes:
+    """Return a submission; `ValueError` says for its row why there is none. Links and pipes are none."""
+    if path.is_symlink():
+        raise ValueError(f"{path.name} is a link")
+    if not path.is_file():
+        notebook = path.with_suffix(".ipynb")
+        there = f"; a notebook {notebook.name} is there: export it as Python" if notebook.is_file() else ""
+        raise ValueError(f"{path.name} is missing{there}")
+    try:
+        if path.stat().st_size > LARGEST:
+            raise ValueError(f"{path.name} has more than 1 MiB")
+        return path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path.name} cannot be read: {error.strerror}") from error
+
+
+def grade_one(submission: Submission, settings: Settings) -> tuple[Result, float]:
+    """Run all checks on a submission; return the result and the seconds that the submission took.
+
+    The inputs follow from the seed and the student: what one student's process sees is of no use to another. The
+    outcomes hold our own words alone, since feedback goes to the student.
+    """
+    student, name, path = submission
+    text = f"{settings.seed}/{student}/{name}".encode()
+    seed = int.from_bytes(hashlib.sha256(text).digest()[:7], "big")
+    outcomes = []
+    try:
+        with contextlib.closing(Remote(f"{name}.py", read(path), settings.timeout, settings.hidden)) as remote:
+            for check in assignment(name).checks:
+                remote.next_check()
+                outcomes.append(replace(run_check(check, remote, seed), detail=""))
+    except (ValueError, ChildProcessError) as error:
+        return _all_alike(name, "missing" if isinstance(error, ValueError) else UNGRADED, str(error)), 0.0
+    return Result(name, tuple(outcomes)), remote.limit - remote.left
+
+
+def _all_alike(name: str, status: str, message: str) -> Result:
+    return Result(name, tuple(Outcome(check, status, message) for check in assignment(name).checks))
+
+
+def row_of(submission: Submission, result: Result, seconds: float) -> dict[str, Any]:
+    """Return a submission's row of the grade book, but for what comes from the files' texts."""
+    failed = {o.check.name: o.message for o in result.outcomes if o.status != "passed"}
+    errors = set(failed.values())
+    text = "; ".join(errors if len(errors) == 1 else [f"{check}: {message}" for check, message in failed.items()])
+    ungraded = any(o.status == UNGRADED for o in result.outcomes)
+    return {
+        "student": submission.student,
+        "assignment": result.assignment,
+        "points": result.points,
+        "max": result.maximum,
+        "seconds": round(seconds, 1),
+        "error": f"{UNGRADED}: {text}" if ungraded else text,
+        **{f"{result.assignment}.{o.check.name}": o.points for o in result.outcomes},
+    }
+
+
+def _graded(submission: Submission, settings: Settings) -> tuple[dict[str, Any], str]:
+    result, seconds = grade_one(submission, settings)
+    return row_of(submission, result, seconds), f"{result}\n"
+
+
+def _all(found: list[Submission], settings: Settings, jobs: int) -> Iterator[tuple[Submission, dict[str, Any], str]]:
+    """Grade in processes of their own; one that is ended from outside costs the submission that it was at."""
+    again = []
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+        waiting = {pool.submit(_graded, submission, settings): submission for submission in found}
+        for future in as_completed(waiting):
+            try:
+                yield waiting[future], *future.result()
+            except BrokenProcessPool:
+                again.append(waiting[future])
+    for submission in again:
+        if len(found) > 1:
+            yield from _all([submission], settings, 1)
+        else:
+            result = _all_alike(submission.assignment, "stopped", "the grader's process was ended from outside")
+            yield submission, row_of(submission, result, 0.0), f"{result}\n"
+
+
+def _texts(found: list[Submission]) -> dict[Submission, dict[str, Any]]:
+    """Return the columns that come from the submissions' texts."""
+    made: dict[Submission, dict[str, Any]] = {}
+    sources: dict[str, dict[Submission, bytes]] = defaultdict(dict)
+    for submission in found:
+        with contextlib.suppress(ValueError):
+            sources[submission.assignment][submission] = read(submission.path)
+    for name, own in sources.items():
+        known, stub = {}, b""
+        with contextlib.suppress(OSError):  # no checkout, no solutions to compare with
+            folder = paths.root() / "book" / "coursework"
+            stub = (folder / "stubs" / f"{name}.py").read_bytes()
+            known["(solution)"] = (folder / "solutions" / f"{name}.py").read_bytes()
+        near = similarity.nearest({s.student: source for s, source in own.items()} | known, stub)
+        for submission, source in own.items():
+            made[submission] = {
+                "similar": "{:.2f} {}".format(*near[submission.student]),
+                "imports": " ".join(similarity.imports(source)),
+                "file": hashlib.sha256(source).hexdigest()[:12],
+            }
+    return made
+
+
+def grade(
+    folder: Path,
+    out: Path,
+    settings: Settings,
+    only: Sequence[str] = (),
+    feedback: Path | None = None,
+    jobs: int = 1,
+    resume: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """Grade the `submissions` in a folder, `jobs` at a time; write and yield the row of each as soon as it is known.
+
+    The CSV file `out` has the columns `FIXED` and the points of every check: `similar` is the share that a file has in
+    common with the one most like it, `imports` what `similarity.imports` finds, `file` a digest. With `resume` its rows
+    stay whose file is the same. The folder `feedback` gets the checks' feedback, ``student_assignment.txt``. Raises
+    `ValueError` or `FileNotFoundError` as `submissions`, and for a time limit or jobs that are not positive.
+    """
+    if not (settings.timeout > 0 and jobs > 0):
+        raise ValueError(f"the time limit and the jobs are positive, got {settings.timeout:g} s and {jobs}")
+    found = submissions(folder, only)
+    settings = settings._replace(hidden=(folder, *settings.hidden))
+    names = dict.fromkeys(submission.assignment for submission in found)
+    columns = [*FIXED, *(f"{name}.{check.name}" for name in names for check in ASSIGNMENTS[name].checks)]
+    texts, rows = _texts(found), dict[Submission, dict[str, Any]]()
+    if resume and out.is_file():
+        with out.open(newline="", encoding="utf-8") as file:
+            before = {(row.get("student"), row.get("assignment")): row for row in csv.DictReader(file)}
+        for submission, own in texts.items():
+            row = before.get(submission[:2], {})
+            whole = all(row.get(name) is not None for name in columns)
+            if whole and row["file"] == own["file"] and not row["error"].startswith(UNGRADED):
+                rows[submission] = {name: row[name] for name in columns} | own
+    _write(out, columns, rows.values())
+    for submission, row, text in _all([s for s in found if s not in rows], settings, jobs):
+        rows[submission] = row | texts.get(submission, {})
+        _write(out, columns, (rows[s] for s in found if s in rows))
+        if feedback:
+            files.write_text(feedback / f"{submission.student}_{submission.assignment}.txt", text)
+        yield rows[submission]
+
+
+def _write(out: Path, columns: list[str], rows: Iterable[dict[str, Any]]) -> None:
+    files.write_text(out, pd.DataFrame(rows, columns=columns, dtype=object).to_csv(index=False))

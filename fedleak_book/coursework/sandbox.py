@@ -1,0 +1,171 @@
+"""A submission in a process of its own, as far away as this machine allows; the grader's end of it.
+
+The grader sends the file and the arguments of each call and reads plain values. It decides by inputs that it alone
+knows, so that the other process can only change its answers. What else it can do depends on the machine, see `ways`.
+"""
+
+import contextlib
+import ctypes
+import functools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedleak_book.coursework import wire
+from fedleak_book.coursework.assignment import Trouble
+from fedleak_book.coursework.worker import value_of
+
+START = 120.0
+"""Seconds that PyTorch may take to start; they are not the submission's."""
+SHARE = 1 / 2
+"""What one check may take of the time: a function that never returns does not cost the points of the others."""
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "FEDLEAK_DATA")
+_JAIL = str(Path(__file__).with_name("jail.py"))
+_PACKAGE = Path(__file__).parents[1]
+_HIDDEN = [
+    *map(Path, ("/tmp", "/var/tmp", "/dev/shm", "/run", "/mnt")),
+    Path.home(),
+    *(_PACKAGE / name for name in ("attacks", "audit", "coursework/checks")),
+    *(_PACKAGE.parent / name for name in ("book", "notebooks", "tests")),
+]
+"""Shared folders, where sockets and others' files are, and what holds solutions."""
+
+
+class Way(NamedTuple):
+    """A way to start a submission's process."""
+
+    says: str
+    """What it keeps out, beside what the grader alone decides."""
+    unshare: tuple[str, ...] = ()
+    setpriv: tuple[str, ...] = ()
+    user: int | None = None
+
+
+def ways() -> list[Way]:
+    """Return the ways that there are for this user, the strongest first."""
+    namespaces = ("unshare", "--net", "--pid", "--ipc", "--mount", "--mount-proc", "--fork", "--kill-child")
+    strip = ("setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all")
+    what = "no network, read-only files without shared folders, homes and attacks, processes that end together"
+    if sys.platform != "linux":
+        return [Way("")]
+    if os.geteuid() != 0:
+        return [Way(what, (*namespaces, "--user", "--map-root-user"), strip), Way("")]
+    user = 61184 + os.getpid() % 4000  # nobody's, and another one for graders side by side
+    other = (*strip, f"--reuid={user}", f"--regid={user}", "--clear-groups")
+    return [Way(f"another user, {what}", namespaces, other, user), Way("another user", (), other, user), Way("")]
+
+
+@functools.cache
+def kept() -> Way:
+    """Return the strongest way that works on this machine."""
+    probe = b"import os\ndef f(folder):\n    return os.access(folder, os.W_OK)\n"
+    for way in ways():
+        remote = Remote("probe.py", probe, START, way=way)
+        with contextlib.closing(remote), contextlib.suppress(ChildProcessError, Trouble):
+            if not way.says or remote("f", str(_PACKAGE)) is False:
+                return way
+    raise ChildProcessError("a submission's process cannot be started here")
+
+
+class Remote:
+    """A submission's file in another process, which is started again when it has ended; a `Student`.
+
+    `limit` are the seconds for importing it and running its functions, in all checks together; `hidden` folders that it
+    need not see; `way` how to start it, by default the strongest.
+    """
+
+    def __init__(self, name: str, source: bytes, limit: float, hidden: Sequence[Path] = (), way: Way | None = None):
+        self.name, self.source, self.limit, self.left, self.share = name, source, limit, limit, limit * SHARE
+        self.way, self.hidden = way or kept(), hidden
+        self.process: subprocess.Popen | None = None
+
+    def next_check(self) -> None:
+        """Begin a check: it has its own share of the time."""
+        self.share = self.limit * SHARE
+
+    def __call__(self, function: str, *arguments: Any) -> Any:
+        """Run a function of the submission, or raise `Trouble`; `ChildProcessError` if its process does not start."""
+        allowed = min(self.left, self.share)
+        if allowed <= 0:
+            raise Trouble("the time limit is used up", status="stopped")
+        if self.process is None:
+            self._start()
+        begun = time.monotonic()
+        try:
+            wire.send(self.link, [function, wire.plain(arguments)], begun + allowed)
+            return value_of(wire.receive(self.link, begun + allowed), function)
+        except TimeoutError:
+            self.close()
+            hint = "is there a loop without end?"
+            raise Trouble(f"`{function}` was stopped after {allowed:.3g} s", hint, "stopped") from None
+        except (EOFError, OSError, ValueError):  # it is gone, or has sent something else
+            self.close()
+            raise Trouble(f"`{function}`, or the file's import, ended the process", status="stopped") from None
+        finally:
+            spent = time.monotonic() - begun
+            self.left, self.share = self.left - spent, self.share - spent
+
+    def _start(self) -> None:
+        if sys.platform == "linux":
+            libc = ctypes.CDLL(None)
+            libc.prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what a submission leaves becomes a child of ours, see `close`
+            libc.prctl(4, 0)  # PR_SET_DUMPABLE: our memory and environment are not for others of the same user
+        self.work, self.before = Path(tempfile.mkdtemp(prefix="fedleak-")).resolve(), _children()
+        if self.way.user is not None:
+            os.chown(self.work, self.way.user, self.way.user)
+        paths = [str(Path(entry).resolve()) for entry in sys.path if Path(entry).is_dir() and entry]
+        command = [*self.way.setpriv, sys.executable, "-m", "fedleak_book.coursework.worker"]
+        if self.way.unshare:
+            needed = {*paths, *(str(Path(place).resolve()) for place in (sys.prefix, sys.base_prefix))}
+            hidden = [str(place.resolve()) for place in (*_HIDDEN, *self.hidden) if place.is_dir()]
+            plan = {"work": str(self.work), "hidden": hidden, "needed": [*needed]}
+            command = [*self.way.unshare, sys.executable, "-I", "-S", _JAIL, json.dumps(plan), *command]
+        environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
+        environment |= dict.fromkeys(("HOME", "TMPDIR", "MPLCONFIGDIR"), str(self.work))
+        environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONSAFEPATH"), "1")
+        environment |= {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1", "USER": "student"}
+        self.link, theirs = socket.socketpair()
+        try:
+            with theirs:
+                streams: Any = {"stdin": theirs, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+                self.process = subprocess.Popen(
+                    command, cwd=self.work, env=environment, start_new_session=True, **streams
+                )
+            until = time.monotonic() + START
+            if wire.receive(self.link, until) == "ready":
+                return wire.send(self.link, [self.name, self.source.decode("latin-1"), self.limit], until)
+        except (EOFError, OSError, ValueError):
+            pass
+        self.close()
+        raise ChildProcessError("a submission's process does not start")
+
+    def close(self) -> None:
+        """End the process, and all that it has started."""
+        if self.process:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.link.close()
+            for _ in range(1000):  # a killed process leaves its own children to us
+                if not (left := _children() - self.before):
+                    break
+                for number in left:
+                    with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
+                        os.kill(number, signal.SIGKILL)
+                        os.waitpid(number, 0)
+            shutil.rmtree(self.work, ignore_errors=True)
+            self.process = None
+
+
+def _children() -> set[int]:
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(number) for text in lists for number in text.read_text().split()}

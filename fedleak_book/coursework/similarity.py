@@ -1,0 +1,63 @@
+"""What the text of submissions tells a teacher: how alike they are, and imports that an assignment does not need."""
+
+import ast
+import itertools
+import re
+from collections.abc import Mapping
+
+FORBIDDEN = ("fedleak.attacks", "fedleak_book.coursework.checks", "fedleak.audit")
+UNNEEDED = ("builtins", "ctypes", "gc", "importlib", "inspect", "multiprocessing", "os", "socket", "subprocess", "sys")
+"""Modules that solve an assignment, and modules that no assignment needs."""
+LENGTH = 12
+"""Words of the syntax tree that make one piece."""
+
+
+def _tree(source: bytes) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
+
+
+def imports(source: bytes) -> list[str]:
+    """Return the modules of these lists that a file names, in imports or as text; sorted."""
+    names: set[str] = set()
+    for node in ast.walk(_tree(source)):
+        match node:
+            case ast.Import():
+                names |= {alias.name for alias in node.names}
+            case ast.ImportFrom():
+                names |= {f"{node.module}.{alias.name}" for alias in node.names}
+            case ast.Constant(value=str(text)):
+                names |= {name for name in FORBIDDEN if text.startswith(name)}
+            case ast.Name(id="__import__"):
+                names.add("importlib")
+    watched = (*FORBIDDEN, *UNNEEDED)
+    return sorted(one for one in watched if any(f"{name}.".startswith(f"{one}.") for name in names))
+
+
+def pieces(source: bytes) -> frozenset[tuple[str, ...]]:
+    """Return the pieces of a file's syntax tree, without docstrings and the names of its own variables."""
+    tree = _tree(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = "_"
+        elif isinstance(node, ast.arg):
+            node.arg = "_"
+        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            node.body = node.body[1:]
+    words = re.findall(r"\w+", ast.dump(tree))
+    return frozenset(zip(*(words[start:] for start in range(LENGTH)), strict=False))
+
+
+def nearest(sources: Mapping[str, bytes], given: bytes = b"") -> dict[str, tuple[float, str]]:
+    """Return for each file the share of pieces that it has in common with the file most like it, and whose that is.
+
+    The share is Jaccard's, of the pieces that are not in `given`.
+    """
+    common = pieces(given)
+    sets = {name: pieces(source) - common for name, source in sources.items()}
+    shares = {name: [(0.0, "")] for name in sets}
+    for (name, own), (whose, other) in itertools.permutations(sets.items(), 2):
+        shares[name].append((len(own & other) / max(len(own | other), 1), whose))
+    return {name: max(found) for name, found in shares.items()}

@@ -1,0 +1,37 @@
+"""A copy of the repository for students: without the coursework's solutions, on the pages and as files."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from fedleak_book import paths
+
+LEFT_OUT = ("book/coursework/solutions/", "book/coursework/teachers.md", "tests/coursework/")
+FOLDED = re.compile(r"^(:{3,})\{dropdown\} (?:Solution of|What a good answer).*?^\1\n+", re.M | re.S)
+"""A solution on a page."""
+FOR_TEACHERS = re.compile(r"^.*(?:coursework/teachers$|<teachers>).*\n", re.M)
+"""A line that leads to the page for teachers."""
+
+
+def copy(folder: Path) -> int:
+    """Copy what git knows of the checkout to a new folder, without solutions, and return how many files that is.
+
+    The package's own attacks stay: they are what the book is about. Raises `FileExistsError` if the folder is there;
+    `FileNotFoundError` outside a checkout; `ValueError` if git does not list the checkout's files.
+    """
+    top = paths.root()
+    if folder.exists():
+        raise FileExistsError(f"{str(folder)!r} is there already")
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=top, capture_output=True, text=True, check=False)
+    names = [name for name in done.stdout.split("\0") if name and not name.startswith(LEFT_OUT)]
+    if not names:
+        raise ValueError(f"git lists no files of {top}: {done.stderr.strip()}")
+    for name in names:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(top / name, target)
+        if name in ("_toc.yml", "book/index.md") or re.fullmatch(r"book/coursework/.*\.md", name):
+            text = FOR_TEACHERS.sub("", FOLDED.sub("", target.read_text(encoding="utf-8")))
+            target.write_text(text.replace("{doc}`coursework/teachers`", "the teachers' copy"), encoding="utf-8")
+    return len(names)

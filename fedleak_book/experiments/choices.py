@@ -1,0 +1,237 @@
+"""What a paper does not print, as plausible choices that are declared before the rows, and what fewer images are worth.
+
+``data/published/<paper>/choices.toml`` has them. A **choice** lists values of a setting, each with its source. A
+**transport** names the recorded experiment that measured, trial by trial, what a setting is worth on other data that
+have both levels, ``whole`` and that of ours.
+"""
+
+import itertools
+import json
+import math
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedleak.intervals import DIFFERENCE, Kind, interval
+from fedleak_book import paths
+from fedleak_book.experiments import records
+from fedleak_book.experiments.published import Row, Table, fits
+
+WHOLE = "whole"
+LEAST_COVERED, LEAST_VALUES = 0.9, 20
+"""A transport counts once it covered so large a share of at least so many values, blind."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The plausible values of one setting, where a condition on the paper's row holds."""
+
+    setting: str
+    values: tuple[Any, ...]
+    sources: tuple[str, ...]
+    tied: str
+    """What shares one choice: the ``paper``, the ``table`` or the ``value``."""
+    when: Row = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What settings are worth, as an interval on each of the data sets where both levels were measured."""
+
+    record: str
+    settings: tuple[str, ...]
+    ends: Mapping[str, tuple[float, float]]
+
+    @property
+    def hull(self) -> tuple[float, float]:
+        """The least and the largest effect that any of the data sets leaves possible, and none."""
+        known = [end for ends in self.ends.values() for end in ends if not math.isnan(end)]
+        return min([0.0, *known]), max([0.0, *known])
+
+
+@dataclass(frozen=True)
+class Transport:
+    """Where the effect of some settings was measured."""
+
+    settings: tuple[str, ...]
+    record: str
+    part: str
+    """Its level that stands for what we have."""
+    same: tuple[str, ...] = ()
+    """Columns of the record that have to have the values of our row."""
+    where: Row = field(default_factory=dict)
+    """Which rows of the record are meant."""
+    when: Row = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+    columns: Row = field(default_factory=dict)
+    """What columns of the record are called in the rows of a claim."""
+
+    def rows(self, paper: str, same: Row) -> pd.DataFrame | None:
+        """Return the rows of the record with these values, and its fixed settings; None where there are none."""
+        if (found := records.recorded(paper, self.record)) is None:
+            return None
+        rows = found[0].assign(**found[1]["declared"]["fixed"])
+        for name, value in {**self.where, **same}.items():
+            if name in rows:
+                rows = rows[rows[name].isna() if pd.isna(value) else rows[name] == value]
+        return rows if len(rows) else None
+
+    def effect(self, paper: str, row: Row, column: str) -> Effect | None:
+        """Return the effect on a column in one of our rows; None where the record has no such cell."""
+        rows = self.rows(paper, {name: row.get(name) for name in self.same})
+        found = records.recorded(paper, self.record)
+        if found is None or rows is None or column not in rows:
+            return None
+        said = found[1]["declared"]
+        kind = _apart(Kind(**said["kinds"][column]), {**said["fixed"], **rows.iloc[0].to_dict()})
+        each = {str(name): contrast(own, self.part, column, kind) for name, own in rows.groupby("data")}
+        ends = {name: one for name, one in each.items() if one is not None}
+        return Effect(self.record, self.settings, ends) if ends else None
+
+
+def _apart(kind: Kind, cell: Row) -> Kind:
+    """Return what a difference of two values of a kind is in a cell: of rates, with as many labels as they have."""
+    here = kind.settled(cell)
+    return Kind("difference", here.labels) if here else DIFFERENCE
+
+
+def contrast(rows: pd.DataFrame, part: str, column: str, kind: Kind = DIFFERENCE) -> tuple[float, float] | None:
+    """Return the interval of what the whole level has more than a part of it, paired by trial; None without pairs."""
+    means = rows.groupby(["level", "trial"])[column].mean().unstack("level")
+    if part not in means or WHOLE not in means:
+        return None
+    apart = (means[WHOLE] - means[part]).dropna()
+    return interval(apart.to_numpy(), kind) if len(apart) else None
+
+
+@dataclass(frozen=True)
+class Choices:
+    """All that is declared of one paper."""
+
+    written: str = ""
+    choices: tuple[Choice, ...] = ()
+    transports: tuple[Transport, ...] = ()
+
+    def of(self, table: str, setting: str, cell: Row) -> tuple[Any, ...]:
+        """Return the plausible values of a setting in a row of the paper; none where none are declared."""
+        return next((one.values for one in self.choices if one.setting == setting and _holds(one, table, cell)), ())
+
+    def transports_of(self, table: str, cell: Row) -> list[Transport]:
+        """Return the transports that hold for a row of the paper."""
+        return [one for one in self.transports if _holds(one, table, cell)]
+
+
+def _holds(one: Choice | Transport, table: str, cell: Row) -> bool:
+    return table in (one.tables or (table,)) and fits(one.when, cell)
+
+
+@lru_cache(maxsize=32)
+def load(paper: str) -> Choices:
+    """Read what is declared of a paper; nothing where it has no such file."""
+    path = paths.published(paper) / "choices.toml"
+    if not path.exists():
+        return Choices()
+    said = tomllib.loads(path.read_text(encoding="utf-8"))
+    choices: list[Choice] = []
+    for one in map(_tuples, said.get("choice", ())):
+        if len(one["is"]) != len(one["sources"]):
+            raise ValueError(f"{path.name} of {paper}: every choice of {one['setting']} has a source")
+        choices.append(Choice(values=one.pop("is"), **one))
+    moved = tuple(Transport(**_tuples(one)) for one in said.get("transport", ()))
+    return Choices(said["written"], tuple(choices), moved)
+
+
+def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+
+
+def effects(table: Table, row: Row, cell: Row, column: str) -> tuple[Effect, ...]:
+    """Return the effects that are known for a value of one of the paper's tables in a row of ours."""
+    known = (one.effect(table.paper, row, column) for one in load(table.paper).transports_of(table.name, cell))
+    return tuple(filter(None, known))
+
+
+# --- does transport cover what is known? --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """How often a value at the whole level was covered by one at a part of it and the effect on *other* data."""
+
+    values: int
+    covered: int
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the transport counts."""
+        return self.values >= LEAST_VALUES and self.covered >= LEAST_COVERED * self.values
+
+
+def backtest(rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind], fixed: Row) -> Backtest:
+    """Predict blind, in every cell and from every other data set, what was measured at the whole level.
+
+    The even trials at the part are what one would have; the effect is that of the other data set; the odd trials at
+    the whole level are the truth: their mean has to lie in the interval.
+    """
+    by = [name for name in by if name not in ("level", "data") and name in rows]
+    hits = list[bool]()
+    for part in [level for level in rows["level"].unique() if level != WHOLE]:
+        for column, kind in kinds.items():
+            own = rows[rows["level"].isin([part, WHOLE])].groupby([*by, "data", "level", "trial"], dropna=False)
+            pairs = own[column].mean().unstack("level")
+            if {part, WHOLE} <= set(pairs):
+                hits += _predicted(pairs.dropna(subset=[part, WHOLE]), by, part, kind, fixed)
+    return Backtest(len(hits), sum(hits))
+
+
+def _predicted(pairs: pd.DataFrame, by: Sequence[str], part: str, kind: Kind, fixed: Row) -> Iterator[bool]:
+    """Yield, for each cell and pair of data sets, whether the one's effect covers the other's value."""
+    for keys, cell in pairs.groupby(list(by), dropna=False):
+        apart = _apart(kind, {**fixed, **dict(zip(by, keys, strict=True))})
+        level = Kind(kind.name, apart.labels)
+        known = {name: own.reset_index() for name, own in cell.groupby(level="data")}
+        for (name, own), other in itertools.product(known.items(), known):
+            even, odd = own[own["trial"] % 2 == 0], own[own["trial"] % 2 == 1]
+            if other == name or min(len(even), len(odd)) < 3:
+                continue
+            low, high = interval(even[part].to_numpy(), level)
+            moved = interval((known[other][WHOLE] - known[other][part]).to_numpy(), apart)
+            down, up = Effect("", (), {other: moved}).hull
+            truth = float(np.mean(odd[WHOLE]))
+            yield bool(max(0.0, low + down) - 1e-9 <= truth <= min(1.0, high + up) + 1e-9)
+
+
+def backtests(paper: str) -> dict[str, Backtest]:
+    """Measure the backtest of every transport of a paper whose record is there; `scoreboard.keep` writes them down."""
+    found = {}
+    for one in load(paper).transports:
+        if one.record not in found and (recorded := records.recorded(paper, one.record)):
+            rows, said = recorded[0], recorded[1]["declared"]
+            same = {name: rows[name].iloc[0] for name in said["axes"] if rows[name].nunique() == 1}
+            kinds = {name: Kind(**kind) for name, kind in said["kinds"].items()}
+            found[one.record] = backtest(rows, one.same, kinds, same | said["fixed"])
+    return found
+
+
+def known(paper: str) -> dict[str, Backtest]:
+    """Return the backtests of a paper's transports, as they were measured with its claims."""
+    path = paths.recorded(paper) / "claims.json"
+    return _known(path, records.changed(path))
+
+
+@lru_cache(maxsize=64)
+def _known(path: Path, changed: int) -> dict[str, Backtest]:
+    said = json.loads(path.read_text(encoding="utf-8")) if changed else {}
+    return {name: Backtest(**fields) for name, fields in said.get("backtests", {}).items()}
+
+
+def trusted(paper: str, record: str) -> bool:
+    """Say whether a recorded transport counts."""
+    return known(paper).get(record, Backtest(0, 0)).trusted

@@ -1,0 +1,232 @@
+"""What a paper says in words, measured: a statistic of an experiment's cells, with an interval over its trials."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from fedleak.intervals import LEAST, NUMBER, POINT, Kind, stretch, widened
+from fedleak_book.experiments import choices, records, status
+from fedleak_book.experiments.choices import Effect, Transport
+from fedleak_book.experiments.experiment import Experiment
+from fedleak_book.experiments.published import Paper, Published, Row, fits
+from fedleak_book.experiments.records import RECORDED
+from fedleak_book.experiments.status import Measured
+
+RESAMPLES, ROW_RESAMPLES = 400, 100
+Statistic = Callable[..., float]
+Where = Mapping[str, Any] | Callable[[pd.DataFrame], Any]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One measure of one claim."""
+
+    id: str
+    """Of the claim in ``claims.toml``."""
+    statistic: Statistic | None
+    """Number made of the means by cell: it gets, for each experiment, a series over the cells, or with `wide` a frame
+    with that column's values as columns. Without experiments it takes nothing, and is exact. None was not tried."""
+    of: Sequence[Experiment] = ()
+    value: str = ""
+    """Column that is averaged; by default the experiment's first value."""
+    wide: str | None = None
+    where: Where | None = None
+    """Keeps the rows with these values (a list: one of them), or those that a function of the rows says."""
+    rows: bool = False
+    """Give the statistic the trial rows themselves."""
+    kind: Kind = NUMBER
+    """What the number is: of a share, or of a difference of shares, the interval knows the ends."""
+    reading: str = ""
+    """Name of one of several ways to read the paper: every one is claimed, and all have to agree."""
+    note: str = ""
+    """What the reader should know of this number."""
+
+    def measure(self, tables: Sequence[pd.DataFrame | None], paper: Paper) -> Measured:
+        """Measure it on one table of trial rows an experiment, name what differs, and what that is worth."""
+        found = [table for table in tables if table is not None]
+        if len(found) < len(tables):
+            return Measured(self.id, None, source="—", reading=self.reading, note="not recorded")
+        told: dict[str, Any] = {"source": RECORDED, "reading": self.reading, "note": self.note}
+        if self.statistic is None:
+            return Measured(self.id, None, **told)
+        if not self.of:
+            return Measured(self.id, float(self.statistic()), n=1, exact=True, **told)
+        try:
+            used = chosen = [kept(table, self.where) for table in found]
+            if self.rows:
+                result = of_rows(self.statistic, chosen[0], self.kind)
+            else:
+                cells = list(map(self._cells, self.of, chosen))
+                result = estimate(self.statistic, cells, self.kind)
+                used = needed(self.statistic, cells)
+        except (KeyError, IndexError, ValueError) as missing:  # a setting that these rows do not have
+            return Measured(self.id, None, **told | {"note": f"not in these rows: {missing}"})
+        if (item := paper.items[self.id]).table:
+            table, settled = paper.tables[item.table], self._settled(used)
+            told["differences"] = status.of_cells(table, self._settled(chosen), item.cell, settled)
+            if any(not d.why for d in told["differences"]):
+                told["effects"] = tuple(self._effects(paper, item, settled))
+        told["ends"] = self.kind.range
+        return Measured(self.id, *result, all(e.exact for e in self.of), **told)
+
+    def _cells(self, experiment: Experiment, rows: pd.DataFrame) -> "Cells":
+        by, value = [*experiment.axes, *experiment.by], self.value or next(iter(experiment.values))
+        return Cells(rows, by, value, self.wide)
+
+    def _effects(self, paper: Paper, item: Published, used: Sequence[Row]) -> Iterator[Effect]:
+        """Yield what the transports of its table are worth: the same statistic at both levels, on the same trials.
+
+        Of a claim about several cells one counts that fits each of them whose settings differ.
+        """
+        table, known = paper.tables[item.table], choices.load(paper.name)
+        cells = [row for row in table.rows if fits(item.cell, row)]
+        far = [(cell, {d.setting for d in status.of_cells(table, used, cell) if d.counts}) for cell in cells]
+        for one in known.transports:
+            short = [cell for cell, settings in far if settings & {*one.settings}]
+            if not short or any(one not in known.transports_of(table.name, cell) for cell in short):
+                continue
+            rows = one.rows(paper.name, {})
+            ends = {}
+            for name, own in rows.groupby("data") if rows is not None and not self.rows else ():
+                with suppress(KeyError, IndexError, ValueError):
+                    ends[str(name)] = self._contrast(own.assign(**one.when), one)
+            if ends:
+                yield Effect(one.record, one.settings, ends)
+
+    def _contrast(self, rows: pd.DataFrame, transport: Transport) -> tuple[float, float]:
+        """Return the interval of the statistic at the whole level less that at a part of it."""
+        cells = []
+        for level in (choices.WHOLE, transport.part):
+            for e in self.of:
+                own = rows[rows["level"] == level].drop(columns="level").rename(columns=transport.columns)
+                for name in set(e.fixed) & set(own):
+                    own = own[own[name] == e.fixed[name]]
+                cells.append(self._cells(e, kept(own, self.where)))
+        assert self.statistic is not None
+        statistic, half = self.statistic, len(self.of)
+        _, low, high, _ = estimate(lambda *t: statistic(*t[:half]) - statistic(*t[half:]), cells)
+        return low, high
+
+    def _settled(self, tables: Iterable[pd.DataFrame]) -> list[dict[str, Any]]:
+        """Return the cells of some tables of rows, one an experiment."""
+        pairs = [(t, {"declared": e.declared}) for e, t in zip(self.of, tables, strict=True) if len(t)]
+        return [row for pair in pairs for row in records.settled(*pair).to_dict("records")]
+
+
+class Claims(list[Claim]):
+    """The claims of a chapter, in the order of its module."""
+
+    def add(self, id: str, statistic: Statistic | None, of: Any = (), **options: Any) -> None:
+        """Add a claim; the parameters are those of `Claim`, and `of` may be one experiment."""
+        self.append(Claim(id, statistic, (of,) if isinstance(of, Experiment) else tuple(of), **options))
+
+
+def kept(rows: pd.DataFrame, where: Where | None) -> pd.DataFrame:
+    """Return the rows that a claim or a cell is about; see `Claim`."""
+    if callable(where):
+        return rows[where(rows)]
+    for column, value in (where or {}).items():
+        rows = rows[rows[column].isin(value if isinstance(value, list) else [value])]
+    return rows
+
+
+class Cells:
+    """The means of one value by the cells that some columns make, and its trials: the same in every cell, in pairs.
+
+    Recorded cells that have no trials any more have means alone. The values of the column `wide` become the columns of
+    the statistic's frame; without it the statistic gets a series.
+    """
+
+    def __init__(self, rows: pd.DataFrame, by: Sequence[str], value: str, wide: str | None):
+        varying = [c for c in by if c in rows and (c == wide or rows[c].nunique(dropna=False) > 1)]
+        keys = varying or [by[0]]
+        self.rows, self.place = rows, rows.groupby(keys, dropna=False).ngroup()
+        told = rows.assign(cell=self.place, trial=rows.get("trial", 0))
+        grid = records.units(told, ["cell"], [value]).pivot(index="cell", columns="trial", values=value)
+        self.means = np.nanmean(grid.to_numpy(dtype=float), axis=1)
+        self.trials = [cell[~np.isnan(cell)] for cell in grid.to_numpy(dtype=float)] if "trial" in rows else []
+        self.n = min(map(len, self.trials)) if "trial" in rows else int(rows.get("n", pd.Series([0])).min())
+        places = told.drop_duplicates("cell").set_index(keys)["cell"].sort_values()
+        self.places: Any = places.unstack(wide, fill_value=-1) if wide and len(keys) > 1 else places
+
+    def frame(self, means: np.ndarray) -> Any:
+        """Return means as the statistic takes them."""
+        return type(self.places)(np.append(means, np.nan)[self.places.to_numpy()], *self.places.axes)
+
+
+def needed(statistic: Statistic, cells: Sequence[Cells]) -> list[pd.DataFrame]:
+    """Return the rows of the cells that a statistic hangs on: whose mean, very large or very small, changes it.
+
+    A value far outside moves a mean, an extreme, a count of what is above a line, and a difference alike; a cell that
+    moves none of them takes no part, and its settings say nothing about the claim.
+    """
+    means, found = [one.means.copy() for one in cells], []
+
+    def moved(own: np.ndarray, place: int, far: float) -> bool:
+        before, own[place] = own[place], far
+        try:
+            return _value(statistic, cells, means) != plain
+        except (ArithmeticError, KeyError, IndexError, ValueError):
+            return True
+        finally:
+            own[place] = before
+
+    plain = _value(statistic, cells, means)
+    for own, one in zip(means, cells, strict=True):
+        chosen = [p for p in range(len(own)) if any(moved(own, p, far) for far in (1e6, -1e6, math.nan))]
+        found.append(one.rows[one.place.isin(chosen)] if chosen else one.rows)
+    return found
+
+
+def _value(statistic: Statistic, cells: Sequence[Cells], means: Iterable[np.ndarray]) -> float:
+    return float(statistic(*(one.frame(own) for one, own in zip(cells, means, strict=True))))
+
+
+def estimate(statistic: Statistic, cells: Sequence[Cells], kind: Kind = NUMBER) -> tuple[float, float, float, int]:
+    """Return a statistic of some experiments' cells with its 95 % interval, and the smallest number of trials.
+
+    A bootstrap over the trials, with the ends that `_bounds` says, widened as a mean's interval is. Without trial rows,
+    or with fewer than three trials, there is no interval.
+    """
+    value, n = _value(statistic, cells, [one.means for one in cells]), min(one.n for one in cells)
+    if n < LEAST or not all(one.trials for one in cells):
+        return value, math.nan, math.nan, n
+    rng = np.random.default_rng(0)
+    sizes = sorted({len(cell) for one in cells for cell in one.trials})
+    draws = {size: rng.integers(size, size=(RESAMPLES, size)) for size in sizes}
+    means = [np.array([cell[draws[len(cell)]].mean(1) for cell in one.trials]) for one in cells]
+    found = [_value(statistic, cells, [own[:, b] for own in means]) for b in range(RESAMPLES)]
+    return value, *_bounds(value, found, n, kind), n
+
+
+def _bounds(value: float, found: Sequence[float], n: int, kind: Kind) -> tuple[float, float]:
+    """Return the percentiles of a bootstrap, as far out as Student's t is for n trials.
+
+    Below ten trials no resample goes that far: the usual percentiles are then farther from the value by as much.
+    """
+    tail = 100 * float(stats.norm.sf(stats.norm.ppf(0.975) * (stretch(n) if n >= POINT else 1)))
+    low, high = np.nanpercentile(found, [tail, 100 - tail]).tolist()
+    if n < POINT:
+        below, above = max(0.0, value - low), max(0.0, high - value)
+        low, high = value - stretch(n) * below, value + stretch(n) * above
+    return widened(value, low, high, n, kind)
+
+
+def of_rows(statistic: Statistic, rows: pd.DataFrame, kind: Kind = NUMBER) -> tuple[float, float, float, int]:
+    """Return a statistic of trial rows with its 95 % interval: for what is no function of the cells' means."""
+    value, n = float(statistic(rows)), int(rows["trial"].nunique()) if "trial" in rows else 0
+    if n < LEAST:
+        return value, math.nan, math.nan, n
+    rng, places = np.random.default_rng(0), rows.reset_index(drop=True).groupby("trial").indices
+    found = []
+    for draw in rng.integers(n, size=(ROW_RESAMPLES, n)):
+        chosen = [places[t] for t in np.array(list(places))[draw]]
+        numbered = np.repeat(np.arange(n), [len(c) for c in chosen])
+        found.append(float(statistic(rows.iloc[np.concatenate(chosen)].assign(trial=numbered))))
+    return value, *_bounds(value, found, n, kind), n

@@ -1,0 +1,186 @@
+"""Run the chapters through papermill, and build the book from what they leave behind."""
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from fedleak import files
+from fedleak.errors import Failed, extra
+from fedleak_book import paths
+
+with extra("book"):
+    import nbformat
+    import papermill
+
+
+QUICK = {"profile": "quick", "device": "auto"}
+"""The two parameters that every chapter has: or ``"paper"``, and ``"cpu"`` or ``"cuda"``."""
+
+
+class NotebookFailed(Failed):
+    """A chapter stopped with an error; the message names the cell and where the partial notebook is kept."""
+
+
+class BookFailed(Failed):
+    """The book did not build without warnings; Sphinx has printed what is wrong."""
+
+
+def available() -> list[str]:
+    """Return the names of all notebooks of the checkout."""
+    return sorted(path.stem for path in (paths.root() / "notebooks").glob("*.ipynb"))
+
+
+def chapters() -> list[str]:
+    """Return the names of the notebooks that `_toc.yml` lists, in the book's order."""
+    toc = (paths.root() / "_toc.yml").read_text(encoding="utf-8")
+    return re.findall(r"^[ -]*file: notebooks/(\S+)$", toc, re.MULTILINE)
+
+
+def execute(
+    name: str, parameters: Mapping[str, Any] = QUICK, out: Path | None = None, *, progress: bool = True
+) -> Path:
+    """Execute a chapter from the project's root and return the executed copy.
+
+    Papermill writes to a temporary name beside `out` (by default where the book looks for the chapter), which is
+    renamed once every cell has run: an `out` that exists is always complete. Raises `ValueError` for a notebook or a
+    parameter of its `parameters` cell that does not exist; `PermissionError`, before anything runs, if `out` cannot be
+    written or is a folder; `NotebookFailed` if a cell raises, and keeps the partial notebook in `_build/failed/`.
+    """
+    source = paths.source_notebook(name)
+    if name not in available():
+        raise ValueError(f"no notebook {name!r}; there are: {', '.join(available()) or 'none'}")
+    values = {**QUICK, **parameters}
+    known = papermill.inspect_notebook(str(source))
+    if unknown := ", ".join(map(repr, sorted(set(values) - set(known)))):
+        listed = ", ".join(f"{key} ({value['default']})" for key, value in known.items())
+        raise ValueError(f"{name} has no parameter {unknown}; it has: {listed or 'none'}")
+    out = Path(out or paths.executed_notebook(name)).resolve()
+    try:
+        partial = files.reserve(out, ".ipynb")
+    except PermissionError as error:
+        raise PermissionError(f"{error}: nothing was run; name another file with --out") from error
+    stamp = fingerprint(name, {key: value for key, value in values.items() if key != "scheduler"})  # same rows
+    start = time.monotonic()
+    try:
+        papermill.execute_notebook(
+            str(source),
+            str(partial),
+            parameters=values,
+            kernel_name="python3",
+            cwd=str(paths.root()),
+            progress_bar=progress,
+            extra_arguments=["--IPKernelApp.log_level=50"],  # else each kernel warns that it talks over TCP
+        )
+        files_of = {"input_path": _relative(source), "output_path": _relative(out)}
+        words = ["papermill", *files_of.values(), "--cwd", "."]
+        words += [word for key, value in values.items() for word in ("-p", key, str(value))]
+        notebook = nbformat.read(partial, as_version=4)
+        notebook.metadata.papermill.update(files_of)
+        notebook.metadata["fedleak"] = {
+            "fingerprint": stamp,
+            "parameters": values,
+            "seconds": round(time.monotonic() - start, 1),
+            "command": shlex.join(words),  # does the same, typed in the project's root
+        }
+        nbformat.write(notebook, partial)
+        os.replace(partial, out)
+    except Exception as error:  # papermill's own, a dead kernel, a time-out: all end the run at some cell
+        raise _failure(name, partial, error) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return out
+
+
+def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
+    """Hash what a chapter's result follows from, but for the data sets: the chapters print their checksums."""
+    cells = nbformat.read(paths.source_notebook(name), as_version=4).cells
+    content: list[Any] = [[(cell.cell_type, cell.source) for cell in cells], dict(parameters)]
+    top = paths.root()
+    sources = [top / "requirements.lock", *paths.published(name).glob("*"), *paths.recorded(name).glob("*")]
+    sources += [*(top / "fedleak").rglob("*.py"), *(top / "fedleak_book" / "experiments").glob("*.py")]
+    sources += (top / "notebooks").glob(f"{name}/*.py")
+    sources += (top / "notebooks").glob("*.py")  # the look of all chapters
+    for path in sorted(path for path in sources if path.is_file()):
+        content.append([path.relative_to(top), hashlib.sha256(path.read_bytes()).hexdigest()])
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def is_stale(name: str, parameters: Mapping[str, Any]) -> bool:
+    """Return whether the book's copy of a chapter is missing or follows from something else than what is here."""
+    executed = paths.executed_notebook(name)
+    run = nbformat.read(executed, as_version=4).metadata.get("fedleak", {}) if executed.is_file() else {}
+    return run.get("fingerprint") != fingerprint(name, parameters)
+
+
+def execute_all(names: Sequence[str], parameters: Mapping[str, Any] = QUICK, jobs: int | None = None) -> None:
+    """Execute notebooks, some at once: each in a process, with its share of the cores.
+
+    By default as many run at once as there are cores, and on a GPU one after the other. Where one fails
+    (`NotebookFailed`), those beside it are finished before, the others are not begun.
+    """
+    on_gpu = parameters["device"] == "cuda" or (parameters["device"] == "auto" and torch.cuda.is_available())
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    jobs = min(jobs or (1 if on_gpu else cores), len(names))
+    if jobs <= 1:
+        for name in names:
+            execute(name, parameters)
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _use_threads, (max(cores // jobs, 1),)) as pool:
+        try:
+            begun = [pool.submit(execute, name, parameters, progress=False) for name in names]
+            for done in tqdm(as_completed(begun), "notebooks", len(begun)):
+                done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _use_threads(count: int) -> None:
+    """Let the kernels that this process starts compute with so many threads."""
+    os.environ["OMP_NUM_THREADS"] = str(count)
+
+
+def build_book(parameters: Mapping[str, Any] = QUICK, force: bool = False, jobs: int | None = None) -> Path:
+    """Execute the stale chapters (all of them with `force`), build the HTML, and return its front page.
+
+    Raises `NotebookFailed` if a chapter stops with an error; `BookFailed` if Sphinx warns about anything: a broken
+    link, a missing citation, a chapter without its executed copy.
+    """
+    execute_all([name for name in chapters() if force or is_stale(name, parameters)], parameters, jobs)
+    top = paths.root()
+    jupyter_book = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
+    if subprocess.run([*jupyter_book, "build", ".", "-W", "-n", "--keep-going"], cwd=top).returncode:
+        raise BookFailed("the book has errors or warnings; they are printed above")
+    return top / "_build" / "html" / "index.html"
+
+
+def _failure(name: str, partial: Path, error: Exception) -> NotebookFailed:
+    """Set the partial notebook aside and name the cell that ended it."""
+    where, kept = "", ""
+    if partial.stat().st_size:
+        cells = [cell for cell in nbformat.read(partial, as_version=4).cells if cell.cell_type == "code"]
+        begun = [c.id for c in cells if c.metadata.get("papermill", {}).get("status", "pending") != "pending"]
+        where = f" in cell {begun[-1]!r}" if begun else ""
+        keep = paths.root() / "_build" / "failed" / f"{name}.ipynb"
+        files.write_bytes(keep, partial.read_bytes())
+        kept = f" (as far as it got: {_relative(keep)})"
+    reason = f"{type(error).__name__}: {error}"
+    if isinstance(error, papermill.PapermillExecutionError):
+        reason = f"{error.ename}: {error.evalue}"
+    return NotebookFailed(f"{name} stopped{where} with {reason}{kept}")
+
+
+def _relative(path: Path) -> str:
+    return path.relative_to(paths.root()).as_posix() if path.is_relative_to(paths.root()) else str(path)

@@ -1,0 +1,232 @@
+"""What a paper prints: its tables as tables, the claims of its text, and what would count as reproducing them.
+
+``data/published/<paper>/`` holds ``tables.toml`` (per table or figure: where it stands, what its columns mean, what
+holds of every row, the tolerances), one CSV for each table (settings as columns, named as our trials name them, and the
+printed values; blank: does not apply; ``?``: not printed, or lost), and ``claims.toml`` (what the text says).
+"""
+
+import csv
+import itertools
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from fedleak_book import paths
+
+LOST = "?"
+Row = Mapping[str, Any]
+
+
+CHOICES = {
+    "direction": ("higher", "lower", "neither"),
+    "kind": ("value", "at least", "at most", "between"),
+    "rows": ("none", "earlier", "used"),
+}
+"""What some fields of a published value can be."""
+SAID = ("id", "item", "claim", "where", "direction", "kind", "rows", "attack", "beyond")
+"""Fields of a published value that ``tables.toml`` says by row."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """One number or claim of a paper, and what would count as reproducing it.
+
+    ``kind`` says how `published` is read: ``"value"`` (a number), ``"at least"``, ``"at most"`` or ``"between"`` (two
+    numbers); the band is that with `tolerance` on every side. ``attack`` marks a value of the paper's own attack, which
+    may be better than printed; a baseline's or a defence's may not. ``table`` and ``cell`` are the table or figure with
+    the paper's settings, and those of this value; ``beyond`` marks what no paper prints (our extensions, derived
+    bounds). ``rows`` says which rows of ours existed when the entry was written down: ``"none"``, ``"earlier"`` (of the
+    same experiment, recorded anew since) or ``"used"`` (those that measure it).
+    """
+
+    id: str
+    item: str
+    anchor: str
+    claim: str
+    where: str
+    metric: str
+    direction: str
+    published: float | tuple[float, float]
+    tolerance: float
+    why: str
+    kind: str = "value"
+    attack: bool = False
+    beyond: bool = False
+    table: str = ""
+    column: str = ""
+    cell: Row = field(default_factory=dict)
+    rows: str = "none"
+
+    def __post_init__(self) -> None:
+        for name, known in CHOICES.items():
+            if (given := getattr(self, name)) not in known:
+                raise ValueError(f"{self.id}: {name} is one of {', '.join(known)}, not {given!r}")
+        if isinstance(self.published, tuple) != (self.kind == "between"):
+            raise ValueError(f"{self.id}: kind {self.kind!r} does not go with published = {self.published!r}")
+        if not self.tolerance >= 0:
+            raise ValueError(f"{self.id}: the tolerance is not negative, got {self.tolerance}")
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        low, high = self.published if isinstance(self.published, tuple) else (self.published, self.published)
+        return (-math.inf if self.kind == "at most" else low), (math.inf if self.kind == "at least" else high)
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """The values that count as reproducing this one; 0.98 - 0.97 is more than 0.01 in binary."""
+        low, high = self._ends
+        return low - self.tolerance - 1e-9, high + self.tolerance + 1e-9
+
+    def text(self) -> str:
+        """Return the published value as the tables print it."""
+        if isinstance(self.published, tuple):
+            return f"{self.published[0]:g} to {self.published[1]:g}"
+        return {"at least": "≥ ", "at most": "≤ "}.get(self.kind, "") + f"{self.published:g}"
+
+    def difference(self, ours: float) -> float:
+        """Return by how much `ours` misses what was published: signed, 0 where a bound or range is met."""
+        low, high = self._ends
+        return min(ours - low, 0.0) or max(ours - high, 0.0)
+
+
+def fits(when: Row | None, row: Row) -> bool:
+    """Say whether a row has the values that a condition names (a list: one of them)."""
+    return all(row.get(k) in (v if isinstance(v, list) else [v]) for k, v in (when or {}).items())
+
+
+def number(text: str) -> Any:
+    """Read a cell of a CSV: a number where it is one; None where it is blank."""
+    with suppress(ValueError):
+        return float(text) if text else None
+    return text
+
+
+@dataclass(frozen=True)
+class Table:
+    """A printed table or figure: its rows of settings (and values), and the rest of what ``tables.toml`` says of it.
+
+    ``fixed`` holds for every row. A figure without printed values has ``axes`` in place of a CSV: their product is its
+    rows.
+    """
+
+    paper: str
+    name: str
+    head: Row
+    names: Mapping[str, Mapping[str, str]]
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """Every row: what holds of all of them, and its own."""
+        path = paths.published(self.paper) / f"{self.name}.csv"
+        if path.exists():
+            with open(path, encoding="utf-8", newline="") as file:
+                own = [{k: number(v) for k, v in row.items()} for row in csv.DictReader(file)]
+        else:
+            axes = self.head.get("axes", {})
+            own = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+        return [{**self.head.get("fixed", {}), **row} for row in own]
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns that identify a row; the others are values, and settings that are compared."""
+        return self.head["keys"]
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        """The columns of printed values, each with its metric."""
+        return self.head.get("values", {})
+
+    def settings(self, row: Row) -> dict[str, Any]:
+        """Return what of a row is neither a key nor a value."""
+        return {k: v for k, v in row.items() if k not in self.keys and k not in self.values}
+
+    def says(self, what: str, row: Row, value: str = "") -> Any:
+        """Return what ``tables.toml`` says of a row's value: for all rows, or the first rule that fits."""
+        said, row = self.head.get(what), {**row, "value": value}
+        if isinstance(said, dict):  # a mark: of all values of the table, or of those that fit
+            return fits(said, row)
+        if isinstance(said, list):
+            said = next((rule["is"] for rule in said if fits(rule.get("when"), row)), None)
+        if isinstance(said, str):
+            shown = self.shown(row)
+            return said.format(**({k: _slug(v) for k, v in shown.items()} if what == "id" else shown))
+        return said
+
+    def shown(self, row: Row) -> dict[str, str]:
+        """Return a row's cells as sentences name them."""
+        texts = {k: f"{v:g}" if isinstance(v, float) else str(v) for k, v in row.items()}
+        return {k: self.names.get(k, {}).get(text, text) for k, text in texts.items()}
+
+    def items(self) -> Iterator[Published]:
+        """Yield every printed value."""
+        for row in self.rows:
+            for value, metric in self.values.items():
+                if row.get(value) is None:
+                    continue
+                rule = next(rule for rule in self.head["tolerance"] if fits(rule.get("when"), {**row, "value": value}))
+                said = {name: self.says(name, row, value) for name in SAID}
+                yield Published(
+                    **{name: found for name, found in said.items() if found is not None},
+                    anchor=self.head["anchor"],
+                    metric=metric.format(**self.shown(row)),
+                    published=row[value],
+                    tolerance=rule["is"],
+                    why=rule["why"],
+                    table=self.name,
+                    column=value,
+                    cell=row,
+                )
+
+
+def _slug(text: str) -> str:
+    return text.lower().replace("-", "").replace("+", "plus").replace("*", "star").replace(" ", "")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """All that is printed in one paper."""
+
+    name: str
+    title: str
+    key: str
+    tables: Mapping[str, Table]
+    items: Mapping[str, Published]
+
+
+def load(paper: str) -> Paper:
+    """Read what a paper prints.
+
+    Two values of one id, a field that is missing, unknown or of a wrong value, or a claim that names neither a table
+    with the paper's settings nor says that it has none (``table = ""``), are a `ValueError`.
+    """
+    head, said = (
+        tomllib.loads((paths.published(paper) / f"{name}.toml").read_text(encoding="utf-8"))
+        for name in ("tables", "claims")
+    )
+    title, bibkey, names = head.pop("title"), head.pop("key"), head.pop("names", {})
+    tables = {name: Table(paper, name, entry, names) for name, entry in head.items()}
+    every = [_claim(paper, fields, tables) for fields in said.get("claim", [])]
+    every += [item for table in tables.values() for item in table.items()]
+    items = {item.id: item for item in every}
+    if twice := [item.id for item in every if items[item.id] is not item]:
+        raise ValueError(f"{paper} has two values {twice[0]!r}")
+    return Paper(paper, title, bibkey, tables, items)
+
+
+def _claim(paper: str, fields: dict[str, Any], tables: Mapping[str, Table]) -> Published:
+    where = f"{paper}/claims.toml, claim {fields.get('id')!r}"
+    if fields.get("table") not in (*tables, ""):
+        raise ValueError(f"{where}: table names one of {', '.join(tables)}, or is empty")
+    if isinstance(fields.get("published"), list):
+        fields["published"] = tuple(fields["published"])
+    cell = fields.pop("when", {})
+    if fields["table"] and (rows := [row for row in tables[fields["table"]].rows if fits(cell, row)]):
+        cell = {k: v for k, v in rows[0].items() if all(row.get(k) == v for row in rows) and v != LOST} | cell
+    try:
+        return Published(**fields, cell=cell)
+    except TypeError as error:
+        raise ValueError(f"{where}: {error}") from None

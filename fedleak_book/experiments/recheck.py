@@ -1,0 +1,131 @@
+"""Recompute randomly chosen cells of the recorded results, and compare them with what is recorded.
+
+A recorded table follows from a declared experiment and a seed: one of its settings is drawn, all its trials are
+computed again, and every row that comes out is looked for in the record.
+"""
+
+import io
+import random
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from fedleak.errors import DataNotFound
+from fedleak.intervals import Kind
+from fedleak_book import paths
+from fedleak_book.experiments import records, running
+from fedleak_book.experiments.context import Context
+
+SAME, CLOSE, DIFFERS, NEW = "same", "within the interval", "differs", "new"
+"""What a row can be: `NEW` is one of a setting that the record does not have, of something that was added since."""
+RELATIVE = 1e-3
+"""Numbers agree to this: sums in another order, on another processor or with other threads, differ by less than that,
+unless they turn the decision of a trial; then the mean of the trials stays within its interval."""
+FEW = 0.1
+"""Where the recorded trials are too few for an interval, means agree to this share: of the largest value in the table
+if all are rates or differences of rates, else of the recorded mean."""
+
+
+def recorded(paper: str | None) -> dict[str, tuple[str, str, str, pd.DataFrame, dict[str, Any]]]:
+    """Return the recorded tables (of one paper) that can be computed again on a CPU, tables of times left out, by name.
+
+    Each has its paper, experiment and profile, the table and its provenance.
+    """
+    found = {}
+    for path in (paths.root() / "data" / "results").glob(f"{paper or '*'}/**/*.csv"):
+        profile = "quick" if path.parent.name == "quick" else "paper"
+        chapter = path.parts[-3] if profile == "quick" else path.parts[-2]
+        if one := records.recorded(chapter, path.stem, profile):
+            declared = one[1]["declared"]
+            if one[1]["device"] == "cpu" and "trial" in one[0] and {*declared["values"]} - {*declared["times"]}:
+                found[f"{chapter}/{path.stem} ({profile})"] = (chapter, path.stem, profile, *one)
+    return found
+
+
+def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str], None]) -> dict[str, pd.DataFrame]:
+    """Recompute one setting of some recorded tables (of one paper), in the random order of a seed.
+
+    Returns the rows of now by the table's name, with the ``verdict`` on each.
+
+    The budget is seconds, by what the tables have cost when they were recorded, shared evenly among their settings.
+    Tables of times, and of a GPU, are left out; one of a data set that is not here is passed over. If there are none,
+    it is a `ValueError`.
+    """
+    draw, outcomes, spent = random.Random(seed), dict[str, pd.DataFrame](), 0.0
+    found = recorded(paper)
+    if not found:
+        raise ValueError(f"no recorded results of {paper!r}" if paper else "there are no recorded results")
+    queue = sorted(found)
+    draw.shuffle(queue)
+    for name in queue:
+        own, (chapter, artefact, profile, table, facts) = random.Random(draw.random()), found[name]
+        experiment = running.declared(chapter).get(artefact)
+        if experiment is None:
+            say(f"{name}: passed over, its notebook declares no such experiment")
+            continue
+        settings = experiment.settings(profile, facts["trials"])
+        if spent + (cost := facts["seconds"] / len(settings)) > budget:
+            continue
+        where = experiment, Context("cpu"), [own.choice(settings)]
+        with ExitStack() as stack:
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            # as many as the record was made in (the first of several): sums are in the same order
+            torch.set_num_threads(facts["threads"] if isinstance(facts["threads"], int) else facts["threads"][0])
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            try:
+                rows = running.run(chapter, *where, seed=facts["seed"], folder=Path(folder))
+            except DataNotFound as error:
+                say(f"{name}: passed over, {str(error).splitlines()[0]}")
+                continue
+        spent += cost
+        if rows.empty:
+            say(f"{name}: passed over, the setting that was drawn has no rows")
+            continue
+        verdicts = compare(table, rows, facts["declared"])
+        outcomes[name] = rows.assign(verdict=verdicts)
+        counts = ", ".join(f"{verdicts.count(v)} {v}" for v in (SAME, CLOSE, DIFFERS, NEW) if v in verdicts)
+        say(f"{name}: {len(rows)} of {len(table)} rows: {counts}")
+    return outcomes
+
+
+def compare(table: pd.DataFrame, rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[str]:
+    """Give each row a verdict: the recorded trial is the same, or its cell's mean is within the interval, or not."""
+    # as the recorded ones have been: written, and an empty text read as a NaN
+    rows = pd.read_csv(io.StringIO(rows.to_csv(index=False, float_format="%.7g")))
+    keys = [k for k in [*declared["axes"], *declared["by"]] if k in table and k in rows]
+    kinds = {v: Kind(**kind) for v, kind in declared["kinds"].items() if v in table and v in rows}
+    kinds = {v: kind for v, kind in kinds.items() if v not in declared["times"]}
+    then = records.summarise(table, keys, kinds, declared["fixed"])
+    table, rows, then = (t.assign(cell=t[keys].map(_plain).agg("|".join, axis=1)) for t in (table, rows, then))
+    pairs = rows.reset_index().merge(table, on=["cell", "trial"], suffixes=("", " then"))
+    now = rows.groupby("cell")[list(kinds)].mean().add_suffix(" now").join(then.set_index("cell"), how="inner")
+    within = pd.Series(True, now.index)
+    for v in kinds:
+        pairs = pairs[_close(pairs[v], pairs[f"{v} then"], v in declared["rounding"])]
+        half = FEW * (largest if (largest := table[v].abs().max()) <= 1 else now[v].abs())
+        low, high = now[f"{v} low"].fillna(now[v] - half), now[f"{v} high"].fillna(now[v] + half)
+        tiny = 1e-9 * now[v].abs()  # an interval can be a point, and a mean's last digit another
+        within &= now[f"{v} now"].isna() | now[f"{v} now"].between(low - tiny, high + tiny)
+    verdicts = rows["cell"].map(within.map({True: CLOSE, False: DIFFERS})).fillna(NEW)
+    verdicts[pairs["index"]] = SAME
+    return verdicts.tolist()
+
+
+def _plain(value: Any) -> str:
+    """Return a number that is the same whether it was read as an integer or not, as text like any other value."""
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return str(float(value)) if number else str(value)
+
+
+def _close(a: pd.Series, b: pd.Series, rounding: bool) -> Any:
+    if not rounding:
+        return np.isclose(a, b, rtol=RELATIVE, atol=1e-6, equal_nan=True)
+    low, high = np.minimum(a.abs(), b.abs()), np.maximum(a.abs(), b.abs())
+    # The same on the same processor, elsewhere of the same order of magnitude.
+    return (high <= 10 * low) | (high < 1e-9)

@@ -1,0 +1,99 @@
+"""Recorded runs: the rows of every trial as CSV, and beside them where they come from."""
+
+import hashlib
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedleak.files import write_text
+from fedleak.intervals import Kind, interval
+from fedleak_book import paths
+
+NOW, RECORDED = "this run", "recorded"
+"""Where rows can come from."""
+
+
+def units(rows: pd.DataFrame, by: Sequence[str], values: Sequence[str]) -> pd.DataFrame:
+    """Reduce rows to one an independent unit: the means over the rows of a trial, such as its ten clients."""
+    return rows.groupby([*by, "trial"], sort=False, dropna=False)[list(values)].mean().reset_index()
+
+
+def summarise(
+    rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind], fixed: Mapping[str, Any] | None = None
+) -> pd.DataFrame:
+    """Reduce trial rows to one row a cell: ``value, value low, value high`` (95 % interval of the mean) and ``n``.
+
+    `by` names the columns that make a cell, `kinds` the columns of numbers and what each is, which may hang on settings
+    that all rows share and that are no columns, `fixed`. What is independent is a ``trial``: its rows, such as clients
+    that share a network, are averaged first. A value that is NaN in some trials is averaged over the others.
+    """
+    found = []
+    for keys, group in units(rows, by, list(kinds)).groupby(list(by), sort=False, dropna=False):
+        row: dict[str, Any] = dict(zip(by, keys, strict=True))
+        for value, declared in kinds.items():
+            v, kind = group[value].dropna().to_numpy(dtype=float), declared.settled({**(fixed or {}), **row})
+            ends = interval(v, kind) if kind and v.size and np.isfinite(v).all() else (math.nan, math.nan)
+            row |= {value: v.mean() if v.size else math.nan, f"{value} low": ends[0], f"{value} high": ends[1]}
+        found.append({**row, "n": len(group)})
+    return pd.DataFrame(found)
+
+
+def record(paper: str, artefact: str, table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
+    """Write a table and its provenance under ``data/results/<paper>/``; a quick run's, below that in ``quick/``."""
+    body = table.to_csv(index=False, float_format="%.7g")
+    folder = paths.recorded(paper, facts.get("profile", "paper"))
+    write_text(folder / f"{artefact}.csv", body)
+    facts = {**facts, "sha256": hashlib.sha256(body.encode()).hexdigest()}
+    write_text(folder / f"{artefact}.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+
+
+def recorded(paper: str, artefact: str, profile: str = "paper") -> tuple[pd.DataFrame, dict[str, Any]] | None:
+    """Read a recorded table and its provenance; None if there is none.
+
+    A table that is not the one that its provenance was written for, or has none, is a `ValueError`.
+    """
+    path = paths.recorded(paper, profile) / f"{artefact}.csv"
+    if not path.exists():
+        return None
+    table, facts = _read(path, changed(path), changed(path.with_suffix(".json")))
+    return table.copy(deep=False), facts.copy()
+
+
+@lru_cache(maxsize=256)
+def _read(path: Path, *written: int) -> tuple[pd.DataFrame, dict[str, Any]]:
+    if not path.with_suffix(".json").exists():
+        raise ValueError(f"{path.name} has no provenance beside it")
+    facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    body = path.read_bytes()
+    if hashlib.sha256(body).hexdigest() != facts["sha256"]:
+        raise ValueError(f"{path.name} is not the table that its provenance was written for: record it again")
+    return pd.read_csv(io.BytesIO(body), engine="python", keep_default_na=False, na_values=["NaN", ""]), facts
+
+
+def changed(path: Path) -> int:
+    """Say when a file was written last, so that what was read of it is read again after that; 0 where there is none."""
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def settled(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
+    """Return one row a cell of a recorded table, with every setting as a column.
+
+    A table of trial rows is summarised by what its provenance declares; one recorded before trials were kept has its
+    cells.
+    """
+    declared, found, exact = facts["declared"], table, {}
+    if "trial" in table:
+        by = [c for c in [*declared["axes"], *declared["by"]] if c in table]
+        kinds = {name: Kind(**kind) for name, kind in declared["kinds"].items() if name in table}
+        found, exact = summarise(table, by, kinds, declared["fixed"]), {"exact": declared["exact"]}
+        if facts_of := [c for c in declared["facts"] if c in table]:
+            least = table.groupby(by, sort=False, dropna=False)[facts_of].min().reset_index()
+            found = found.merge(least.astype(found.dtypes[by]), on=by)  # a key that is all blank may be of another type
+    return found.assign(**{k: v for k, v in declared["fixed"].items() if k not in found}, **exact)

@@ -1,0 +1,222 @@
+"""One run of a chapter: its parameters, its rows, the numbers of its prose, and its verdicts."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from fedleak import intervals
+from fedleak.intervals import Kind
+from fedleak_book import paths
+from fedleak_book.experiments import published, records, running, scoreboard, verdicts
+from fedleak_book.experiments.claims import Claims, kept
+from fedleak_book.experiments.context import Context
+from fedleak_book.experiments.experiment import Experiment
+from fedleak_book.experiments.records import NOW, RECORDED
+from fedleak_book.experiments.status import Measured
+
+SAID = {
+    verdicts.AGREES: ("agrees", "agree"),
+    verdicts.BETTER: ("is better", "are better"),
+    verdicts.DIFFERS: ("differs", "differ"),
+    verdicts.DEPENDS: ("depends on what is not printed", "depend on what is not printed"),
+    verdicts.OPEN: ("is open", "are open"),
+    verdicts.NOT_ATTEMPTED: ("was not tried", "were not tried"),
+}
+"""How a sentence says a verdict, of one value and of several."""
+
+
+class Number(float):
+    """A measured number with its 95 % interval over n trials; ``f"{x:.2f}"`` shows it, ``f"{x:.2f ci}"`` both."""
+
+    low: float
+    high: float
+    n: int
+
+    def __new__(cls, value: float, low: float = math.nan, high: float = math.nan, n: int = 0) -> "Number":
+        """Make a number of its value, the ends of its interval (NaN: none) and the number of trials."""
+        made = super().__new__(cls, value)
+        made.low, made.high, made.n = float(low), float(high), n
+        return made
+
+    def __format__(self, how: str) -> str:
+        plain, _, more = how.partition(" ")
+        if math.isnan(self):
+            raise ValueError("a sentence names a number that was not measured")
+        shown = format(float(self), plain)
+        if more == "ci" and not math.isnan(self.low):
+            shown += f" [{format(self.low, plain)}, {format(self.high, plain)}]"
+        return shown.replace("-", "−")
+
+
+class Results:
+    """What a notebook shows: the rows of this run, and the recorded ones.
+
+    `paper` is the name of the notebook, of the folder of recorded results and of the folder of published numbers;
+    `profile` is ``"quick"`` or ``"paper"``; `trials` are those of a setting, 0 each experiment's own number. With
+    `record` the rows of this run are written to ``data/results/``; those of a quick run are kept apart, to be compared
+    with (`fedleak recheck`), and are not shown. The other parameters are those of `Context` and of `running.run`; a
+    scheduler that does not answer is a `ConnectionError`.
+    """
+
+    def __init__(
+        self,
+        paper: str,
+        profile: str = "quick",
+        device: str = "auto",
+        seed: int = 0,
+        trials: int = 0,
+        data_root: str = "",
+        record: bool = False,
+        scheduler: str = "",
+        others: str = "again",
+    ):
+        if profile not in ("quick", "paper"):
+            raise ValueError(f"profile is 'quick' or 'paper', not {profile!r}")
+        if trials < 0:
+            raise ValueError(f"trials is 0 (each experiment's own number) or more, got {trials}")
+        self.paper, self.profile, self.trials, self.context = paper, profile, trials, Context(device, data_root)
+        self.how: dict[str, Any] = {"seed": seed, "scheduler": scheduler, "others": others}
+        self.writing, self.replaces = record, record and profile == "paper"
+        if scheduler:
+            from fedleak_book.experiments import cluster  # takes a second to import, and most runs need none
+
+            cluster.reach(scheduler)
+        self._rows: dict[str, pd.DataFrame] = {}
+        self._best: dict[str, pd.DataFrame] = {}
+
+    # --- rows -------------------------------------------------------------------------------------------------------
+
+    def rows(self, experiment: Experiment) -> pd.DataFrame:
+        """Return the trial rows of this run, which runs, and is recorded, when they are first asked for."""
+        if experiment.name not in self._rows:
+            settings = experiment.settings(self.profile, self.trials)
+            rows = running.run(self.paper, experiment, self.context, settings, **self.how)
+            if self.writing:
+                facts = {**rows.attrs, "profile": self.profile, "seed": self.how["seed"], "trials": self.trials}
+                facts |= {"scheduler": "dask"} if self.how["scheduler"] else {}
+                facts["declared"] = experiment.declared
+                records.record(self.paper, experiment.name, rows.drop(columns="seed"), facts)
+            self._rows[experiment.name] = rows
+        return self._rows[experiment.name]
+
+    def recorded_rows(self, experiment: Experiment) -> pd.DataFrame | None:
+        """Return the recorded rows, None if there are none; a run that replaces them computes and writes them first."""
+        if self.replaces:
+            self.rows(experiment)
+        found = records.recorded(self.paper, experiment.name)
+        return found and found[0]
+
+    def best_rows(self, experiment: Experiment) -> pd.DataFrame:
+        """Return the recorded rows, or this run's where nothing is recorded."""
+        found = self.recorded_rows(experiment)
+        return self.rows(experiment).assign(source=NOW) if found is None else found.assign(source=RECORDED)
+
+    def best(self, experiment: Experiment) -> pd.DataFrame:
+        """Return the cells of `best_rows`: mean, interval and n."""
+        if (name := experiment.name) not in self._best:
+            self._best[name] = _cells(experiment, self.best_rows(experiment))
+        return self._best[name].copy()
+
+    def both(self, experiment: Experiment) -> pd.DataFrame:
+        """Return the cells of this run and the recorded ones (column ``source``)."""
+        best = self.best(experiment)
+        if (best["source"] == NOW).all():
+            return best
+        return pd.concat([_cells(experiment, self.rows(experiment).assign(source=NOW)), best], ignore_index=True)
+
+    def cell(self, experiment: Experiment, value: str = "", **where: Any) -> Number:
+        """Return the one cell of `best` that has these settings, as a number of the prose."""
+        value, found = value or next(iter(experiment.values)), kept(self.best(experiment), where)
+        if len(found) != 1:
+            raise ValueError(f"{experiment.name} has {len(found)} cells with {where}")
+        row = found.iloc[0]
+        return Number(row[value], row[f"{value} low"], row[f"{value} high"], int(row["n"]))
+
+    def each(self, experiment: Experiment, value: str = "", **where: Any) -> pd.Series:
+        """Return the values of one `cell` by trial, to be paired with another cell's; see `mean`."""
+        value = value or next(iter(experiment.values))
+        self.cell(experiment, value, **where)
+        return kept(self.best_rows(experiment), where).groupby("trial")[value].mean()
+
+    def mean(self, values: pd.Series, kind: Kind = intervals.NUMBER) -> Number:
+        """Return the mean of values of trials, such as paired differences (NaN: no pair), as a number of the prose."""
+        values = values.dropna()
+        return Number(values.mean(), *intervals.interval(values.to_numpy(), kind), len(values))
+
+    # --- claims and verdicts ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def published(self) -> published.Paper:
+        """What the paper prints."""
+        return published.load(self.paper)
+
+    @cached_property
+    def measured(self) -> dict[str, list[Measured]]:
+        """Every claim by id, as it was measured on the records; a run that replaces them measures anew."""
+        return self.measure() if self.replaces else scoreboard.kept(self.paper)
+
+    def measure(self) -> dict[str, list[Measured]]:
+        """Measure every claim and reading on the records; none where no paper stands behind the chapter."""
+        if not (paths.root() / "notebooks" / self.paper / "claims.py").is_file():
+            return {}
+        claims: Claims = running.module(self.paper, "claims").CLAIMS
+        tables = {e: self.recorded_rows(e) for e in dict.fromkeys(e for claim in claims for e in claim.of)}
+        found: dict[str, list[Measured]] = {}
+        for claim in claims:
+            found.setdefault(claim.id, []).append(claim.measure([tables[e] for e in claim.of], self.published))
+        if unknown := sorted(set(found) - set(self.published.items)):
+            raise ValueError(f"claims without an entry in {self.paper}/claims.toml: {', '.join(unknown)}")
+        return found
+
+    def __getitem__(self, id: str) -> Number:
+        """Return a claim's number, of its first reading, as a number of the prose."""
+        if id not in self.measured:
+            told = f"`fedleak claims {self.paper}`, if it is declared"
+            raise ValueError(f"{self.paper} has measured no claim {id!r}: {told}")
+        first = self.measured[id][0]
+        return Number(math.nan if first.ours is None else first.ours, first.low, first.high, first.n)
+
+    @cached_property
+    def values(self) -> list[dict[str, Any]]:
+        """One row a published value: its verdict and grade, and what was measured."""
+        return scoreboard.rows(self.paper, self.measured)
+
+    def verdict(self, *anchors: str) -> str:
+        """Return one line: how many of the paper's values on some figures agree, differ or are open."""
+        rows = [row for row in self.values if row["anchor"] in anchors and not row["beyond"]]
+        if not rows:
+            raise ValueError(f"no value of {self.paper} has an anchor among {', '.join(anchors)}")
+        counts = {words: n for word, words in SAID.items() if (n := sum(row["verdict"] == word for row in rows))}
+        told = f"Of the paper's {len(rows)} values here " + ", ".join(f"{n} {w[n != 1]}" for w, n in counts.items())
+        if len(rows) == 1:
+            told = f"The paper's one value here {next(iter(counts))[0]}"
+        if grades := sorted(Counter(row["grade"] for row in rows if row["grade"]).items()):
+            several = "s " + ", ".join(f"{grade} ({n})" for grade, n in grades)
+            told += ", evidence of grade" + (several if len(grades) > 1 else f" {grades[0][0]}")
+        rules = "[what the grades mean](../book/scoreboard.md#how-to-read-it)"
+        return f"*{told} ({rules}): [evidence](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}).*"
+
+
+def _cells(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells of rows of one ``source``."""
+    cells = records.settled(rows.drop(columns="source"), {"declared": experiment.declared})
+    return cells.assign(source=rows["source"].iloc[0])
+
+
+def figure_of(row: Mapping[str, Any]) -> str:
+    """Return the evidence page's heading for a value: its figure or table, and a panel that the lecture shows apart."""
+    item = str(row["item"])
+    if not (found := re.match(r"((?:Fig\.|Table) ([0-9IVX]+))(?: \((\w)\))?", item)):
+        return item.partition(" (")[0]
+    apart = found[3] and str(row.get("anchor", "")).endswith(f"-{found[2]}{found[3]}")
+    return found[0] if apart else found[1]
+
+
+def slug(heading: str) -> str:
+    """Return the anchor that a page gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

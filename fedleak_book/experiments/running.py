@@ -1,0 +1,135 @@
+"""Run an experiment: seeded, resumable, here or on a Dask cluster; and record what comes out."""
+
+import importlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pandas as pd
+from tqdm import tqdm
+
+from fedleak import files
+from fedleak_book import paths
+from fedleak_book.experiments.context import Context
+from fedleak_book.experiments.experiment import Experiment
+from fedleak_book.experiments.units import Units, code_of, stamp
+
+CHUNK = 25
+"""Seeds that a vectorised trial gets at once, at most."""
+
+
+def module(paper: str, part: str) -> ModuleType:
+    """Import a part of a chapter from the checkout's ``notebooks/<paper>/``, such as ``experiments``."""
+    return importlib.import_module(f"notebooks.{paper}.{part}")
+
+
+def declared(paper: str) -> dict[str, Experiment]:
+    """Return a chapter's experiments by name, in the order of its module; nothing runs."""
+    found = [one for one in vars(module(paper, "experiments")).values() if isinstance(one, Experiment)]
+    if len({one.name for one in found}) < len(found):
+        raise ValueError(f"{paper} declares two experiments of one name")
+    return {one.name: one for one in found}
+
+
+def run(
+    paper: str,
+    experiment: Experiment,
+    context: Context,
+    settings: Sequence[Mapping[str, Any]],
+    *,
+    seed: int = 0,
+    scheduler: str = "",
+    others: str = "again",
+    folder: Path | None = None,
+) -> pd.DataFrame:
+    """Run some settings of an experiment, as `Experiment.settings` returns them, and return the trial rows.
+
+    Trial i has the same seed in every setting. With a `scheduler`, the address of Dask's, its workers run the trials.
+    Finished units are in `folder`, by default the experiment's own; if it cannot be written, nothing is computed. Those
+    that other code has computed are, by `others`, computed ``"again"``, refused (``"refuse"``: a `ValueError`) or
+    taken (``"use"``: the change cannot change what comes out).
+
+    There is a row a trial, or as many as it yields: the setting, ``trial``, ``seed`` and the trial's own columns, which
+    have to be those of the declaration. ``attrs`` are their provenance: what their stamps say, the ``seconds`` that the
+    trials took, and the ``datasets`` that they used.
+    """
+    folder, code = folder or paths.units() / paper / experiment.name, code_of(paper)
+    files.reserve(folder / "probe").unlink(missing_ok=True)
+    plan = [Units(folder, experiment, one, seed, "" if others == "use" else code) for one in settings]
+    if others == "refuse" and (old := sum(one in units.others for units in plan for one in units.missing)):
+        raise ValueError(
+            f"{paper}/{experiment.name}: {old} finished units of version {experiment.version} are of other code. "
+            "If results can have changed, raise the experiment's version; if they cannot, "
+            f"`fedleak record {paper} {experiment.name} --same`"
+        )
+    calls, step = dict[tuple[int, int], tuple[dict[str, Any], list[int]]](), CHUNK if experiment.vectorised else 1
+    for number, units in enumerate(plan):
+        seeds = units.missing
+        calls |= {(number, at): (units.setting, seeds[at : at + step]) for at in range(0, len(seeds), step)}
+    work = partial(unit, experiment, context, code)
+    if scheduler and calls:
+        from fedleak_book.experiments import cluster  # takes a second to import, and most runs need none
+
+        computed = cluster.compute(work, calls, scheduler)
+    else:
+        computed = ((name, work(*call)) for name, call in calls.items())
+    total, left = sum(len(units.seeds) for units in plan), sum(len(seeds) for _, seeds in calls.values())
+    with tqdm(total=total, initial=total - left, desc=experiment.name) as bar:
+        for (number, _), (found, facts) in computed:
+            for one in found:
+                plan[number].add(one, facts)
+                bar.update()
+    rows = _joined(plan)
+    own = set(rows) - {*experiment.axes, "trial", "seed"}
+    wrong = sorted(own ^ {*experiment.by, *experiment.values, *experiment.facts})
+    if wrong and len(rows):
+        raise ValueError(f"{experiment.name}: the trial and its declaration do not have the same columns: {wrong}")
+    return rows
+
+
+def unit(
+    experiment: Experiment, context: Context, code: str, setting: Mapping[str, Any], seeds: list[int]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Compute one call of a trial: its units, and their stamp. This is what a worker is sent."""
+    many, context.used = experiment.vectorised, {"data": {}, "device": {}}
+    start = time.perf_counter()
+    result = experiment.call(context, list(seeds) if many else seeds[0], **setting)
+    rows = [result] if isinstance(result, Mapping) else list(result)
+    seconds = (time.perf_counter() - start) / len(seeds)
+    rows = json.loads(json.dumps(rows, default=_plain))
+    if clash := sorted({*setting, "trial"} & {column for row in rows for column in row}):
+        raise ValueError(f"the trial's columns {clash} are names of settings")
+    facts = {"seconds": seconds, "used": context.used["data"]}
+    units: dict[int, dict[str, Any]] = {one: {"seed": one, "rows": [], **facts} for one in seeds}
+    for row in rows:
+        if (own := row.pop("seed", None if many else seeds[0])) not in units:
+            raise ValueError(f"a trial of many seeds names the seed in each of its rows; setting {setting}")
+        units[own]["rows"].append(row)
+    return list(units.values()), {**stamp(context.used["device"]), "code": code}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a trial's row holds a {type(value).__name__}; use numbers, strings and booleans")
+
+
+def _joined(plan: Sequence[Units]) -> pd.DataFrame:
+    """Return the rows of all units that are wanted, with their provenance: of the stamps, what differs is listed."""
+    found = [(units, trial, units.units[seed]) for units in plan for trial, seed in enumerate(units.seeds)]
+    table = pd.DataFrame(
+        {**units.setting, "trial": trial, "seed": one["seed"], **row}
+        for units, trial, one in found
+        for row in one["rows"]
+    )
+    stamps = pd.DataFrame({one["stamp"]: units.stamps[one["stamp"]] for units, _, one in found}.values(), dtype=object)
+    facts = {name: sorted(stamps[name].dropna().unique(), key=str) for name in stamps}
+    used = {name: loaded for *_, one in found for name, loaded in one["used"].items()}
+    seconds = float(f"{sum(one['seconds'] for *_, one in found):.3g}")
+    table.attrs = {name: values[0] if len(values) == 1 else values for name, values in facts.items()}
+    table.attrs |= {"seconds": seconds, "datasets": list(used.values())}
+    return table

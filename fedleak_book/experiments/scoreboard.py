@@ -1,0 +1,117 @@
+"""How everything stands: the papers' values beside what is recorded, without running a notebook."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from fedleak.files import write_text
+from fedleak.intervals import Kind
+from fedleak_book import paths
+from fedleak_book.experiments import choices, published, records, status, verdicts
+from fedleak_book.experiments.choices import Effect
+from fedleak_book.experiments.status import Measured
+
+Claimed = Mapping[str, Sequence[Measured]]
+
+
+def rows(paper: str, claims: Claimed | None = None) -> list[dict[str, Any]]:
+    """Return one row a published value, in the order of the paper's files: its verdict and what was measured.
+
+    That is what is recorded, and the `claims`, by default those that are kept.
+    """
+    printed = published.load(paper)
+    found = points(printed, kept(paper) if claims is None else claims)
+    return [verdicts.row(printed.items[key], paper, one) for key, one in found.items()]
+
+
+def points(paper: published.Paper, claims: Claimed) -> dict[str, Sequence[Measured]]:
+    """Return all that was measured for each published value, in the order of the paper's files."""
+    cells = _recorded_cells(paper)
+    found = dict(claims)
+    for name, table in paper.tables.items():
+        if table.values:
+            found |= status.from_table(table, cells[name])
+    every = {}
+    for key, item in paper.items.items():
+        readings = found.get(key) or [Measured(key, None, source="—", note="nothing was measured for it")]
+        if item.table and all(one.ours is None for one in readings):
+            readings = [replace(readings[0], differences=status.unprinted(paper.tables[item.table], item))]
+        every[key] = readings
+    return every
+
+
+def _recorded_cells(paper: published.Paper) -> Mapping[str, list[dict[str, Any]]]:
+    """Return the cells of a chapter's records, by the printed table that they belong to; the table's own come first.
+
+    ``ends`` has, by column, the least and the largest value that is possible.
+    """
+    cells = defaultdict[str, list[dict[str, Any]]](list)
+    printed = {name for name, table in paper.tables.items() if table.values}
+    for path in sorted(paths.recorded(paper.name).glob("*.csv")):
+        found = records.recorded(paper.name, path.stem)
+        if found and (wanted := printed & {*found[1]["declared"]["tables"]}):
+            ends = {name: Kind(**kind).range for name, kind in found[1]["declared"]["kinds"].items()}
+            own = [{**row, "ends": ends} for row in records.settled(*found).to_dict("records")]
+            for name in wanted:
+                cells[name] = own + cells[name] if name == path.stem else cells[name] + own
+    return cells
+
+
+def keep(paper: str, claims: Claimed) -> None:
+    """Write what was measured for a chapter's claims, with the records that it was measured on."""
+    found = [asdict(one) for readings in claims.values() for one in readings]
+    tested = {name: asdict(one) for name, one in choices.backtests(paper).items()}
+    document = {"records": _digests(paper), "backtests": tested, "claims": found}
+    write_text(paths.recorded(paper) / "claims.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def _digests(paper: str) -> dict[str, str]:
+    files = sorted(path for path in paths.recorded(paper).glob("*.json") if path.stem != "claims")
+    return {path.stem: json.loads(path.read_text(encoding="utf-8"))["sha256"][:16] for path in files}
+
+
+def kept(paper: str) -> dict[str, list[Measured]]:
+    """Read what was measured for a chapter's claims; a `ValueError` if a table has been recorded since."""
+    path = paths.recorded(paper) / "claims.json"
+    if not path.exists():
+        return {}
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if changed := sorted({name for name, _ in document["records"].items() ^ _digests(paper).items()}):
+        raise ValueError(
+            f"the claims of {paper} were measured before {', '.join(changed)} changed: "
+            f"measure them again, `fedleak claims {paper}`"
+        )
+    found: dict[str, list[Measured]] = {}
+    for fields in document["claims"]:
+        fields["differences"] = tuple(status.Difference(**d) for d in fields["differences"])
+        fields["effects"] = tuple(Effect(**one) for one in fields["effects"])
+        found.setdefault(fields["id"], []).append(Measured(**fields))
+    return found
+
+
+def papers() -> list[str]:
+    """Return the chapters that have a paper, by the folders of ``data/published/``."""
+    return sorted(path.parent.name for path in (paths.root() / "data" / "published").glob("*/tables.toml"))
+
+
+def overview() -> dict[str, dict[str, Any]]:
+    """Count the values of every chapter, and of ``all``: by grade and verdict, and what has no grade.
+
+    ``depends`` is of grades A to C and in none of their counts; ``total`` is the sum of all; ``beyond`` counts what no
+    paper prints, which is in none of the others.
+    """
+    found = {paper: rows(paper) for paper in papers()}
+    every = [row for own in found.values() for row in own]
+    return {name: _counted(own) for name, own in {**found, "all": every}.items()}
+
+
+def _counted(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    printed = [row for row in values if not row["beyond"]]
+    own = Counter((row["grade"], row["verdict"]) for row in printed)
+    words = (*verdicts.DECIDED, verdicts.OPEN)
+    grades: dict[str, Any] = {grade: {word: own[grade, word] for word in words} for grade in verdicts.GRADES}
+    depends = sum(n for (_, word), n in own.items() if word == verdicts.DEPENDS)
+    rest = {"depends": depends, "not_attempted": own["", verdicts.NOT_ATTEMPTED]}
+    return {**grades, **rest, "total": len(printed), "beyond": len(values) - len(printed)}

@@ -1,0 +1,184 @@
+"""What was measured for a published value, and in which settings ours are not the paper's; `verdicts` judges it."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from fedleak import data, models
+from fedleak.intervals import LEAST
+from fedleak.models import STAND_INS
+from fedleak_book.experiments.choices import Effect, effects
+from fedleak_book.experiments.published import LOST, Published, Row, Table, fits
+from fedleak_book.experiments.records import RECORDED
+
+FREE = (-math.inf, math.inf)
+IMMATERIAL = ("trials", "seed", "device", "threads")
+"""Settings in which ours may always differ from the paper's: the interval says what trials and a seed are worth, and
+devices and threads give the same numbers to rounding (times are compared on their own device only). `sample_of` is the
+one other rule; what a paper's ``tables.toml`` lists as immaterial names its evidence: an equation's label, or a
+recorded artefact."""
+TITLES: Mapping[str, Callable[[Any], Any]] = {"net": models.title, "data": data.title}
+"""Settings whose values have a name in words."""
+HOUSE_BY_HOUSE = {"svhn": ", whose files come house by house"}
+"""Data sets whose files are not in random order, so that a part of them is a sample with a remark."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting in which ours is another than the paper's; one with a reason, `why`, does not count."""
+
+    setting: str
+    ours: Any
+    paper: Any
+    why: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is another than what the paper prints."""
+        return not self.why and self.paper != LOST
+
+    def __str__(self) -> str:
+        if self.why:
+            return self.why
+        named = TITLES.get(self.setting, lambda value: value)
+        theirs = "lost or not printed" if self.paper == LOST else _text(named(self.paper))
+        ours = "" if self.ours is None and self.paper == LOST else f" {_text(named(self.ours))}"
+        return f"{self.setting.replace('_', ' ')}{ours}, paper {theirs}"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "not recorded"
+    return f"{value:,g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What we measured for one value: with its 95 % interval over n independent trials, and the settings it has.
+
+    ``exact`` is for what is computed and has no randomness. ``differences`` are those of the settings; ``samples`` the
+    remarks on parts of data sets that count as the whole; ``reading`` names one of several ways to read the paper.
+    """
+
+    id: str
+    ours: float | None
+    low: float = math.nan
+    high: float = math.nan
+    n: int = 0
+    exact: bool = False
+    source: str = RECORDED
+    differences: tuple[Difference, ...] = ()
+    reading: str = ""
+    note: str = ""
+    effects: tuple[Effect, ...] = ()
+    """What some of the settings that differ are worth, as far as it was measured."""
+    ends: tuple[float, float] = FREE
+    """The least and the largest value that is possible."""
+
+
+def sample_of(ours: Row, images: float) -> str:
+    """Say that our images are a sample of all of the data set's, or "" where they do not count as one.
+
+    They do where no network was trained on them (``trained``, or ``stage``, is 0) and no round has to repeat an image:
+    each client holds (``held``) at least as many as it needs, the batch times the local steps. The files of a data set
+    are in random order, or `HOUSE_BY_HOUSE` says otherwise.
+    """
+    need = (ours.get("batch_size") or 1) * (ours.get("steps") or 1)
+    held = ours.get("held", images)
+    if ours.get("trained") or ours.get("stage") or not held >= need:
+        return ""
+    return f"sample of {images:,.0f} images{HOUSE_BY_HOUSE.get(str(ours.get('data')), '')}"
+
+
+def canonical(row: Row) -> dict[str, Any]:
+    """Return our settings with a stand-in network under the name of the one it stands for, and what it lacks of it."""
+    plain = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
+    return {"width": 1.0, **plain, **STAND_INS.get(str(plain.get("net")), {})}
+
+
+def _immaterial(table: Table, setting: str, row: Row) -> str:
+    """Say that a setting does not matter in a row, and by what evidence; "" where it may."""
+    for rule in table.head.get("immaterial", ()):
+        if rule["setting"] == setting and fits(rule.get("when"), row):
+            return f"{setting.replace('_', ' ')} does not matter here ({rule['evidence']})"
+    return ""
+
+
+def unprinted(table: Table, item: Published) -> tuple[Difference, ...]:
+    """Return the settings that the paper leaves open in a value's cells: they stay open where nothing was measured."""
+    cells = [item.cell] if item.column else [row for row in table.rows if fits(item.cell, row)]
+    lost = {k: None for cell in cells for k, v in table.settings(cell).items() if v == LOST}
+    return tuple(Difference(k, None, LOST) for k in lost if not all(_immaterial(table, k, c) for c in cells))
+
+
+def differences(table: Table, ours: Row, paper: Row) -> tuple[Difference, ...]:
+    """Compare every setting that the paper has and that is neither key nor value; blank ones do not apply."""
+    ours, found = canonical(ours), []
+    for setting, theirs in table.settings(paper).items():
+        mine = ours.get(setting)
+        if theirs is None or setting in IMMATERIAL or mine == theirs or (mine is None and setting in ours):
+            continue
+        why = _immaterial(table, setting, ours)
+        if setting == "images" and isinstance(mine, int | float) and isinstance(theirs, float) and mine < theirs:
+            why = why or sample_of(ours, mine)
+        found.append(Difference(setting, mine, theirs, why))
+    return tuple(found)
+
+
+def candidates(table: Table, rows: Iterable[Row], cell: Row) -> list[tuple[Row, tuple[Difference, ...]]]:
+    """Return our rows of one of the paper's cells, by its keys, with their differences: the best first.
+
+    The fewest differences win, then the largest n; a row with fewer than three trials never displaces one that decides.
+    """
+    same = [(row, differences(table, row, cell)) for row in rows if _of(cell, table.keys, row)]
+    return sorted(same, key=lambda one: (one[0]["n"] < LEAST, sum(not d.why for d in one[1]), -one[0]["n"]))
+
+
+def _of(cell: Row, keys: Iterable[str], row: Row) -> bool:
+    """Say whether a row of ours belongs to one of the paper's cells, by its keys."""
+    ours = canonical(row)
+    return all(ours.get(key) == cell.get(key) for key in keys)
+
+
+def from_table(table: Table, rows: Sequence[Row]) -> dict[str, list[Measured]]:
+    """Measure every printed value of a table, by id: one measurement for each of our cells, the best first.
+
+    Cells are ``column, column low, column high, n``, settings, and ``ends``, by column the ends of what is possible.
+    """
+    found = {}
+    for item in table.items():
+        value, own = item.column, list[Measured]()
+        for row, differ in candidates(table, rows, item.cell):
+            if finite(row.get(value)):
+                low, high = (row.get(f"{value} {side}", math.nan) for side in ("low", "high"))
+                known = effects(table, row, item.cell, value) if any(not d.why for d in differ) else ()
+                told: dict[str, Any] = {"exact": bool(row.get("exact", False)), "differences": differ, "effects": known}
+                told["ends"] = row.get("ends", {}).get(value, FREE)
+                own.append(Measured(item.id, row[value], low, high, int(row["n"]), **told))
+        why = "" if own else table.says("missing", item.cell, value) or "not run here"
+        found[item.id] = own or [Measured(item.id, None, source="—", note=why)]
+    return found
+
+
+def finite(value: Any) -> TypeGuard[float]:
+    """Say whether a value is a number that can be judged."""
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def of_cells(table: Table, rows: Sequence[Row], when: Row, used: Sequence[Row] | None = None) -> tuple[Difference, ...]:
+    """Return the differences of a claim about some of a table's cells: the union of theirs, and how many are missing.
+
+    Rows of ours that belong to a cell by its keys other than ``rule`` count, every one of them that the claim hangs on
+    (`used`, by default all): it may take rules that only we have, and is no closer to the paper than the farthest.
+    """
+    keys = [key for key in table.keys if key != "rule"]
+    wanted = list({tuple(cell.get(k) for k in keys): cell for cell in table.rows if fits(when, cell)}.values())
+    found, missing = dict[str, Difference](), 0
+    for cell in wanted:
+        missing += not any(_of(cell, keys, row) for row in rows)
+        same = [row for row in (rows if used is None else used) if _of(cell, keys, row)]
+        found |= {str(d): d for row in same for d in differences(table, row, cell)}
+    if missing:
+        found["cells"] = Difference("cells", f"{len(wanted) - missing} of {len(wanted)}", len(wanted))
+    return tuple(found.values())

@@ -1,0 +1,191 @@
+"""The rules: which verdict a published value gets, and how good the evidence is.
+
+A **verdict** says how an interval lies to the band of what was published. A **grade** says at which settings it was
+measured: **A** the paper's own; **B** every plausible choice of what the paper does not print; **C** fewer images, and
+what these are worth was measured elsewhere; **D** other settings. The scoreboard's page states these rules.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fedleak.intervals import LEAST
+from fedleak_book.experiments import choices
+from fedleak_book.experiments.choices import Choices
+from fedleak_book.experiments.published import LOST, Published
+from fedleak_book.experiments.status import Measured, finite
+
+AGREES, BETTER, DIFFERS, DEPENDS, OPEN = "agrees", "better", "differs", "depends", "open"
+NOT_ATTEMPTED = "not attempted"
+DECIDED = (AGREES, BETTER, DIFFERS)
+SIGNS = {AGREES: "✓", BETTER: "▲", DIFFERS: "✗", DEPENDS: "⇄", OPEN: "≈", NOT_ATTEMPTED: "—"}
+GRADES = "ABCD"
+BLOCKS = ("not printed", "data", "GPU", "computing", "trials")
+"""What keeps a value from a verdict of grade A."""
+OF_DATA = ("images", "aux", "most_aux", "data")
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A value's verdict and grade, the measurement to show, and what else to say."""
+
+    verdict: str
+    grade: str
+    shown: Measured
+    note: str = ""
+    points: tuple[Measured, ...] = field(default=(), repr=False)
+    """The measurements that the verdict hangs on."""
+
+
+def of_interval(item: Published, low: float, high: float) -> str:
+    """Return how an interval lies to a value's band; NaN leaves it open."""
+    bottom, top = item.band
+    if bottom <= low and high <= top:
+        return AGREES
+    if high < bottom or low > top:
+        better = item.attack and item.kind in ("value", "between") and item.direction != "neither"
+        return BETTER if better and (low > top) == (item.direction == "higher") else DIFFERS
+    return OPEN
+
+
+def of_point(item: Published, point: Measured) -> str:
+    """Return the verdict on one measurement: open without an interval, or with fewer than three trials."""
+    assert point.ours is not None
+    if point.exact:
+        return of_interval(item, point.ours, point.ours)
+    return OPEN if point.n < LEAST else of_interval(item, point.low, point.high)
+
+
+def free(point: Measured) -> dict[str, Any]:
+    """Return the settings of a measurement that the paper does not print."""
+    return {d.setting: d.ours for d in point.differences if not d.why and d.paper == LOST}
+
+
+def far(point: Measured) -> set[str]:
+    """Return the settings in which a measurement differs from what the paper prints."""
+    return {d.setting for d in point.differences if d.counts}
+
+
+def moved(paper: str, point: Measured) -> Measured | None:
+    """Return a measurement with its interval widened by trusted effects of all its settings; None where some have none.
+
+    The ends of what is possible cut it again.
+    """
+    low, high, left = point.low, point.high, far(point)
+    for effect in point.effects:
+        if left & set(effect.settings) and choices.trusted(paper, effect.record):
+            down, up = effect.hull
+            low, high, left = low + down, high + up, left - set(effect.settings)
+    bottom, top = point.ends
+    return None if left else replace(point, low=max(bottom, low), high=min(top, high))
+
+
+def tally(words: Sequence[str]) -> str:
+    """Say how often each verdict is there."""
+    return ", ".join(f"{words.count(word)} {word}" for word in SIGNS if word in words)
+
+
+def _together(words: Sequence[str], decides: bool = True) -> str:
+    """Return the verdict of several: theirs if it is one, else open, or that it depends where decided ones differ."""
+    if len(set(words)) == 1:
+        return words[0]
+    return DEPENDS if decides and (DEPENDS in words or len(set(words) & set(DECIDED)) > 1) else OPEN
+
+
+def _scanned(item: Published, points: Sequence[Measured], rules: Choices, grade: str) -> Judgement | None:
+    """Return the verdict over every joint choice of the settings that are not printed; None where one is not there."""
+    settings = list(dict.fromkeys(name for point in points for name in free(point)))
+    ranges = [rules.of(item.table, name, item.cell) for name in settings]
+    if not points or not all(ranges):
+        return None
+    chosen = []
+    for joint in itertools.product(*ranges):
+        want = dict(zip(settings, joint, strict=True))
+        here = [p for p in points if all(want[name] == value for name, value in free(p).items())]
+        if not here:
+            return None
+        chosen.append(here[0])
+    words, notes = [of_point(item, point) for point in chosen], []
+    if len(chosen) > 1:
+        values = sorted(point.ours for point in chosen if point.ours is not None)
+        over = f"{len(chosen)} choices of {', '.join(settings)}"
+        notes = [f"{values[0]:.3g} to {values[-1]:.3g} over {over}: {tally(words)}"]
+    if grade == "C":
+        by = ", ".join(sorted({effect.record for one in chosen for effect in one.effects}))
+        notes.append(f"interval widened by what {by} measured")
+    return Judgement(_together(words), grade, chosen[0], "; ".join(notes), tuple(chosen))
+
+
+def _reading(item: Published, paper: str, points: Sequence[Measured], rules: Choices) -> Judgement:
+    """Judge one reading of the paper by the best evidence there is."""
+    exact = [point for point in points if not far(point)]
+    wide = [new for point in points if (new := moved(paper, point)) is not None]
+    graded = {"A": [point for point in exact if not free(point)], "B": exact, "C": wide}
+    found = (_scanned(item, own, rules, grade) for grade, own in graded.items())
+    last = Judgement(of_point(item, points[0]), "D", points[0], points=(points[0],))
+    return next(filter(None, found), last)
+
+
+def judge(item: Published, paper: str, points: Sequence[Measured], rules: Choices | None = None) -> Judgement:
+    """Return a value's verdict and grade from all that was measured for it; several readings have to agree."""
+    rules = choices.load(paper) if rules is None else rules
+    tried = [point for point in points if finite(point.ours)]
+    if not tried:
+        note = points[0].note or "no number comes out of these rows"
+        return Judgement(NOT_ATTEMPTED, "", points[0], note)
+    names = list(dict.fromkeys(point.reading for point in tried))
+    each = [_reading(item, paper, [p for p in tried if p.reading == name], rules) for name in names]
+    grade, notes = max(one.grade for one in each), [one.note for one in each]
+    verdict = _together([one.verdict for one in each], grade != "D")
+    if len(each) > 1:
+        told = "; ".join(f"{name} {one.shown.ours:.3g}" for name, one in zip(names, each, strict=True))
+        notes.insert(0, f"{sum(one.verdict == AGREES for one in each)} of {len(each)} readings agree: {told}")
+    points = tuple(point for one in each for point in one.points)
+    notes.append(each[0].shown.note)
+    return Judgement(verdict, grade, each[0].shown, "; ".join(filter(None, dict.fromkeys(notes))), points)
+
+
+def blocks(found: Judgement) -> list[str]:
+    """Name all that stands between a value and a verdict of grade A."""
+    ways = {"GPU"} if "GPU" in found.note else set[str]()
+    for d in (d for point in found.points or (found.shown,) for d in point.differences if not d.why):
+        own = "data" if d.setting in OF_DATA and d.ours is not None else "computing"
+        ways.add("not printed" if d.paper == LOST else {"hardware": "GPU"}.get(d.setting, own))
+    if found.verdict == OPEN and len({point.reading for point in found.points}) > 1:
+        ways.add("not printed")
+    if found.verdict == NOT_ATTEMPTED and "GPU" not in ways:
+        ways.add("computing")
+    if found.verdict == OPEN and not ways:
+        ways.add("trials")
+    return [name for name in BLOCKS if name in ways]
+
+
+def row(item: Published, paper: str, points: Sequence[Measured]) -> dict[str, Any]:
+    """Return the row of a value: what the paper says, verdict and grade, and what was measured."""
+    found = judge(item, paper, points)
+    shown = found.shown
+    ours, low, high = (value if finite(value) else None for value in (shown.ours, shown.low, shown.high))
+    return {
+        **vars(item),
+        "published": item.text(),
+        "ours": ours,
+        "low": low,
+        "high": high,
+        "n": shown.n,
+        "difference": None if ours is None else item.difference(ours),
+        "verdict": found.verdict,
+        "grade": found.grade,
+        "status": f"{SIGNS[found.verdict]} {found.verdict}" + f" ({found.grade})" * bool(found.grade),
+        "blocks": blocks(found),
+        "source": "—" if ours is None else shown.source,
+        "differences": [str(d) for d in shown.differences if not d.why],
+        "remarks": [str(d) for d in shown.differences if d.why],
+        "note": found.note,
+    }
+
+
+def rank(row: dict[str, Any]) -> float:
+    """Return where a value stands among others, the best evidence first."""
+    return GRADES.index(row["grade"]) * len(SIGNS) + list(SIGNS).index(row["verdict"]) if row["grade"] else math.inf
