@@ -340,6 +340,11 @@ def by_samples(device):
     return fedsgd(model, images.x[:4], images.y[:4]), model, {"aux": images}
 
 
+def by_many_classes(device):
+    model, images = build("fcn3", SHAPE, 12, seed=0).double().to(device), pool(device)
+    return fedsgd(model, images.x[:4].double(), images.y[:4]), model, {}
+
+
 def by_words(device):
     torch.manual_seed(0)
     made = torch.nn.Embedding(30, 6), torch.nn.Flatten(), torch.nn.Linear(48, CLASSES)
@@ -353,6 +358,7 @@ APART = {
     "MANDRAKE": by_fronts,
     "adapter fit": by_samples,
     "embedding rows": by_words,
+    "head splitting": by_many_classes,
     "peeling": by_samples,
 }
 

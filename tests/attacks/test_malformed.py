@@ -111,6 +111,7 @@ EQUAL = {
     "LIA-SA": "one step",
     "learned": "equal local batches",
     "after SPEAR": "one step",
+    "head splitting": "one step",
     "peeling": "one local step",
     "RLG": "fewer directions",
     "iDLG": "single sample",

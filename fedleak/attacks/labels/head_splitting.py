@@ -1,0 +1,185 @@
+"""Head splitting: of at most half as many samples as classes, the head alone tells every sample's input and label.
+
+The gradient of the head's weights and bias is ``G = sum_i e_i a_i^T / B``, with a_i the head's input and a 1 for the
+bias, and e_i = softmax(W a_i) - onehot(y_i), which hangs on a_i and y_i alone. Let B G = U K V^T, of rank B. Then every
+a_i lies in the span of V, every e_i in that of U, and a_j^T V K^-1 U^T e_i is 1 for i = j and 0 for all others. So each
+sample solves, for its own label y and with the last entry of a = V z being 1,
+
+    (I - U U^T) e(z, y) = 0    and    z^T K^-1 U^T e(z, y) = 1,
+
+n - B equations of the B - 1 numbers that are left of z. Up to B = n / 2 they are more than the unknowns: in general the
+batch's samples solve them, and nothing else does. They are found by Levenberg and Marquardt's method from starts near
+the middle of the samples, all labels at once; what is found is taken off G, and the search goes on with the rest. In
+the end all B must solve the equations of the whole G, and together explain it.
+
+It takes no auxiliary data, no ReLU and no other layer's gradient. The derivation is ours; that a batch of fewer samples
+than classes can be told apart by its space of errors is RLG's idea, that samples can be found in such a space SPEAR's.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, head_with_bias
+from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.result import Prepared, Result, once
+from fedleak.federated import Update
+
+STARTS, SPREAD, ROUNDS, ITERATIONS = 3, 0.1, 8, 100
+"""Starts of each label; their spread about the middle, relative to its length; searches; steps of each."""
+SOLVED, ROUNDING, COARSEST = 5.0, 1e-12, 1e-3
+"""What a solution may leave: so many times the gradient's noise, or the rounding of double precision; at most this."""
+ALIKE, ENTRIES = 0.01, 2**22
+"""Inputs that differ by less, relative to their length, are one sample's; entries of a search's outputs at once."""
+
+
+class Space(NamedTuple):
+    """The spaces of a gradient's samples, from its singular vectors."""
+
+    inputs: Tensor
+    """V, ``[d + 1, B]``."""
+    errors: Tensor
+    """U, ``[n, B]``."""
+    inverse: Tensor
+    """K^-1 U^T, ``[B, n]``."""
+    tolerance: float
+    """What a solution may leave of its equations: a few times the largest singular value that should be 0, relative to
+    the smallest that should not."""
+
+
+def space(gradient: Tensor, samples: int) -> Space:
+    """Return the spaces of a sum of `samples` products, ``[n, d + 1]``; a `ValueError` if it is not of that rank."""
+    left, values, right = torch.linalg.svd(gradient, full_matrices=False)
+    floor = max(float(values[samples]), float(values[0]) * torch.finfo(values.dtype).eps)
+    if values[samples - 1] < 5 * floor:
+        rank = int((values > 5 * floor).sum())
+        raise ValueError(f"the head's gradient tells {rank} samples apart, not {samples}: the others' are in its noise")
+    left, values = left[:, :samples], values[:samples]
+    tolerance = min(SOLVED * floor / float(values[-1]) + ROUNDING, COARSEST)
+    return Space(right[:samples].T, left, left.T / values[:, None], tolerance)
+
+
+def solve(where: Space, weight: Tensor, labels: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """Solve the equations of samples of these labels ``[k]``, each from a start ``[k, B]`` for z.
+
+    Returns z ``[k, B]``, and what it leaves of the equations, ``[k]``, with errors of length 1.
+    """
+    onehot = nn.functional.one_hot(labels, len(weight)).to(weight)
+    last = where.inputs[-1]
+    middle = last / last.square().sum()  # the least z whose input ends in 1
+    free = torch.linalg.qr(last[:, None], mode="complete").Q[:, 1:]
+    outputs = weight @ where.inputs
+    slopes = outputs @ free
+    y, damping = (start - middle) @ free, torch.full_like(start[:, :1], 0.01)
+
+    def beyond(vectors: Tensor) -> Tensor:
+        return vectors - where.errors @ (where.errors.T @ vectors)
+
+    def equations(y: Tensor) -> tuple[Tensor, ...]:
+        z = middle + y @ free.T
+        p = (z @ outputs.T).softmax(1)
+        size = (p - onehot).norm(dim=1, keepdim=True)
+        unit = (p - onehot) / size
+        scale = (z * (unit * size @ where.inverse.T)).sum(1, keepdim=True) - 1
+        return z, p, size, unit, torch.cat([beyond(unit[..., None]).squeeze(-1), scale], 1)
+
+    now = equations(y)
+    for _ in range(ITERATIONS):
+        z, p, size, unit, left = now
+        moved = p[..., None] * (slopes - (p @ slopes)[:, None])
+        turned = (moved - unit[..., None] * torch.einsum("kn,knb->kb", unit, moved)[:, None]) / size[..., None]
+        scaled = (unit * size @ where.inverse.T) @ free + torch.einsum("kn,knb->kb", z @ where.inverse, moved)
+        jacobian = torch.cat([beyond(turned), scaled[:, None]], 1)
+        normal = jacobian.mT @ jacobian
+        diagonal = normal.diagonal(dim1=1, dim2=2)
+        system = normal + torch.diag_embed(damping * diagonal + 1e-30)
+        step = torch.linalg.solve_ex(system, jacobian.mT @ left[..., None]).result.squeeze(-1)
+        tried = equations(y - step)
+        better = tried[-1].square().sum(1, keepdim=True) < left.square().sum(1, keepdim=True)  # not of NaN
+        y = torch.where(better, y - step, y)
+        damping = torch.where(better, (damping / 4).clamp(min=1e-14), (damping * 6).clamp(max=1e12))
+        now = tuple(torch.where(better.view(-1, *[1] * (a.dim() - 1)), a, b) for a, b in zip(tried, now, strict=True))
+    return now[0], now[-1].norm(dim=1)
+
+
+def search(where: Space, weight: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return the solutions that starts of every label come to, each once: inputs ``[k, d + 1]`` and labels ``[k]``."""
+    last, size = where.inputs[-1], where.inputs.shape[1]
+    middle = last / last.square().sum()
+    labels = torch.arange(len(weight), device=last.device).repeat(STARTS)
+    start = torch.randn(len(labels), size, generator=generator, dtype=last.dtype).to(last) * middle.norm() * SPREAD
+    start = middle + start - (start @ last)[:, None] * middle
+    parts = zip(*(each.split(max(1, ENTRIES // (len(weight) * size))) for each in (labels, start)), strict=True)
+    z, missed = (torch.cat(part) for part in zip(*(solve(where, weight, *part) for part in parts), strict=True))
+    chosen: list[int] = []
+    for k in missed.argsort()[: int((missed < where.tolerance).sum())].tolist():
+        far = (z[chosen] - z[k]).norm(dim=1) > ALIKE * z[k].norm()
+        if bool((far | (labels[chosen] != labels[k])).all()):
+            chosen.append(k)
+    return z[chosen] @ where.inputs.T, labels[chosen]
+
+
+def split(gradient: Tensor, weight: Tensor, samples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Split the mean gradient of a head ``[n, d + 1]`` into its samples: inputs ``[B, d + 1]`` and labels ``[B]``.
+
+    `weight` is the head's, ``[n, d + 1]``; both have the bias as their last column and are in double precision; `seed`
+    is that of the starts. Raises `ValueError` as `prepare` says.
+    """
+    generator, total = torch.Generator().manual_seed(seed), samples * gradient
+    whole, rest = space(total, samples), total
+    inputs, labels = total.new_zeros(0, total.shape[1]), torch.zeros(0, dtype=torch.long, device=total.device)
+    for _ in range(ROUNDS):
+        found = search(space(rest, samples - len(labels)), weight, generator)
+        inputs, labels = torch.cat([inputs, found[0]]), torch.cat([labels, found[1]])
+        if len(labels) >= samples:
+            break
+        rest = total - errors_of(inputs, weight, labels).T @ inputs
+    if len(labels) == samples:
+        z, missed = solve(whole, weight, labels, inputs @ whole.inputs)
+        inputs = z @ whole.inputs.T
+        fit = z @ whole.inverse @ errors_of(inputs, weight, labels).T
+        if bool((missed < whole.tolerance).all()) and (fit - torch.eye(samples).to(fit)).abs().max() < ALIKE:
+            return inputs, labels
+    raise ValueError(f"the search finds {len(labels)} of {samples} samples, or they do not fit together")
+
+
+def errors_of(inputs: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+    """Return softmax less onehot of samples, ``[k, n]``."""
+    return (inputs @ weight.T).softmax(1) - nn.functional.one_hot(labels, len(weight)).to(weight)
+
+
+@attack(
+    "head splitting",
+    needs={Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL},
+    summary="Solves each sample's own equations in the head's gradient, of at most half as many samples as classes.",
+    takes={"seed"},
+    prepares=True,
+    apart="it reads batches of at most half as many samples as there are classes",
+)
+def prepare(model: nn.Module) -> Prepared:
+    """Prepare the attack; its `Result` has the counts ``[n]``, all of them ``proven``.
+
+    Raises `ValueError` if the head has no bias; when an update is read, for several local steps or more than n / 2
+    samples; NaN, infinite or other models' gradients; samples that its rounding does not tell apart, such as the same
+    image twice; or if not all samples were found. `WithheldParameter` if a gradient of the head is not shared.
+    """
+    last = head_with_bias(model).layer
+    assert last.bias is not None
+    weight = torch.cat([last.weight, last.bias[:, None]], 1).detach().double()
+
+    def read(update: Update, *, seed: int = 0) -> Result:
+        if update.steps != 1 or 2 * update.samples > len(weight):
+            raise ValueError(
+                f"head splitting reads one step of at most half as many samples as the {len(weight)} classes, "
+                f"got {update.steps} steps, {update.samples} samples"
+            )
+        gradient = torch.cat([head_gradient(update, model), bias_gradient(update, model)[:, None]], 1)
+        _, labels = split(gradient, weight, update.samples, seed)
+        counts = labels.bincount(minlength=len(weight))
+        return Result(counts, proven=counts)
+
+    return Prepared("head splitting", read)
+
+
+recover = once(prepare, seed=0)

@@ -1,0 +1,102 @@
+"""Head splitting: samples that were made for it, updates of a network, and everything that must be refused."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedleak.attacks.labels import head_splitting
+from fedleak.federated import Softening, fedavg, fedsgd
+
+N, WIDTH = 12, 30
+
+
+def samples(count, seed=0):
+    """Head, inputs and labels, two of one class, and their mean gradient."""
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(N, WIDTH + 1, generator=generator, dtype=torch.double) / 3
+    inputs = torch.randn(count, WIDTH, generator=generator, dtype=torch.double).relu()
+    inputs, labels = nn.functional.pad(inputs, (0, 1), value=1.0), torch.randint(N, (count,), generator=generator)
+    labels[-1] = labels[0]
+    gradient = ((inputs @ weight.T).softmax(1) - torch.eye(N, dtype=torch.double)[labels]).T @ inputs / count
+    return weight, inputs, labels, gradient
+
+
+def network(precision=torch.float32):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(20, WIDTH), nn.Tanh(), nn.Linear(WIDTH, N)).to(precision)
+
+
+def batch(count, precision=torch.float32):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(count, 1, 4, 5, generator=generator, dtype=torch.double).to(precision)
+    return x, torch.randint(N, (count,), generator=generator)
+
+
+def test_of_one_sample_input_and_label_are_two_quotients():
+    """The gradient is e a^T: its last column is e, negative at the label alone; a row over its entry of e is a."""
+    weight, inputs, labels, gradient = samples(1)
+    assert torch.allclose(gradient[0] / gradient[0, -1], inputs[0])
+    x, y = head_splitting.split(gradient, weight, 1)
+    assert torch.allclose(x, inputs)
+    assert torch.equal(y, labels)
+    assert gradient[:, -1].argmin() == labels[0]
+
+
+@pytest.mark.parametrize("count", [2, 4, 6])
+def test_every_sample_is_found_with_its_input_two_of_one_class_too(count):
+    weight, inputs, labels, gradient = samples(count)
+    x, y = head_splitting.split(gradient, weight, count)
+    place = torch.cdist(inputs, x).argmin(1)
+    assert place.unique().numel() == count
+    assert torch.allclose(x[place], inputs, rtol=1e-6, atol=1e-7)
+    assert torch.equal(y[place], labels)
+
+
+def test_nothing_else_solves_the_equations_up_to_half_the_classes_and_much_does_beyond():
+    def strange(count):
+        weight, inputs, _, gradient = samples(count)
+        where = head_splitting.space(count * gradient, count)
+        found, _ = head_splitting.search(where, weight, torch.Generator().manual_seed(0))
+        return int((torch.cdist(found, inputs).amin(1) > 1e-3 * inputs.norm(dim=1).mean()).sum())
+
+    assert strange(6) == 0
+    assert strange(8) > 8
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+def test_an_update_of_a_network_without_a_relu_is_read_whole_and_all_labels_are_proven(precision):
+    model, (x, y) = network(precision), batch(5, precision)
+    found = head_splitting.prepare(model).recover(fedsgd(model, x, y))
+    assert torch.equal(found.counts, y.bincount(minlength=N))
+    assert torch.equal(found.proven, found.counts)
+
+
+def noisy(t):
+    return t + 0.01 * t.std() * torch.randn(t.shape, generator=torch.Generator().manual_seed(0))
+
+
+REFUSED = {
+    "more samples than half the classes": lambda m, x, y: fedsgd(m, x, y),
+    "one sample twice": lambda m, x, y: fedsgd(m, x[[0, 0, 1, 2]], y[[0, 0, 1, 2]]),
+    "two local steps": lambda m, x, y: fedavg(m, x[:4].unflatten(0, (2, 2)), y[:4].view(2, 2), 0.1),
+    "noise": lambda m, x, y: changed(fedsgd(m, x[:4], y[:4]), noisy),
+    "eight bits": lambda m, x, y: changed(fedsgd(m, x[:4], y[:4]), lambda t: (t * 128 / t.max()).round()),
+    "smoothed labels": lambda m, x, y: fedsgd(m, x[:4], y[:4], Softening(smoothing=0.1)),
+}
+
+
+def changed(update, change):
+    return update.replace({name: change(t) for name, t in update.tensors.items()})
+
+
+@pytest.mark.parametrize("make", REFUSED.values(), ids=REFUSED)
+def test_whatever_the_equations_do_not_hold_for_is_refused(make):
+    model = network()
+    with pytest.raises(ValueError, match=r"head splitting reads|tells \d+ samples apart|finds \d+ of \d+ samples"):
+        head_splitting.recover(make(model, *batch(7)), model)
+
+
+def test_without_a_bias_an_input_has_no_scale():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(20, N, bias=False))
+    with pytest.raises(ValueError, match="no bias"):
+        head_splitting.prepare(model)
