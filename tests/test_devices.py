@@ -25,9 +25,9 @@ from fedleak.federated.aggregation import FixedPoint, plain_sum, secure_sum
 from fedleak.federated.algorithms import SCHEMES
 from fedleak.federated.defences import ClippedNoise, ReleasedCompression, protect, protections
 from fedleak.federated.restricted import FedVF, Withhold, last_layers, partially_encrypted
-from fedleak.federated.training import Federation, accuracy, stacked_updates
 from fedleak.models import batch_dependent, build, chain, head, head_pass, names
 from fedleak.models.inputs import dummy_inputs
+from fedleak_book.experiments.training import Federation, accuracy, stacked_updates
 
 SHAPE, CLASSES = (1, 8, 8), 4
 

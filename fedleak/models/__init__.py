@@ -12,7 +12,7 @@ from fedleak.models.bridged import AlexNet, positive_, resnet_conv, vgg11, witho
 from fedleak.models.chains import Chain, Link, chain
 from fedleak.models.heads import Head, HeadPass, batch_dependent, head, head_pass, negative_inputs
 from fedleak.models.inputs import as_inputs, input_shape, known_tokens
-from fedleak.models.zoo import ACTIVATIONS, count_parameters, set_norms
+from fedleak.models.zoo import ACTIVATIONS, count_parameters
 
 __all__ = [
     "ACTIVATIONS",
@@ -32,7 +32,6 @@ __all__ = [
     "names",
     "negative_inputs",
     "positive_",
-    "set_norms",
     "title",
     "without_biases",
 ]

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from fedleak.attacks import registry
-from fedleak.attacks.contest import held_out
+from fedleak_book.experiments.entering import held_out
 from fedleak_book.experiments.records import NOW
 from fedleak_book.experiments.experiment import seeds_of
 from fedleak_book.experiments.records import summarise

@@ -24,7 +24,7 @@ from fedleak.federated.defences import (
     Sparsification,
     protect,
 )
-from fedleak.federated.training import Federation, accuracy
+from fedleak_book.experiments.training import Federation, accuracy
 from fedleak.intervals import MEAN, NUMBER, rate
 from fedleak.models import head, head_pass
 from notebooks.llg.experiments_levels import PARTS, divided, some
