@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
@@ -36,18 +35,6 @@ __all__ = [
     "without_biases",
 ]
 
-STAND_INS: dict[str, dict[str, Any]] = {
-    "vgg16-quarter": {"net": "vgg16", "width": 0.25},
-    "resnet20-1": {"net": "resnet20-4", "width": 0.25},
-    "resnet20-2": {"net": "resnet20-4", "width": 0.5},
-    "resnet32-4": {"net": "resnet32", "width": 4.0},
-    "resnet50-imagenet": {"net": "resnet50"},
-    "fcn3": {"widths": "512-512"},
-    "fcn3-256": {"net": "fcn3", "widths": "256-128"},
-    "fcn3-1024": {"net": "fcn3", "widths": "1024-1024"},
-}
-"""What a network is called in a paper, and what it has of its own: a stand-in its width beside the other's, FCN-3 the
-widths of its layers. (No paper says how a ResNet-50 begins.)"""
 _NETWORKS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
     "cnn": ("CNN", zoo.CNN),
     "lenet": ("LeNet", zoo.LeNet),
