@@ -23,10 +23,10 @@ from fedleak.attacks.contest import Attempt
 from fedleak.attacks.registry import Attack
 from fedleak.errors import own_code
 from fedleak.federated import Update
-from fedleak.intervals import Kind, interval, rate
 from fedleak_book import paths
 from fedleak_book.experiments import running
 from fedleak_book.experiments.context import Context
+from fedleak_book.experiments.kinds import Kind, interval, rate
 
 TOLERANCE = 1e-3
 """Largest relative difference from the frozen networks and updates: other kernels of one processor made 3e-5."""

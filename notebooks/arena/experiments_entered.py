@@ -19,7 +19,7 @@ from fedleak_book.experiments.experiment import seeds_of
 from fedleak_book.experiments.training import set_norms
 from fedleak.federated import fedsgd
 from fedleak.files import write_text
-from fedleak.intervals import NUMBER
+from fedleak_book.experiments.kinds import NUMBER
 from notebooks.arena.experiments_updates import CLIENTS, SCHEMES, SETS
 from notebooks.arena.experiments_updates import fit, held_by, images, second_round
 

@@ -18,7 +18,7 @@ from fedleak_book.experiments.training import set_norms
 from fedleak.data import compose, draw
 from fedleak.federated import Scheme, Server, Softening, fedsgd
 from fedleak.federated.defences import protect, protections
-from fedleak.intervals import MEAN, NUMBER, rate
+from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
 from fedleak.models import head, head_pass
 
 STATES = ["untrained", "trained"]

@@ -14,7 +14,7 @@ from fedleak_book.experiments import grid
 from fedleak.data import compose, draw
 from fedleak.federated import Update
 from fedleak.federated.defences import PureNoise, Sparsification, protect
-from fedleak.intervals import MEAN, NUMBER, difference, rate
+from fedleak_book.experiments.kinds import MEAN, NUMBER, difference, rate
 from fedleak.models import chain, head_pass, positive_, without_biases
 from notebooks.gdbr.experiments_stand_ins import stand_in
 from notebooks.llg.experiments_levels import divided

@@ -16,7 +16,7 @@ from fedleak_book.experiments import trained_once
 from fedleak_book.experiments.training import set_norms
 from fedleak.data import compose, draw
 from fedleak.federated import Update, fedsgd
-from fedleak.intervals import NUMBER, rate
+from fedleak_book.experiments.kinds import NUMBER, rate
 from fedleak.models import head, head_pass
 
 IACC = dict(iacc=rate("batch_size"))

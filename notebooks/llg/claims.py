@@ -7,7 +7,7 @@ from torch import nn
 
 from fedleak import models
 from fedleak_book.experiments import Claims
-from fedleak.intervals import DIFFERENCE, MEAN, NUMBER, rate
+from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, NUMBER, rate
 from notebooks.llg.experiments import (
     DLG,
     FIG3,

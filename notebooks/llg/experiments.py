@@ -19,7 +19,7 @@ from fedleak.data import compose, draw, title
 from fedleak.federated import fedavg
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification, protect
 from fedleak_book.experiments.training import Federation, accuracy
-from fedleak.intervals import MEAN, NUMBER, rate
+from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
 from fedleak.models import head, head_pass
 from notebooks.llg.experiments_levels import PARTS, divided, some
 from notebooks.llg.experiments_released import ReleasedCompression
