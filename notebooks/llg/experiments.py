@@ -13,7 +13,7 @@ import torch
 from fedleak import metrics
 from fedleak.attacks.images import dlg
 from fedleak.attacks.labels import gi, guess, idlg, llg
-from fedleak.attacks.labels.probes import dummy_images
+from fedleak.attacks.labels.llg import dummy_images
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.data import compose, draw, title
 from fedleak.federated import fedavg
