@@ -1,4 +1,4 @@
-"""Federated training of one global model, with all clients of a round computed at once; batch norm set beforehand."""
+"""Federated training of one global model, all clients of a round at once; its accuracy; batch norm set and frozen."""
 
 from dataclasses import dataclass
 
