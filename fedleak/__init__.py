@@ -1,6 +1,5 @@
 """fedleak: what a federated-learning update gives away, in executable notebooks and a thin package."""
 
-from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +11,11 @@ if TYPE_CHECKING:
 __version__ = version("fedleak")
 __all__ = ["DataNotFound", "MissingExtra", "Update", "WithheldParameter", "__version__"]
 
-_HOMES = {"Update": "fedleak.federated"}
-"""What is imported where it is used first: PyTorch takes seconds, and a command's help needs none of it."""
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    """Import `Update` where it is used first: PyTorch takes seconds, and a command's help needs none of it."""
+    if name != "Update":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    from fedleak.federated import Update
+
+    return Update

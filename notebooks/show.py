@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from fedleak.federated.schemes import SCHEMES
+
 LABELS = {
     "alpha": "α",
     "batch_size": "B",
@@ -27,6 +29,9 @@ LABELS = {
     "train": "training accuracy",
 }
 """How tables call a column whose name alone would not say it; other names lose their underscores."""
+_SCHEMES = ("FedAvg", "SGDm", "NAG", "Scaffold", "FedProx", "FedDyn", "FedDC")
+TITLES = dict(zip(SCHEMES, _SCHEMES, strict=True))
+"""What tables and figures call a scheme."""
 
 
 def say(text: str) -> None:

@@ -19,10 +19,10 @@ from values import cells
 from fedleak import data, models
 from fedleak.attacks import registry
 from fedleak.data.sources import DOWNLOADS
-from fedleak.federated.schemes import TITLES
 from fedleak_book import paths
 from fedleak_book.experiments import notebooks
 from fedleak_book.experiments.status import Difference
+from notebooks.show import TITLES
 
 # --- Markdown ----------------------------------------------------------------------------------------------------
 

@@ -16,18 +16,19 @@ from fedleak.attacks.images import agic, dlg, eluding_sa, invg, mandrake
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Problem
 from fedleak.attacks.labels import confidence, gdbr, llg, rlu
-from fedleak.attacks.labels.stand_ins import Mode, stand_in
 from fedleak.attacks.registry import Adversary, Need, all_attacks
 from fedleak.data import COMPOSITIONS, Images, compose, draw
 from fedleak.data.partitions import dirichlet, local_batches
 from fedleak.federated import Scheme, Server, Update, fedavg, fedsgd
 from fedleak.federated.aggregation import FixedPoint, plain_sum, secure_sum
 from fedleak.federated.algorithms import SCHEMES
-from fedleak.federated.defences import ClippedNoise, ReleasedCompression, protect, protections
+from fedleak.federated.defences import ClippedNoise, protect, protections
 from fedleak.federated.restricted import FedVF, Withhold, last_layers, partially_encrypted
-from fedleak.federated.training import Federation, accuracy, stacked_updates
 from fedleak.models import batch_dependent, build, chain, head, head_pass, names
 from fedleak.models.inputs import dummy_inputs
+from fedleak_book.experiments.training import Federation, accuracy, stacked_updates
+from notebooks.gdbr.experiments_stand_ins import Mode, stand_in
+from notebooks.llg.experiments_released import ReleasedCompression
 
 SHAPE, CLASSES = (1, 8, 8), 4
 

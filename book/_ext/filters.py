@@ -6,8 +6,8 @@ import pandas as pd
 from render import arena, keep, table
 from sphinx.application import Sphinx
 
-from fedleak.intervals import interval, rate
 from fedleak_book.experiments import records
+from fedleak_book.experiments.kinds import interval, rate
 from notebooks.arena.experiments_updates import FLOORS
 
 WORDS = {"PercentilePrivacy": "percentile", "SVTPrivacy": "fraction"}

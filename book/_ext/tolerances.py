@@ -9,9 +9,9 @@ from generated import comparisons
 from render import keep, table
 from sphinx.application import Sphinx
 
-from fedleak.intervals import Kind
 from fedleak_book import paths
 from fedleak_book.experiments import notebooks, records
+from fedleak_book.experiments.kinds import Kind
 
 WHEN = {
     "none": "no row of the experiment existed",

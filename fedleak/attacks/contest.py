@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 from torch import Tensor, nn
 
 from fedleak.attacks.registry import Adversary, Attack, Need, all_attacks
@@ -20,8 +19,6 @@ from fedleak.models import head
 
 FORESEEN = (ValueError, RuntimeError, WithheldParameter)
 """What attacks raise where they cannot work. Anything else is a mistake, and is said to be one."""
-SPLITS = 200
-"""Of a cell's updates into halves, over which `held_out` averages."""
 
 
 class Attempt(NamedTuple):
@@ -139,35 +136,3 @@ def contest(
         else:
             read = update if plain is None or "scheme" in attack.takes else plain
             yield attempt(attack, read, model, adversary, knowledge, clock, kept)
-
-
-def held_out(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Score the best of many attacks on updates that it was not picked on.
-
-    Picked and scored on the same updates the best attack is flattered. So each half of them is scored with the attack
-    that was best on the other half, and with that attack's lead over the second there. One split picks with the noise
-    of half of the updates; the mean is over many random ones, the same in every call.
-
-    Parameters
-    ----------
-    scores
-        Of every attack on the same updates, ``[updates, attacks]``; of equal attacks the first is taken.
-
-    Returns
-    -------
-    (array, array)
-        For every update, ``[updates]``: the score of the attack that was best on others, and its lead over the second.
-        One update, or one attack, is picked and scored on itself.
-    """
-    updates, attacks = scores.shape
-    if updates == 1:
-        picking = scored = np.ones((1, 1))
-    else:
-        order = np.random.default_rng(0).permuted(np.tile(np.arange(updates), (SPLITS, 1)), axis=1)
-        half = order < updates // 2
-        picking, scored = np.concatenate([half, ~half]).astype(float), np.concatenate([~half, half]).astype(float)
-    means = (picking @ scores / picking.sum(1, keepdims=True)).round(9)
-    rank = np.argsort(-means, axis=1, kind="stable")
-    best, second = scores.T[rank[:, 0]], scores.T[rank[:, min(1, attacks - 1)]]
-    score, lead = ((one * scored).sum(0) / scored.sum(0) for one in (best, best - second))
-    return score, lead

@@ -16,7 +16,7 @@ from fedleak.attacks.registry import ADVERSARIES
 from fedleak.audit.findings import AS_IT_IS, ImageResult, PrivacyResult, Verdict, WordsResult
 from fedleak.audit.writing import PAGE, REPORT, check_ending
 from fedleak.files import write_text
-from fedleak.intervals import LEAST, NUMBER, interval
+from fedleak.intervals import LEAST, UNBOUNDED, interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -131,7 +131,7 @@ class Report:
         floor = floors[floors.mean().idxmax()]
         lead = part["iacc"] - floor
         by = [lead.groupby(u, sort=False).mean().to_numpy() for u in (unit, part.index)]
-        gain, over_updates = (interval(each, NUMBER)[0] for each in by)  # NaN: too few, or all equal
+        gain, over_updates = (interval(each, UNBOUNDED)[0] for each in by)  # NaN: too few, or all equal
         gain = over_updates if math.isnan(gain) else gain
         return {**row, "guess": floor.mean(), "leaks": bool(gain > 0) and attack not in self.guesses}
 

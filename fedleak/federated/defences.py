@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from fedleak.errors import extra
 from fedleak.federated.restricted import Withhold
 from fedleak.federated.update import Stacked, Update
 from fedleak.models import head
@@ -196,58 +195,3 @@ def _sparsification(strength: float, model: nn.Module, clients: int, seed: int) 
 def _last_layer(strength: float, model: nn.Module, clients: int, seed: int) -> Defence:
     last = head(model)
     return Withhold([name for name, _ in model.named_parameters() if name in (last.weight, last.bias)])
-
-
-class ReleasedCompression:
-    """What LLG's released code calls compression: no compression, kept to explain Fig. 7 (c, f).
-
-    It ranks the n class sums of the head's gradient, takes the share `discard` with the smallest magnitudes, and uses
-    those CLASS numbers as positions in the list of parameter tensors: these are set to zero as a whole.
-    """
-
-    def __init__(self, discard: float, head_weight: str):
-        if not 0 <= discard < 1:
-            raise ValueError(f"discard is in [0, 1), got {discard}")
-        self.discard, self.head_weight = discard, head_weight
-
-    def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
-        """Return the updates with whole tensors zeroed."""
-        sums = updates[self.head_weight].sum(dim=2)
-        zeroed = sums.abs().argsort(dim=1)[:, : round(self.discard * sums.shape[1])]
-        return {
-            name: t * (zeroed != position).all(dim=1).view(-1, *[1] * (t.dim() - 1))
-            for position, (name, t) in enumerate(updates.items())
-        }
-
-
-@extra("book")
-def privacy_budget(
-    noise_multiplier: float, sample_rate: float, rounds: int, delta: float = 1e-5, *, classic: bool = False
-) -> float:
-    """Return epsilon of the subsampled Gaussian mechanism, from Opacus' accountant.
-
-    Raises `ValueError` for values out of their range.
-
-    Parameters
-    ----------
-    noise_multiplier
-        Standard deviation of the noise on the sum over the sensitivity of one client.
-    sample_rate, rounds, delta
-        Share of the clients in a round, in (0, 1]; number of rounds; target delta, in (0, 1).
-    classic
-        Convert with the tail bound of the original moments accountant (Abadi et al. 2016, Theorem 2), instead of the
-        tighter one that Opacus uses today.
-    """
-    from opacus.accountants import RDPAccountant
-    from opacus.accountants.analysis import rdp
-
-    _positive(noise_multiplier=noise_multiplier, sample_rate=sample_rate, rounds=rounds, delta=delta)
-    if sample_rate > 1 or delta >= 1:
-        raise ValueError(f"sample_rate is at most 1 and delta below 1, got {sample_rate} and {delta}")
-    if not classic:
-        accountant = RDPAccountant()
-        accountant.history = [(noise_multiplier, sample_rate, rounds)]
-        return float(accountant.get_epsilon(delta))
-    orders = RDPAccountant.DEFAULT_ALPHAS
-    moments = rdp.compute_rdp(q=sample_rate, noise_multiplier=noise_multiplier, steps=rounds, orders=orders)
-    return float(min(m + math.log(1 / delta) / (a - 1) for m, a in zip(moments, orders, strict=True)))

@@ -14,9 +14,6 @@ from torch import Tensor
 
 Name = Literal["fedavg", "sgdm", "nag", "scaffold", "fedprox", "feddyn", "feddc"]
 SCHEMES: tuple[Name, ...] = get_args(Name)
-_TITLES = ("FedAvg", "SGDm", "NAG", "Scaffold", "FedProx", "FedDyn", "FedDC")
-TITLES: dict[str, str] = dict(zip(SCHEMES, _TITLES, strict=True))
-"""What tables and figures call a scheme."""
 _MOMENTUM = ("sgdm", "nag")
 _REGULARISED = ("fedprox", "feddyn", "feddc")
 

@@ -1,6 +1,7 @@
 """Record a Flower run: a client mod, and any strategy made to record; see `fedleak.federated.recording`."""
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,9 +14,8 @@ from flwr.common import parameters_to_ndarrays
 from torch import Tensor
 
 from fedleak.federated.loop import told
-from fedleak.federated.privacy import Privacy
+from fedleak.federated.privacy import DELTA, Privacy
 from fedleak.federated.recording import SUM, keep
-from fedleak.flower.privacy import of_mod, of_strategy
 
 NOTE = "fedleak.note"
 log = logging.getLogger("fedleak.flower")
@@ -123,6 +123,33 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
     else:
         s.configure_train, s.aggregate_train = configured, aggregated
     return strategy
+
+
+def of_mod(mod: LocalDpMod) -> Privacy:
+    """Return what Flower's mod claims: it adds noise by the sensitivity that it is told, whatever norm it clips to.
+
+    Two updates clipped to a norm C lie up to 2 C apart.
+    """
+    delta = mod.delta or DELTA
+    history: tuple[tuple[float, float, int], ...] = ()
+    if mod.epsilon > 0 and mod.delta > 0:
+        deviation = mod.sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / mod.epsilon
+        history = ((deviation / (2 * mod.clipping_norm), 1.0, 1),)
+    return Privacy(neighbours="client", history=history, delta=delta, stated=mod.epsilon, by="LocalDpMod")
+
+
+def of_strategy(strategy: Any) -> Privacy | None:
+    """Return what one of Flower's ``DifferentialPrivacy…`` strategies claims; None of another.
+
+    All of them add the noise after aggregation, those with clipping in the clients too.
+    """
+    name = type(strategy).__name__
+    if not name.startswith("DifferentialPrivacy"):
+        return None
+    config = getattr(getattr(strategy, "accountant", None), "config", None)
+    delta = getattr(config, "target_delta", DELTA)
+    history = ((float(strategy.noise_multiplier), 1.0, 1),)
+    return Privacy(neighbours="client added", history=history, delta=delta, aggregated=True, by=name)
 
 
 def state_of(content: RecordDict, names: Sequence[str] | None) -> dict[str, Tensor]:

@@ -27,7 +27,7 @@ class Fishing(FedAvg):
     """Federated averaging that sends each client another fishing model, and reads all label counts off the mean.
 
     What makes it malicious is ``configure_fit`` alone, which Flower lets return other parameters for every client.
-    `models` are the fishing models, one a client (`fedleak.attacks.labels.lia_sa.fishing_model`), of inputs of `shape`
+    `models` are the fishing models, one a client (`fedleak.attacks.labels.fishing.fishing_model`), of inputs of `shape`
     ``(C, H, W)``. `lr` and `batch_size` are what the server prescribes: one step of SGD on one batch. Each client says
     that it has so many examples.
     """

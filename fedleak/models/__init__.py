@@ -2,21 +2,19 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
 
 from fedleak.models import zoo
 from fedleak.models.bridged import AlexNet, positive_, resnet_conv, vgg11, without_biases
-from fedleak.models.chains import Chain, Link, chain
+from fedleak.models.chains import Link, chain
 from fedleak.models.heads import Head, HeadPass, batch_dependent, head, head_pass, negative_inputs
 from fedleak.models.inputs import as_inputs, input_shape, known_tokens
-from fedleak.models.zoo import ACTIVATIONS, count_parameters, set_norms
+from fedleak.models.zoo import ACTIVATIONS, count_parameters
 
 __all__ = [
     "ACTIVATIONS",
-    "Chain",
     "Head",
     "HeadPass",
     "Link",
@@ -32,23 +30,10 @@ __all__ = [
     "names",
     "negative_inputs",
     "positive_",
-    "set_norms",
     "title",
     "without_biases",
 ]
 
-STAND_INS: dict[str, dict[str, Any]] = {
-    "vgg16-quarter": {"net": "vgg16", "width": 0.25},
-    "resnet20-1": {"net": "resnet20-4", "width": 0.25},
-    "resnet20-2": {"net": "resnet20-4", "width": 0.5},
-    "resnet32-4": {"net": "resnet32", "width": 4.0},
-    "resnet50-imagenet": {"net": "resnet50"},
-    "fcn3": {"widths": "512-512"},
-    "fcn3-256": {"net": "fcn3", "widths": "256-128"},
-    "fcn3-1024": {"net": "fcn3", "widths": "1024-1024"},
-}
-"""What a network is called in a paper, and what it has of its own: a stand-in its width beside the other's, FCN-3 the
-widths of its layers. (No paper says how a ResNet-50 begins.)"""
 _NETWORKS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
     "cnn": ("CNN", zoo.CNN),
     "lenet": ("LeNet", zoo.LeNet),

@@ -227,22 +227,6 @@ def _linear(fan_in: int, fan_out: int) -> nn.Linear:
     return layer
 
 
-@torch.no_grad()
-def set_norms(model: nn.Module, images: torch.Tensor) -> nn.Module:
-    """Set batch norm's running statistics to their mean over these images, in batches of 100, and freeze them.
-
-    Returns the model, in evaluation mode. One without batch norm is only put in that mode.
-    """
-    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # a mean of the batches' statistics
-    model.train()
-    for piece in images.split(100) if norms else ():
-        model(piece)
-    return model.eval()
-
-
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     layer.__name__.lower(): layer for layer in (nn.ReLU, nn.Tanh, nn.ELU, nn.SELU, nn.SiLU)
 }

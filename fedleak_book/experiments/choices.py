@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedleak.intervals import DIFFERENCE, Kind, interval
 from fedleak_book import paths
 from fedleak_book.experiments import records
+from fedleak_book.experiments.kinds import DIFFERENCE, Kind, interval
 from fedleak_book.experiments.published import Row, Table, fits
 
 WHOLE = "whole"

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fedleak.intervals import LEAST, NUMBER, POINT, Kind, stretch, widened
+from fedleak.intervals import LEAST, POINT
 from fedleak_book.experiments import choices, records, status
 from fedleak_book.experiments.choices import Effect, Transport
 from fedleak_book.experiments.experiment import Experiment
+from fedleak_book.experiments.kinds import NUMBER, Kind, stretch
 from fedleak_book.experiments.published import Paper, Published, Row, fits
 from fedleak_book.experiments.records import RECORDED
 from fedleak_book.experiments.status import Measured
@@ -215,7 +216,7 @@ def _bounds(value: float, found: Sequence[float], n: int, kind: Kind) -> tuple[f
     if n < POINT:
         below, above = max(0.0, value - low), max(0.0, high - value)
         low, high = value - stretch(n) * below, value + stretch(n) * above
-    return widened(value, low, high, n, kind)
+    return kind.widened(value, low, high, n)
 
 
 def of_rows(statistic: Statistic, rows: pd.DataFrame, kind: Kind = NUMBER) -> tuple[float, float, float, int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedleak.intervals import Kind
+from fedleak_book.experiments.kinds import Kind
 
 Names = str | Sequence[str]
 

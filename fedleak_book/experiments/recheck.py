@@ -17,10 +17,10 @@ import pandas as pd
 import torch
 
 from fedleak.errors import DataNotFound
-from fedleak.intervals import Kind
 from fedleak_book import paths
 from fedleak_book.experiments import records, running
 from fedleak_book.experiments.context import Context
+from fedleak_book.experiments.kinds import Kind
 
 SAME, CLOSE, DIFFERS, NEW = "same", "within the interval", "differs", "new"
 """What a row can be: `NEW` is one of a setting that the record does not have, of something that was added since."""

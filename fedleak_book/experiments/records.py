@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from fedleak.files import write_text
-from fedleak.intervals import Kind, interval
 from fedleak_book import paths
+from fedleak_book.experiments.kinds import Kind, interval
 
 NOW, RECORDED = "this run", "recorded"
 """Where rows can come from."""

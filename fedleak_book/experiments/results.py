@@ -9,13 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from fedleak import intervals
-from fedleak.intervals import Kind
 from fedleak_book import paths
 from fedleak_book.experiments import published, records, running, scoreboard, verdicts
 from fedleak_book.experiments.claims import Claims, kept
 from fedleak_book.experiments.context import Context
 from fedleak_book.experiments.experiment import Experiment
+from fedleak_book.experiments.kinds import NUMBER, Kind, interval
 from fedleak_book.experiments.records import NOW, RECORDED
 from fedleak_book.experiments.status import Measured
 
@@ -143,10 +142,10 @@ class Results:
         self.cell(experiment, value, **where)
         return kept(self.best_rows(experiment), where).groupby("trial")[value].mean()
 
-    def mean(self, values: pd.Series, kind: Kind = intervals.NUMBER) -> Number:
+    def mean(self, values: pd.Series, kind: Kind = NUMBER) -> Number:
         """Return the mean of values of trials, such as paired differences (NaN: no pair), as a number of the prose."""
         values = values.dropna()
-        return Number(values.mean(), *intervals.interval(values.to_numpy(), kind), len(values))
+        return Number(values.mean(), *interval(values.to_numpy(), kind), len(values))
 
     # --- claims and verdicts ----------------------------------------------------------------------------------------
 

@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fedleak.files import write_text
-from fedleak.intervals import Kind
 from fedleak_book import paths
 from fedleak_book.experiments import choices, published, records, status, verdicts
 from fedleak_book.experiments.choices import Effect
+from fedleak_book.experiments.kinds import Kind
 from fedleak_book.experiments.status import Measured
 
 Claimed = Mapping[str, Sequence[Measured]]

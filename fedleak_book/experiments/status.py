@@ -7,7 +7,6 @@ from typing import Any, TypeGuard
 
 from fedleak import data, models
 from fedleak.intervals import LEAST
-from fedleak.models import STAND_INS
 from fedleak_book.experiments.choices import Effect, effects
 from fedleak_book.experiments.published import LOST, Published, Row, Table, fits
 from fedleak_book.experiments.records import RECORDED
@@ -20,6 +19,18 @@ one other rule; what a paper's ``tables.toml`` lists as immaterial names its evi
 recorded artefact."""
 TITLES: Mapping[str, Callable[[Any], Any]] = {"net": models.title, "data": data.title}
 """Settings whose values have a name in words."""
+STAND_INS: Mapping[str, Mapping[str, Any]] = {
+    "vgg16-quarter": {"net": "vgg16", "width": 0.25},
+    "resnet20-1": {"net": "resnet20-4", "width": 0.25},
+    "resnet20-2": {"net": "resnet20-4", "width": 0.5},
+    "resnet32-4": {"net": "resnet32", "width": 4.0},
+    "resnet50-imagenet": {"net": "resnet50"},
+    "fcn3": {"widths": "512-512"},
+    "fcn3-256": {"net": "fcn3", "widths": "256-128"},
+    "fcn3-1024": {"net": "fcn3", "widths": "1024-1024"},
+}
+"""What a network is called in a paper, and what it has of its own: a stand-in its width beside the other's, FCN-3 the
+widths of its layers. (No paper says how a ResNet-50 begins.)"""
 HOUSE_BY_HOUSE = {"svhn": ", whose files come house by house"}
 """Data sets whose files are not in random order, so that a part of them is a sample with a remark."""
 

@@ -37,10 +37,11 @@ def key(*parts: Any) -> str:
 
 @cache
 def code_of(paper: str) -> str:
-    """Hash the code that a chapter's trials run: its experiments, and the package's science."""
+    """Hash the code that a chapter's trials run: its experiments, the package's science, and `training`."""
     top = paths.root()
     found = [p for p in (top / "fedleak").rglob("*.py") if p.relative_to(top).parts[1] not in WITHOUT]
     digest = hashlib.sha256()
+    found += (top / "fedleak_book" / "experiments").glob("training.py")
     for path in sorted([*found, *(top / "notebooks" / paper).glob("experiments*.py")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

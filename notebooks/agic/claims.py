@@ -1,7 +1,7 @@
 """AGIC: what the paper says in words, as statistics of rows, by the id in ``data/published/agic/claims.toml``."""
 
 from fedleak_book.experiments import Claims, published
-from fedleak.intervals import difference
+from fedleak_book.experiments.kinds import difference
 from notebooks.agic.experiments import (
     CHOICES,
     ERROR,

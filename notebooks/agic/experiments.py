@@ -20,7 +20,7 @@ from fedleak.attacks.images import agic, invg
 from fedleak_book.experiments import Context, Experiment, grid
 from fedleak.data import draw
 from fedleak.federated import fedavg, fedsgd
-from fedleak.intervals import MEAN, NUMBER, rate
+from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
 from notebooks.agic.experiments_shared import (
     BENT,
     CIFAR10,

@@ -12,7 +12,7 @@ from fedleak import metrics
 from fedleak.attacks.images import agic, dlg, invg
 from fedleak.data import draw
 from fedleak.federated import fedavg
-from fedleak.intervals import NUMBER
+from fedleak_book.experiments.kinds import NUMBER
 from fedleak.models import head
 
 NETWORK = 0  # seed of the one network that all trials of a table share

@@ -21,8 +21,8 @@ from fedleak.data import compose, draw
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import protections
-from fedleak.federated.training import Federation, accuracy
-from fedleak.intervals import MEAN, rate
+from fedleak_book.experiments.training import Federation, accuracy
+from fedleak_book.experiments.kinds import MEAN, rate
 from fedleak.models import head, known_tokens
 from notebooks.arena.experiments_filters import FILTERS, LR, PERCENTILE, SVT
 from notebooks.arena.experiments_filters import settings as filters

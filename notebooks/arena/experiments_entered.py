@@ -16,10 +16,10 @@ from fedleak.data import compose, draw
 from fedleak_book.experiments import Context, Experiment, entering, grid, spawned
 from fedleak_book.experiments import trained_once
 from fedleak_book.experiments.experiment import seeds_of
+from fedleak_book.experiments.training import set_norms
 from fedleak.federated import fedsgd
 from fedleak.files import write_text
-from fedleak.intervals import NUMBER
-from fedleak.models import set_norms
+from fedleak_book.experiments.kinds import NUMBER
 from notebooks.arena.experiments_updates import CLIENTS, SCHEMES, SETS
 from notebooks.arena.experiments_updates import fit, held_by, images, second_round
 

@@ -1,7 +1,7 @@
 """The arena: NVFlare's own privacy filters as defences, what is read through them and what they cost."""
 
 from fedleak_book.experiments import Experiment, grid
-from fedleak.intervals import NUMBER
+from fedleak_book.experiments.kinds import NUMBER
 from fedleak.models import head
 from notebooks.arena.experiments_updates import (
     ALL,

@@ -16,7 +16,7 @@ from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.inspection import inspect_model
-from fedleak.intervals import MEAN, rate
+from fedleak_book.experiments.kinds import MEAN, rate
 from fedleak.models import head
 
 NETS = ["lenet", "cnn", "fcn3", "mlp6", "resnet20", "vgg16-quarter"]

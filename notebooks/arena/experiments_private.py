@@ -14,7 +14,7 @@ from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
 from fedleak.federated.defences import ClippedNoise, PureNoise, protect
 from fedleak.federated.privacy import DELTA, DPSGD, gaussian_epsilon
-from fedleak.intervals import MEAN, NUMBER
+from fedleak_book.experiments.kinds import MEAN, NUMBER
 from notebooks.arena.experiments_updates import (
     ALL,
     SCORES,

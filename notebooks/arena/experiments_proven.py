@@ -12,7 +12,7 @@ from fedleak.data import compose, draw
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import Softening, Update, fedavg, fedsgd
 from fedleak.federated.defences import protect, protections
-from fedleak.intervals import DIFFERENCE, MEAN, rate
+from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, rate
 from fedleak.models.zoo import MLP
 from notebooks.arena.experiments_updates import (
     SETS,

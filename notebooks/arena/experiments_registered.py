@@ -16,8 +16,8 @@ from fedleak.attacks.labels.counts import whole_counts
 from fedleak.data import draw
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import Scheme, Update, fedsgd
-from fedleak.federated.training import stacked_updates
-from fedleak.intervals import MEAN, rate
+from fedleak_book.experiments.training import stacked_updates
+from fedleak_book.experiments.kinds import MEAN, rate
 from fedleak.models import head
 from fedleak.models.zoo import MLP
 from notebooks.arena.experiments_updates import ALL, STATES, images, made

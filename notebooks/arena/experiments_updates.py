@@ -14,11 +14,12 @@ from fedleak.attacks.labels import gdbr, learned
 from fedleak.attacks.registry import Adversary, Need
 from fedleak.attacks.result import Prepared
 from fedleak_book.experiments import Experiment, spawned
+from fedleak_book.experiments.training import set_norms
 from fedleak.data import compose, draw
 from fedleak.federated import Scheme, Server, Softening, fedsgd
 from fedleak.federated.defences import protect, protections
-from fedleak.intervals import MEAN, NUMBER, rate
-from fedleak.models import head, head_pass, set_norms
+from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
+from fedleak.models import head, head_pass
 
 STATES = ["untrained", "trained"]
 SETS = {

@@ -8,7 +8,7 @@ from fedleak import models
 from fedleak.attacks import registry
 from notebooks.show import markdown
 from fedleak_book.experiments import Number, entering
-from fedleak.intervals import NUMBER, interval
+from fedleak_book.experiments.kinds import NUMBER, interval
 from notebooks.arena import experiments as e
 from notebooks.arena import experiments_entered as x
 from notebooks.arena import registered

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 
 from fedleak.attacks import registry
-from fedleak.attacks.contest import held_out
+from fedleak_book.experiments.entering import held_out
 from fedleak_book.experiments.records import NOW
 from fedleak_book.experiments.experiment import seeds_of
 from fedleak_book.experiments.records import summarise
 from fedleak.federated.defences import protections
-from fedleak.intervals import NUMBER, interval, rate
+from fedleak_book.experiments.kinds import NUMBER, interval, rate
 from notebooks.arena import experiments as e
 from notebooks.arena.experiments_updates import ALL, ENTRANTS, FISHERS, FLOORS, KNOWS
 from notebooks.arena.experiments_updates import SETS, USUAL

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from fedleak_book.experiments import Claims
-from fedleak.intervals import MEAN, difference, rate
+from fedleak_book.experiments.kinds import MEAN, difference, rate
 from notebooks.gdbr.experiments import (
     CHOICES,
     DUMMIES,

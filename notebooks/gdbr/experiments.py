@@ -15,7 +15,7 @@ from fedleak.attacks.labels.counts import whole_counts
 from fedleak_book.experiments import Experiment, grid
 from fedleak.federated import fedsgd
 from fedleak.federated.restricted import last_layers
-from fedleak.federated.training import accuracy
+from fedleak_book.experiments.training import accuracy
 from fedleak.models import chain, head_pass, positive_, without_biases
 from notebooks.gdbr.experiments_choices import CHOICES, POSITIVE_LAYERS, REDUCED
 from notebooks.gdbr.experiments_scanned import (

@@ -10,13 +10,13 @@ from torch import nn
 from fedleak import metrics, models
 from fedleak.attacks.labels import gdbr, llg, zlg
 from fedleak.attacks.labels.counts import whole_counts
-from fedleak.attacks.labels.stand_ins import stand_in
 from fedleak_book.experiments import grid
 from fedleak.data import compose, draw
 from fedleak.federated import Update
 from fedleak.federated.defences import PureNoise, Sparsification, protect
-from fedleak.intervals import MEAN, NUMBER, difference, rate
+from fedleak_book.experiments.kinds import MEAN, NUMBER, difference, rate
 from fedleak.models import chain, head_pass, positive_, without_biases
+from notebooks.gdbr.experiments_stand_ins import stand_in
 from notebooks.llg.experiments_levels import divided
 
 KINDS = dict(

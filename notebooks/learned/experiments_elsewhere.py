@@ -13,7 +13,7 @@ from fedleak.attacks.labels.simulated import Local
 from fedleak_book.experiments import Experiment, grid
 from fedleak.data import compose, draw
 from fedleak.federated import Scheme, Server, Update
-from fedleak.intervals import NUMBER
+from fedleak_book.experiments.kinds import NUMBER
 from fedleak.models import head, head_pass
 from notebooks.learned.experiments_networks import (
     HALF,

@@ -7,7 +7,7 @@ from scipy.optimize import isotonic_regression
 from fedleak import metrics
 from fedleak.attacks.labels import learned
 from fedleak_book.experiments import Experiment, grid, spawned
-from fedleak.intervals import DIFFERENCE, MEAN
+from fedleak_book.experiments.kinds import DIFFERENCE, MEAN
 from notebooks.learned.experiments_networks import TRAINED, images, network
 
 MOST = 10_000  # of the clients' images

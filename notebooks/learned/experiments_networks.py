@@ -13,10 +13,11 @@ from fedleak.attacks import registry
 from fedleak.attacks.contest import contest, entrants
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak_book.experiments import trained_once
+from fedleak_book.experiments.training import set_norms
 from fedleak.data import compose, draw
 from fedleak.federated import Update, fedsgd
-from fedleak.intervals import NUMBER, rate
-from fedleak.models import head, head_pass, set_norms
+from fedleak_book.experiments.kinds import NUMBER, rate
+from fedleak.models import head, head_pass
 
 IACC = dict(iacc=rate("batch_size"))
 COVERAGE = dict(coverage=rate(10))  # of the counts of ten classes

@@ -7,7 +7,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from notebooks import plots
-from fedleak.federated.schemes import TITLES
 from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
 from notebooks.learned.experiments_networks import BEST, MOST, WHOLE
@@ -24,6 +23,7 @@ from notebooks.learned.leads import (
     reading,
 )
 from notebooks.llg.experiments import having
+from notebooks.show import TITLES
 
 NAMES = {"learned": "learned", PUBLISHED: PUBLISHED}
 NAMES |= {WHOLE: "whole head", EVEN: "even guess"}

@@ -1,7 +1,7 @@
 """The learned attacker: rows to the numbers that the lecture and the evidence speak of."""
 
 from fedleak_book.experiments import Number
-from fedleak.intervals import NUMBER, interval
+from fedleak_book.experiments.kinds import NUMBER, interval
 from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
 from notebooks.learned.experiments_networks import BEST, HALVES, MOST, OURS, WHOLE

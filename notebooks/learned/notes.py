@@ -5,8 +5,7 @@ import inspect
 import pandas as pd
 
 from fedleak_book.experiments import Number, records
-from notebooks.show import markdown
-from fedleak.federated.schemes import TITLES
+from notebooks.show import TITLES, markdown
 from fedleak.models import title
 from notebooks.learned import experiments as e
 from notebooks.learned.expected import outcomes, untrained

@@ -2,7 +2,7 @@
 
 import numpy as np
 from fedleak_book.experiments import Claims
-from fedleak.intervals import DIFFERENCE, MEAN
+from fedleak_book.experiments.kinds import DIFFERENCE, MEAN
 from notebooks.lia_sa.experiments import (
     CONSTANTS,
     FIG3,

@@ -11,7 +11,7 @@ from fedleak.attacks.labels import lia_sa, llg
 from fedleak_book.experiments import Experiment, grid
 from fedleak.federated import Update
 from fedleak.federated.aggregation import FixedPoint, secure_sum
-from fedleak.intervals import MEAN, NUMBER
+from fedleak_book.experiments.kinds import MEAN, NUMBER
 from fedleak.models import HeadPass
 from notebooks.lia_sa.experiments_choices import (  # noqa: F401  declared here too
     CONSTANTS,

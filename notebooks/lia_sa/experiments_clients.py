@@ -11,7 +11,7 @@ from fedleak_book.experiments import Experiment, grid
 from fedleak.federated import fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import PureNoise, Sparsification
-from fedleak.intervals import MEAN, NUMBER
+from fedleak_book.experiments.kinds import MEAN, NUMBER
 from fedleak.models import build, count_parameters, head, head_pass
 from notebooks.lia_sa.experiments_shared import (
     CONSTANTS,

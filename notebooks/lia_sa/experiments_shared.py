@@ -8,7 +8,7 @@ from fedleak.attacks.labels.fishing import with_constant
 from fedleak_book.experiments import grid, spawned
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
-from fedleak.intervals import MEAN, NUMBER
+from fedleak_book.experiments.kinds import MEAN, NUMBER
 from fedleak.models import HeadPass, head, head_pass
 from notebooks.llg.experiments_levels import divided, some
 from torch import nn

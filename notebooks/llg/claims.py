@@ -7,8 +7,7 @@ from torch import nn
 
 from fedleak import models
 from fedleak_book.experiments import Claims
-from fedleak.federated.defences import privacy_budget
-from fedleak.intervals import DIFFERENCE, MEAN, NUMBER, rate
+from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, NUMBER, rate
 from notebooks.llg.experiments import (
     DLG,
     FIG3,
@@ -29,6 +28,7 @@ from notebooks.llg.experiments import (
     VARIANTS,
     having,
 )
+from notebooks.llg.experiments_released import privacy_budget
 
 CLAIMS = Claims()
 claim = CLAIMS.add

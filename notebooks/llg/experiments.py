@@ -13,21 +13,16 @@ import torch
 from fedleak import metrics
 from fedleak.attacks.images import dlg
 from fedleak.attacks.labels import gi, guess, idlg, llg
-from fedleak.attacks.labels.probes import dummy_images
+from fedleak.attacks.labels.llg import dummy_images
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.data import compose, draw, title
 from fedleak.federated import fedavg
-from fedleak.federated.defences import (
-    ClippedNoise,
-    PureNoise,
-    ReleasedCompression,
-    Sparsification,
-    protect,
-)
-from fedleak.federated.training import Federation, accuracy
-from fedleak.intervals import MEAN, NUMBER, rate
+from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification, protect
+from fedleak_book.experiments.training import Federation, accuracy
+from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
 from fedleak.models import head, head_pass
 from notebooks.llg.experiments_levels import PARTS, divided, some
+from notebooks.llg.experiments_released import ReleasedCompression
 
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
 STEPS = {"FedSGD": 1, "FedAvg": 10}

@@ -1,7 +1,7 @@
 """RLU: what the paper says in words, as statistics of rows, by the id in ``data/published/rlu/claims.toml``."""
 
 from fedleak_book.experiments import Claims
-from fedleak.intervals import difference, rate
+from fedleak_book.experiments.kinds import difference, rate
 from notebooks.rlu.experiments import (
     CLIENTS,
     COST,

@@ -10,7 +10,7 @@ from fedleak.attacks.labels import ilrg, rlu
 from fedleak_book.experiments import Experiment, grid
 from fedleak.data.partitions import dirichlet, local_batches
 from fedleak.federated import Scheme, Server, fedavg
-from fedleak.intervals import NUMBER, rate
+from fedleak_book.experiments.kinds import NUMBER, rate
 from fedleak.models import head, head_pass
 from notebooks.rlu.experiments_base import (
     ACCURACY,

@@ -9,7 +9,7 @@ from fedleak import metrics
 from fedleak.attacks.labels import ilrg, llg, rlu, zlg
 from fedleak.data.partitions import dirichlet, local_batches
 from fedleak.federated import Update, fedavg
-from fedleak.intervals import rate
+from fedleak_book.experiments.kinds import rate
 from fedleak.models import batch_dependent
 
 LR, CLIENTS, AUX = 0.01, 10, 100  # the paper's: its rate on SVHN, server images a class

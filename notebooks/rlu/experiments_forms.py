@@ -19,7 +19,7 @@ from fedleak.attacks.labels import (
 )
 from fedleak_book.experiments import Experiment, grid
 from fedleak.federated import Scheme, fedavg
-from fedleak.intervals import NUMBER, difference, rate
+from fedleak_book.experiments.kinds import NUMBER, difference, rate
 from fedleak.models import head, head_pass
 from notebooks.rlu.experiments_base import (
     ACCURACY,

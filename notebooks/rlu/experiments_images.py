@@ -14,7 +14,7 @@ from fedleak.attacks.labels import confidence, rlu
 from fedleak_book.experiments import Experiment, grid
 from fedleak.data.partitions import dirichlet
 from fedleak.federated import fedsgd
-from fedleak.intervals import NUMBER, rate
+from fedleak_book.experiments.kinds import NUMBER, rate
 from fedleak.models import head_pass
 from notebooks.rlu.experiments_base import (
     ACCURACY,

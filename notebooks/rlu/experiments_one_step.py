@@ -12,7 +12,7 @@ from torch import nn
 from fedleak.data.partitions import dirichlet, local_batches
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
-from fedleak.intervals import rate
+from fedleak_book.experiments.kinds import rate
 from fedleak.models import batch_dependent, head, head_pass
 from notebooks.llg.experiments_levels import divided, some
 from notebooks.rlu.experiments_base import (

@@ -3,8 +3,8 @@
 import pandas as pd
 
 from fedleak import data, models
-from fedleak.federated.schemes import TITLES
 from notebooks.rlu.claims import FIVE, PASSES, PRINTED
+from notebooks.show import TITLES
 
 RULES = ["RLU", "iLRG", "ZLG+", "LLG+"]
 ACTIVATION = {

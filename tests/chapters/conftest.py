@@ -13,7 +13,7 @@ EXPERIMENTS = '''
 import random
 
 from fedleak_book.experiments import Experiment, grid
-from fedleak.intervals import MEAN, NUMBER
+from fedleak_book.experiments.kinds import MEAN, NUMBER
 
 LOG = []
 
@@ -48,7 +48,7 @@ FAST = Experiment("fast", many, quick=grid(net="a"), paper=grid(net="a"), values
 '''
 CLAIMS = """
 from fedleak_book.experiments import Claims
-from fedleak.intervals import DIFFERENCE
+from fedleak_book.experiments.kinds import DIFFERENCE
 from notebooks.tiny.experiments import TABLE1
 
 CLAIMS = Claims()

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from fresh_modules import forget
 
-from fedleak.intervals import MEAN
 from fedleak_book.commands import experiments as commands
 from fedleak_book.experiments import Experiment, Number, Results, grid, records, running, scoreboard
+from fedleak_book.experiments.kinds import MEAN
 from fedleak_book.experiments.results import figure_of, slug
 
 

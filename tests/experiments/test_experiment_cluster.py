@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from fedleak.cli import app
 from fedleak.errors import DataNotFound
-from fedleak.intervals import NUMBER
 from fedleak_book.experiments import Context, Experiment, cluster, grid, notebooks, running
+from fedleak_book.experiments.kinds import NUMBER
 
 LOG, PAUSE, TOGETHER, HERE, DEADLY = "", 0.0, 0, os.getpid(), -1
 AXIS = [1, 2, 3, 4, 5, 6, 7, 8]

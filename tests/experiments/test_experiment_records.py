@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedleak.intervals import DIFFERENCE, MEAN, NUMBER, Kind, difference, interval, rate
 from fedleak_book import paths
 from fedleak_book.experiments import claims, records
+from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, NUMBER, Kind, difference, interval, rate
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 from values import item
 
-from fedleak.intervals import MEAN, difference
 from fedleak_book.experiments import choices, verdicts
 from fedleak_book.experiments.choices import Choice, Choices, Effect, Transport
 from fedleak_book.experiments.claims import Claim
 from fedleak_book.experiments.experiment import Experiment, grid
+from fedleak_book.experiments.kinds import MEAN, difference
 from fedleak_book.experiments.published import LOST, Paper, Table
 from fedleak_book.experiments.status import Difference, Measured
 from fedleak_book.experiments.verdicts import AGREES, BETTER, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN

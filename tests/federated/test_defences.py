@@ -11,9 +11,7 @@ from fedleak import Update
 from fedleak.federated.defences import (
     ClippedNoise,
     PureNoise,
-    ReleasedCompression,
     Sparsification,
-    privacy_budget,
     protect,
 )
 
@@ -113,26 +111,6 @@ def test_every_tensor_sends_something_however_much_is_discarded():
     assert {name: int((t != 0).sum()) for name, t in sent.items()} == {"a": 1, "b": 1, "c": 1}
 
 
-def test_golden_released_compression_zeroes_tensors_by_class_numbers():
-    # Class sums of the head (third tensor): 5, -1, 0.5, 3. Half of four: the smallest magnitudes are those of the
-    # classes 2 and 1, so the tensors at positions 1 and 2 vanish as a whole, and the first stays as it is.
-    updates = {
-        "first": torch.ones(1, 2),
-        "second": torch.ones(1, 3),
-        "head": torch.tensor([[[5.0, 0.0], [-2.0, 1.0], [0.5, 0.0], [1.0, 2.0]]]),
-    }
-    found = ReleasedCompression(0.5, "head")(updates, ONE)
-    assert torch.equal(found["first"], updates["first"])
-    assert not found["second"].any()
-    assert not found["head"].any()
-    assert torch.equal(ReleasedCompression(0.0, "head")(updates, ONE)["head"], updates["head"])
-    # Each client by itself: client 0's class 0 has the smallest sum, so position 0 vanishes; client 1's class 1.
-    updates = {"first": torch.ones(2, 1), "head": torch.tensor([[[1.0], [2.0]], [[2.0], [1.0]]])}
-    found = ReleasedCompression(0.5, "head")(updates, torch.tensor([0, 1]))
-    assert found["first"].flatten().tolist() == [0.0, 1.0]
-    assert found["head"].flatten().tolist() == [1.0, 2.0, 0.0, 0.0]
-
-
 def test_protect_applies_a_defence_to_one_update_and_uses_its_clients_memory():
     update = Update({"w": torch.tensor([4.0, 1.0, -3.0, 2.0])}, "gradient", samples=20, steps=10, lr=0.1)
     defence = Sparsification(0.5, clients=3)
@@ -142,36 +120,13 @@ def test_protect_applies_a_defence_to_one_update_and_uses_its_clients_memory():
     assert defence.residual["w"].tolist() == [[0.0] * 4, [0.0] * 4, [0.0, 1.0, 0.0, 2.0]]
 
 
-def test_privacy_budget_of_the_paper():
-    # 100 of 750 users a round, 100 rounds. Each adds N(0, 0.1^2), so their sum carries 0.1 * sqrt(100) = 1, and with
-    # clipping at beta = 1 the noise multiplier is 1. The moments accountant's own bound then gives the paper's 11.5,
-    # the conversion that Opacus uses today a tighter one.
-    assert privacy_budget(1.0, 100 / 750, 100, 1e-5, classic=True) == pytest.approx(11.55, abs=0.01)
-    assert privacy_budget(1.0, 100 / 750, 100, 1e-5) == pytest.approx(10.54, abs=0.01)
-
-
-def test_privacy_budget_without_subsampling_is_the_gaussian_mechanism():
-    # Every client in every round: RDP(a) = T a / (2 z^2); min over real a of that + log(1/delta) / (a - 1) is
-    # T / (2 z^2) + sqrt(2 T log(1/delta)) / z. With T = 1, z = 2: 1/8 + sqrt(2 * 11.513) / 2 = 2.524; the best a
-    # is 10.6, which the accountant's list of orders holds.
-    exact = 1 / 8 + math.sqrt(2 * math.log(1e5)) / 2
-    assert privacy_budget(2.0, 1.0, 1, 1e-5, classic=True) == pytest.approx(exact, abs=1e-3)
-
-
 SCALE, SHARE = " is a positive number", r"discard is in \[0, 1\)"
 BAD = [
     *((lambda bad=bad: PureNoise(bad, seed=0), "sigma" + SCALE) for bad in (0.0, -1.0, math.nan, math.inf)),
     (lambda: ClippedNoise(math.nan, 1.0, seed=0), "bound" + SCALE),
     (lambda: ClippedNoise(1.0, 0.0, seed=0), "sigma" + SCALE),
     *((lambda bad=bad: Sparsification(bad), SHARE) for bad in (-0.1, 1.0, 1.5, math.nan)),
-    (lambda: ReleasedCompression(1.0, "w"), SHARE),
     (lambda: Sparsification(0.5, clients=0), "clients is at least 1, got 0"),
-    (lambda: privacy_budget(0.0, 0.1, 10), "noise_multiplier is a positive number, got 0"),
-    (lambda: privacy_budget(1.0, 0.0, 10), "sample_rate" + SCALE),
-    (lambda: privacy_budget(1.0, 1.5, 10), "sample_rate is at most 1"),
-    (lambda: privacy_budget(1.0, 0.1, -3), "rounds" + SCALE),
-    (lambda: privacy_budget(1.0, 0.1, 10, 0.0), "delta" + SCALE),
-    (lambda: privacy_budget(1.0, 0.1, 10, 1.0), "delta below 1"),
 ]
 
 

@@ -23,7 +23,7 @@ from fedleak.federated import Update
 from fedleak.federated.privacy import gaussian_epsilon
 from fedleak.federated.recording import read
 from fedleak.flower import InProcess, RecordingMod, note, recorded, secure_run
-from fedleak.flower.privacy import of_mod
+from fedleak.flower.recording import of_mod
 
 LR, BATCH, NODES = 0.1, 4, 3
 SIZES = [8, 10, 11]  # the last batches are smaller, and the samples are weighted

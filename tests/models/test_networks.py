@@ -6,7 +6,7 @@ from torch import nn
 
 from fedleak.attacks import words
 from fedleak.federated import fedsgd
-from fedleak.models import ACTIVATIONS, build, count_parameters, head, head_pass, input_shape, known_tokens, set_norms
+from fedleak.models import ACTIVATIONS, build, count_parameters, head, head_pass, input_shape, known_tokens
 
 ANY_SIZE = ["cnn", "lenet", "resnet20", "resnet20-relu", "fcn3"]
 SHAPES = [(1, 28, 28), (3, 28, 28), (1, 32, 32), (3, 32, 32)]
@@ -144,16 +144,3 @@ def test_every_relu_is_replaced_and_the_weights_stay(name, activation):
 def test_bad_models(name, classes, options, message):
     with pytest.raises(ValueError, match=message):
         build(name, (1, 28, 28), classes, seed=0, **options)
-
-
-def test_batch_norm_is_set_to_its_mean_over_the_pieces():
-    images, norm = torch.rand(150, 3, 4, 4, generator=torch.Generator().manual_seed(0)), nn.BatchNorm2d(3)
-    model = nn.Sequential(norm)
-    model(images + 7)  # forgotten
-    for _ in range(2):
-        assert set_norms(model, images) is model
-        pieces = [piece.transpose(0, 1).flatten(1) for piece in images.split(100)]
-        torch.testing.assert_close(norm.running_mean, torch.stack([p.mean(1) for p in pieces]).mean(0))
-        torch.testing.assert_close(norm.running_var, torch.stack([p.var(1) for p in pieces]).mean(0))
-        assert not norm.training
-    assert not set_norms(nn.Sequential(nn.Dropout()), images).training

@@ -1,14 +1,14 @@
 """DLG, deep leakage from gradients (Zhu et al., NeurIPS 2019): images and labels by matching gradients."""
 
 from functools import partial
-from typing import NamedTuple, Unpack
+from typing import Unpack
 
 from torch import Tensor, nn
 
 from fedleak.attacks.images.engine import invert
 from fedleak.attacks.images.invg import inversion, labelled
 from fedleak.attacks.images.objective import View
-from fedleak.attacks.images.problem import Descent, Start
+from fedleak.attacks.images.problem import Descent, Inversion, Start
 from fedleak.federated import Update
 
 ITERATIONS = 100
@@ -20,19 +20,10 @@ DLG_ADAM = Descent("DLG-Adam", "l2", box=False, lr=0.1)
 _DLG = partial(inversion, paper="zhu2019dlg")
 
 
-class Match(NamedTuple):
-    """Where the optimisation ended."""
-
-    images: Tensor
-    """Dummy images, ``[samples, C, H, W]``, not clipped."""
-    label_logits: Tensor
-    """Dummy label logits, ``[samples, n]``."""
-    distance: float
-    """Squared L2 distance between the gradients; NaN or infinite iterates are never returned."""
-
-
-def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **options: Unpack[Start]) -> Match:
+def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **options: Unpack[Start]) -> Inversion:
     """Find dummy images and labels whose gradient is closest to the update's (L-BFGS, learning rate 1).
+
+    Images are not clipped; NaN or infinite iterates are never returned.
 
     Raises `WithheldParameter` if a layer's gradient is not shared; `ValueError` if a gradient is NaN or infinite or not
     of its parameter's shape, or `iterations` is below 1.
@@ -45,9 +36,7 @@ def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **o
     iterations, **options
         Outer steps; seed, shape and snapshots as for `fedleak.attacks.images.engine.invert`.
     """
-    found = invert([View([update], model)], DLG, iterations=iterations, **options)
-    assert found.label_logits is not None
-    return Match(found.images[0], found.label_logits[0], found.values.item())
+    return invert([View([update], model)], DLG, iterations=iterations, **options)
 
 
 @_DLG(
@@ -57,7 +46,7 @@ def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **o
 )
 def reconstruct(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **options: Unpack[Start]) -> Tensor:
     """Reconstruct the images behind an update, ``[samples, C, H, W]`` in [0, 1]; options as for `match`."""
-    return match(update, model, iterations=iterations, **options).images.clamp(0, 1)
+    return match(update, model, iterations=iterations, **options).images[0].clamp(0, 1)
 
 
 @_DLG(
@@ -69,7 +58,8 @@ def reconstruct(update: Update, model: nn.Module, *, iterations: int = ITERATION
 def recover(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **options: Unpack[Start]) -> Tensor:
     """Recover label counts ``[n]`` that sum to ``update.samples``; options as for `match`."""
     logits = match(update, model, iterations=iterations, **options).label_logits
-    return logits.argmax(dim=1).bincount(minlength=logits.shape[1])
+    assert logits is not None
+    return logits[0].argmax(dim=1).bincount(minlength=logits.shape[2])
 
 
 @_DLG(

@@ -68,7 +68,7 @@ def reconstruct(
         del layer._parameters["bias"]
         layer.register_buffer("bias", bias)
     found = dlg.match(target_update(aggregate, model, samples), frozen, iterations=iterations, seed=seed)
-    return found.images.clamp(0, 1)
+    return found.images[0].clamp(0, 1)
 
 
 def clients_models(model: nn.Module, target: int, clients: int, layer: str | None = None) -> Sequence[nn.Module]:

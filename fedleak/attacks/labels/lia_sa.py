@@ -12,28 +12,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.fishing import constants, fishing_layer, fishing_model, foresee, preset
+from fedleak.attacks.labels.fishing import constants as constants
+from fedleak.attacks.labels.fishing import fishing_layer as fishing_layer
+from fedleak.attacks.labels.fishing import fishing_model, foresee, preset
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, head_with_bias
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, once
 from fedleak.federated import Update
 from fedleak.models import head, input_shape
-
-__all__ = [
-    "Conditioning",
-    "conditioning",
-    "conditioning_of",
-    "constants",
-    "counts",
-    "disaggregate",
-    "fishing_layer",
-    "fishing_model",
-    "foresee",
-    "prepare",
-    "preset",
-    "recover",
-    "system",
-]
 
 RANK_TOLERANCE = 1e-11
 """Singular values below this share of the largest count as 0: a deep network's rounding errors in double precision."""

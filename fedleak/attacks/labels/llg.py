@@ -10,20 +10,21 @@ a tanh, a layer norm (vision transformers) or an embedding they name wrong label
 
 import math
 from functools import cache, partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.counts import apportion
 from fedleak.attacks.labels.inputs import require_classes
-from fedleak.attacks.labels.probes import Dummy, dummy_images, probe
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images, draw
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
-from fedleak.models import as_inputs, head, input_shape, negative_inputs
+from fedleak.models import as_inputs, batch_dependent, head, head_pass, input_shape, negative_inputs
 
+Dummy = Literal["zeros", "ones", "random"]
 RUNS = 10
 """Probe batches per label: the paper's auxiliary data are 10 batches of each class (Sec. 6.1)."""
 MOST_PROBES = 10**8
@@ -117,6 +118,33 @@ def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop
     # An impact that is not negative never lifts the smallest gradient above the others: it gets all labels.
     alone = torch.zeros_like(counts).scatter_(-1, smallest, remaining)
     return counts + alone.where(m >= 0, apportion(-height, remaining))
+
+
+def dummy_images(kind: Dummy, count: int, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Make LLG*'s dummy images: `count` of them with random pixels in [0, 1), or one of zeros or ones.
+
+    One is enough for the constant ones, since a batch of equal images has the gradient of any one of them.
+    """
+    if kind == "random":
+        return torch.rand(count, *shape, generator=generator)
+    if kind not in ("zeros", "ones"):
+        raise ValueError(f"aux is None, 'zeros', 'ones', 'random' or an Images, not {kind!r}")
+    return torch.full((1, *shape), float(kind == "ones"))
+
+
+def probe(model: nn.Module, images: Tensor, index: Tensor) -> Tensor:
+    """Return the class gradients of probe batches, each full of one label, ``[run, label, class]``.
+
+    `images` is a pool ``[N, C, H, W]``; `index` says which of them are in a run's batch of a label, ``[run, n, B]``.
+    """
+    labels = torch.arange(index.shape[1], device=images.device)[None, :, None].expand(index.shape)
+    if not batch_dependent(model):
+        distinct, place = index.unique(return_inverse=True)
+        return head_pass(model, images[distinct]).row_sums(place, labels)
+    own = torch.arange(index.shape[2], device=images.device)
+    batches = zip(index.flatten(0, 1), labels.flatten(0, 1), strict=True)
+    found = [head_pass(model, images[batch]).row_sums(own, label) for batch, label in batches]
+    return torch.stack(found).unflatten(0, index.shape[:2])
 
 
 @_LLG(

@@ -6,7 +6,7 @@ from fedleak import metrics
 from fedleak.attacks.contest import contest
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
-from fedleak.intervals import rate
+from fedleak_book.experiments.kinds import rate
 
 
 def gradients(ctx, seed, batch_size, net):

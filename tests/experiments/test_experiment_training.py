@@ -9,8 +9,10 @@ from torch import nn
 from fedleak.data import Images
 from fedleak.federated import fedavg
 from fedleak.federated.defences import PureNoise
-from fedleak.federated.training import Federation, accuracy, stacked_updates
 from fedleak.models import build
+from fedleak_book import paths
+from fedleak_book.experiments import units
+from fedleak_book.experiments.training import Federation, accuracy, set_norms, stacked_updates
 
 SHAPE = (1, 8, 8)
 
@@ -124,3 +126,27 @@ def test_accuracy_counts_what_is_right_over_all_chunks():
 
     # A model that always says 0 is right on every third image.
     assert accuracy(Stump(), images(60), chunk=7) == pytest.approx(1 / 3)
+
+
+def test_batch_norm_is_set_to_its_mean_over_the_pieces():
+    images, norm = torch.rand(150, 3, 4, 4, generator=torch.Generator().manual_seed(0)), nn.BatchNorm2d(3)
+    model = nn.Sequential(norm)
+    model(images + 7)  # forgotten
+    for _ in range(2):
+        assert set_norms(model, images) is model
+        pieces = [piece.transpose(0, 1).flatten(1) for piece in images.split(100)]
+        torch.testing.assert_close(norm.running_mean, torch.stack([p.mean(1) for p in pieces]).mean(0))
+        torch.testing.assert_close(norm.running_var, torch.stack([p.var(1) for p in pieces]).mean(0))
+        assert not norm.training
+    assert not set_norms(nn.Sequential(nn.Dropout()), images).training
+
+
+def test_it_counts_as_code_that_trials_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    file = tmp_path / "fedleak_book" / "experiments" / "training.py"
+    file.parent.mkdir(parents=True)
+    found = set()
+    for text in ("LR = 0.1", "LR = 0.2"):
+        file.write_text(text)
+        found.add(units.code_of.__wrapped__("llg"))
+    assert len(found) == 2

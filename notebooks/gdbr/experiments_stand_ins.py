@@ -18,12 +18,18 @@ def stand_in(gradient: Tensor, mode: Mode, generator: torch.Generator) -> Tensor
     """
 
     def drawn(draw: Callable[..., Tensor]) -> Tensor:
-        return draw(gradient.shape, generator=generator, dtype=gradient.dtype).to(gradient.device)
+        return draw(gradient.shape, generator=generator, dtype=gradient.dtype).to(
+            gradient.device
+        )
 
     if mode == "stats":
-        return gradient.mean((-2, -1), keepdim=True) + gradient.std((-2, -1), keepdim=True) * drawn(torch.randn)
+        return gradient.mean((-2, -1), keepdim=True) + gradient.std(
+            (-2, -1), keepdim=True
+        ) * drawn(torch.randn)
     if mode == "stats (col)":
-        return gradient.mean(-2, keepdim=True) + gradient.std(-2, keepdim=True) * drawn(torch.randn)
+        return gradient.mean(-2, keepdim=True) + gradient.std(-2, keepdim=True) * drawn(
+            torch.randn
+        )
     if mode == "shuffle (col)":
         return gradient.gather(-2, drawn(torch.rand).argsort(dim=-2))
     if mode == "mask":
@@ -32,4 +38,6 @@ def stand_in(gradient: Tensor, mode: Mode, generator: torch.Generator) -> Tensor
         masked = (order < size // 2).view_as(gradient)
         mean = (gradient * masked).sum((-2, -1), keepdim=True) / max(size // 2, 1)
         return gradient.where(~masked, mean)
-    raise ValueError(f"unknown stand-in {mode!r}; there are: {', '.join(get_args(Mode))}")
+    raise ValueError(
+        f"unknown stand-in {mode!r}; there are: {', '.join(get_args(Mode))}"
+    )

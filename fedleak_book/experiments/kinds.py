@@ -1,0 +1,98 @@
+"""What a column of numbers is: that is declared with an experiment, and never guessed from its values."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from fedleak import intervals
+from fedleak.intervals import SHARE, UNBOUNDED, Z
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a column of values is, one value a trial.
+
+    Parameters
+    ----------
+    name
+        ``"rate"``: a share of labels that are right or wrong one by one. ``"mean"``: any other value in [0, 1], such as
+        a trial that succeeds or fails as a whole. ``"difference"`` of two of these, in [-1, 1]. ``"number"``: without
+        bounds.
+    labels
+        How many labels a trial has at least: numbers, names of the settings that say so, or a table by setting and
+        value; their product.
+    reference
+        Of a difference: the cells that the others are compared with, whose own difference is 0 by construction.
+    """
+
+    name: Literal["rate", "mean", "difference", "number"]
+    labels: Sequence[Any] = ()
+    reference: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the largest value that is possible."""
+        return {"difference": (-1.0, 1.0), "number": UNBOUNDED}.get(self.name, SHARE)
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """What a record's provenance says of it: arguments of this class."""
+        return {k: v for k, v in vars(self).items() if v}
+
+    def settled(self, cell: Mapping[str, Any]) -> "Kind | None":
+        """Return the kind in one cell, with its number of labels; None for the reference of a difference."""
+        if self.reference and all(cell.get(k) == v for k, v in self.reference.items()):
+            return None
+        return Kind(self.name, [math.prod(_number(one, cell) for one in self.labels)])
+
+    def widened(self, mean: float, low: float, high: float, n: int) -> tuple[float, float]:
+        """Widen an interval of a mean over n trials as `fedleak.intervals.widened` does; of a rate by its labels.
+
+        A rate's is never narrower than Wilson's for all of its labels, as if each were drawn by itself. Of a difference
+        of rates, labels count in the place of trials.
+        """
+        counted = n * math.prod(self.labels)
+        if self.name != "rate":
+            return intervals.widened(mean, low, high, counted, self.range)
+        # Wilson's centre and half-width
+        centre = (mean + Z**2 / (2 * counted)) / (1 + Z**2 / counted)
+        spread = max(0.0, mean * (1 - mean)) / counted + Z**2 / (4 * counted**2)
+        half = Z / (1 + Z**2 / counted) * math.sqrt(spread)
+        return max(0.0, float(min(low, centre - half))), min(1.0, float(max(high, centre + half)))
+
+
+NUMBER, MEAN, DIFFERENCE = Kind("number"), Kind("mean"), Kind("difference")
+
+
+def rate(*labels: Any) -> Kind:
+    """Return the kind of a share of labels, of which a trial has as many as these numbers and settings say."""
+    return Kind("rate", labels)
+
+
+def difference(*labels: Any, **reference: Any) -> Kind:
+    """Return the kind of a paired difference of such shares to the cells with these settings."""
+    return Kind("difference", labels, reference)
+
+
+def _number(one: Any, cell: Mapping[str, Any]) -> float:
+    """Return how many labels a number, a setting's name, or a table by setting and value stands for in a cell."""
+    if isinstance(one, Mapping):
+        ((setting, by_value),) = one.items()
+        return float(by_value[cell[setting]])
+    return float(cell[one] if isinstance(one, str) else one)
+
+
+def interval(values: Sequence[float] | np.ndarray, kind: Kind = MEAN) -> tuple[float, float]:
+    """Return a 95 % interval of the mean of independent values of a kind, one a trial.
+
+    NaN for fewer than three; errors as for `fedleak.intervals.interval`.
+    """
+    return intervals.interval(values, kind.range, kind.widened)
+
+
+def stretch(n: int) -> float:
+    """Return by how much the percentiles of a bootstrap over n values are too near: what Student's t adds to them."""
+    return intervals.student(n) / Z * math.sqrt(n / (n - 1))

@@ -1,0 +1,85 @@
+"""What chapters have of their own beside the package's: LLG's released compression and accountant, GDBR's stand-ins."""
+
+import math
+
+import pytest
+import torch
+
+from notebooks.gdbr.experiments_stand_ins import stand_in
+from notebooks.llg.experiments_released import ReleasedCompression, privacy_budget
+
+ONE = torch.tensor([0])
+
+
+def test_golden_released_compression_zeroes_tensors_by_class_numbers():
+    # Class sums of the head (third tensor): 5, -1, 0.5, 3. Half of four: the smallest magnitudes are those of the
+    # classes 2 and 1, so the tensors at positions 1 and 2 vanish as a whole, and the first stays as it is.
+    updates = {
+        "first": torch.ones(1, 2),
+        "second": torch.ones(1, 3),
+        "head": torch.tensor([[[5.0, 0.0], [-2.0, 1.0], [0.5, 0.0], [1.0, 2.0]]]),
+    }
+    found = ReleasedCompression(0.5, "head")(updates, ONE)
+    assert torch.equal(found["first"], updates["first"])
+    assert not found["second"].any()
+    assert not found["head"].any()
+    assert torch.equal(ReleasedCompression(0.0, "head")(updates, ONE)["head"], updates["head"])
+    # Each client by itself: client 0's class 0 has the smallest sum, so position 0 vanishes; client 1's class 1.
+    updates = {"first": torch.ones(2, 1), "head": torch.tensor([[[1.0], [2.0]], [[2.0], [1.0]]])}
+    found = ReleasedCompression(0.5, "head")(updates, torch.tensor([0, 1]))
+    assert found["first"].flatten().tolist() == [0.0, 1.0]
+    assert found["head"].flatten().tolist() == [1.0, 2.0, 0.0, 0.0]
+
+
+def test_privacy_budget_of_the_paper():
+    # 100 of 750 users a round, 100 rounds. Each adds N(0, 0.1^2), so their sum carries 0.1 * sqrt(100) = 1, and with
+    # clipping at beta = 1 the noise multiplier is 1. The moments accountant's own bound then gives the paper's 11.5,
+    # the conversion that Opacus uses today a tighter one.
+    assert privacy_budget(1.0, 100 / 750, 100, 1e-5, classic=True) == pytest.approx(11.55, abs=0.01)
+    assert privacy_budget(1.0, 100 / 750, 100, 1e-5) == pytest.approx(10.54, abs=0.01)
+
+
+def test_privacy_budget_without_subsampling_is_the_gaussian_mechanism():
+    # Every client in every round: RDP(a) = T a / (2 z^2); min over real a of that + log(1/delta) / (a - 1) is
+    # T / (2 z^2) + sqrt(2 T log(1/delta)) / z. With T = 1, z = 2: 1/8 + sqrt(2 * 11.513) / 2 = 2.524; the best a
+    # is 10.6, which the accountant's list of orders holds.
+    exact = 1 / 8 + math.sqrt(2 * math.log(1e5)) / 2
+    assert privacy_budget(2.0, 1.0, 1, 1e-5, classic=True) == pytest.approx(exact, abs=1e-3)
+
+
+@pytest.mark.parametrize("discard", [-0.1, 1.0])
+def test_a_share_that_is_none_is_refused(discard):
+    with pytest.raises(ValueError, match=r"discard is in \[0, 1\)"):
+        ReleasedCompression(discard, "w")
+
+
+@pytest.mark.parametrize(
+    "values", [(0.0, 0.1, 10), (1.0, 0.0, 10), (1.0, 1.5, 10), (1.0, 0.1, -3), (1.0, 0.1, 10, 0.0), (1.0, 0.1, 10, 1.0)]
+)
+def test_an_accountant_takes_what_is_in_range(values):
+    with pytest.raises(ValueError, match=r"sample_rate is in \(0, 1\], delta in \(0, 1\)"):
+        privacy_budget(*values)
+
+
+def test_simulations_keep_what_they_promise():
+    true = torch.randn(20, 30, generator=torch.Generator().manual_seed(0)) * 3 + torch.arange(30)
+    made = {
+        m: stand_in(true, m, torch.Generator().manual_seed(1))
+        for m in ("stats", "stats (col)", "shuffle (col)", "mask")
+    }
+    assert made["stats"].mean() == pytest.approx(true.mean().item(), abs=1.5)
+    assert made["stats"].std() == pytest.approx(true.std().item(), rel=0.1)
+    assert (made["stats (col)"].mean(0) - true.mean(0)).abs().max() < 3
+    assert torch.equal(made["shuffle (col)"].sort(0).values, true.sort(0).values)
+    assert not torch.equal(made["shuffle (col)"], true)
+    kept = made["mask"] == true
+    assert int(kept.sum()) == 300
+    torch.testing.assert_close(made["mask"][~kept].unique().mean(), true[~kept].mean(), atol=1e-3, rtol=0)
+    assert made["mask"][~kept].std() < 1e-4
+    with pytest.raises(ValueError, match="unknown stand-in 'copy'"):
+        stand_in(true, "copy", torch.Generator())
+
+
+def test_in_a_stack_every_gradient_is_masked_by_its_own_mean():
+    true = torch.tensor([[[1.0, 2.0]], [[30.0, 40.0]]])  # one of two entries is masked, by the mean of itself
+    assert torch.equal(stand_in(true, "mask", torch.Generator().manual_seed(0)), true)
