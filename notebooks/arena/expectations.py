@@ -524,6 +524,15 @@ def broken_conditions(run):
     return f"{share:.3f}", bool(share == 0)
 
 
+@expect(
+    "P8",
+    "By head splitting no update of any client has a wrong proof (share; at most half as many samples as classes).",
+)
+def wrong_splits(run):
+    rows = run.best_rows(e.SPLIT_PROOFS)
+    return at_most(rows["wrong"].max(), 0.0)
+
+
 # --- differential privacy: written before the two records on it were made ---
 def under(run, mechanism, epsilon, state="untrained"):
     """What the best attack names under a mechanism, and the prior guess."""

@@ -27,7 +27,7 @@ from fedleak.models import head, known_tokens
 from notebooks.arena.experiments_filters import FILTERS, LR, PERCENTILE, SVT
 from notebooks.arena.experiments_filters import settings as filters
 from notebooks.arena.experiments_inspected import INSPECTED
-from notebooks.arena.experiments_proven import PROOFS, PROVEN
+from notebooks.arena.experiments_proven import PROOFS, PROVEN, SPLIT_PROOFS
 from notebooks.arena.experiments_registered import DEPTH, EXCLUSIVE, ROUNDS
 from notebooks.arena.experiments_private import CANARY, PRIVATE
 from notebooks.arena.experiments_updates import (
@@ -68,6 +68,7 @@ __all__ = [
     "PROOFS",
     "PROVEN",
     "ROUNDS",
+    "SPLIT_PROOFS",
 ]
 LENET = {"net": "lenet", "data": "MNIST", "state": STATES}
 SMALL = {**LENET, "data": "MNIST, 5,000"}

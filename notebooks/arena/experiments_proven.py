@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedleak import metrics
-from fedleak.attacks.labels import peeling, whole_head
+from fedleak.attacks.labels import head_splitting, peeling, whole_head
 from fedleak.data import compose, draw
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import Softening, Update, fedavg, fedsgd
@@ -238,7 +238,22 @@ BROKEN = {
 CLIENTS = HONEST | SLIGHT | BROKEN
 
 
-def proofs(ctx, seed, net, data, state, batch_size, updates):
+def by_peeling(update, model, seed):
+    """The labels that peeling proves."""
+    peeled, _ = peeling.peel(update, model, seed)
+    return [] if peeled is None else peeled.labels
+
+
+def by_splitting(update, model, seed):
+    """All labels, or none, by head splitting."""
+    try:
+        counts = head_splitting.recover(update, model, seed=seed)
+    except ValueError:  # refused
+        return []
+    return torch.arange(len(counts)).repeat_interleave(counts)
+
+
+def proofs(ctx, seed, net, data, state, batch_size, updates, prove=by_peeling):
     """Of each client's updates of one network: those with a wrong proof, those with any, and the share of labels."""
     pool, model = images(ctx, data), network(ctx, seed, net, data, state)
     found = {client: np.zeros(3) for client in CLIENTS}
@@ -247,8 +262,8 @@ def proofs(ctx, seed, net, data, state, batch_size, updates):
         honest, truth = fedsgd(model, x, y), metrics.counts(y, pool.n_classes)
         for client, send in CLIENTS.items():
             update = send(model, x, y, spawned(seed, f"{client} {number}"), honest)
-            peeled, _ = peeling.peel(update, model, spawned(seed, f"draws {number}"))
-            labels = y[:0] if peeled is None else peeled.labels
+            labels = prove(update, model, spawned(seed, f"draws {number}"))
+            labels = torch.as_tensor(labels, dtype=torch.long)
             wrong = is_wrong(metrics.counts(labels, pool.n_classes), truth)
             found[client] += wrong, bool(len(labels)), len(labels) / batch_size
     for client, sums in found.items():
@@ -275,4 +290,22 @@ PROOFS = Experiment(
         "proven": rate("updates", "batch_size"),
     },
     fixed={"composition": "unbalanced"},
+)
+
+
+def split_proofs(ctx, seed, net, data, state, batch_size, updates):
+    """The same by head splitting."""
+    how = {"prove": by_splitting}
+    yield from proofs(ctx, seed, net, data, state, batch_size, updates, **how)
+
+
+SPLIT_PROOFS = Experiment(
+    "split_proofs",
+    split_proofs,
+    quick=of_lenet(4, 1, "MNIST, 5,000"),
+    paper=of_lenet(2, 10) + of_lenet(4, 40),
+    trials=(2, 5),
+    by=PROOFS.by,
+    values=PROOFS.values,
+    fixed=PROOFS.fixed,
 )

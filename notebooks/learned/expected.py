@@ -2,7 +2,8 @@
 
 L: the main judgement. D, S, M: new networks, local steps, images that the network was trained on. B: what more of
 something gains. R: beside the best reading of the bias, after a look at one network of each kind. H: what the attacker
-finds beside what it expects, before a network was looked at.
+finds beside what it expects, before a network was looked at. I: what the head alone determines, after looks at a LeNet
+of each state (six batches a size) and at a ResNet-18 that is not among the networks judged.
 """
 
 import pandas as pd
@@ -58,6 +59,21 @@ def dishonest(run, **where):
     """The largest distance of what the attacker finds from what it expects, over cells (means of the networks)."""
     cells = run.best(e.HONEST)
     return cells[having(**where)(cells)]["difference"].abs().max()
+
+
+def determined(run, value, **where):
+    """A mean of exact readings by cell: batches of at most half as many samples as classes, or as `where` says."""
+    cells = run.best(e.DETERMINED)
+    small = cells["batch_size"] <= cells["net"].map({"lenet": 5, "resnet20": 50})
+    return cells[small & having(**where)(cells)][value]
+
+
+def beyond(run):
+    """Solutions that are no sample of batches of 6 of ten classes."""
+    cells = run.best(e.DETERMINED)
+    return cells[having(net="lenet", batch_size=6, precision="double")(cells)][
+        "strange"
+    ]
 
 
 LATER = dict(steps=600)
@@ -240,10 +256,43 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
         0.03,
         lambda run: dishonest(run, part="surest fifth"),
     ),
+    # each sample has more equations than unknowns
+    "I1": (
+        "Batches of up to 5 of ten and 32 of a hundred classes, double precision: the most solutions a batch that are no sample of it",
+        "at most",
+        0.01,
+        lambda run: determined(run, "strange", precision="double").max(),
+    ),
+    "I2": (
+        "The same: the least share of batches that are read whole",
+        "at least",
+        0.8,
+        lambda run: determined(run, "read", precision="double").min(),
+    ),
+    # trained networks' smallest errors are near the rounding of the largest
+    "I3": (
+        "In single precision: that least share",
+        "at most",
+        0.5,
+        lambda run: determined(run, "read", precision="single").min(),
+    ),
+    # one equation fewer than unknowns: a curve of solutions a label
+    "I4": (
+        "LeNet, batches of 6, one more than half the classes, double precision: the fewest solutions a batch that are no sample",
+        "at least",
+        2,
+        lambda run: beyond(run).min(),
+    ),
+    "I5": (
+        "All readings: the largest share of batches whose labels are read whole and wrong",
+        "at most",
+        0.0,
+        lambda run: run.best(e.DETERMINED)["wrong"].max(),
+    ),
 }
 
 
-def outcomes(run, letters="LDSMBRH"):
+def outcomes(run, letters="LDSMBRHI"):
     """The expectations of some letters beside what was measured."""
     rows = []
     for name, (what, side, bound, statistic) in EXPECTED.items():

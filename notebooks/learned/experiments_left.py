@@ -1,14 +1,15 @@
-"""What is left: whether the learned attacker finds what it expects to find."""
+"""What is left: whether the learned attacker finds what it expects to find, and what the head alone determines."""
 
 import numpy as np
 import torch
 from scipy.optimize import isotonic_regression
 
 from fedleak import metrics
-from fedleak.attacks.labels import learned
+from fedleak.attacks.labels import head_splitting, learned
 from fedleak_book.experiments import Experiment, grid, spawned
-from fedleak_book.experiments.kinds import DIFFERENCE, MEAN
-from notebooks.learned.experiments_networks import TRAINED, images, network
+from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, NUMBER
+from fedleak.models import head, head_pass
+from notebooks.learned.experiments_networks import TRAINED, UNTRAINED, images, network
 
 MOST = 10_000  # of the clients' images
 
@@ -70,4 +71,75 @@ HONEST = Experiment(
     trials=(1, 3),
     by="part",
     values=dict(expected=MEAN, attained=MEAN, difference=DIFFERENCE),
+)
+
+
+# --- what the head alone determines ---
+ONE = 1e-3  # relative distance of inputs that are one sample's
+
+
+def determined(ctx, seed, net, data, state, batch_size, precision, updates):
+    """Whether head splitting reads batches whole, and what else solves the samples' equations.
+
+    Samples are drawn one by one, without an image twice; inputs and labels make the head's gradient, in double
+    precision or rounded to single.
+    """
+    model, pool = network(ctx, net, data, state, seed), images(ctx, data)
+    generator = torch.Generator().manual_seed(spawned(seed, "batches"))
+    pool = pool.take(torch.randperm(len(pool), generator=generator)[:2000])
+    last, inputs = head(model).layer, head_pass(model, pool.x).inputs.double()
+    inputs = torch.nn.functional.pad(inputs, (0, 1), value=1.0)
+    weight = torch.cat([last.weight, last.bias[:, None]], 1).detach().double()
+    row = dict.fromkeys(("read", "wrong", "found", "strange"), 0.0)
+    for number in range(updates):
+        index = torch.randperm(len(pool), generator=generator)[:batch_size]
+        own, labels = inputs[index], pool.y[index]
+        total = head_splitting.errors_of(own, weight, labels).T @ own
+        if precision == "single":
+            total = total.float().double()
+        draws = torch.Generator().manual_seed(spawned(seed, f"starts {number}"))
+        try:
+            where = head_splitting.space(total, batch_size)
+            found, _ = head_splitting.search(where, weight, draws)
+            apart = torch.cdist(found, own) / own.norm(dim=1)
+            row["strange"] += int((apart > ONE).all(1).sum())
+            row["found"] += int((apart <= ONE).any(0).sum()) / batch_size
+            mean, starts = total / batch_size, spawned(seed, f"draws {number}")
+            _, answer = head_splitting.split(mean, weight, batch_size, starts)
+            right = torch.equal(answer.sort().values, labels.sort().values)
+            row["read" if right else "wrong"] += 1
+        except ValueError:  # refused
+            pass
+    return {name: total / updates for name, total in row.items()}
+
+
+DETERMINED = Experiment(
+    "determined",
+    determined,
+    quick=grid(
+        net="lenet",
+        data="MNIST, 5,000",
+        state=UNTRAINED,
+        batch_size=[2, 4],
+        precision="double",
+        updates=2,
+    ),
+    paper=grid(
+        net="lenet",
+        data="MNIST",
+        state=[TRAINED, UNTRAINED],
+        batch_size=[2, 3, 4, 5, 6, 7],
+        precision=["double", "single"],
+        updates=10,
+    )
+    + grid(
+        net="resnet20",
+        data="CIFAR-100, 1,117",
+        state=[TRAINED, UNTRAINED],
+        batch_size=[8, 16, 24, 32],
+        precision=["double", "single"],
+        updates=2,
+    ),
+    trials=(1, 5),
+    values=dict(read=MEAN, wrong=MEAN, found=MEAN, strange=NUMBER),
 )

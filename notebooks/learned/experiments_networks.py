@@ -26,6 +26,7 @@ SCORES = IACC | COVERAGE | dict(width=NUMBER)
 SETS = {  # what clients hold; the attacker's images, of the other split; training steps
     "MNIST": {"name": "mnist", "aux": None, "steps": 600},
     "CIFAR-10": {"name": "cifar10", "aux": None, "steps": 1500},
+    "CIFAR-100, 1,117": {"name": "cifar100", "aux": None, "steps": 300},
     "MNIST, 5,000": {"name": "mnist5k", "aux": None, "steps": 150},
     "photographs": {"name": "photos", "aux": None, "steps": 40},
 }
