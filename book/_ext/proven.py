@@ -1,5 +1,7 @@
 """For the page on audits: how many labels are proven, and how often a proof was wrong, from the arena's rows."""
 
+from collections.abc import Mapping
+
 import pandas as pd
 from render import arena, keep, table
 from scipy.stats import binomtest
@@ -12,7 +14,10 @@ from notebooks.arena.expectations import table as outcome
 from notebooks.arena.experiments_proven import BROKEN, HONEST, SLIGHT
 from notebooks.show import markdown
 
-KINDS = {"keeps the conditions": HONEST, "nearly keeps them": SLIGHT, "breaks one": BROKEN}
+KEEPS, BREAKS = "keeps the conditions", "breaks one"
+KINDS = {KEEPS: [*HONEST], "nearly keeps them": [*SLIGHT], BREAKS: [*BROKEN]}
+BELOW = ["dropout", "leaky activations"]  # below the head, which head splitting asks nothing of
+OF_THE_HEAD = KINDS | {KEEPS: [*HONEST, *BELOW], BREAKS: [client for client in BROKEN if client not in BELOW]}
 
 
 def at_most(wrong: int, of: int) -> str:
@@ -37,10 +42,10 @@ def counted(rows: pd.DataFrame, column: str) -> int:
     return round(float((rows[column] * rows["updates"]).sum()))
 
 
-def clients(rows: pd.DataFrame) -> str:
+def clients(rows: pd.DataFrame, kinds: Mapping[str, list[str]] = KINDS) -> str:
     """Return of how many of each client's updates something is proven, and something wrong."""
     lines = []
-    for kind, group in KINDS.items():
+    for kind, group in kinds.items():
         for client in group:
             own = rows[rows["client"] == client]
             lines.append(
@@ -55,11 +60,11 @@ def clients(rows: pd.DataFrame) -> str:
     return table(pd.DataFrame(lines))
 
 
-def in_short(rows: pd.DataFrame, shown: pd.DataFrame) -> str:
+def in_short(rows: pd.DataFrame, shown: pd.DataFrame, kinds: Mapping[str, list[str]] = KINDS) -> str:
     """Return the sentence on wrong proofs."""
     every = pd.concat([rows, shown.assign(updates=1)])
     wrong, of = counted(every, "wrong"), int(every["updates"].sum())
-    broken = rows[rows["client"].isin(list(BROKEN))]
+    broken = rows[rows["client"].isin(kinds[BREAKS])]
     return (
         f"**{wrong} of {of:,} updates have a wrong proof** (at most {at_most(wrong, of)}, by Clopper and Pearson's "
         f"95 % interval, as if every update had a network of its own; several share one). Of the "
@@ -69,14 +74,16 @@ def in_short(rows: pd.DataFrame, shown: pd.DataFrame) -> str:
 
 def write(app: Sphinx) -> None:
     """Write the fragments."""
-    if not (found := arena("proofs", "proven")):
+    if not (found := arena("proofs", "proven", "split_proofs")):
         return
-    rows, shown = found
+    rows, shown, split = found
     expected = outcome(Results("arena"), *(one for one in EXPECTED if one.startswith("P")))
     made = {
         "clients": clients(rows[0]),
         "shares": shares(records.settled(*shown)),
         "in_short": in_short(rows[0], shown[0]),
+        "split_clients": clients(split[0], OF_THE_HEAD),
+        "split_in_short": in_short(split[0], shown[0].iloc[:0], OF_THE_HEAD),
         "expected": markdown(expected),
     }
     keep(app, {f"proven_{name}": text for name, text in made.items()})

@@ -94,13 +94,14 @@ class _Server(NamedTuple):
         self, one: "Contribution", update: Update, model: nn.Module, number: int, kept: dict[str, Prepared]
     ) -> Iterator[Attempt]:
         """Run every attack that applies to one update; `kept` are those that are prepared for the model."""
+        there = taking_part(model, self.case, update.samples)
         return contest(
             # Attacks that take the scheme read the change of the weights with it, and the others as plain SGD's.
             Update(update.tensors, update.kind, update.samples, update.steps, one.lr),
             model,
             view(self.adversary, update, model),
             self.knowledge(one, model, number),
-            attacks=[attack for attack in taking_part(model, self.case) if not attack.blind and not _excluded(attack)],
+            attacks=[attack for attack in there if not attack.blind and not _excluded(attack)],
             plain=update,
             clock=time.perf_counter,
             kept=kept,
@@ -169,7 +170,7 @@ def audit_run(
         if one.before != loaded:
             model, loaded, kept = server.model(one), one.before, {}
         update, knowledge = server.update(one, model), server.knowledge(one, model, number)
-        entrants = taking_part(model, server.case)
+        entrants = taking_part(model, server.case, update.samples)
         if number == 0:
             who = view(server.adversary, update, model)
             known = {"name": Path(folder).resolve().name, "dropped": dropped or (), **facts(run, server, update, model)}

@@ -36,11 +36,13 @@ def weakest(attack: Attack, who: Adversary, seen: Update, model: nn.Module, know
     return next(able, who).name
 
 
-def taking_part(model: nn.Module, case: Case | None) -> list[Attack]:
-    """Return the attacks on update after update, the one that proves labels, and for a frozen last layer adapters'."""
-    frozen = head(model).weight not in dict(model.named_parameters())
+def taking_part(model: nn.Module, case: Case | None, samples: int) -> list[Attack]:
+    """Return the attacks on update after update, and of those that run apart the ones that are for such updates."""
+    last = head(model)
+    frozen = last.weight not in dict(model.named_parameters())
     fits = frozen and case is not None and adapters(model, case.aux.x[:1])
-    return [*entrants(trained=True), get("peeling"), *([get("adapter fit")] if fits else [])]
+    apart = {"peeling": True, "head splitting": 2 * samples <= last.layer.out_features, "adapter fit": fits}
+    return [*entrants(trained=True), *(get(name) for name, wanted in apart.items() if wanted)]
 
 
 def sort_out(
@@ -147,7 +149,7 @@ class Run:
 
     def __init__(self, case: Case, progress: bool):
         self.case, self.progress = case, progress
-        self.entrants = taking_part(case.attacked, case)
+        self.entrants = taking_part(case.attacked, case, case.setup.steps * case.setup.batch_size)
         self.rows: list[dict[str, Any]] = []
         self.words: WordsResult | None = None
         self.over: set[tuple[str, str]] = set()  # what failed on the first update is not tried again

@@ -143,6 +143,32 @@ def readings(run):
     return above(figure, axes, 3)
 
 
+def head_alone(run):
+    """Head splitting by batch size: batches read whole, and solutions that are no sample (double precision)."""
+    found = run.best(e.DETERMINED)
+    figure = Figure(figsize=(7.6, 2.9), layout="constrained")
+    (lenet, resnet, strange) = figure.subplots(1, 3)
+    style = plots.style_of([e.TRAINED, e.UNTRAINED])
+    dashes = {"double": "-", "single": "--"}
+    for (state, precision), part in found.groupby(["state", "precision"], sort=False):
+        colour, marker = style[state]
+        look = {"color": colour, "marker": marker, "ls": dashes[precision]}
+        for axes, net in ((lenet, "lenet"), (resnet, "resnet20")):
+            own = part[part["net"] == net]
+            label = f"{state}, {precision}"
+            axes.plot(own["batch_size"], own["read"], **look, label=label)
+        own = part[(part["net"] == "lenet") & (part["precision"] == "double")]
+        strange.plot(own["batch_size"], own["strange"], **look)
+    for axes in (lenet, strange):
+        axes.axvline(5, color="0.6", ls=":")
+        axes.set_xlabel("batch size B")
+    sized(resnet, sorted(set(found[found["net"] == "resnet20"]["batch_size"])))
+    lenet.set(title="(a) LeNet, 10 classes", ylabel="read whole", ylim=(-0.03, 1.03))
+    resnet.set(title="(b) ResNet-20, 100 classes", ylim=(-0.03, 1.03))
+    strange.set(title="(c) as (a): no samples", ylabel="solutions a batch")
+    return above(figure, lenet, 4)
+
+
 def of_members(run):
     """Coverage and iAcc for images that the network was trained on and for others, with and without its training loss."""
     held, found = (halved(run, e.MEMBERS, value) for value in ("coverage", "iacc"))

@@ -132,6 +132,14 @@ def test_proven_labels_are_counted_and_said():
     assert report.rows.query("attack == 'RLU'")["proven"].isna().all()
 
 
+@pytest.mark.parametrize(("batch_size", "tried"), [(4, True), (16, False)])
+def test_a_head_is_split_where_there_are_twice_as_many_classes_as_samples(batch_size, tried):
+    model = build("fcn3", (1, 6, 6), 20, seed=0).double()
+    report = audit(quick(model=model, shape=(1, 6, 6), batch_size=batch_size, trials=1, remedy_trials=1))
+    rows = report.rows.query("scenario == 'as it is' and attack == 'head splitting'")
+    assert rows["proven"].tolist() == [4] * tried
+
+
 def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatch):
     trained, train = [], learned.train
     monkeypatch.setattr(learned, "train", lambda *args, **how: trained.append(how) or train(*args, **how))
