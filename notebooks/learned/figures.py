@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from notebooks import plots
 from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
-from notebooks.learned.experiments_networks import BEST, MOST, WHOLE
+from notebooks.learned.experiments_networks import BEST, MOST, TRAINED, UNTRAINED, WHOLE
 from notebooks.learned.leads import (
     EVEN,
     OWN,
@@ -148,7 +148,7 @@ def head_alone(run):
     found = run.best(e.DETERMINED)
     figure = Figure(figsize=(7.6, 2.9), layout="constrained")
     (lenet, resnet, strange) = figure.subplots(1, 3)
-    style = plots.style_of([e.TRAINED, e.UNTRAINED])
+    style = plots.style_of([TRAINED, UNTRAINED])
     dashes = {"double": "-", "single": "--"}
     for (state, precision), part in found.groupby(["state", "precision"], sort=False):
         colour, marker = style[state]

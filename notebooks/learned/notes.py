@@ -97,7 +97,7 @@ def main(run):
     with about 4 cells, those of MNIST; L2 by little, behind by up to 0.02 at 32 on CIFAR-10; L3 as an earlier form had been behind by 0.01
     at 32 on MNIST; L4 by little, too wide for large batches.
     """
-    return before(rows.to_dict("records"), text)
+    return before(rows.rename(columns={"batch_size": "B"}).to_dict("records"), text)
 
 
 def anew(run):
@@ -208,17 +208,18 @@ def alone(run):
     found = run.best(e.DETERMINED)
     values = ["read", "wrong", "found", "strange"]
     shown = found[["net", "state", "precision", "batch_size", *values]]
-    rows = shown.assign(**{v: shown[v].map("{:.2f}".format) for v in values})
+    told = {v: shown[v].map("{:.2f}".format) for v in values}
+    rows = shown.assign(net=shown["net"].map(title), **told)
     updates = run.best_rows(e.DETERMINED).groupby("net")["updates"].max()
     text = f"""
     Five networks a state; {updates["lenet"]} batches of each LeNet, of MNIST, and {updates["resnet20"]} of each ResNet-20, of 1,117 images of CIFAR-100 on which it
     was trained for 300 steps. No image is twice in a batch: two equal samples cannot be told apart. *Read*: all labels, after every sample was
     found and all fit together; *wrong*: the same with a wrong label; *found*: samples that the first search meets, of three starts a label;
     *strange*: its solutions that are no sample of the batch (inputs more than 0.1 % apart; in single precision also inexact samples are). Not read is not
-    undetermined: the search can miss a sample, most of all where the inputs are alike, as fresh networks make them. The second condition of
-    the lecture is one equation for each sample; those for pairs, by which more than half the classes could be determined, are not searched.
+    undetermined: the search can miss a sample. Batches of more than half as many samples as classes are refused; the equations of pairs of
+    samples, which could determine some of these, are not searched.
     """
-    return before(rows.to_dict("records"), text)
+    return before(rows.rename(columns={"batch_size": "B"}).to_dict("records"), text)
 
 
 def bayes(run):
@@ -242,7 +243,7 @@ def bayes(run):
     of the auxiliary images by less than 2.4e-7; another, on which there is no gap, by less than 3.7e-5. Whether the features lack the resolution
     was not tested.
     """
-    return before(rows.to_dict("records"), text)
+    return before(rows.rename(columns={"batch_size": "B"}).to_dict("records"), text)
 
 
 def prior(run):
