@@ -31,8 +31,8 @@ STARTS, SPREAD, ROUNDS, ITERATIONS = 3, 0.1, 8, 100
 SOLVED, ROUNDING, COARSEST = 5.0, 1e-12, 1e-3
 """What a solution may leave: so many times the gradient's noise, or the rounding of double precision; at most this."""
 ALIKE, ENTRIES = 0.01, 2**22
-"""Inputs that differ by less, relative to their length, are one sample's, and so much may all together leave of 1 and 0;
-entries of a search's outputs at once."""
+"""Inputs that differ by less, relative to their length, are one sample's, and all together may leave so much of the
+unit matrix; entries of a search's outputs at once."""
 
 
 class Space(NamedTuple):
