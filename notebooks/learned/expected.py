@@ -62,7 +62,7 @@ def dishonest(run, **where):
 
 
 def determined(run, value, **where):
-    """A mean of exact readings by cell: batches of at most half as many samples as classes, or as `where` says."""
+    """A value of exact readings by cell: of batches of at most half as many samples as classes."""
     cells = run.best(e.DETERMINED)
     small = cells["batch_size"] <= cells["net"].map({"lenet": 5, "resnet20": 50})
     return cells[small & having(**where)(cells)][value]

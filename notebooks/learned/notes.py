@@ -97,7 +97,7 @@ def main(run):
     with about 4 cells, those of MNIST; L2 by little, behind by up to 0.02 at 32 on CIFAR-10; L3 as an earlier form had been behind by 0.01
     at 32 on MNIST; L4 by little, too wide for large batches.
     """
-    return before(rows.rename(columns={"batch_size": "B"}).to_dict("records"), text)
+    return before(rows.to_dict("records"), text)
 
 
 def anew(run):
@@ -243,7 +243,7 @@ def bayes(run):
     of the auxiliary images by less than 2.4e-7; another, on which there is no gap, by less than 3.7e-5. Whether the features lack the resolution
     was not tested.
     """
-    return before(rows.rename(columns={"batch_size": "B"}).to_dict("records"), text)
+    return before(rows.to_dict("records"), text)
 
 
 def prior(run):

@@ -21,7 +21,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, head_with_bias
+from fedleak.attacks.labels.inputs import head_with_bias, whole_gradient
+from fedleak.attacks.labels.splitting import noise_floor
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, Result, once
 from fedleak.federated import Update
@@ -30,9 +31,9 @@ STARTS, SPREAD, ROUNDS, ITERATIONS = 3, 0.1, 8, 100
 """Starts of each label; their spread about the middle, relative to its length; searches; steps of each."""
 SOLVED, ROUNDING, COARSEST = 5.0, 1e-12, 1e-3
 """What a solution may leave: so many times the gradient's noise, or the rounding of double precision; at most this."""
-ALIKE, ENTRIES = 0.01, 2**22
-"""Inputs that differ by less, relative to their length, are one sample's, and all together may leave so much of the
-unit matrix; entries of a search's outputs at once."""
+ALIKE, TOGETHER, ENTRIES = 0.01, 0.01, 2**22
+"""Inputs that differ by less, relative to their length, are one sample's; what all together may leave of the unit
+matrix; entries of a search's outputs at once."""
 
 
 class Space(NamedTuple):
@@ -48,14 +49,16 @@ class Space(NamedTuple):
     """What a solution may leave of its equations: a few times the largest singular value that should be 0, relative to
     the smallest that should not."""
 
+    @property
+    def middle(self) -> Tensor:
+        """The least z whose input ends in 1, ``[B]``."""
+        return self.inputs[-1] / self.inputs[-1].square().sum()
+
 
 def space(gradient: Tensor, samples: int) -> Space:
     """Return the spaces of a sum of `samples` products, ``[n, d + 1]``; a `ValueError` if it is not of that rank."""
     left, values, right = torch.linalg.svd(gradient, full_matrices=False)
-    floor = max(float(values[samples]), float(values[0]) * torch.finfo(values.dtype).eps)
-    if values[samples - 1] < 5 * floor:
-        rank = int((values > 5 * floor).sum())
-        raise ValueError(f"the head's gradient tells {rank} samples apart, not {samples}: the others' are in its noise")
+    floor = noise_floor(values, samples, "head")
     left, values = left[:, :samples], values[:samples]
     tolerance = min(SOLVED * floor / float(values[-1]) + ROUNDING, COARSEST)
     return Space(right[:samples].T, left, left.T / values[:, None], tolerance)
@@ -68,17 +71,16 @@ def solve(where: Space, weight: Tensor, labels: Tensor, start: Tensor) -> tuple[
     """
     onehot = nn.functional.one_hot(labels, len(weight)).to(weight)
     last = where.inputs[-1]
-    middle = last / last.square().sum()  # the least z whose input ends in 1
     free = torch.linalg.qr(last[:, None], mode="complete").Q[:, 1:]
     outputs = weight @ where.inputs
     slopes = outputs @ free
-    y, damping = (start - middle) @ free, torch.full_like(start[:, :1], 0.01)
+    y, damping = (start - where.middle) @ free, torch.full_like(start[:, :1], 0.01)
 
     def beyond(vectors: Tensor) -> Tensor:
         return vectors - where.errors @ (where.errors.T @ vectors)
 
     def equations(y: Tensor) -> tuple[Tensor, ...]:
-        z = middle + y @ free.T
+        z = where.middle + y @ free.T
         p = (z @ outputs.T).softmax(1)
         size = (p - onehot).norm(dim=1, keepdim=True)
         unit = (p - onehot) / size
@@ -106,8 +108,7 @@ def solve(where: Space, weight: Tensor, labels: Tensor, start: Tensor) -> tuple[
 
 def search(where: Space, weight: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return the solutions that starts of every label come to, each once: inputs ``[k, d + 1]`` and labels ``[k]``."""
-    last, size = where.inputs[-1], where.inputs.shape[1]
-    middle = last / last.square().sum()
+    middle, last, size = where.middle, where.inputs[-1], where.inputs.shape[1]
     labels = torch.arange(len(weight), device=last.device).repeat(STARTS)
     start = torch.randn(len(labels), size, generator=generator, dtype=last.dtype).to(last) * middle.norm() * SPREAD
     start = middle + start - (start @ last)[:, None] * middle
@@ -140,7 +141,7 @@ def split(gradient: Tensor, weight: Tensor, samples: int, seed: int = 0) -> tupl
         z, missed = solve(whole, weight, labels, inputs @ whole.inputs)
         inputs = z @ whole.inputs.T
         fit = z @ whole.inverse @ errors_of(inputs, weight, labels).T
-        if bool((missed < whole.tolerance).all()) and (fit - torch.eye(samples).to(fit)).abs().max() < ALIKE:
+        if bool((missed < whole.tolerance).all()) and (fit - torch.eye(samples).to(fit)).abs().max() < TOGETHER:
             return inputs, labels
     raise ValueError(f"the search finds {len(labels)} of {samples} samples, or they do not fit together")
 
@@ -175,8 +176,7 @@ def prepare(model: nn.Module) -> Prepared:
                 f"head splitting reads one step of at most half as many samples as the {len(weight)} classes, "
                 f"got {update.steps} steps, {update.samples} samples"
             )
-        gradient = torch.cat([head_gradient(update, model), bias_gradient(update, model)[:, None]], 1)
-        _, labels = split(gradient, weight, update.samples, seed)
+        _, labels = split(whole_gradient(update, model), weight, update.samples, seed)
         counts = labels.bincount(minlength=len(weight))
         return Result(counts, proven=counts)
 

@@ -1,5 +1,6 @@
 """What label attacks read off an update, and what they ask of auxiliary data, checked once for all of them."""
 
+import torch
 from torch import Tensor, nn
 
 from fedleak.data import Images
@@ -22,6 +23,11 @@ def bias_gradient(update: Update, model: nn.Module) -> Tensor:
     """Return the same of the head's bias, ``[n]``; also a `ValueError` if the head has none."""
     last = head_with_bias(model)
     return fitting(update.gradient(last.bias).double(), last.bias, last.layer.bias)
+
+
+def whole_gradient(update: Update, model: nn.Module) -> Tensor:
+    """Return both, the bias' as the last column, ``[n, m + 1]``; errors as theirs."""
+    return torch.cat([head_gradient(update, model), bias_gradient(update, model)[:, None]], dim=1)
 
 
 def head_with_bias(model: nn.Module) -> Head:

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels import spear, whole_head
-from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
+from fedleak.attacks.labels.inputs import whole_gradient
 from fedleak.attacks.labels.spear import Layer
 from fedleak.attacks.registry import WITH_AUXILIARY, Need, attack
 from fedleak.attacks.result import Prepared, Result
@@ -180,7 +180,7 @@ def precision(tensor: Tensor) -> torch.dtype:
 
 def peel(update: Update, model: nn.Module, seed: int) -> tuple[Peeled | None, str]:
     """Return what is proven of an update of one step, or why nothing can be; errors as for `prepare`."""
-    of_head = torch.cat([head_gradient(update, model), bias_gradient(update, model)[:, None]], dim=1)
+    of_head = whole_gradient(update, model)
     try:
         layer = spear.widest(update, model)
     except ValueError as error:

@@ -18,6 +18,20 @@ class Columns(NamedTuple):
     """Standard deviation of its entries' noise, from the largest singular value that should be 0."""
 
 
+def noise_floor(values: Tensor, samples: int, part: str) -> float:
+    """Return the largest of a part's singular values that should be 0, those after the first `samples`.
+
+    Raises `ValueError` if it does not stand back far behind these: samples without a gradient of their own.
+    """
+    floor = max(float(values[samples]), float(values[0]) * torch.finfo(torch.double).eps)
+    if values[samples - 1] < 5 * floor:
+        rank = int((values > 5 * floor).sum())
+        raise ValueError(
+            f"the {part}'s gradient tells {rank} samples apart, not {samples}: the others' are in its noise"
+        )
+    return floor
+
+
 def columns(gradient: Tensor, samples: int, generator: torch.Generator) -> Columns:
     """Find the `samples` directions of a gradient ``[m, n]``, by a random range finder.
 
@@ -29,12 +43,7 @@ def columns(gradient: Tensor, samples: int, generator: torch.Generator) -> Colum
     probes = torch.randn(n, min(samples + 8, m, n), generator=generator, dtype=gradient.dtype).to(gradient.device)
     within = torch.linalg.qr(gradient @ probes).Q
     left, values, _ = torch.linalg.svd(within.mT @ gradient, full_matrices=False)
-    floor = max(float(values[samples]), float(values[0]) * torch.finfo(torch.double).eps)
-    if values[samples - 1] < 5 * floor:
-        rank = int((values > 5 * floor).sum())
-        raise ValueError(
-            f"the layer's gradient tells {rank} samples apart, not {samples}: the others' are in its noise"
-        )
+    floor = noise_floor(values, samples, "layer")
     return Columns(within @ left[:, :samples] * values[:samples], floor / (m**0.5 + n**0.5))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.labels.confidence import by_class
 from fedleak.attacks.labels.counts import solve, whole_counts
-from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, head_with_bias, require_classes
+from fedleak.attacks.labels.inputs import head_with_bias, require_classes, whole_gradient
 from fedleak.attacks.labels.rlu import NEEDS, observe
 from fedleak.attacks.registry import attack
 from fedleak.attacks.result import Prepared, once
@@ -160,7 +160,7 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
         Softening(smoothing)  # refuses what no client can do
         observed = observe(update, model, scheme, None)
         scheme, samples, batch_size = observed.scheme, update.samples, update.batch_size
-        gradient = torch.cat([head_gradient(update, model), bias_gradient(update, model)[:, None]], dim=1).flatten()
+        gradient = whole_gradient(update, model).flatten()
         ends = [model] if update.steps == 1 else [model, update.model(model)]
         passes = [before(), *(head_pass(end, as_inputs(aux.x, end)) for end in ends[1:])]
         each = contributions(passes, aux, scheme.weights().mean().expand(len(ends)), smoothing)
