@@ -13,7 +13,8 @@ from fedleak.attacks.contest import contest, entrants, view
 from fedleak.attacks.labels import gdbr, learned
 from fedleak.attacks.registry import Adversary, Need
 from fedleak.attacks.result import Prepared
-from fedleak_book.experiments import Experiment, spawned
+from fedleak_book import paths
+from fedleak_book.experiments import Experiment, spawned, trained_once
 from fedleak_book.experiments.training import set_norms
 from fedleak.data import compose, draw
 from fedleak.federated import Scheme, Server, Softening, fedsgd
@@ -87,6 +88,16 @@ def fit(model, pool, steps, generator_seed):
         optimiser.step()
 
 
+def kept(ctx, model, data, generator_seed):
+    """The model, trained in place, or with the weights that the same training has left."""
+
+    def train(ctx, model, data, steps, generator_seed):
+        fit(model, images(ctx, data), steps, generator_seed)
+
+    how = {"data": data, "steps": SETS[data]["steps"], "generator_seed": generator_seed}
+    return trained_once(ctx, train, model, paths.units() / "arena" / "weights", **how)
+
+
 def with_layers(model, kind):
     """A LeNet with batch norm after its convolutions, or with dropout of a half before its last layer."""
     layers = []
@@ -116,7 +127,10 @@ def made(ctx, net, data, state, s, bias=True):
     if not bias:
         head(model).layer.bias = None
     if state == "trained":
-        fit(model, pool, known["steps"], training)
+        if kind:  # dropout draws without a seed of its own
+            fit(model, pool, known["steps"], training)
+        else:
+            kept(ctx, model, data, training)
     return set_norms(model, pool.x[:200])
 
 
