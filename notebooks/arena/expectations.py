@@ -26,6 +26,7 @@ from notebooks.arena.ranking import (
     refusing,
     rows_of,
     trade,
+    twelve,
     winners,
 )
 
@@ -230,6 +231,31 @@ def over_the_guess(run):
 def fails_again(run):
     each = [row["lead"] for row in fresh(run)]
     return told(each), not (sum(one > 0 for one in each) >= 2 and min(each) >= -0.03)
+
+
+# --- the learned attacker that reads rows alike: written before its first row here was recorded ---
+@expect(
+    "T1",
+    "After SPEAR's splitting where that reads a batch, it is ahead of every other attack in each of the twelve trained cells, or level (interval of the lead over networks above -0.02).",
+)
+def level_everywhere(run):
+    worst = min(row["low"] for row in twelve(run))
+    return f"{worst:+.3f} at worst", worst > -0.02
+
+
+@expect("T2", "In nine of the twelve it is ahead by at least 0.05.")
+def ahead_by_five(run):
+    count = sum(row["lead"] >= 0.05 for row in twelve(run))
+    return f"{count} of 12", count >= 9
+
+
+@expect(
+    "T3",
+    "On ten LeNets that this form has not met it is ahead of the rival at every size (the interval over the networks is above 0).",
+)
+def always_ahead(run):
+    count = sum(row["lead low"] > 0 for row in fresh(run))
+    return f"{count} of 4 sizes", count == 4
 
 
 # --- labels that are not one-hot ---

@@ -150,7 +150,7 @@ ENTRANTS = [*entrants(), whitened]
 LEARNED = [a for a in entrants(trained=True) if a.trained]
 ALL = {attack.name: attack for attack in [*ENTRANTS, *LEARNED]}
 FLOORS = [attack.name for attack in ENTRANTS if attack.blind]
-LEARNING = {"MNIST": 300, "CIFAR-10": 1000, "MNIST, 5,000": 30, "photographs": 30}
+LEARNING = {"MNIST": 300, "CIFAR-10": 300, "MNIST, 5,000": 30, "photographs": 30}
 LEARNING |= {"CLDR names": 300, "wine": 300, "breast cancer": 300}
 """Iterations in which the learned attacker is trained."""
 KNOWS, ADAPTIVE = "learned, training loss", "learned, adaptive"

@@ -160,6 +160,25 @@ def deep(run):
         yield row
 
 
+def twelve(run):
+    """Trained cells: the lead of the learned attacker, after SPEAR's splitting where that reads a batch, over the best
+    other attack that answers every update.
+    """
+    table = rows_of(run, e.MODELS, *e.DEEP).query("state == 'trained'")
+    split = table.query("attack == 'after SPEAR'")
+    split = split.set_index(["net", "batch_size", "trial"])["iacc"].dropna()
+    for (net, size), wide, cell in wide_of(table, ["net", "batch_size"]):
+        ours = [
+            split.get((net, size, trial), wide["learned"][trial])
+            for trial in wide.index
+        ]
+        others = wide.drop(columns=["learned", KNOWS, *FLOORS], errors="ignore").mean()
+        gap = pd.Series(ours, wide.index) - wide[others.round(9).idxmax()]
+        low, high = ends(gap, cell)
+        row = {"net": net, "batch_size": size, "other": others.round(9).idxmax()}
+        yield row | {"lead": gap.mean(), "low": low, "high": high}
+
+
 def met_once(run):
     """Ten fresh networks, by batch size: the learned attacker's lead over the rival, and the rival's over the guess."""
     rows = run.best_rows(e.ANEW)

@@ -62,7 +62,7 @@ JUDGED = Experiment(
         for s in grid(
             batch_size=[8, 32, 128, 512],
             data=["MNIST", "CIFAR-10"],
-            iterations=1000,
+            iterations=300,
             updates=7,
         )
     ],

@@ -145,7 +145,7 @@ def test_who_knows_the_training_loss_is_as_sure_as_it_says_of_images_that_were_t
         seen, truth = attacker.reader.pool(model, clients).draw(500, 32, torch.Generator().manual_seed(2))
         low, high = attacker.intervals(seen)
         held.append(((low <= truth) & (truth <= high)).double().mean().item())
-    assert held[0] > held[1] + 0.05, held
+    assert abs(held[0] - 0.9) < min(0.05, abs(held[1] - 0.9)), held
 
 
 def test_two_local_steps_worked_out_by_hand():
@@ -375,7 +375,7 @@ def test_what_cannot_be_learned_is_refused(attacker):
         (lambda: learned.train(MODEL, aux, 0), ValueError, "1 to 10000 samples are simulated, not of 0"),
         (lambda: learned.train(MODEL, aux, 10**6), ValueError, "not of 1000000"),
         (lambda: learned.train(MODEL, aux, B, iterations=0), ValueError, "iterations are at least 1"),
-        (lambda: learned.train(MODEL, aux, B, level=1.0), ValueError, "level is between 0 and 1; got 1000 and 1.0"),
+        (lambda: learned.train(MODEL, aux, B, level=1.0), ValueError, "level is between 0 and 1; got 300 and 1.0"),
         (lambda: learned.train(MODEL, aux, B, train_loss=0.0), ValueError, "training loss is above 0"),
         (lambda: learned.train(MODEL, aux, B, train_loss=1.0, local=Local(2, 0.1)), ValueError, "for one local step"),
         (lambda: attacker.read(dataclasses.replace(update, samples=7), MODEL), ValueError, "trained for 6 samples"),

@@ -18,14 +18,14 @@ from fedleak.attacks.labels.inputs import head_gradient, require_classes
 from fedleak.attacks.labels.posterior import PACE as PACE
 from fedleak.attacks.labels.posterior import Learned as Learned
 from fedleak.attacks.labels.reader import Reader
-from fedleak.attacks.labels.simulated import ONE_STEP, Defended, Local, Prior, draw_labels
+from fedleak.attacks.labels.simulated import ONE_STEP, Defended, Local, Prior, draw_labels, shifted
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images
 from fedleak.federated import Update
 from fedleak.models import head
 
-ITERATIONS = 1000
+ITERATIONS = 300
 """Of the training."""
 FEWEST = 10
 """Images of each class from which on a fifth is kept apart for calibration."""
@@ -110,7 +110,7 @@ def train(
         raise ValueError(f"a prior draws labels [batches, {samples}] of {n} classes, got {list(drawn.shape)}: {drawn}")
     learnt, kept = aux.split_in_two(seed, 0.8) if (aux.class_counts >= FEWEST).all() else (aux, aux)
     reader = Reader(model, learnt, bias, train_loss)
-    pools = [reader.pool(model, images, defence, local)._replace(prior=prior) for images in (learnt, kept)]
+    pools = [reader.pool(model, each, defence, local)._replace(prior=prior) for each in (shifted(learnt), kept)]
     learned = Learned(reader, pools[0], samples, iterations, seed, level, seconds, local)
     learned.calibrate(pools[1], seed + 1)
     if defence is None and local.steps == 1:  # else the noise is not that of the images alone

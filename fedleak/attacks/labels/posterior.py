@@ -1,7 +1,7 @@
 """The network behind the learned attacker: from what is seen of an update to class shares and their intervals."""
 
-import itertools
 import time
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,12 @@ from fedleak.attacks.labels.simulated import Local, Pool, Seen
 from fedleak.attacks.result import Result
 from fedleak.federated import Update
 
-BATCHES, RATE = 256, 2e-3
+BATCHES, RATE = 256, 1e-3
 """Simulated batches in each iteration of the training (fewer of large ones), and Adam's highest learning rate."""
 PACE = 5
 """Iterations after which it is foreseen how long all of them take."""
-WIDTHS = (512, 256)
+WIDTH, HEADS, BLOCKS = 96, 4, 2
+"""Of the transformer that reads the rows."""
 SCALES = (1.0, 10.0, 100.0)
 """Features are seen as ``asinh(scale * x)``: they have heavy tails, and small values tell as well."""
 CALIBRATION = 2048
@@ -24,24 +25,31 @@ CALIBRATION = 2048
 
 
 class Network(nn.Module):
-    """From features and closed-form estimates to class shares, and to the distances of two quantiles from them."""
+    """From features of the classes' rows to class shares, and to the distances of two quantiles from them.
 
-    def __init__(self, inputs: int, forms: int, n_classes: int):
+    Rows are read alike, each with weights of its class added, and attend to one another.
+    """
+
+    def __init__(self, features: int, forms: int, n_classes: int):
         super().__init__()
-        sizes = (inputs, *WIDTHS)
-        pairs = itertools.pairwise(sizes)
-        self.body = nn.Sequential(*(layer for pair in pairs for layer in (nn.Linear(*pair), nn.ReLU())))
-        self.last = nn.Linear(sizes[-1], 3 * n_classes)
-        nn.init.zeros_(self.last.weight[:n_classes])  # it begins with the first closed form's answer
-        nn.init.zeros_(self.last.bias[:n_classes])
+        self.shared = nn.Linear(features, WIDTH)
+        self.own = nn.Parameter(torch.zeros(n_classes, features, WIDTH))
+        self.place = nn.Parameter(0.02 * torch.randn(n_classes, WIDTH))
+        block = partial(nn.TransformerEncoderLayer, dropout=0.0, batch_first=True, norm_first=True)
+        self.blocks = nn.Sequential(*(block(WIDTH, HEADS, 2 * WIDTH) for _ in range(BLOCKS)))
+        self.last = nn.Linear(WIDTH, 3)
+        nn.init.zeros_(self.last.weight[0])  # it begins with the first closed form's answer
+        nn.init.zeros_(self.last.bias[0])
         self.trust = nn.Parameter(torch.eye(forms)[0])
 
-    def forward(self, features: Tensor, logs: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, rows: Tensor, logs: Tensor) -> tuple[Tensor, Tensor]:
         """Return shares ``[..., n]`` and distances below and above ``[..., 2, n]``.
 
-        `logs` are the logarithms of the closed forms' shares ``[..., forms, n]``: what it learns is a correction.
+        `rows` are the features ``[..., n, features]``, `logs` the logarithms of the closed forms' shares
+        ``[..., forms, n]``: what it learns is a correction.
         """
-        out = self.last(self.body(features)).unflatten(-1, (3, -1))
+        own = torch.einsum("...nf,nfw->...nw", rows, self.own)
+        out = self.last(self.blocks(self.shared(rows) + own + self.place)).mT
         shares = (out[..., 0, :] + torch.einsum("f,...fn->...n", self.trust, logs)).softmax(-1)
         return shares, nn.functional.softplus(out[..., 1:, :])
 
@@ -63,13 +71,13 @@ class Learned:
         self.reader, self.batch_size, self.level, self.local = reader, batch_size, level, local
         generator = torch.Generator().manual_seed(seed)  # on the CPU: the same numbers on every device
         first, _ = pool.draw(CALIBRATION, batch_size, generator)
-        parts = first.entries.abs().split(1000, dim=1)  # a quantile is taken of so many numbers at most
+        parts = reader.features(first).abs().flatten(1).split(1000, dim=1)  # of so many numbers quantile takes more
         self.unit = torch.cat([part.quantile(0.9, dim=0) for part in parts]).clamp(min=1e-12)
         columns = self._columns(first, self._logs(first))
         self.centre, self.spread = columns.mean(0), columns.std(0).clamp(min=1e-3)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            network = Network(columns.shape[1], 2 + reader.bias, reader.n_classes)
+            network = Network(columns.shape[-1], 2 + reader.bias, reader.n_classes)
         self.network = network.to(columns.device)
         self._fit(pool, iterations, generator, seconds)
         self.margin = torch.zeros((), device=columns.device)
@@ -121,8 +129,9 @@ class Learned:
         return (self.reader.estimates(seen, self.batch_size) + 0.5 / self.batch_size).log()
 
     def _columns(self, seen: Seen, logs: Tensor) -> Tensor:
-        scaled = seen.entries / self.unit
-        return torch.cat([*((scale * scaled).asinh() for scale in SCALES), logs.flatten(1), logs.exp().flatten(1)], 1)
+        features = self.reader.features(seen)
+        scaled = features / self.unit.view(features.shape[-2:])
+        return torch.cat([*((scale * scaled).asinh() for scale in SCALES), logs.mT, logs.exp().mT], -1)
 
     def _outputs(self, seen: Seen) -> tuple[Tensor, Tensor, Tensor]:
         """Return shares and their lower and upper quantile, ``[..., n]`` each."""

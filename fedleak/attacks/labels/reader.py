@@ -30,6 +30,8 @@ from fedleak.models import Head, as_inputs, head, head_pass
 
 DIRECTIONS = 16
 """Principal directions of the head's inputs whose coefficients are features."""
+COLUMNS = 512
+"""Columns whose signs and extremes are features, at most: of more, evenly spread ones."""
 ENTRIES = 2000
 """Entries of the gradient that the weighted least squares read, at most: of larger heads the principal directions."""
 ROWS = 2000
@@ -99,7 +101,10 @@ class Reader:
         ones = torch.ones_like(inputs[0])
         last = torch.zeros_like(ones).index_fill(0, torch.tensor([len(ones) - 1], device=ones.device), 1.0)
         columns = [ones - last, last] if bias else [ones]
-        self.basis = torch.cat([torch.stack(columns, 1), means.mT, self.axes[:, :DIRECTIONS]], dim=1)
+        linear = [torch.stack(columns, 1), means.mT, self.axes[:, :DIRECTIONS]]
+        d, self.linear = len(ones) - bias, sum(each.shape[1] for each in linear)
+        some = torch.eye(len(ones), dtype=ones.dtype, device=ones.device)[:, : d : -(-d // COLUMNS)]
+        self.basis = torch.cat([*linear, some], dim=1)
         self._weigh(errors, inputs, labels, EQUATIONS)
         own = by_class(errors * (inputs @ columns[0])[:, None], labels, self.n_classes)
         self.impact, self.offset = impact_and_offset(own[None], 1)
@@ -205,9 +210,19 @@ class Reader:
             gradient = torch.cat([gradient, bias_gradient(update, model)[:, None]], dim=1)
         return self._seen(gradient[None])
 
+    def features(self, seen: Seen) -> Tensor:
+        """Return what a network is told of each class's row: linear features, then extremes and signs, ``[..., n, f]``.
+
+        The row of a class without a sample has no negative entry if the head's inputs have none, as after a ReLU.
+        """
+        linear, row = seen.entries.unflatten(-1, (self.n_classes, -1)).tensor_split([self.linear], -1)
+        below, above = row.clamp(max=0), row.clamp(min=0)
+        told = below.sum(-1), below.amin(-1), above.amin(-1), above.amax(-1), (row < 0).float().mean(-1)
+        return torch.cat([linear, torch.stack(told, -1)], -1)
+
     def estimates(self, seen: Seen, batch_size: int) -> Tensor:
         """Return the shares that closed forms find, ``[..., forms, n]``: whole head, RLU (if there is a bias), LLG+."""
-        columns = seen.entries.view(-1, self.n_classes, self.basis.shape[1]).double()
+        columns = seen.entries.view(-1, self.n_classes, self.basis.shape[1])[..., : self.linear].double()
         found = [self.whole_head(seen.pulls.double())]
         if self.bias:
             found.append(minimise(self.mean_errors @ self.mean_errors.mT, columns[..., 1] @ self.mean_errors.mT))

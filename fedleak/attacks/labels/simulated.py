@@ -6,12 +6,14 @@ batches are gathered from one table.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from scipy.optimize import brentq
 from torch import Generator, Tensor, nn
 
+from fedleak.data import Images
 from fedleak.federated.defences import Defence
 
 
@@ -26,6 +28,8 @@ ONE_STEP = Local()
 Defended = Callable[[int, int], Defence]
 """``make(clients, seed)`` returns a client's defence for so many clients, without memory; it acts tensor by tensor."""
 
+COPIES = 2
+"""Moved copies of each auxiliary image."""
 AT_ONCE, NUMBERS = 2**18, 2**26
 """Samples whose rows are gathered at once, and numbers in these, at most: of large batches more would not fit."""
 EVEN, SINGLE = 1 / 5, 1 / 16
@@ -51,6 +55,22 @@ def draw_labels(batches: int, batch_size: int, n_classes: int, generator: Genera
     return torch.multinomial(shares, batch_size, replacement=True, generator=generator)
 
 
+def shifted(images: Images) -> Images:
+    """Return images with copies that are moved up, down, left or right by a sixteenth of their width, edges repeated.
+
+    Texts, rows and images of fewer than 16 pixels are returned as they are.
+    """
+    if images.x.dim() < 4 or not (by := images.x.shape[-1] // 16):
+        return images
+    height, width = images.x.shape[-2:]
+    wide = nn.functional.pad(images.x, [by] * 4, mode="replicate")
+    ends = ((0, by), (2 * by, by), (by, 0), (by, 2 * by))
+    moved = torch.stack([wide[..., top : top + height, left : left + width] for top, left in ends])
+    each = torch.arange(len(images), device=moved.device)
+    x = torch.cat([images.x, *(moved[(each + copy) % 4, each] for copy in range(COPIES))])
+    return replace(images, x=x, y=images.y.repeat(1 + COPIES))
+
+
 def pick(labels: Tensor, order: Tensor, counts: Tensor, generator: Generator) -> Tensor:
     """Pick an image of each label's class, all equally likely: indices of the labels' shape.
 
@@ -65,7 +85,7 @@ class Seen(NamedTuple):
     """What is read off head gradients, of simulated batches or of real ones, float32."""
 
     entries: Tensor
-    """Linear features ``[..., F]``: row sums, the bias, rows along class means and principal directions."""
+    """The rows' sums, bias, along class means and principal directions, and some columns as they are, ``[..., F]``."""
     pulls: Tensor
     """The gradient along the least squares' directions, ``[..., k]``."""
 
