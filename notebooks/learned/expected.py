@@ -2,7 +2,8 @@
 
 L: the main judgement. D, S, M: new networks, local steps, images that the network was trained on. B: what more of
 something gains. R: beside the best reading of the bias, after a look at one network of each kind. H: what the attacker
-finds beside what it expects, before a network was looked at. I: what the head alone determines, after looks at a LeNet
+finds beside what it expects, before a network was looked at. X: what the parts bring of the form that reads rows alike,
+after looks at five other LeNets. I: what the head alone determines, after looks at a LeNet
 of each state (six batches a size) and at a ResNet-18 that is not among the networks judged.
 """
 
@@ -59,6 +60,14 @@ def dishonest(run, **where):
     """The largest distance of what the attacker finds from what it expects, over cells (means of the networks)."""
     cells = run.best(e.HONEST)
     return cells[having(**where)(cells)]["difference"].abs().max()
+
+
+def without(run, part, **where):
+    """What the attacker loses without a part, by cell."""
+    cells = run.best(e.PARTS)
+    cells = cells[having(**where)(cells)].set_index(["aux_images", "batch_size"])
+    found = cells.pivot(columns="without", values="iacc")
+    return found["nothing"] - found[part]
 
 
 def determined(run, value, **where):
@@ -257,6 +266,24 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
         lambda run: dishonest(run, part="surest fifth"),
     ),
     # each sample has more equations than unknowns
+    "X1": (
+        "Batches of 8: the least that it loses without signs and extremes (500 and 10,000 images)",
+        "at least",
+        0.05,
+        lambda run: without(run, "signs", batch_size=8).min(),
+    ),
+    "X2": (
+        "Batches of 128, 500 images: what it loses without moved copies",
+        "at least",
+        0.03,
+        lambda run: without(run, "copies", batch_size=128, aux_images=500).min(),
+    ),
+    "X3": (
+        "The same with 10,000 images",
+        "at most",
+        0.02,
+        lambda run: without(run, "copies", batch_size=128, aux_images=10_000).max(),
+    ),
     "I1": (
         "Batches of up to 5 of ten and 32 of a hundred classes, double precision: the most solutions a batch that are no sample of it",
         "at most",
@@ -292,7 +319,7 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
 }
 
 
-def outcomes(run, letters="LDSMBRHI"):
+def outcomes(run, letters="LDSMBRHXI"):
     """The expectations of some letters beside what was measured."""
     rows = []
     for name, (what, side, bound, statistic) in EXPECTED.items():

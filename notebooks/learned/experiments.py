@@ -22,7 +22,7 @@ from notebooks.learned.experiments_elsewhere import (  # noqa: F401, declared he
     MEMBERS,
     MEMBERS_RESNET,
 )
-from notebooks.learned.experiments_left import DETERMINED, HONEST  # noqa: F401, declared here too
+from notebooks.learned.experiments_left import DETERMINED, HONEST, PARTS  # noqa: F401, declared here too
 from notebooks.learned.experiments_networks import (
     COVERAGE,
     IACC,

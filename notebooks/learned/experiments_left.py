@@ -1,15 +1,28 @@
 """What is left: whether the learned attacker finds what it expects to find, and what the head alone determines."""
 
+from contextlib import nullcontext
+from unittest.mock import patch
+
 import numpy as np
 import torch
 from scipy.optimize import isotonic_regression
 
 from fedleak import metrics
-from fedleak.attacks.labels import head_splitting, learned
+from fedleak.attacks.labels import head_splitting, learned, simulated
+from fedleak.attacks.labels.reader import Reader
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, NUMBER
 from fedleak.models import head, head_pass
-from notebooks.learned.experiments_networks import TRAINED, UNTRAINED, images, network
+from notebooks.learned.experiments_networks import (
+    IACC,
+    TRAINED,
+    UNTRAINED,
+    client,
+    from_features,
+    images,
+    network,
+    read,
+)
 
 MOST = 10_000  # of the clients' images
 
@@ -71,6 +84,63 @@ HONEST = Experiment(
     trials=(1, 3),
     by="part",
     values=dict(expected=MEAN, attained=MEAN, difference=DIFFERENCE),
+)
+
+
+# --- what its parts bring ---
+PART = {  # by what it does without: what is changed
+    "nothing": nullcontext,
+    "signs": lambda: patch.object(Reader, "features", linear),
+    "copies": lambda: patch.object(simulated, "COPIES", 0),
+}
+
+
+def linear(reader, seen):
+    """What the features are without extremes and signs."""
+    rows = seen.entries.unflatten(-1, (reader.n_classes, -1))
+    return rows[..., : reader.linear]
+
+
+def parts(ctx, seed, data, aux_images, batch_size, iterations, updates, without):
+    """One LeNet: what an attacker finds that does without a part, in unbalanced batches."""
+    model, aux = network(ctx, "lenet", data, TRAINED, seed), images(ctx, data, "aux")
+    if aux_images < len(aux):
+        aux = aux.split_in_two(seed % 1000, aux_images / len(aux))[0]
+    generator = torch.Generator().manual_seed(spawned(seed, "batches"))
+    shape = "unbalanced", batch_size, generator, from_features(model)
+    with PART[without]():
+        how = {"iterations": iterations, "seed": seed}
+        attacker = learned.train(model, aux, batch_size, **how)
+        found = [
+            read(attacker, update, model, truth)["iacc"]
+            for update, truth in (
+                client(ctx, model, data, *shape) for _ in range(updates)
+            )
+        ]
+    return {"iacc": np.mean(found)}
+
+
+PARTS = Experiment(
+    "parts",
+    parts,
+    quick=grid(
+        data="MNIST, 5,000",
+        aux_images=800,
+        batch_size=8,
+        iterations=40,
+        updates=10,
+        without=[*PART],
+    ),
+    paper=grid(
+        data="MNIST",
+        aux_images=[500, 10_000],
+        batch_size=[8, 128],
+        iterations=300,
+        updates=100,
+        without=[*PART],
+    ),
+    trials=(1, 3),
+    values=IACC,
 )
 
 
