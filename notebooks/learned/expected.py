@@ -25,6 +25,7 @@ from notebooks.learned.leads import (
     met,
     reading,
     remedy,
+    without,
 )
 from notebooks.llg.experiments import having
 
@@ -60,14 +61,6 @@ def dishonest(run, **where):
     """The largest distance of what the attacker finds from what it expects, over cells (means of the networks)."""
     cells = run.best(e.HONEST)
     return cells[having(**where)(cells)]["difference"].abs().max()
-
-
-def without(run, part, **where):
-    """What the attacker loses without a part, by cell."""
-    cells = run.best(e.PARTS)
-    cells = cells[having(**where)(cells)].set_index(["aux_images", "batch_size"])
-    found = cells.pivot(columns="without", values="iacc")
-    return found["nothing"] - found[part]
 
 
 def determined(run, value, **where):
@@ -270,19 +263,19 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
         "Batches of 8: the least that it loses without signs and extremes (500 and 10,000 images)",
         "at least",
         0.05,
-        lambda run: without(run, "signs", batch_size=8).min(),
+        lambda run: without(run, "signs").xs(8, level="batch_size").min(),
     ),
     "X2": (
         "Batches of 128, 500 images: what it loses without moved copies",
         "at least",
         0.03,
-        lambda run: without(run, "copies", batch_size=128, aux_images=500).min(),
+        lambda run: without(run, "copies")[500, 128],
     ),
     "X3": (
         "The same with 10,000 images",
         "at most",
         0.02,
-        lambda run: without(run, "copies", batch_size=128, aux_images=10_000).max(),
+        lambda run: without(run, "copies")[10_000, 128],
     ),
     "I1": (
         "Batches of up to 5 of ten and 32 of a hundred classes, double precision: the most solutions a batch that are no sample of it",

@@ -180,6 +180,14 @@ def remedy(run, experiment, half, **where):
     return (found[KNOWS] - found["learned"])[half]
 
 
+def without(run, part):
+    """What the attacker loses without a part, by its number of images and batch size."""
+    found = run.best(e.PARTS).pivot(
+        index=["aux_images", "batch_size"], columns="without", values="iacc"
+    )
+    return found["nothing"] - found[part]
+
+
 def weighed(run, form):
     """What a form of the whole head finds, mean over four batch sizes."""
     cells = run.best(e.WEIGHED)

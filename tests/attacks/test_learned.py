@@ -12,7 +12,7 @@ from fedleak.attacks.labels.confidence import by_class
 from fedleak.attacks.labels.counts import solve
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
 from fedleak.attacks.labels.reader import Reader, minimise
-from fedleak.attacks.labels.simulated import WIDER, Local, Seen, draw_labels, raise_own, walk
+from fedleak.attacks.labels.simulated import WIDER, Local, Seen, draw_labels, raise_own, shifted, walk
 from fedleak.attacks.labels.whole_head import contributions, weighted_solve
 from fedleak.attacks.registry import WITH_AUXILIARY, get
 from fedleak.data import Images, compose
@@ -182,6 +182,38 @@ def test_a_gradient_worked_out_by_hand():
     first, bias = seen.entries.view(2, -1)[:, :2].unbind(1)  # the rows' sums and the bias
     torch.testing.assert_close(first, torch.tensor([-0.1, 0.1]))
     torch.testing.assert_close(bias, torch.tensor([-0.5, 0.5]))
+
+
+def test_a_row_without_its_class_has_no_negative_entry_and_the_features_say_so():
+    aux, index = pool(), torch.tensor([[0, 3, 6, 1], [0, 1, 2, 3]])  # of classes 0, 0, 0, 1 and of all three
+    reader = Reader(MODEL, aux)
+    seen = reader.pool(MODEL, aux).of(index)
+    told = reader.features(seen)[..., -5:]
+    below, least, _, largest, share = told.unbind(-1)
+    assert torch.equal(share > 0, torch.tensor([[True, True, False], [True, True, True]]))
+    assert below[0, 2] == least[0, 2] == 0 < largest[0, 2]
+    for batch, found in zip(index, told, strict=True):
+        row = head_gradient(fedsgd(MODEL, aux.x[batch], aux.y[batch]), MODEL)
+        ends = [each.clamp(min=0) for each in (row.amin(1), row.amax(1))]
+        what = [row.clamp(max=0).sum(1), row.amin(1).clamp(max=0), *ends, (row < 0).double().mean(1)]
+        torch.testing.assert_close(found.double(), torch.stack(what, -1), atol=1e-6, rtol=1e-5)
+
+
+def test_images_are_moved_by_a_sixteenth_and_nothing_else_is():
+    x = torch.zeros(2, 1, 16, 16)
+    x[:, 0, 8, 8], x[:, 0, 15] = 1.0, 0.5
+    images = Images(x, torch.tensor([0, 1]))
+    moved = shifted(images)
+    assert torch.equal(moved.x[:2], x)
+    assert moved.y.tolist() == [0, 1, 0, 1, 0, 1]
+    assert [(one[0] == 1).nonzero()[0].tolist() for one in moved.x[2:]] == [[9, 8], [7, 8], [7, 8], [8, 9]]
+    assert torch.equal(moved.x[3, 0, 14:], torch.full((2, 16), 0.5))  # the edge is repeated
+    for still in (
+        pool(),
+        Images(torch.rand(4, 32), torch.arange(4)),
+        Images(torch.arange(64).view(4, 16), torch.arange(4)),
+    ):
+        assert shifted(still) is still
 
 
 @pytest.mark.parametrize("bias", [True, False])
