@@ -214,7 +214,7 @@ def fresh(run):
 
 @expect(
     "A1",
-    "On ten fresh LeNets the learned attacker is ahead of the rival (the interval over the networks is above 0) at no size.",
+    "On ten fresh LeNets the learned attacker (of an earlier form) is ahead of the rival (the interval over the networks is above 0) at no size.",
 )
 def never_ahead(run):
     count = sum(row["lead low"] > 0 for row in fresh(run))
@@ -227,7 +227,7 @@ def over_the_guess(run):
     return f"{count} of 4 sizes", count == 4
 
 
-@expect("A3", "L1 fails here too.")
+@expect("A3", "L1 fails here too (of the earlier form).")
 def fails_again(run):
     each = [row["lead"] for row in fresh(run)]
     return told(each), not (sum(one > 0 for one in each) >= 2 and min(each) >= -0.03)
