@@ -446,7 +446,7 @@ def later(run):
     others: an earlier form gained 0.13 with one of 600 steps, and little on the arena's, which fit less.
     """
     more = f"""
-    **The first targets** were of the twelve trained cells of the arena: LeNet (MNIST), VGG-11 and ResNet-18, four batch sizes each. *Ahead of the
+    **The first targets** were of twelve trained cells: LeNet (MNIST, here, of the form before), VGG-11 and ResNet-18 (the arena's), four batch sizes each. *Ahead of the
     best published attack by 5 points in 9 of 12 unbalanced cells*: {small + large}, {small} of LeNet's 4 and {large} of the 8 deep ones. *Never
     behind the whole head by more than a point*: on LeNet it holds, on VGG-11 and ResNet-18 it is behind by up to {behind["vgg11_bn"]:.0f} and
     {behind["resnet18"]:.0f} points.
