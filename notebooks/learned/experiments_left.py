@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import isotonic_regression
 
 from fedleak import metrics
-from fedleak.attacks.labels import head_splitting, learned, simulated
+from fedleak.attacks.labels import head_splitting, learned
 from fedleak.attacks.labels.reader import Reader
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, NUMBER
@@ -91,7 +91,7 @@ HONEST = Experiment(
 PART = {  # by what it does without: what is changed
     "nothing": nullcontext,
     "signs": lambda: patch.object(Reader, "features", linear),
-    "copies": lambda: patch.object(simulated, "COPIES", 0),
+    "copies": lambda: patch.object(learned, "shifted", lambda images: images),
 }
 
 

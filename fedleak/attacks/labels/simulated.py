@@ -7,6 +7,7 @@ batches are gathered from one table.
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -64,10 +65,11 @@ def shifted(images: Images) -> Images:
         return images
     height, width = images.x.shape[-2:]
     wide = nn.functional.pad(images.x, [by] * 4, mode="replicate")
-    ends = ((0, by), (2 * by, by), (by, 0), (by, 2 * by))
-    moved = torch.stack([wide[..., top : top + height, left : left + width] for top, left in ends])
-    each = torch.arange(len(images), device=moved.device)
-    x = torch.cat([images.x, *(moved[(each + copy) % 4, each] for copy in range(COPIES))])
+    copies = images.x.repeat(COPIES, 1, 1, 1).unflatten(0, (COPIES, -1))
+    for copy, (way, (top, left)) in product(range(COPIES), enumerate(((0, by), (2 * by, by), (by, 0), (by, 2 * by)))):
+        some = slice((way - copy) % 4, None, 4)
+        copies[copy, some] = wide[some, :, top : top + height, left : left + width]
+    x = torch.cat([images.x, *copies])
     return replace(images, x=x, y=images.y.repeat(1 + COPIES))
 
 
