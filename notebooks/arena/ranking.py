@@ -174,7 +174,7 @@ def twelve(run):
         ]
         others = wide.drop(columns=["learned", KNOWS, *FLOORS], errors="ignore").mean()
         gap = pd.Series(ours, wide.index) - wide[others.round(9).idxmax()]
-        low, high = ends(gap, cell)
+        low, high = ends(gap, cell) if gap.any() else (0.0, 0.0)
         row = {"net": net, "batch_size": size, "other": others.round(9).idxmax()}
         yield row | {"lead": gap.mean(), "low": low, "high": high}
 
