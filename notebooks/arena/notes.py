@@ -279,8 +279,10 @@ def ten(run):
         lead = Number(row["lead"], row["lead low"], row["lead high"])
         how = "ahead" if lead.low > 0 else "behind" if lead.high < 0 else "open"
         leads.append(f"{lead:+.2f ci} over {row['rival']} at {row['B']} ({how})")
-    if any(row["lead low"] > 0 for row in rows):
-        clear = "ahead of its rival on fresh networks**, if not at every size"
+    clear = [row["lead low"] > 0 for row in rows]
+    if any(clear):
+        where = "at every size" if all(clear) else "if not at every size"
+        clear = f"ahead of its rival on fresh networks, {where}**"
     else:
         clear = "ahead nowhere**"
     over = min(row["over"] for row in rows)
