@@ -314,8 +314,7 @@ def conditions(run):
     return parts(
         markdown(shown),
         f"""
-        Where classes are even the learned attacker is worse than the guess: of balanced batches of 32 it finds {even["learned"]:.2f}, the prior
-        guess {even["prior guess"]:.2f}.
+        Of balanced batches of 32 the learned attacker finds {even["learned"]:.2f} on the trained LeNet, the prior guess {even["prior guess"]:.2f}.
 
         **Schemes** with local steps are attacked in their second round, so that those with a history have one. The server takes the history
         off and scales the update to that of plain SGD for all attacks that do not know the schemes themselves. LLG\\* and LLG+ follow their
