@@ -212,19 +212,23 @@ def fresh(run):
     return list(met_once(run))
 
 
+def ahead_at(run, low, wanted):
+    """At how many of the four sizes a lead's interval is above 0 on the ten networks, and whether that is as wanted."""
+    count = sum(row[low] > 0 for row in fresh(run))
+    return f"{count} of 4 sizes", count == wanted
+
+
 @expect(
     "A1",
     "On ten fresh LeNets the learned attacker (of an earlier form) is ahead of the rival (the interval over the networks is above 0) at no size.",
 )
 def never_ahead(run):
-    count = sum(row["lead low"] > 0 for row in fresh(run))
-    return f"{count} of 4 sizes", count == 0
+    return ahead_at(run, "lead low", 0)
 
 
 @expect("A2", "At every size the rival is ahead of the prior guess.")
 def over_the_guess(run):
-    count = sum(row["over low"] > 0 for row in fresh(run))
-    return f"{count} of 4 sizes", count == 4
+    return ahead_at(run, "over low", 4)
 
 
 @expect("A3", "L1 fails here too (of the earlier form).")
@@ -254,8 +258,7 @@ def ahead_by_five(run):
     "On ten LeNets that this form has not met it is ahead of the rival at every size (the interval over the networks is above 0).",
 )
 def always_ahead(run):
-    count = sum(row["lead low"] > 0 for row in fresh(run))
-    return f"{count} of 4 sizes", count == 4
+    return ahead_at(run, "lead low", 4)
 
 
 # --- labels that are not one-hot ---

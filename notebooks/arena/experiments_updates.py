@@ -89,7 +89,7 @@ def fit(model, pool, steps, generator_seed):
 
 
 def kept(ctx, model, data, generator_seed):
-    """The model, trained in place, or with the weights that the same training has left."""
+    """The model, trained in place, or with the weights that the same training has left; a change of `fit` needs a version."""
 
     def train(ctx, model, data, steps, generator_seed):
         fit(model, images(ctx, data), steps, generator_seed)

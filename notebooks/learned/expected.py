@@ -258,7 +258,6 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
         0.03,
         lambda run: dishonest(run, part="surest fifth"),
     ),
-    # each sample has more equations than unknowns
     "X1": (
         "Batches of 8: the least that it loses without signs and extremes (500 and 10,000 images)",
         "at least",
@@ -277,6 +276,7 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
         0.02,
         lambda run: without(run, "copies")[10_000, 128],
     ),
+    # each sample has more equations than unknowns
     "I1": (
         "Batches of up to 5 of ten and 32 of a hundred classes, double precision: the most solutions a batch that are no sample of it",
         "at most",

@@ -57,7 +57,7 @@ def train(
     train_loss: float | None = None,
     prior: Prior = draw_labels,
 ) -> Learned:
-    """Train an attacker for a model and a batch size, on simulated clients.
+    """Train an attacker for a model and a batch size, on simulated clients, whose images are also moved (`shifted`).
 
     A fifth of the auxiliary images calibrates the intervals and is not trained on. With fewer than ten images of a
     class all are used for both, and the intervals are then too narrow. Once trained, the closed forms that it reads

@@ -103,8 +103,8 @@ class Reader:
         columns = [ones - last, last] if bias else [ones]
         linear = [torch.stack(columns, 1), means.mT, self.axes[:, :DIRECTIONS]]
         d, self.linear = len(ones) - bias, sum(each.shape[1] for each in linear)
-        some = torch.eye(len(ones), dtype=ones.dtype, device=ones.device)[:, : d : -(-d // COLUMNS)]
-        self.basis = torch.cat([*linear, some], dim=1)
+        raw = torch.eye(len(ones), dtype=ones.dtype, device=ones.device)[:, : d : -(-d // COLUMNS)]
+        self.basis = torch.cat([*linear, raw], dim=1)
         self._weigh(errors, inputs, labels, EQUATIONS)
         own = by_class(errors * (inputs @ columns[0])[:, None], labels, self.n_classes)
         self.impact, self.offset = impact_and_offset(own[None], 1)
