@@ -192,7 +192,7 @@ PRIOR = Experiment(
     "prior",
     prior,
     quick=grid(data="MNIST, 5,000", batch_size=8, iterations=40, updates=5),
-    paper=grid(data="CIFAR-10", batch_size=[32, 128], iterations=1000, updates=20),
+    paper=grid(data="CIFAR-10", batch_size=[32, 128], iterations=300, updates=20),
     trials=(1, 3),
     by="attack",
     values=IACC | COVERAGE,
@@ -239,7 +239,7 @@ LIMITS = Experiment(
         data="MNIST",
         aux_images=[200, 1000, 5000],
         batch_size=32,
-        iterations=1000,
+        iterations=300,
         updates=7,
     ),
     trials=(1, 3),
@@ -297,7 +297,7 @@ ADAPTIVE = Experiment(
             defence=d,
             strength=s,
             batch_size=32,
-            iterations=600,
+            iterations=300,
             updates=20,
         )
         for d, s in DEFENDED

@@ -119,7 +119,7 @@ BAYES = Experiment(
         classes=[2, 3],
         batch_size=[2, 8],
         simulated=2**21,
-        iterations=1000,
+        iterations=300,
         updates=100,
     ),
     trials=(1, 5),

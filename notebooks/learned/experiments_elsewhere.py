@@ -48,8 +48,8 @@ FRESH = Experiment(
     "fresh",
     fresh,
     quick=grid(net="resnet20-1", data="photographs", batch_size=[8, 64], iterations=40),
-    paper=grid(net="lenet", data="MNIST", batch_size=[8, 32, 128], iterations=1000)
-    + grid(net="vgg11_bn", data="CIFAR-10", batch_size=[8, 32, 128], iterations=1000),
+    paper=grid(net="lenet", data="MNIST", batch_size=[8, 32, 128], iterations=300)
+    + grid(net="vgg11_bn", data="CIFAR-10", batch_size=[8, 32, 128], iterations=300),
     trials=(1, 3),
     by=["composition", "attack"],
     values=SCORES,
@@ -76,7 +76,7 @@ DEEP = Experiment(
         net=["vgg11_bn", "resnet18"],
         data="CIFAR-10",
         batch_size=[8, 32, 128, 512],
-        iterations=1000,
+        iterations=300,
     ),
     trials=(1, 1),
     by=["composition", "attack"],
@@ -196,7 +196,7 @@ def of_halves(ctx, seed, net, data, batch_size, iterations, steps=None):
 
 
 USUAL = {"net": "lenet", "data": "MNIST, 5,000", "batch_size": 8, "iterations": 40}
-LONGER = {"data": "CIFAR-10", "batch_size": [8, 32, 128, 512], "iterations": 1000}
+LONGER = {"data": "CIFAR-10", "batch_size": [8, 32, 128, 512], "iterations": 300}
 OF_HALVES = dict(
     trials=(1, 20),
     by=["half", "composition", "attack"],
