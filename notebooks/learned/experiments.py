@@ -22,16 +22,17 @@ from notebooks.learned.experiments_elsewhere import (  # noqa: F401, declared he
     MEMBERS,
     MEMBERS_RESNET,
 )
-from notebooks.learned.experiments_left import DETERMINED, HONEST, PARTS  # noqa: F401, declared here too
+from notebooks.learned.experiments_left import DETERMINED, PARTS  # noqa: F401, declared here too
 from notebooks.learned.experiments_networks import (
     COVERAGE,
+    EXPECTED,
     IACC,
     NOTHING,
-    SCORES,
     WHOLE,
     as_simulated,
     client,
     contested,
+    expectation,
     from_features,
     images,
     read,
@@ -40,8 +41,6 @@ from notebooks.learned.experiments_networks import (
     trained,
 )
 
-FIRST, ANEW = 3, {"MNIST": [8, 32], "CIFAR-10": []}  # networks; where ten follow
-
 
 def judged(ctx, seed, data, batch_size, iterations, updates):
     """One network: an attacker trained for it, and every attack on the same updates."""
@@ -49,26 +48,25 @@ def judged(ctx, seed, data, batch_size, iterations, updates):
     generator = torch.Generator().manual_seed(seed ^ 0x1EA)
     attacker = learned.train(model, aux, batch_size, iterations=iterations, seed=seed)
     yield from contested(ctx, model, data, attacker, batch_size, updates, generator)
+    kept = aux.split_in_two(seed, 0.8)[1]
+    expects = expectation(attacker, model, kept, batch_size, generator)
     pool = attacker.reader.pool(model, images(ctx, data))
-    yield as_simulated(attacker, pool.draw(2000, batch_size, generator))
+    yield from as_simulated(attacker, pool.draw(2000, batch_size, generator), expects)
 
 
 JUDGED = Experiment(
     "judged",
     judged,
     quick=grid(data="MNIST, 5,000", batch_size=[8, 32], iterations=120, updates=5),
-    paper=[
-        {**s, "trials": FIRST + 10 if s["batch_size"] in ANEW[s["data"]] else FIRST}
-        for s in grid(
-            batch_size=[8, 32, 128, 512],
-            data=["MNIST", "CIFAR-10"],
-            iterations=300,
-            updates=7,
-        )
-    ],
-    trials=1,
+    paper=grid(
+        batch_size=[8, 32, 128, 512],
+        data=["MNIST", "CIFAR-10"],
+        iterations=300,
+        updates=7,
+    ),
+    trials=(1, 3),
     by=["composition", "attack"],
-    values=SCORES,
+    values=EXPECTED,
 )
 
 

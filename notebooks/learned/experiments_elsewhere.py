@@ -3,7 +3,6 @@
 import copy
 from itertools import product
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -16,6 +15,7 @@ from fedleak.federated import Scheme, Server, Update
 from fedleak_book.experiments.kinds import NUMBER
 from fedleak.models import head, head_pass
 from notebooks.learned.experiments_networks import (
+    EXPECTED,
     HALF,
     HALVES,
     NOTHING,
@@ -27,6 +27,7 @@ from notebooks.learned.experiments_networks import (
     client,
     contested,
     even_guess,
+    expectation,
     from_features,
     images,
     network,
@@ -64,8 +65,10 @@ def deep(ctx, seed, net, data, batch_size, iterations, updates):
     generator = torch.Generator().manual_seed(seed ^ 0xDE)
     how = batch_size, updates, generator, from_features(model), even_guess
     yield from contested(ctx, model, data, attacker, *how)
+    kept = aux.split_in_two(seed, 0.8)[1]
+    expects = expectation(attacker, model, kept, batch_size, generator)
     pool = attacker.reader.pool(model, images(ctx, data))
-    yield as_simulated(attacker, pool.draw(1000, batch_size, generator))
+    yield from as_simulated(attacker, pool.draw(1000, batch_size, generator), expects)
 
 
 DEEP = Experiment(
@@ -80,7 +83,7 @@ DEEP = Experiment(
     ),
     trials=(1, 1),
     by=["composition", "attack"],
-    values=SCORES,
+    values=EXPECTED,
     fixed={"updates": 20},
 )
 
@@ -151,8 +154,8 @@ KNOWS = "learned, knows the training loss"
 
 
 def informed(ctx, net, data, batch_size, iterations, steps):
-    """Two attackers of a network trained on half, one told its training loss; both halves as simulated; losses; the
-    whole head; what sends updates.
+    """Two attackers of a network trained on half, one told its training loss, and what they expect to find; both halves
+    as simulated; losses; the whole head; what sends updates.
     """
     model, aux = network(ctx, net, data, HALF, steps=steps), images(ctx, data, "aux")
     seen = {half: head_pass(model, images(ctx, data, half).x) for half in HALVES}
@@ -168,17 +171,22 @@ def informed(ctx, net, data, batch_size, iterations, steps):
         )
         for name, known in told.items()
     }
+    kept, generator = aux.split_in_two(0, 0.8)[1], torch.Generator().manual_seed(0)
+    expects = {
+        name: expectation(attacker, model, kept, batch_size, generator)
+        for name, attacker in attackers.items()
+    }
     reader = attackers["learned"].reader
     pools = {h: reader.pool(model, images(ctx, data, h)) for h in HALVES}
     whole = whole_head.prepare(model, aux)
-    return attackers, pools, loss, whole, from_features(model)
+    return attackers, expects, pools, loss, whole, from_features(model)
 
 
 def of_halves(ctx, seed, net, data, batch_size, iterations, steps=None):
     """One update of each half of the clients' images: those that the network was trained on, and the others."""
     what = net, data, batch_size, iterations, steps
     made = ctx.once(("informed", *what), lambda: informed(ctx, *what), most=1)
-    attackers, pools, loss, whole, send = made
+    attackers, expects, pools, loss, whole, send = made
     model, aux = network(ctx, net, data, HALF, steps=steps), images(ctx, data, "aux")
     generator = torch.Generator().manual_seed(seed)
     for half in HALVES:
@@ -189,9 +197,10 @@ def of_halves(ctx, seed, net, data, batch_size, iterations, steps=None):
         drawn = pools[half].draw(250, batch_size, generator)
         for name, attacker in attackers.items():
             rows.append({"attack": name, **read(attacker, update, model, truth)})
-            rows.append({**as_simulated(attacker, drawn), "attack": name})
+            simulated = next(as_simulated(attacker, drawn, expects[name]))
+            rows.append({**simulated, "attack": name})
         for row in rows:
-            where = {"half": half, "composition": "unbalanced", "iacc": np.nan}
+            where = {"half": half, "composition": "unbalanced"}
             yield {**NOTHING, **where, "loss": loss[half], **row}
 
 
@@ -200,7 +209,7 @@ LONGER = {"data": "CIFAR-10", "batch_size": [8, 32, 128, 512], "iterations": 300
 OF_HALVES = dict(
     trials=(1, 20),
     by=["half", "composition", "attack"],
-    values=SCORES | dict(loss=NUMBER),
+    values=EXPECTED | dict(loss=NUMBER),
 )
 MEMBERS = Experiment(
     "members",

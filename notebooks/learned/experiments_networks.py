@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import torch
+from scipy.optimize import isotonic_regression
 from torch import nn
 
 from fedleak import metrics
@@ -16,12 +17,13 @@ from fedleak_book.experiments import trained_once
 from fedleak_book.experiments.training import set_norms
 from fedleak.data import compose, draw
 from fedleak.federated import Update, fedsgd
-from fedleak_book.experiments.kinds import NUMBER, rate
+from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
 from fedleak.models import head, head_pass
 
 IACC = dict(iacc=rate("batch_size"))
 COVERAGE = dict(coverage=rate(10))  # of the counts of ten classes
 SCORES = IACC | COVERAGE | dict(width=NUMBER)
+EXPECTED = SCORES | dict(expected=MEAN)  # with what the attacker itself expects
 
 SETS = {  # what clients hold; the attacker's images, of the other split; training steps
     "MNIST": {"name": "mnist", "aux": None, "steps": 600},
@@ -187,8 +189,41 @@ def contested(
             yield {**NOTHING, "composition": composition, **row}
 
 
-def as_simulated(attacker, drawn):
-    """How sure the attacker is of batches drawn as it simulates them."""
+def by_width(attacker, drawn):
+    """Of each batch drawn as the attacker simulates them what it finds and how sure it is, the surest first."""
     seen, truth = drawn
-    held = sure(*attacker.intervals(seen), truth.cpu())
-    return {"attack": "learned", "composition": "simulated", "iacc": np.nan, **held}
+    low, high = attacker.intervals(seen)
+    each = {
+        "iacc": metrics.instance_accuracy(attacker.counts(seen), truth),
+        "coverage": ((low <= truth) & (truth <= high)).double().mean(-1),
+        "width": (high - low).mean(-1),
+    }
+    each = pd.DataFrame({name: one.cpu().double() for name, one in each.items()})
+    return each.sort_values("width", ignore_index=True, kind="stable")
+
+
+def expectation(attacker, model, kept, batch_size, generator):
+    """What the attacker expects to find by the width of its intervals.
+
+    A falling curve, fitted to batches of the images that it has kept from its training.
+    """
+    drawn = attacker.reader.pool(model, kept).draw(2000, batch_size, generator)
+    each = by_width(attacker, drawn)
+    curve = isotonic_regression(each["iacc"], increasing=False).x
+    return lambda width: np.interp(width, each["width"], curve)
+
+
+SIMULATED = {  # which batches, the surest first
+    "simulated": lambda each: each,
+    "simulated, surest fifth": lambda each: each[: len(each) // 5],
+    "simulated, least sure fifth": lambda each: each[-(len(each) // 5) :],
+}
+
+
+def as_simulated(attacker, drawn, expects):
+    """What the attacker finds of batches drawn as it simulates them, what it expects to find, and how sure it is."""
+    each = by_width(attacker, drawn)
+    each["expected"] = expects(each["width"])
+    for composition, part in SIMULATED.items():
+        row = part(each).mean().to_dict()
+        yield {"attack": "learned", "composition": composition, **row}

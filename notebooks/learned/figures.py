@@ -19,7 +19,6 @@ from notebooks.learned.leads import (
     halved,
     judged,
     lead,
-    met_once,
     reading,
 )
 from notebooks.llg.experiments import having
@@ -64,11 +63,6 @@ def main(run):
         if composition == REAL[0]:
             axes.set_ylabel("iAcc")
     return above(figure, grid[0, 0])
-
-
-def anew(run):
-    """Ten networks that no form of the attacker has met: leads with their intervals, and who was predicted ahead."""
-    return pd.DataFrame(met_once(run)).replace(NAMES)
 
 
 def sureness(run):

@@ -4,7 +4,7 @@ from fedleak_book.experiments import Number, records
 from fedleak_book.experiments.kinds import NUMBER, interval
 from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
-from notebooks.learned.experiments_networks import BEST, HALVES, MOST, OURS, WHOLE
+from notebooks.learned.experiments_networks import BEST, HALVES, MOST, OURS
 from notebooks.llg.experiments import having
 
 EVEN, PUBLISHED = "prior guess", "best published"
@@ -104,50 +104,11 @@ def losses(run, experiment, **where):
     return [loss[half] for half in HALVES]
 
 
-def met_once(run):
-    """Leads over the ten networks of MNIST that no form of the attacker had met: who was predicted ahead, who is."""
-    rows = run.best_rows(e.JUDGED)
-    rows = rows[(rows["data"] == "MNIST") & (rows["trial"] >= e.FIRST)]
-    keys = ["composition", "batch_size", "trial"]
-    wide = rows.pivot(index=keys, columns="attack", values="iacc")
-    for name, kind, size, first, second, predicted in QUESTIONS:
-        gap = number(wide.loc[kind, size][first] - wide.loc[kind, size][second])
-        ahead = "first" if gap.low > 0 else "second" if gap.high < 0 else "open"
-        yield {
-            "": name,
-            "batches": kind,
-            "B": size,
-            "first": first,
-            "second": second,
-            "lead": float(gap),
-            "lead low": gap.low,
-            "lead high": gap.high,
-            "predicted": predicted,
-            "ahead": ahead,
-        }
-
-
-def anew(run, one, other, size, composition="unbalanced"):
-    """A lead over the ten networks of MNIST that no form of the attacker had met."""
-    where = dict(data="MNIST", batch_size=size, composition=composition)
-    return lead(run, e.JUDGED, one, other, trial=range(e.FIRST, e.FIRST + 10), **where)
-
-
-RIVALS = {
-    8: "LLG",
-    32: "LLG+",
-}  # the published attacks that were best on the first three
-QUESTIONS = [  # which prediction, composition, B, one attacker, another, who is ahead
-    ("F1", "unbalanced", 8, "learned", RIVALS[8], "first"),
-    ("F2", "unbalanced", 8, RIVALS[8], EVEN, "first"),
-    ("F3", "unbalanced", 32, "learned", RIVALS[32], "open"),
-    ("F4", "unbalanced", 8, "learned", EVEN, "first"),
-    ("F4", "unbalanced", 32, "learned", EVEN, "first"),
-    ("F5", "unbalanced", 8, "learned", WHOLE, "first"),
-    ("F5", "unbalanced", 32, "learned", WHOLE, "open"),
-    ("F6", "balanced", 8, "learned", EVEN, "first"),
-    ("F6", "balanced", 32, "learned", EVEN, "second"),
-]
+def honest(run, experiment, **where):
+    """By how much more the attacker finds than it expects, of batches drawn as it simulates them, by trial."""
+    rows = run.best_rows(experiment).query("attack == 'learned'")
+    rows = rows[having(**where)(rows)]
+    return (rows["iacc"] - rows["expected"]).set_axis(rows["trial"])
 
 
 def bounds(run, size, knows="other images", images=10_000, iterations=300):

@@ -11,7 +11,6 @@ from notebooks.learned import experiments as e
 from notebooks.learned.expected import outcomes, untrained
 from notebooks.learned.experiments_elsewhere import KNOWS
 from notebooks.learned.experiments_networks import BEST, HALVES, MOST, OURS, WHOLE
-from notebooks.learned import leads
 from notebooks.learned.leads import (
     EVEN,
     OWN,
@@ -98,19 +97,6 @@ def main(run):
     at 32 on MNIST; L4 by little, too wide for large batches.
     """
     return before(rows.to_dict("records"), text)
-
-
-def anew(run):
-    """Ten networks more"""
-    return f"""
-    Predicted before any of the ten was trained: in unbalanced batches of 8 it is ahead of LLG (F1) and LLG of the even guess (F2); at 32
-    whether it is ahead of LLG+ stays open (F3); it is ahead of the even guess at both sizes (F4), of the whole head at 8, and open at 32
-    (F5); in balanced batches it is ahead of the even guess at 8 and behind it at 32 (F6). The lead over LLG is {leads.anew(run, "learned", "LLG", 8):.2f ci},
-    that of LLG over the even guess {leads.anew(run, "LLG", EVEN, 8):.2f ci}, its own over that guess {leads.anew(run, "learned", EVEN, 8):.2f ci}. At 32 the lead over LLG+
-    is {leads.anew(run, "learned", "LLG+", 32):.2f ci}; but on these ten *after Decaf* is the best rival, and over it the lead is
-    {leads.anew(run, "learned", "after Decaf", 32):.2f ci}. In balanced batches of 8 the lead over the even guess is {leads.anew(run, "learned", EVEN, 8, "balanced"):.2f ci},
-    in those of 32 {leads.anew(run, "learned", EVEN, 32, "balanced"):.2f ci}. All ten are attacked with the same 10,000 images.
-    """
 
 
 def forms(run):
@@ -458,7 +444,6 @@ NOTES = {
     "learned-forms": forms,
     "learned-rows": rows,
     "fig-learned-judged": main,
-    "learned-anew": anew,
     "fig-learned-coverage": sure,
     "fig-learned-bounds": more,
     "fig-learned-bayes": bayes,
