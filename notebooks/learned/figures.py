@@ -6,10 +6,18 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from fedleak.models import title
 from notebooks import plots
 from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
-from notebooks.learned.experiments_networks import BEST, MOST, TRAINED, UNTRAINED, WHOLE
+from notebooks.learned.experiments_networks import (
+    BEST,
+    MOST,
+    SIMULATED,
+    TRAINED,
+    UNTRAINED,
+    WHOLE,
+)
 from notebooks.learned.leads import (
     EVEN,
     OWN,
@@ -63,6 +71,28 @@ def main(run):
         if composition == REAL[0]:
             axes.set_ylabel("iAcc")
     return above(figure, grid[0, 0])
+
+
+def expects(run):
+    """What the attacker expects to find of batches as simulated beside what it finds: all, the surest, the least sure."""
+    cells = pd.concat([run.best(e.JUDGED), run.best(e.DEEP)])
+    cells = cells[cells["composition"].isin(list(SIMULATED))]
+    nets = cells["net"].map(title, na_action="ignore").fillna("LeNet, " + cells["data"])
+    cells = cells.assign(net=nets).sort_values("batch_size", kind="stable")
+    figure = Figure(figsize=(7.6, 3.2), layout="constrained")
+    panels = figure.subplots(1, cells["net"].nunique(), sharey=True)
+    style = plots.style_of(list(SIMULATED))
+    for axes, (net, own) in zip(panels, cells.groupby("net", sort=False)):
+        for kind, part in own.groupby("composition", sort=False):
+            colour, marker = style[kind]
+            x, look = part["batch_size"], {"color": colour, "marker": marker}
+            axes.plot(x, part["expected"], **look, mfc="white", ls=":")
+            label = kind.partition(", ")[2] or "all batches"
+            axes.plot(x, part["iacc"], **look, ls="-", label=label)
+        sized(axes, sorted(set(own["batch_size"])))
+        axes.set_title(net)
+    panels[0].set_ylabel("iAcc")
+    return above(figure, panels[0], 3)
 
 
 def sureness(run):

@@ -1,6 +1,6 @@
 """The learned attacker: rows to the numbers that the lecture and the evidence speak of."""
 
-from fedleak_book.experiments import Number, records
+from fedleak_book.experiments import Number
 from fedleak_book.experiments.kinds import NUMBER, interval
 from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
@@ -139,13 +139,6 @@ def remedy(run, experiment, half, **where):
     """What the attacker finds more of a half's labels by knowing the training loss, by batch size."""
     found = halved(run, experiment, **where)
     return (found[KNOWS] - found["learned"])[half]
-
-
-def on_arena(attack, size):
-    """What an attack finds in unbalanced batches of the arena's trained LeNets, as recorded."""
-    rows, _ = records.recorded("arena", "models")
-    where = dict(state="trained", attack=attack, batch_size=size)
-    return Number(rows[having(**where)(rows)]["iacc"].mean())
 
 
 def without(run, part):
