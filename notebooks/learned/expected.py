@@ -5,7 +5,8 @@ local steps, images that the network was trained on. B: what more of something g
 bias, after a look at one network of each kind. H: what the attacker finds beside what it expects; of the form before,
 H1 failed by 0.007 and H2 held; H3 to H5 were written for the present one. X: what the parts bring of the form that reads
 rows alike, after looks at five other LeNets. I: what the head alone determines, after looks at a LeNet of each state (six
-batches a size) and at a ResNet-18 that is not among the networks judged.
+batches a size) and at a ResNet-18 that is not among the networks judged. J: what it determines of more samples than half
+the classes, after looks at three LeNets (two batches a size).
 """
 
 import pandas as pd
@@ -82,6 +83,11 @@ def determined(run, value, **where):
     cells = run.best(e.DETERMINED)
     small = cells["batch_size"] <= cells["net"].map({"lenet": 5, "resnet20": 50})
     return cells[small & having(**where)(cells)][value]
+
+
+def jointly(run, value):
+    """A value of the samples' equations together, by state and batch size."""
+    return run.best(e.JOINTLY).set_index(["state", "batch_size"])[value]
 
 
 def beyond(run):
@@ -344,10 +350,41 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
         0.0,
         lambda run: run.best(e.DETERMINED)["wrong"].max(),
     ),
+    # together the samples of given labels have more equations than unknowns up to one less than the classes
+    "J1": (
+        "All samples' equations together, up to 9 of ten classes, right labels: the least share of batches without another solution beside the true one",
+        "at least",
+        1,
+        lambda run: run.best(e.JOINTLY)["single"].min(),
+    ),
+    "J2": (
+        "Up to 8 samples: the least share of batches that one of twelve searches finds",
+        "at least",
+        0.8,
+        lambda run: jointly(run, "read").drop(9, level="batch_size").min(),
+    ),
+    "J3": (
+        "9 samples: the lesser such share",
+        "at least",
+        0.5,
+        lambda run: jointly(run, "read").xs(9, level="batch_size").min(),
+    ),
+    "J4": (
+        "The largest share of batches of which a solution with the right labels is another one",
+        "at most",
+        0.05,
+        lambda run: jointly(run, "strange").max(),
+    ),
+    "J5": (
+        "With one label wrong: the most solutions a batch",
+        "at most",
+        0,
+        lambda run: jointly(run, "wrong").max(),
+    ),
 }
 
 
-def outcomes(run, letters="LDSMBRHXI"):
+def outcomes(run, letters="LDSMBRHXIJ"):
     """The expectations of some letters beside what was measured."""
     rows = []
     for name, (what, side, bound, statistic) in EXPECTED.items():

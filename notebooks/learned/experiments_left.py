@@ -5,6 +5,10 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from scipy.optimize import least_squares
+from scipy.spatial.distance import cdist
+from scipy.special import softmax
+from torch import nn
 
 from fedleak.attacks.labels import head_splitting, learned
 from fedleak.attacks.labels.reader import Reader
@@ -83,23 +87,36 @@ PARTS = Experiment(
 ONE = 1e-3  # relative distance of inputs that are one sample's
 
 
-def determined(ctx, seed, net, data, state, batch_size, precision, updates):
-    """Whether head splitting reads batches whole, and what else solves the samples' equations.
+def gradients(ctx, seed, net, data, state, batch_size, updates):
+    """The head's weights with its bias, ``[n, d + 1]``, and batches: inputs ``[B, d + 1]``, labels, and B times the gradient.
 
-    Samples are drawn one by one, without an image twice; inputs and labels make the head's gradient, in double
-    precision or rounded to single.
+    Samples are drawn one by one, without an image twice; all is in double precision.
     """
     model, pool = network(ctx, net, data, state, seed), images(ctx, data)
     generator = torch.Generator().manual_seed(spawned(seed, "batches"))
     pool = pool.take(torch.randperm(len(pool), generator=generator)[:2000])
-    last, inputs = head(model).layer, head_pass(model, pool.x).inputs.double()
-    inputs = torch.nn.functional.pad(inputs, (0, 1), value=1.0)
+    last = head(model).layer
     weight = torch.cat([last.weight, last.bias[:, None]], 1).detach().double()
-    row = dict.fromkeys(("read", "wrong", "found", "strange"), 0.0)
-    for number in range(updates):
+    inputs = with_one(model, pool)
+    for _ in range(updates):
         index = torch.randperm(len(pool), generator=generator)[:batch_size]
         own, labels = inputs[index], pool.y[index]
-        total = head_splitting.errors_of(own, weight, labels).T @ own
+        yield weight, own, labels, head_splitting.errors_of(own, weight, labels).T @ own
+
+
+def with_one(model, pool):
+    """The head's inputs with a last entry 1, in double precision."""
+    return nn.functional.pad(head_pass(model, pool.x).inputs.double(), (0, 1), value=1)
+
+
+def determined(ctx, seed, net, data, state, batch_size, precision, updates):
+    """Whether head splitting reads batches whole, and what else solves the samples' equations.
+
+    The gradient is in double precision, or rounded to single.
+    """
+    each = gradients(ctx, seed, net, data, state, batch_size, updates)
+    row = dict.fromkeys(("read", "wrong", "found", "strange"), 0.0)
+    for number, (weight, own, labels, total) in enumerate(each):
         if precision == "single":
             total = total.float().double()
         draws = torch.Generator().manual_seed(spawned(seed, f"starts {number}"))
@@ -147,4 +164,107 @@ DETERMINED = Experiment(
     ),
     trials=(1, 5),
     values=dict(read=MEAN, wrong=MEAN, found=MEAN, strange=NUMBER),
+)
+
+
+# --- with more samples than half the classes ---
+STARTS = 12  # searches with the right labels, and as many with one wrong
+EXACT, LEAST = (
+    1e-10,
+    1e-10,
+)  # relative error of a solution; singular value of one that has none beside it
+
+
+class Joint:
+    """The equations of all samples of a batch together, of given labels, in the free parts ``[B, B - 1]`` of their inputs."""
+
+    def __init__(self, weight, labels, total):
+        size, self.labels = len(labels), labels
+        self.basis = np.linalg.svd(total)[2][:size].T  # inputs lie in its span
+        last = self.basis[-1]  # an input's last entry is 1
+        self.origin, self.free = last / (last @ last), np.linalg.svd(last[None])[2][1:]
+        self.logits, self.seen = weight @ self.basis, total @ self.basis
+
+    def parts(self, own):
+        """The free parts of the inputs ``[B, d + 1]`` nearest to these."""
+        inside = own @ self.basis
+        inside /= (inside @ self.basis[-1])[:, None]
+        return ((inside - self.origin) @ self.free.T).ravel()
+
+    def errors(self, parts):
+        """Samples in the basis, their softmax, and softmax less label."""
+        inside = self.origin + parts.reshape(len(self.labels), -1) @ self.free
+        shares = softmax(inside @ self.logits.T, 1)
+        return inside, shares, shares - np.eye(len(self.logits))[self.labels]
+
+    def residual(self, parts):
+        """The gradient that they make, less the one seen."""
+        inside, _, errors = self.errors(parts)
+        return (errors.T @ inside - self.seen).ravel()
+
+    def jacobian(self, parts):
+        """The residual's derivative by the free parts."""
+        inside, shares, errors = self.errors(parts)
+        moved = self.logits @ self.free.T
+        slopes = shares[..., None] * (moved - (shares @ moved)[:, None])
+        both = np.einsum("bnj,bk->nkbj", slopes, inside)
+        both += np.einsum("bn,jk->nkbj", errors, self.free)
+        return both.reshape(self.seen.size, -1)
+
+    def solve(self, own):
+        """Inputs ``[B, d + 1]`` that make the gradient, from these on; None if none do."""
+        tight = dict.fromkeys(("xtol", "ftol", "gtol"), 1e-15)
+        how = {"jac": self.jacobian, "method": "lm", "max_nfev": 200, **tight}
+        found = least_squares(self.residual, self.parts(own), **how)
+        if np.linalg.norm(found.fun) > EXACT * np.linalg.norm(self.seen):
+            return None
+        return self.errors(found.x)[0] @ self.basis.T
+
+
+def jointly(ctx, seed, net, data, state, batch_size, updates):
+    """What all samples' equations together determine: solutions of the right labels, and of labels of which one is wrong.
+
+    They are searched from inputs of other images of the classes that are tried.
+    """
+    model, aux = network(ctx, net, data, state, seed), images(ctx, data, "aux")
+    others, generator = with_one(model, aux).numpy(), np.random.default_rng(seed)
+    row = dict.fromkeys(("single", "read", "strange", "wrong"), 0.0)
+
+    def solved(weight, tried, total):
+        start = [generator.choice(others[(aux.y == y).numpy()]) for y in tried]
+        return Joint(weight, tried, total).solve(np.stack(start))
+
+    for each in gradients(ctx, seed, net, data, state, batch_size, updates):
+        weight, own, labels, total = (part.numpy() for part in each)
+        joint, near = Joint(weight, labels, total), []
+        values = np.linalg.svd(joint.jacobian(joint.parts(own)), compute_uv=False)
+        row["single"] += values[-1] > LEAST * values[0]
+        for _ in range(STARTS):
+            if (found := solved(weight, labels, total)) is not None:
+                apart = cdist(found, own).min(0) / np.linalg.norm(own, axis=1)
+                near.append((apart <= ONE).all())
+        row["read"] += any(near)
+        row["strange"] += not all(near)
+        for which in generator.integers(batch_size, size=STARTS):
+            tried = labels.copy()
+            tried[which] = (tried[which] + generator.integers(1, 10)) % 10
+            row["wrong"] += solved(weight, tried, total) is not None
+    return {name: float(total) / updates for name, total in row.items()}
+
+
+JOINTLY = Experiment(
+    "jointly",
+    jointly,
+    quick=grid(
+        net="lenet", data="MNIST, 5,000", state=UNTRAINED, batch_size=6, updates=1
+    ),
+    paper=grid(
+        net="lenet",
+        data="MNIST",
+        state=[TRAINED, UNTRAINED],
+        batch_size=[5, 6, 7, 8, 9],
+        updates=4,
+    ),
+    trials=(1, 5),
+    values=dict(single=MEAN, read=MEAN, strange=MEAN, wrong=NUMBER),
 )
