@@ -81,7 +81,7 @@ def main(run):
     where = dict(data="MNIST", batch_size=32, composition="unbalanced")
     each = trials(run, e.JUDGED, **where)
     rival = best(run, e.JUDGED, by_name=True, **where)
-    worst = (each["learned"] - each[rival]).min()
+    apart = listed(each["learned"] - each[rival], "+.2f")
     gap = lead(
         run,
         e.JUDGED,
@@ -94,15 +94,15 @@ def main(run):
     text = f"""
     Leads in unbalanced batches, on MNIST and on CIFAR-10, {"; ".join(over)}. In balanced batches of 8, 32, 128 and 512 the leads over the
     even guess are {listed([v["MNIST"] for v in even], "+.2f")} on MNIST and {listed([v["CIFAR-10"] for v in even], "+.2f")} on CIFAR-10.
-    These are means: one network of MNIST is {-100 * worst:.0f} points behind {rival} at 32, and the lead over the whole head on CIFAR-10 in
+    These are means: by network those over {rival} on MNIST at 32 are {apart}, and the lead over the whole head on CIFAR-10 in
     batches of 8 is {gap:.2f ci}. The {cifar.loc[(8, "unbalanced"), "after SPEAR"]:.2f} of batches of 8 on CIFAR-10 are of our reading of SPEAR, which reads the
     layers below the head. On MNIST in batches of 8 the whole head finds {mnist.loc[(8, "unbalanced"), WHOLE]:.2f}.
 
     Tuning and judgement are apart. Features and the mixture of batches were chosen on one LeNet on MNIST (seed 0) with client batches of
     the seed 99. How the whole head enters was chosen on three LeNets on CIFAR-10 (seeds 501 to 503) and a VGG-11 of another seed than the
-    arena's. The judgement has other networks (seeds drawn from the chapter's) and other batches. After the tuning L1 was expected to fail
-    with about 4 cells, those of MNIST; L2 by little, behind by up to 0.02 at 32 on CIFAR-10; L3 as an earlier form had been behind by 0.01
-    at 32 on MNIST; L4 by little, too wide for large batches.
+    arena's, the present network on those of {{ref}}`its section <learned-rows>`. The judgement has other networks (seeds drawn from the chapter's)
+    and other batches; the form before was judged on these networks, too, and missed all four targets. Of the present form L1 to L3 were
+    expected to hold, and L4 to fail, too wide for large batches.
     """
     return before(rows.to_dict("records"), text)
 
@@ -443,9 +443,9 @@ def later(run):
     mnist = judged(run).loc["MNIST"].xs("unbalanced", level="composition")
     small = int((mnist["learned"] - mnist[PUBLISHED] >= 0.05).sum())
     arena, lenet = deep_cells(), judged(run).loc["MNIST"]
-    assert (lenet["learned"] - lenet[WHOLE]).min() > -0.01
     large = int((arena["learned"] - arena["best"] >= 0.05).sum())
     behind = 100 * (arena[WHOLE] - arena["learned"]).groupby("net").max()
+    behind["lenet"] = 100 * (lenet[WHOLE] - lenet["learned"]).max()
     text = """
     Each was written down before the first runs, which were, but for L, M9 and M10, of an earlier form of the attacker; S3 without Scaffold
     then. D4 is a target that was set before the attack was built; nothing was tuned on its networks. (D1 to D3 were of trained deep networks;
@@ -455,10 +455,10 @@ def later(run):
     others: an earlier form gained 0.13 with one of 600 steps, and little on the arena's, which fit less.
     """
     more = f"""
-    **The first targets** were of twelve trained cells: LeNet (MNIST, here, of the form before), VGG-11 and ResNet-18 (the arena's), four batch sizes each. *Ahead of the
+    **The first targets** were of twelve trained cells: LeNet (MNIST, here), VGG-11 and ResNet-18 (the arena's), four batch sizes each. *Ahead of the
     best published attack by 5 points in 9 of 12 unbalanced cells*: {small + large}, {small} of LeNet's 4 and {large} of the 8 deep ones. *Never
-    behind the whole head by more than a point*: on LeNet it holds, on VGG-11 and ResNet-18 it is behind by up to {behind["vgg11_bn"]:.0f} and
-    {behind["resnet18"]:.0f} points.
+    behind the whole head by more than a point*: LeNet is behind by up to {behind["lenet"]:.1f} points, VGG-11 by {behind["vgg11_bn"]:.1f} and ResNet-18
+    by {behind["resnet18"]:.1f}.
     """
     return before(found.drop(columns="side").to_dict("records"), text, more)
 
