@@ -191,7 +191,7 @@ def training() -> Finding:
         f"On LeNets trained on MNIST, of the labels of unbalanced batches of 8, a guess finds {small[2]}, the best "
         f"published attack {small[0]}, and ours, which learns from simulated clients, {small[1]}. Of batches of 512 "
         f"they find {large[2]}, {large[0]} and {large[1]}.",
-        "Thirteen networks in batches of 8 and 32, three otherwise, seven updates each, one step; the best published "
+        "Three networks, seven updates each, one step; the best published "
         "attack is chosen on these updates. Of balanced batches the large ones give away hardly more than a guess.",
         "learned",
         "fig-learned-judged",

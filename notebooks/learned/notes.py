@@ -247,8 +247,24 @@ def alone(run):
     was trained for 300 steps. No image is twice in a batch: two equal samples cannot be told apart. *Read*: all labels, after every sample was
     found and all fit together; *wrong*: the same with a wrong label; *found*: samples that the first search meets, of three starts a label;
     *strange*: its solutions that are no sample of the batch (inputs more than 0.1 % apart; in single precision also inexact samples are). Not read is not
-    undetermined: the search can miss a sample. Batches of more than half as many samples as classes are refused; the equations of pairs of
-    samples, which could determine some of these, are not searched.
+    undetermined: the search can miss a sample. Batches of more than half as many samples as classes are refused.
+    """
+    return before(rows.rename(columns={"batch_size": "B"}).to_dict("records"), text)
+
+
+def together(run):
+    """With more samples than half the classes"""
+    found = run.best(e.JOINTLY)
+    values = ["single", "read", "strange", "wrong"]
+    shown = found[["state", "batch_size", *values]]
+    rows = shown.assign(**{v: shown[v].map("{:.2f}".format) for v in values})
+    text = f"""
+    {found["n"].max()} LeNets a state (MNIST), {run.best_rows(e.JOINTLY)["updates"].max()} batches of each, no image twice, double precision. The unknowns are the inputs of all samples
+    inside the span of the gradient's rows, $B(B-1)$ numbers; the equations are the gradient itself, $(n-1)B$ of them. They are solved by
+    Levenberg and Marquardt's method, from inputs of auxiliary images of the classes that are tried: twelve times with the right labels, twelve times with one
+    label wrong, another each time. *Single*: the equations' derivative at the true inputs has full rank, so that no other solution is next
+    to them; *read*: one of the twelve is the batch; *strange*: one of the twelve solves the equations (to 1e-10) and is not the batch; *wrong*: solutions
+    with a wrong label. That none was found with a wrong label does not prove that there is none.
     """
     return before(rows.rename(columns={"batch_size": "B"}).to_dict("records"), text)
 
@@ -472,6 +488,7 @@ NOTES = {
     "fig-learned-bayes": bayes,
     "fig-learned-expects": left,
     "learned-head": alone,
+    "learned-together": together,
     "learned-prior": prior,
     "learned-defences": defences,
     "learned-local": local,
