@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from fedleak.attacks.contest import FORESEEN, Attempt, attempt, contest, entrants, view
+from fedleak.attacks.labels import joint
 from fedleak.attacks.labels.adapter import adapters
 from fedleak.attacks.registry import ADVERSARIES, WHITE_BOX, Adversary, Attack, Need, all_attacks, get
 from fedleak.attacks.result import Prepared, Result
@@ -41,7 +42,8 @@ def taking_part(model: nn.Module, case: Case | None, samples: int) -> list[Attac
     last = head(model)
     frozen = last.weight not in dict(model.named_parameters())
     fits = frozen and case is not None and adapters(model, case.aux.x[:1])
-    apart = {"peeling": True, "head splitting": 2 * samples <= last.layer.out_features, "adapter fit": fits}
+    few = samples < last.layer.out_features and samples <= max(joint.MOST, last.layer.out_features // 2)
+    apart = {"peeling": True, "head splitting": few, "adapter fit": fits}
     return [*entrants(trained=True), *(get(name) for name, wanted in apart.items() if wanted)]
 
 

@@ -6,7 +6,8 @@ bias, after a look at one network of each kind. H: what the attacker finds besid
 H1 failed by 0.007 and H2 held; H3 to H5 were written for the present one. X: what the parts bring of the form that reads
 rows alike, after looks at five other LeNets. I: what the head alone determines, after looks at a LeNet of each state (six
 batches a size) and at a ResNet-18 that is not among the networks judged. J: what it determines of more samples than half
-the classes, after looks at three LeNets (two batches a size).
+the classes, after looks at three LeNets (two batches a size). K: updates in single precision, after looks at three
+other LeNets of each state (three updates a size).
 """
 
 import pandas as pd
@@ -88,6 +89,12 @@ def determined(run, value, **where):
 def jointly(run, value):
     """A value of the samples' equations together, by state and batch size."""
     return run.best(e.JOINTLY).set_index(["state", "batch_size"])[value]
+
+
+def splits(run, value):
+    """A value of updates as they are that head splitting reads with auxiliary images."""
+    cells = run.best(e.SPLITS).query("sent == 'as it is' and images == 'with images'")
+    return cells.set_index(["images", "batch_size", "state"])[value]
 
 
 def beyond(run):
@@ -381,10 +388,34 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
         0,
         lambda run: jointly(run, "wrong").max(),
     ),
+    # updates in single precision; a sample that is fitted better than this rounding cannot be told from others
+    "K1": (
+        "Head splitting with auxiliary images, untrained LeNets, updates of 2 to 8 samples: the least share that is read",
+        "at least",
+        0.9,
+        lambda run: splits(run, "read").xs("untrained", level="state").min(),
+    ),
+    "K2": (
+        "Trained ones: the least share of updates of 4 and of 6 samples",
+        "at least",
+        0.5,
+        lambda run: (
+            splits(run, "read")
+            .xs("trained", level="state")
+            .loc[["with images"], [4, 6]]
+            .min()
+        ),
+    ),
+    "K3": (
+        "All updates, noisy and rounded ones too: the largest share whose labels are read wrong",
+        "at most",
+        0,
+        lambda run: run.best(e.SPLITS)["wrong"].max(),
+    ),
 }
 
 
-def outcomes(run, letters="LDSMBRHXIJ"):
+def outcomes(run, letters="LDSMBRHXIJK"):
     """The expectations of some letters beside what was measured."""
     rows = []
     for name, (what, side, bound, statistic) in EXPECTED.items():

@@ -22,7 +22,7 @@ from notebooks.learned.experiments_elsewhere import (  # noqa: F401, declared he
     MEMBERS,
     MEMBERS_RESNET,
 )
-from notebooks.learned.experiments_left import DETERMINED, JOINTLY, PARTS  # noqa: F401, declared here too
+from notebooks.learned.experiments_left import DETERMINED, JOINTLY, PARTS, SPLITS  # noqa: F401, declared here too
 from notebooks.learned.experiments_networks import (
     COVERAGE,
     EXPECTED,

@@ -5,12 +5,12 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from scipy.optimize import least_squares
 from scipy.spatial.distance import cdist
-from scipy.special import softmax
 from torch import nn
 
+from fedleak import metrics
 from fedleak.attacks.labels import head_splitting, learned
+from fedleak.attacks.labels.joint import Equations
 from fedleak.attacks.labels.reader import Reader
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak_book.experiments.kinds import MEAN, NUMBER
@@ -23,6 +23,7 @@ from notebooks.learned.experiments_networks import (
     from_features,
     images,
     network,
+    one_step,
     read,
 )
 
@@ -175,52 +176,6 @@ EXACT, LEAST = (
 )  # relative error of a solution; singular value of one that has none beside it
 
 
-class Joint:
-    """The equations of all samples of a batch together, of given labels, in the free parts ``[B, B - 1]`` of their inputs."""
-
-    def __init__(self, weight, labels, total):
-        size, self.labels = len(labels), labels
-        self.basis = np.linalg.svd(total)[2][:size].T  # inputs lie in its span
-        last = self.basis[-1]  # an input's last entry is 1
-        self.origin, self.free = last / (last @ last), np.linalg.svd(last[None])[2][1:]
-        self.logits, self.seen = weight @ self.basis, total @ self.basis
-
-    def parts(self, own):
-        """The free parts of the inputs ``[B, d + 1]`` nearest to these."""
-        inside = own @ self.basis
-        inside /= (inside @ self.basis[-1])[:, None]
-        return ((inside - self.origin) @ self.free.T).ravel()
-
-    def errors(self, parts):
-        """Samples in the basis, their softmax, and softmax less label."""
-        inside = self.origin + parts.reshape(len(self.labels), -1) @ self.free
-        shares = softmax(inside @ self.logits.T, 1)
-        return inside, shares, shares - np.eye(len(self.logits))[self.labels]
-
-    def residual(self, parts):
-        """The gradient that they make, less the one seen."""
-        inside, _, errors = self.errors(parts)
-        return (errors.T @ inside - self.seen).ravel()
-
-    def jacobian(self, parts):
-        """The residual's derivative by the free parts."""
-        inside, shares, errors = self.errors(parts)
-        moved = self.logits @ self.free.T
-        slopes = shares[..., None] * (moved - (shares @ moved)[:, None])
-        both = np.einsum("bnj,bk->nkbj", slopes, inside)
-        both += np.einsum("bn,jk->nkbj", errors, self.free)
-        return both.reshape(self.seen.size, -1)
-
-    def solve(self, own):
-        """Inputs ``[B, d + 1]`` that make the gradient, from these on; None if none do."""
-        tight = dict.fromkeys(("xtol", "ftol", "gtol"), 1e-15)
-        how = {"jac": self.jacobian, "method": "lm", "max_nfev": 200, **tight}
-        found = least_squares(self.residual, self.parts(own), **how)
-        if np.linalg.norm(found.fun) > EXACT * np.linalg.norm(self.seen):
-            return None
-        return self.errors(found.x)[0] @ self.basis.T
-
-
 def jointly(ctx, seed, net, data, state, batch_size, updates):
     """What all samples' equations together determine: solutions of the right labels, and of labels of which one is wrong.
 
@@ -232,11 +187,12 @@ def jointly(ctx, seed, net, data, state, batch_size, updates):
 
     def solved(weight, tried, total):
         start = [generator.choice(others[(aux.y == y).numpy()]) for y in tried]
-        return Joint(weight, tried, total).solve(np.stack(start))
+        found, left = Equations(weight, tried, total).solve(np.stack(start))
+        return found if left <= EXACT * np.linalg.norm(total) else None
 
     for each in gradients(ctx, seed, net, data, state, batch_size, updates):
         weight, own, labels, total = (part.numpy() for part in each)
-        joint, near = Joint(weight, labels, total), []
+        joint, near = Equations(weight, labels, total), []
         values = np.linalg.svd(joint.jacobian(joint.parts(own)), compute_uv=False)
         row["single"] += values[-1] > LEAST * values[0]
         for _ in range(STARTS):
@@ -267,4 +223,63 @@ JOINTLY = Experiment(
     ),
     trials=(1, 5),
     values=dict(single=MEAN, read=MEAN, strange=MEAN, wrong=NUMBER),
+)
+
+
+SENT = {  # what the client sends in place of its gradient's tensors
+    "as it is": lambda t, generator: t,
+    "a thousandth of noise": lambda t, generator: (
+        t + 1e-3 * t.std() * torch.randn(t.shape, generator=generator)
+    ),
+    "eight bits": lambda t, generator: (t * 127 / t.abs().max()).round(),
+}
+
+
+def splits(ctx, seed, net, data, state, batch_size, sent, updates):
+    """Updates of clients in single precision: whether head splitting reads them with auxiliary images, and without."""
+    model, pool = network(ctx, net, data, state, seed), images(ctx, data)
+    attacks = {
+        "with images": head_splitting.prepare(model, images(ctx, data, "aux")),
+        "without": head_splitting.prepare(model),
+    }
+    generator = torch.Generator().manual_seed(spawned(seed, "batches"))
+    rows = {name: {"read": 0.0, "wrong": 0.0} for name in attacks}
+    for _ in range(updates):
+        index = torch.randperm(len(pool), generator=generator)[:batch_size]
+        truth = metrics.counts(pool.y[index], pool.n_classes)
+        update = one_step(model, pool, index)
+        changed = {n: SENT[sent](t, generator) for n, t in update.tensors.items()}
+        for name, attack in attacks.items():
+            try:
+                right = torch.equal(
+                    attack.recover(update.replace(changed)).counts, truth
+                )
+            except ValueError:  # refused
+                continue
+            rows[name]["read" if right else "wrong"] += 1 / updates
+    yield from ({"images": name, **row} for name, row in rows.items())
+
+
+SPLITS = Experiment(
+    "splits",
+    splits,
+    quick=grid(
+        net="lenet",
+        data="MNIST, 5,000",
+        state=UNTRAINED,
+        batch_size=6,
+        sent=[*SENT],
+        updates=2,
+    ),
+    paper=grid(
+        net="lenet",
+        data="MNIST",
+        state=[TRAINED, UNTRAINED],
+        batch_size=[2, 4, 6, 8],
+        sent=[*SENT],
+        updates=5,
+    ),
+    trials=(1, 5),
+    by="images",
+    values=dict(read=MEAN, wrong=MEAN),
 )

@@ -1,10 +1,13 @@
 """Head splitting: samples that were made for it, updates of a network, and everything that must be refused."""
 
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import check_grad
 from torch import nn
 
-from fedleak.attacks.labels import head_splitting
+from fedleak.attacks.labels import head_splitting, joint
+from fedleak.data import Images
 from fedleak.federated import Softening, fedavg, fedsgd
 
 N, WIDTH = 12, 30
@@ -71,6 +74,43 @@ def test_an_update_of_a_network_without_a_relu_is_read_whole_and_all_labels_are_
     assert torch.equal(found.proven, found.counts)
 
 
+def images(count=20):
+    """Images of every class."""
+    generator = torch.Generator().manual_seed(5)
+    x = torch.rand(N * count, 1, 4, 5, generator=generator)
+    return Images(x, torch.arange(N).repeat(count))
+
+
+def rectified():
+    """A network whose head's inputs are not negative: signs tell the classes."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(20, WIDTH), nn.ReLU(), nn.Linear(WIDTH, N))
+
+
+@pytest.mark.parametrize("count", [4, 8])
+def test_with_images_more_samples_than_half_the_classes_are_read(count):
+    model, (x, _) = rectified(), batch(count)
+    y = torch.tensor([1, 1, 3, 3, 3, 7, 7, 7])[:count]
+    found = head_splitting.prepare(model, images()).recover(fedsgd(model, x, y))
+    assert torch.equal(found.counts, y.bincount(minlength=N))
+    assert torch.equal(found.proven, found.counts)
+
+
+def test_the_derivative_of_all_samples_equations_is_that_of_differences():
+    weight, inputs, labels, gradient = samples(7)
+    one = joint.Equations(weight.numpy(), labels.numpy(), 7 * gradient.numpy())
+    at = one.parts(inputs.numpy())
+    assert abs(one.left(at)).max() < 1e-12
+    assert abs(one.inputs(at) - inputs.numpy()).max() < 1e-12
+    assert check_grad(lambda v: one.left(v).sum(), lambda v: one.jacobian(v).sum(0), at + 0.1) < 1e-4
+
+
+def test_labels_that_signs_name_are_shared_out_in_every_way():
+    total = np.array([[1.0, -1], [2, 3], [-1, 5], [-2, 2]])
+    tried = [list(labels) for labels in joint.candidates(total, 4)]
+    assert sorted(tried) == [[0, 0, 2, 3], [0, 2, 2, 3], [0, 2, 3, 3]]
+
+
 def noisy(t):
     return t + 0.01 * t.std() * torch.randn(t.shape, generator=torch.Generator().manual_seed(0))
 
@@ -94,6 +134,20 @@ def test_whatever_the_equations_do_not_hold_for_is_refused(make):
     model = network()
     with pytest.raises(ValueError, match=r"head splitting reads|tells \d+ samples apart|finds \d+ of \d+ samples"):
         head_splitting.recover(make(model, *batch(7)), model)
+
+
+@pytest.mark.parametrize("make", list(REFUSED.values())[1:], ids=list(REFUSED)[1:])
+def test_with_images_too(make):
+    model = rectified()
+    refusals = r"head splitting reads|tells \d+ samples apart|finds \d+ of \d+ samples|label counts"
+    with pytest.raises(ValueError, match=refusals):
+        head_splitting.recover(make(model, *batch(7)), model, aux=images())
+
+
+@pytest.mark.parametrize("count", [N, joint.MOST + 1])
+def test_as_many_samples_as_classes_are_too_many_with_images(count):
+    with pytest.raises(ValueError, match="fewer samples than classes"):
+        head_splitting.recover(fedsgd(rectified(), *batch(count)), rectified(), aux=images())
 
 
 def test_without_a_bias_an_input_has_no_scale():

@@ -1,4 +1,4 @@
-"""Head splitting: of at most half as many samples as classes, the head alone tells every sample's input and label.
+"""Head splitting: of fewer samples than classes, the head alone tells every sample's input and label.
 
 The gradient of the head's weights and bias is ``G = sum_i e_i a_i^T / B``, with a_i the head's input and a 1 for the
 bias, and e_i = softmax(W a_i) - onehot(y_i), which hangs on a_i and y_i alone. Let B G = U K V^T, of rank B. Then every
@@ -12,20 +12,26 @@ batch's samples solve them, and nothing else does. They are found by Levenberg a
 the middle of the samples, all labels at once; what is found is taken off G, and the search goes on with the rest. In
 the end all B must solve the equations of the whole G, and together explain it.
 
-It takes no auxiliary data, no ReLU and no other layer's gradient. The derivation is ours; that a batch of fewer samples
-than classes can be told apart by its space of errors is RLG's idea, that samples can be found in such a space SPEAR's.
+That takes no auxiliary data, no ReLU and no other layer's gradient. With auxiliary images more is read, up to one
+sample fewer than classes, by the equations of all samples together (`fedleak.attacks.labels.joint`). The derivation is
+ours; that a batch of fewer samples than classes can be told apart by its space of errors is RLG's idea, that samples
+can be found in such a space SPEAR's.
 """
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedleak.attacks.labels import joint
 from fedleak.attacks.labels.inputs import head_with_bias, whole_gradient
 from fedleak.attacks.labels.splitting import noise_floor
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, Result, once
+from fedleak.data import Images
 from fedleak.federated import Update
+from fedleak.models import head_pass
 
 STARTS, SPREAD, ROUNDS, ITERATIONS = 3, 0.1, 8, 100
 """Starts of each label; their spread about the middle, relative to its length; searches; steps of each."""
@@ -154,33 +160,65 @@ def errors_of(inputs: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
 @attack(
     "head splitting",
     needs={Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL},
-    summary="Solves each sample's own equations in the head's gradient, of at most half as many samples as classes.",
-    takes={"seed"},
+    summary="Solves the samples' equations in the head's gradient, of fewer samples than classes.",
+    takes={"seed", "aux"},
     prepares=True,
-    apart="it reads batches of at most half as many samples as there are classes",
+    apart="it reads batches of fewer samples than there are classes",
 )
-def prepare(model: nn.Module) -> Prepared:
+def prepare(model: nn.Module, aux: Images | None = None) -> Prepared:
     """Prepare the attack; its `Result` has the counts ``[n]``, all of them ``proven``.
 
-    Raises `ValueError` if the head has no bias; when an update is read, for several local steps or more than n / 2
-    samples; NaN, infinite or other models' gradients; samples that its rounding does not tell apart, such as the same
-    image twice; or if not all samples were found. `WithheldParameter` if a gradient of the head is not shared.
+    Raises `ValueError` if the head has no bias; when an update is read, for several local steps or more samples than
+    n / 2 (with `aux`, n - 1); NaN, infinite or other models' gradients; samples that its rounding does not tell apart,
+    such as the same image twice; or if not all samples were found. `WithheldParameter` if a gradient of the head is not
+    shared.
+
+    Parameters
+    ----------
+    model
+        Before the round.
+    aux
+        Labelled images, whose inputs are starts of the search for all samples together.
     """
-    last = head_with_bias(model).layer
+    named = head_with_bias(model)
+    last = named.layer
     assert last.bias is not None
     weight = torch.cat([last.weight, last.bias[:, None]], 1).detach().double()
+    starts = [] if aux is None else _starts(model, aux, len(weight))
+    size = float(np.mean([np.linalg.norm(each, axis=1).mean() for each in starts])) if starts else 0.0
 
     def read(update: Update, *, seed: int = 0) -> Result:
-        if update.steps != 1 or 2 * update.samples > len(weight):
+        samples, n = update.samples, len(weight)
+        if update.steps != 1 or samples > (n - 1 if starts else n // 2):
             raise ValueError(
-                f"head splitting reads one step of at most half as many samples as the {len(weight)} classes, "
-                f"got {update.steps} steps, {update.samples} samples"
+                f"head splitting reads one step of at most half as many samples as the {n} classes, with auxiliary "
+                f"images of fewer samples than classes; got {update.steps} steps, {samples} samples"
             )
-        _, labels = split(whole_gradient(update, model), weight, update.samples, seed)
-        counts = labels.bincount(minlength=len(weight))
+        gradient = whole_gradient(update, model)
+        try:
+            if 2 * samples > n:
+                raise ValueError
+            _, labels = split(gradient, weight, samples, seed)
+        except ValueError:
+            if not starts:
+                raise
+            total = samples * gradient
+            floor = noise_floor(torch.linalg.svdvals(total), samples, "head")
+            rounding = torch.finfo(update.tensors[named.weight].dtype).eps * size
+            _, found = joint.split(total.cpu().numpy(), weight.cpu().numpy(), samples, floor, rounding, starts, seed)
+            labels = torch.from_numpy(found).to(weight.device)
+        counts = labels.bincount(minlength=n)
         return Result(counts, proven=counts)
 
     return Prepared("head splitting", read)
+
+
+def _starts(model: nn.Module, aux: Images, n_classes: int) -> list[np.ndarray]:
+    """Return the head's inputs with a 1 for the bias, by class, ``[k, d + 1]`` each; of a class without images all."""
+    x = aux.x.to(next(model.parameters()).dtype) if aux.x.is_floating_point() else aux.x
+    inputs = nn.functional.pad(head_pass(model, x).inputs.double(), (0, 1), value=1.0).cpu().numpy()
+    labels = aux.y.cpu().numpy()
+    return [inputs[labels == y] if (labels == y).any() else inputs for y in range(n_classes)]
 
 
 recover = once(prepare, seed=0)
