@@ -153,7 +153,7 @@ def deep_learned(run):
         f"""
         It is not ahead by 0.05 of {missed}. Being told changes what it finds by {minus(f"{gain.get('resnet18', float('nan')):+.2f}")} on ResNet-18 and by
         {minus(f"{gain.get('vgg11_bn', float('nan')):+.2f}")} on VGG-11, in the mean of the sizes. On a ResNet-18 of chapter 7, trained on half of the images to a
-        lower loss, it is worth more ({{ref}}`there <learned-members>`); on the same network at a higher loss it is worth nothing.
+        lower loss, it was worth more to the form before ({{ref}}`there <learned-members>`); on the same network at a higher loss nothing.
 
         **What these networks had met.** An earlier form of the attacker was ahead of the best published attack by 5 points in none of eight
         cells. It was changed on a VGG-11 of another seed and on a ResNet-18 trained on half of the images, which are not judged here, and L4
@@ -161,8 +161,7 @@ def deep_learned(run):
         whole head is solved with all equations and on all of the attacker's images. Then ({{ref}}`how <learned-rows>`) its network, which had
         read all rows at once, came to read each class's alike, was told of signs and extremes, and got moved copies of its images: that was
         chosen on LeNets, a VGG-11 and a ResNet-18 of other seeds, which are not judged, and T1 to T3 were written before it met these. The
-        tables were recorded again under the same bounds, but ResNet-18's: their rows, and the told attacker's there, are of the form before,
-        of 1,000 iterations.
+        tables were recorded again under the same bounds.
         """,
     )
 

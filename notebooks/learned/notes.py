@@ -273,15 +273,14 @@ def together(run):
     )
     sent = each.map("{:.2f}".format)
     sent.columns = [f"{value}, {images}" for value, images in sent.columns]
+    sent = sent.reset_index().rename(columns={"batch_size": "B"})
     after = f"""
     **Updates**, in single precision, {run.best_rows(e.SPLITS)["updates"].max()} of each of five LeNets a state (`splits`): the share that head splitting reads, with 10,000 auxiliary images and
     without, and the share whose labels it reads wrong. The rest is refused: where two label counts explain the gradient to what a client
     rounds, because a sample is fitted better than that, where no search of four succeeds, or where the gradient was changed.
-
-    {markdown(sent.reset_index().rename(columns={"batch_size": "B"}).to_dict("records"))}
     """
     rows = rows.rename(columns={"batch_size": "B"}).to_dict("records")
-    return before(rows, text, after)
+    return f"{before(rows, text, after)}\n\n{markdown(sent.to_dict('records'))}"
 
 
 def bayes(run):
