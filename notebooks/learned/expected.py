@@ -28,6 +28,7 @@ from notebooks.learned.leads import (
     met,
     reading,
     remedy,
+    splits,
     without,
 )
 from notebooks.llg.experiments import having
@@ -89,12 +90,6 @@ def determined(run, value, **where):
 def jointly(run, value):
     """A value of the samples' equations together, by state and batch size."""
     return run.best(e.JOINTLY).set_index(["state", "batch_size"])[value]
-
-
-def splits(run, value):
-    """A value of updates as they are that head splitting reads with auxiliary images."""
-    cells = run.best(e.SPLITS).query("sent == 'as it is' and images == 'with images'")
-    return cells.set_index(["images", "batch_size", "state"])[value]
 
 
 def beyond(run):
@@ -393,18 +388,13 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
         "Head splitting with auxiliary images, untrained LeNets, updates of 2 to 8 samples: the least share that is read",
         "at least",
         0.9,
-        lambda run: splits(run, "read").xs("untrained", level="state").min(),
+        lambda run: splits(run, "with images")["untrained"].min(),
     ),
     "K2": (
         "Trained ones: the least share of updates of 4 and of 6 samples",
         "at least",
         0.5,
-        lambda run: (
-            splits(run, "read")
-            .xs("trained", level="state")
-            .loc[["with images"], [4, 6]]
-            .min()
-        ),
+        lambda run: splits(run, "with images")["trained"][[4, 6]].min(),
     ),
     "K3": (
         "All updates, noisy and rounded ones too: the largest share whose labels are read wrong",

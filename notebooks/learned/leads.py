@@ -111,6 +111,26 @@ def honest(run, experiment, **where):
     return (rows["iacc"] - rows["expected"]).set_axis(rows["trial"])
 
 
+def surprise(run, experiment, **where):
+    """The same of all batches as simulated, in points, mean of the cells and networks."""
+    found = honest(run, experiment, composition="simulated", **where)
+    return points(found.mean())
+
+
+def splits(run, images, value="read"):
+    """The share of updates in single precision that head splitting reads, by state and batch size."""
+    cells = run.best(e.SPLITS).query("sent == 'as it is'")
+    cells = cells[cells["images"] == images]
+    return cells.set_index(["state", "batch_size"])[value]
+
+
+def unaware(run, strength):
+    """iAcc and coverage behind noise of an attacker that does not know of it: 1,000 images, batches of 32."""
+    where = dict(defence="noise" if strength else "none", strength=strength)
+    values = ("iacc", "coverage")
+    return {v: run.cell(e.LIMITS, v, aux_images=1000, **where) for v in values}
+
+
 def bounds(run, size, knows="other images", images=10_000, iterations=300):
     """iAcc by trial of one attacker of unbalanced batches on MNIST: what it knows, and how long it is trained."""
     where = dict(batch_size=size, knows=knows, composition="unbalanced")
