@@ -194,14 +194,14 @@ def prepare(model: nn.Module, aux: Images | None = None) -> Prepared:
                 f"head splitting reads one step of at most half as many samples as the {n} classes, with auxiliary "
                 f"images of fewer samples than classes; got {update.steps} steps, {samples} samples"
             )
-        gradient = whole_gradient(update, model)
-        try:
-            if 2 * samples > n:
-                raise ValueError
-            _, labels = split(gradient, weight, samples, seed)
-        except ValueError:
-            if not starts:
-                raise
+        gradient, labels = whole_gradient(update, model), None
+        if 2 * samples <= n:
+            try:
+                _, labels = split(gradient, weight, samples, seed)
+            except ValueError:
+                if not starts:
+                    raise
+        if labels is None:
             total = samples * gradient
             floor = noise_floor(torch.linalg.svdvals(total), samples, "head")
             rounding = torch.finfo(update.tensors[named.weight].dtype).eps * size
