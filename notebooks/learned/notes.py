@@ -440,10 +440,9 @@ def defences(run):
     ]
     return f"""
     The attacker that knows a defence is ahead of the best published attack by {ends(over, "+.2f")}. Where only the largest tenth
-    of the entries is sent, knowing it changes what is found by {hundredth[0]:+.2f ci}, with the largest hundredth by {hundredth[1]:+.2f ci}. One
-    difference between the two is that the told attacker keeps the formulas that it was trained with; whether that is why was not tested.
+    of the entries is sent, knowing it changes what is found by {hundredth[0]:+.2f ci}, with the largest hundredth by {hundredth[1]:+.2f ci}.
     Its 90 % intervals hold {ends(held["adaptive"])} of these counts, those of the other {ends(held["learned"])}. One architecture, MNIST, batches
-    of 32, three networks, twenty updates each, 600 iterations.
+    of 32, three networks, twenty updates each, 300 iterations.
 
     **Fewer auxiliary images** (`limits`): with 200, 1,000 and 5,000 it finds {listed(images)} of the labels of unbalanced batches of 32.
     """
