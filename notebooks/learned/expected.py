@@ -61,7 +61,7 @@ def simulated(run):
     return coverage(run, e.JUDGED, ["data", "batch_size"], composition="simulated")
 
 
-def surprise(run, experiment, part="simulated", **where):
+def by_cell(run, experiment, part="simulated", **where):
     """What the attacker finds more than it expects of batches as simulated, by cell (means of the networks)."""
     cells = run.best(experiment)
     cells = cells[having(attack="learned", composition=part, **where)(cells)]
@@ -71,9 +71,9 @@ def surprise(run, experiment, part="simulated", **where):
     )
 
 
-def halves_surprise(run):
+def by_half(run):
     """The same of a network that was trained on half, by half: mean of batches of 128 and 512."""
-    found = surprise(run, e.MEMBERS, batch_size=[128, 512])
+    found = by_cell(run, e.MEMBERS, batch_size=[128, 512])
     return found.groupby(level="half").mean()
 
 
@@ -271,7 +271,7 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
         "Trained LeNets (MNIST), batches of up to 128 as simulated: the largest distance of what it finds from what it expects",
         "at most",
         0.02,
-        lambda run: surprise(run, e.JUDGED, **UP_TO_128).abs().max(),
+        lambda run: by_cell(run, e.JUDGED, **UP_TO_128).abs().max(),
     ),
     # being sure is learned on few images, so that the surest answers disappoint
     "H2": (
@@ -279,7 +279,7 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
         "at most",
         0.03,
         lambda run: (
-            surprise(run, e.JUDGED, "simulated, surest fifth", **UP_TO_128).abs().max()
+            by_cell(run, e.JUDGED, "simulated, surest fifth", **UP_TO_128).abs().max()
         ),
     ),
     # the network fits its clients' images better, and the simulation is of others
@@ -287,19 +287,19 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
         "Deep networks (CIFAR-10), batches as simulated: the most that it finds less than it expects",
         "at least",
         0.02,
-        lambda run: -surprise(run, e.DEEP).min(),
+        lambda run: -by_cell(run, e.DEEP).min(),
     ),
     "H4": (
         "LeNet trained on half (CIFAR-10): what it finds less than it expects of members, mean of batches of 128 and 512",
         "at least",
         0.03,
-        lambda run: -halves_surprise(run)["members"],
+        lambda run: -by_half(run)["members"],
     ),
     "H5": (
         "The same of others, either way",
         "at most",
         0.03,
-        lambda run: abs(halves_surprise(run)["others"]),
+        lambda run: abs(by_half(run)["others"]),
     ),
     "X1": (
         "Batches of 8: the least that it loses without signs and extremes (500 and 10,000 images)",

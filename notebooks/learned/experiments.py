@@ -48,8 +48,7 @@ def judged(ctx, seed, data, batch_size, iterations, updates):
     generator = torch.Generator().manual_seed(seed ^ 0x1EA)
     attacker = learned.train(model, aux, batch_size, iterations=iterations, seed=seed)
     yield from contested(ctx, model, data, attacker, batch_size, updates, generator)
-    kept = aux.split_in_two(seed, 0.8)[1]
-    expects = expectation(attacker, model, kept, batch_size, generator)
+    expects = expectation(attacker, model, aux, seed, batch_size, generator)
     pool = attacker.reader.pool(model, images(ctx, data))
     yield from as_simulated(attacker, pool.draw(2000, batch_size, generator), expects)
 

@@ -65,8 +65,7 @@ def deep(ctx, seed, net, data, batch_size, iterations, updates):
     generator = torch.Generator().manual_seed(seed ^ 0xDE)
     how = batch_size, updates, generator, from_features(model), even_guess
     yield from contested(ctx, model, data, attacker, *how)
-    kept = aux.split_in_two(seed, 0.8)[1]
-    expects = expectation(attacker, model, kept, batch_size, generator)
+    expects = expectation(attacker, model, aux, seed, batch_size, generator)
     pool = attacker.reader.pool(model, images(ctx, data))
     yield from as_simulated(attacker, pool.draw(1000, batch_size, generator), expects)
 
@@ -171,9 +170,9 @@ def informed(ctx, net, data, batch_size, iterations, steps):
         )
         for name, known in told.items()
     }
-    kept, generator = aux.split_in_two(0, 0.8)[1], torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     expects = {
-        name: expectation(attacker, model, kept, batch_size, generator)
+        name: expectation(attacker, model, aux, 0, batch_size, generator)
         for name, attacker in attackers.items()
     }
     reader = attackers["learned"].reader

@@ -202,11 +202,12 @@ def by_width(attacker, drawn):
     return each.sort_values("width", ignore_index=True, kind="stable")
 
 
-def expectation(attacker, model, kept, batch_size, generator):
-    """What the attacker expects to find by the width of its intervals.
+def expectation(attacker, model, aux, seed, batch_size, generator):
+    """What the attacker of this seed expects to find by the width of its intervals.
 
-    A falling curve, fitted to batches of the images that it has kept from its training.
+    A falling curve, fitted to batches of the images that it has kept from its training, the fifth that `train` splits off.
     """
+    kept = aux.split_in_two(seed, 0.8)[1]
     drawn = attacker.reader.pool(model, kept).draw(2000, batch_size, generator)
     each = by_width(attacker, drawn)
     curve = isotonic_regression(each["iacc"], increasing=False).x

@@ -205,7 +205,8 @@ def prepare(model: nn.Module, aux: Images | None = None) -> Prepared:
             total = samples * gradient
             floor = noise_floor(torch.linalg.svdvals(total), samples, "head")
             rounding = torch.finfo(update.tensors[named.weight].dtype).eps * size
-            _, found = joint.split(total.cpu().numpy(), weight.cpu().numpy(), samples, floor, rounding, starts, seed)
+            numbers = total.cpu().numpy(), weight.cpu().numpy()
+            found = joint.labels_of(*numbers, samples, floor, rounding, starts, seed)
             labels = torch.from_numpy(found).to(weight.device)
         counts = labels.bincount(minlength=n)
         return Result(counts, proven=counts)

@@ -80,7 +80,7 @@ def candidates(total: np.ndarray, samples: int) -> Iterator[np.ndarray]:
         yield np.repeat(present, [b - a for a, b in pairwise((0, *bars, samples))])
 
 
-def split(
+def labels_of(
     total: np.ndarray,
     weight: np.ndarray,
     samples: int,
@@ -88,8 +88,8 @@ def split(
     rounding: float,
     starts: list[np.ndarray],
     seed: int = 0,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Split B times a gradient into its samples: inputs ``[B, d + 1]`` and labels ``[B]``.
+) -> np.ndarray:
+    """Return the labels ``[B]`` of the samples that B times a gradient is made of.
 
     Raises `ValueError` if there are too many samples or label counts to try, or not just one of these explains the
     gradient.
@@ -115,15 +115,14 @@ def split(
     if floor > COARSEST * np.linalg.norm(total):
         raise ValueError("the gradient is changed: it explains no label counts to the rounding of a client")
     noise = max(floor, rounding)
-    inputs, least = [np.empty(0)] * len(tried), np.full(len(tried), np.inf)
+    each, least = [Equations(weight, labels, total) for labels in tried], np.full(len(tried), np.inf)
     for _ in range(SEARCHES):
-        for k, labels in enumerate(tried):
-            found, left = Equations(weight, labels, total).solve(np.stack([draws.choice(starts[y]) for y in labels]))
-            if left < least[k]:
-                inputs[k], least[k] = found, left
+        for k, one in enumerate(each):
+            _, left = one.solve(np.stack([draws.choice(starts[y]) for y in one.labels]))
+            least[k] = min(least[k], left)
         if least.min() <= FITS * noise:
             break
     best = int(least.argmin())
     if least[best] > FITS * noise or (np.delete(least, best) < APART * noise).any():
         raise ValueError(f"{(least < APART * noise).sum()} of {len(tried)} label counts explain the gradient")
-    return inputs[best], tried[best]
+    return tried[best]
