@@ -272,8 +272,8 @@ TABLE1 = Experiment(
     "table1",
     weight_shapes,
     quick=[PHOTOS | s | dict(iterations=20) for s in SHAPES],
-    paper=[CIFAR10 | s | dict(iterations=300) for s in SHAPES],
-    trials=(1, 3),
+    paper=[WIDE | s | dict(iterations=1000) for s in SHAPES],
+    trials=(1, 4),
     fixed=dict(batch_size=4, schedule=LEVEL) | GIVEN,
     **QUALITY,
 )
@@ -320,7 +320,7 @@ def two_epochs(ctx, seeds, data, net, side, batch_size, steps, iterations):
 
 
 SYNTHETIC = dict(data="synthetic", net="resnet20-1", side=12)
-CIFAR100 = dict(data="cifar100", net="resnet20-1", side=12)
+CIFAR100 = dict(data="cifar100", net="resnet20-4", side=32)
 THREE = ["DLG-Adam", "InvG", "AGIC"]
 
 
@@ -339,7 +339,7 @@ TABLE3 = Experiment(
     "table3",
     epochs,
     quick=grid(**SYNTHETIC, method=THREE, iterations=15),
-    paper=grid(**CIFAR100, method=THREE, iterations=200),
+    paper=grid(**CIFAR100, method=THREE, iterations=1000),
     trials=(1, 3),
     by="epochs",
     fixed=dict(batch_size=2, steps=4, lr=1e-4, schedule=LEVEL, between="20 steps")
@@ -359,7 +359,7 @@ FIG8 = Experiment(
     "fig8",
     local_steps,
     quick=grid(**SYNTHETIC, steps=[1, 4], method=METHODS[1:], iterations=8),
-    paper=grid(**CIFAR100, steps=[1, 2, 4], method=METHODS[1:], iterations=300),
+    paper=grid(**CIFAR100, steps=[1, 2, 4], method=METHODS[1:], iterations=1000),
     trials=(1, 3),
     fixed=dict(samples=4, lr=1e-4, schedule=LEVEL) | GIVEN,
     **QUALITY,
@@ -517,7 +517,7 @@ VARIANTS = {
 STATES = [PLAIN, *VARIANTS]
 QUICK9 = grid(**PHOTOS, state=STATES, trained=0, beta=[1.0, 50.0], iterations=30)
 QUICK9 += grid(**PHOTOS, state="trained", trained=40, beta=[1.0, 50.0], iterations=30)
-BETAS = dict(beta=[1.0, 2.0, 20.0, 50.0], iterations=400)
+BETAS = dict(beta=[1.0, 2.0, 20.0, 50.0], iterations=2000)
 PAPER9 = grid(**WIDE, state=STATES, trained=0, **BETAS)
 PAPER9 += grid(**WIDE, state="trained", trained=150, **BETAS)
 ALONE = dict(batch_size=1, schedule=LEVEL, total_variation=1e-4) | EVAL
@@ -525,7 +525,7 @@ ALONE = dict(batch_size=1, schedule=LEVEL, total_variation=1e-4) | EVAL
 
 def weighted(ctx, seeds, data, net, side, state, trained, beta, iterations):
     """AGIC on one image's gradient by the ratio of the weights and the state of the network."""
-    sizes = dict(iterations=iterations, snapshots=(100, 200, 600), trained=trained)
+    sizes = dict(iterations=iterations, snapshots=CURVE, trained=trained)
     more = {"beta": beta, **VARIANTS.get(state, {})}
     x, shown, _ = inverted(ctx, seeds, data, net, side, "AGIC", **sizes, **more)
     yield from on_the_way(ctx, seeds, x, shown, data, side, pictures=state == PLAIN)

@@ -205,16 +205,16 @@ def loses(run):
     return at_most(-gain(run, "vgg11_bn"), 0.05)
 
 
-def fresh(run):
-    """The ten networks that nobody has met; a quick run's one decides nothing."""
+def fresh(run, *nets):
+    """The ten networks of a kind that nobody has met; a quick run's one decides nothing."""
     if run.profile == "quick" and (run.best(e.ANEW)["source"] == NOW).all():
         raise ValueError("not recorded")
-    return list(met_once(run))
+    return [row for row in met_once(run) if row["net"] in nets]
 
 
 def ahead_at(run, low, wanted):
-    """At how many of the four sizes a lead's interval is above 0 on the ten networks, and whether that is as wanted."""
-    count = sum(row[low] > 0 for row in fresh(run))
+    """At how many of the four sizes a lead's interval is above 0 on the ten LeNets, and whether that is as wanted."""
+    count = sum(row[low] > 0 for row in fresh(run, "lenet"))
     return f"{count} of 4 sizes", count == wanted
 
 
@@ -233,7 +233,7 @@ def over_the_guess(run):
 
 @expect("A3", "L1 fails here too (of the earlier form).")
 def fails_again(run):
-    each = [row["lead"] for row in fresh(run)]
+    each = [row["lead"] for row in fresh(run, "lenet")]
     return told(each), not (sum(one > 0 for one in each) >= 2 and min(each) >= -0.03)
 
 
@@ -259,6 +259,27 @@ def ahead_by_five(run):
 )
 def always_ahead(run):
     return ahead_at(run, "lead low", 4)
+
+
+# --- ten deep networks of each kind: written after the three of each, before any of these was trained ---
+def deep_leads(run, low):
+    """In how many of the eight deep cells, ten networks each, a lead's interval is above `low`."""
+    return sum(row["lead low"] > low for row in fresh(run, "vgg11_bn", "resnet18"))
+
+
+@expect(
+    "T4",
+    "On ten VGG-11 and ten ResNet-18 that it has not met it is ahead of the rival or level (interval of the lead over networks above -0.02) in at least seven of the eight cells.",
+)
+def level_on_deep(run):
+    count = deep_leads(run, -0.02)
+    return f"{count} of 8", count >= 7
+
+
+@expect("T5", "In at least three of the eight it is ahead (interval above 0).")
+def ahead_on_deep(run):
+    count = deep_leads(run, 0)
+    return f"{count} of 8", count >= 3
 
 
 # --- labels that are not one-hot ---

@@ -180,18 +180,16 @@ def twelve(run):
 
 
 def met_once(run):
-    """Ten fresh networks, by batch size: the learned attacker's lead over the rival, and the rival's over the guess."""
+    """Ten fresh networks of a kind, by batch size: the learned attacker's lead over the rival, and the rival's over the guess."""
+    by = ["net", "batch_size"]
     rows = run.best_rows(e.ANEW)
-    wide = rows.pivot(index=["batch_size", "trial"], columns="attack", values="iacc")
-    for size, each in wide.groupby("batch_size"):
-        rival = e.RIVALS[size]
-        row = {
-            "B": size,
-            "rival": rival,
-            "learned": each["learned"].mean(),
-            "the rival": each[rival].mean(),
-        }
-        row |= {"prior guess": each["prior guess"].mean(), "n": len(each)}
+    wide = rows.pivot(index=[*by, "trial"], columns="attack", values="iacc")
+    for (net, size), each in wide.groupby(by, sort=False):
+        (rival,) = set(each.dropna(axis=1)) - {"learned", "prior guess"}
+        found = each[["learned", rival, "prior guess"]].mean()
+        row = {"net": net, "B": size, "rival": rival, "learned": found["learned"]}
+        row |= {"the rival": found[rival], "prior guess": found["prior guess"]}
+        row["n"] = len(each)
         for name, gap in (
             ("lead", each["learned"] - each[rival]),
             ("over", each[rival] - each["prior guess"]),
