@@ -11,8 +11,8 @@ from notebooks.rlu.experiments import (
     NAMES,
     NORMAL,
     PARTITIONS,
+    SECOND,
     TABLE1,
-    TABLE2,
     TABLE3_VGG16,
     TABLE4,
     TABLE5,
@@ -35,10 +35,10 @@ for name in NAMES:
     claim(f"tab1-{name}", lambda t: t["error"].max(), **one)
 
 tens = {"steps": 10, "rule": "RLU"}
-claim("tab2-ahead", lambda t: lead(t).min(), of=TABLE2, wide="rule")
+claim("tab2-ahead", lambda *t: min(lead(c).min() for c in t), of=SECOND[:3], wide="rule")
 for value in ("cacc", "iacc"):
-    told = dict(of=TABLE2, value=value, where=tens)
-    claim(f"tab2-multi-{value}", lambda t: t.min(), **told)
+    told = dict(of=SECOND[:3], value=value, where=tens)
+    claim(f"tab2-multi-{value}", lambda *t: min(c.min() for c in t), **told)
 
 
 # --- Fig. 1 ---

@@ -154,6 +154,9 @@ TABLE2 = Experiment(
 )
 
 
+SECOND = TABLE2, TABLE2_CIFAR10, TABLE2_CIFAR100, ONE_STEP  # all of Table 2
+
+
 def learning_rates(ctx, seed, data, lr):
     """iLRG, Algorithms 1 and 2 on an untrained network after ten steps at a learning rate."""
     (pool, test), generator = sets(ctx, data), torch.Generator().manual_seed(seed)
