@@ -272,7 +272,11 @@ TABLE1 = Experiment(
     "table1",
     weight_shapes,
     quick=[PHOTOS | s | dict(iterations=20) for s in SHAPES],
-    paper=[WIDE | s | dict(iterations=1000) for s in SHAPES],
+    paper=[
+        WIDE | s | dict(data=data, iterations=1000)
+        for data in ("cifar10", "cifar100")
+        for s in SHAPES
+    ],
     trials=(1, 4),
     fixed=dict(batch_size=4, schedule=LEVEL) | GIVEN,
     **QUALITY,
