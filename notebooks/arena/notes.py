@@ -7,7 +7,7 @@ import pandas as pd
 from fedleak import models
 from fedleak.attacks import registry
 from notebooks.show import markdown
-from fedleak_book.experiments import Number, entering
+from fedleak_book.experiments import entering
 from fedleak_book.experiments.kinds import NUMBER, interval
 from notebooks.arena import experiments as e
 from notebooks.arena import experiments_entered as x
@@ -153,7 +153,7 @@ def deep_learned(run):
         f"""
         It is not ahead by 0.05 of {missed}. Being told changes what it finds by {minus(f"{gain.get('resnet18', float('nan')):+.2f}")} on ResNet-18 and by
         {minus(f"{gain.get('vgg11_bn', float('nan')):+.2f}")} on VGG-11, in the mean of the sizes. On a ResNet-18 of chapter 7, trained on half of the images to a
-        lower loss, it was worth more to the form before ({{ref}}`there <learned-members>`); on the same network at a higher loss nothing.
+        lower loss, it is worth more ({{ref}}`there <learned-members>`); on the same network at a higher loss little.
 
         **What these networks had met.** An earlier form of the attacker was ahead of the best published attack by 5 points in none of eight
         cells. It was changed on a VGG-11 of another seed and on a ResNet-18 trained on half of the images, which are not judged here, and L4

@@ -68,12 +68,12 @@ def reading(run):
 
 
 def beside_the_bias(run):
-    """By batch size, the points that the learned attacker is above the most of the bias with three classes, and below the
+    """By batch size, the points that the learned attacker is above the most of the bias with three classes, and above the
     best answer with two; how far RLU is below the best answer; and all iAcc with two classes, by network."""
     each = trials(run, e.BAYES, ["classes", "batch_size"])
     mean = 100 * each.groupby(level=["classes", "batch_size"]).mean()
-    over, short = mean["learned"] - mean[MOST], mean[BEST] - mean["learned"]
-    return over.loc[3], short.loc[2], mean[BEST] - mean["RLU"], each.loc[2]
+    over, beside = mean["learned"] - mean[MOST], mean["learned"] - mean[BEST]
+    return over.loc[3], beside.loc[2], mean[BEST] - mean["RLU"], each.loc[2]
 
 
 def leads(run, other, composition):
