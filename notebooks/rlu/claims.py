@@ -35,7 +35,9 @@ for name in NAMES:
     claim(f"tab1-{name}", lambda t: t["error"].max(), **one)
 
 tens = {"steps": 10, "rule": "RLU"}
-claim("tab2-ahead", lambda *t: min(lead(c).min() for c in t), of=SECOND[:3], wide="rule")
+claim(
+    "tab2-ahead", lambda *t: min(lead(c).min() for c in t), of=SECOND[:3], wide="rule"
+)
 for value in ("cacc", "iacc"):
     told = dict(of=SECOND[:3], value=value, where=tens)
     claim(f"tab2-multi-{value}", lambda *t: min(c.min() for c in t), **told)
