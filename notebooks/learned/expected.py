@@ -7,7 +7,8 @@ H1 failed by 0.007 and H2 held; H3 to H5 were written for the present one. X: wh
 rows alike, after looks at five other LeNets. I: what the head alone determines, after looks at a LeNet of each state (six
 batches a size) and at a ResNet-18 that is not among the networks judged. J: what it determines of more samples than half
 the classes, after looks at three LeNets (two batches a size). K: updates in single precision, after looks at three
-other LeNets of each state (three updates a size).
+other LeNets of each state (three updates a size). A: whether an update that a defence has changed is told apart, after
+looks at other networks.
 """
 
 import pandas as pd
@@ -19,6 +20,7 @@ from notebooks.learned.leads import (
     EVEN,
     OWN,
     PUBLISHED,
+    altered,
     coverage,
     gain,
     halved,
@@ -402,10 +404,22 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
         0,
         lambda run: run.best(e.SPLITS)["wrong"].max(),
     ),
+    "A1": (
+        "Updates behind noise from 0.001 on or without nine tenths of their entries: the least share that is told apart",
+        "at least",
+        1,
+        lambda run: altered(run)["defended"].min(),
+    ),
+    "A2": (
+        "The same of updates that nothing has changed: the largest share",
+        "at most",
+        0,
+        lambda run: altered(run)["none"].max(),
+    ),
 }
 
 
-def outcomes(run, letters="LDSMBRHXIJK"):
+def outcomes(run, letters="LDSMBRHXIJKA"):
     """The expectations of some letters beside what was measured."""
     rows = []
     for name, (what, side, bound, statistic) in EXPECTED.items():

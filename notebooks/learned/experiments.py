@@ -23,6 +23,7 @@ from notebooks.learned.experiments_elsewhere import (  # noqa: F401, declared he
     MEMBERS_RESNET,
 )
 from notebooks.learned.experiments_left import DETERMINED, JOINTLY, PARTS, SPLITS  # noqa: F401, declared here too
+from fedleak_book.experiments.kinds import MEAN
 from notebooks.learned.experiments_networks import (
     COVERAGE,
     EXPECTED,
@@ -217,8 +218,10 @@ def limits(ctx, seed, data, aux_images, batch_size, iterations, updates):
                 if strengths:
                     made = protections()[defence].make(strength, model, 1, number)
                     update = protect(update, made)
-                rows.append(read(attacker, update, model, truth))
-            mean = pd.DataFrame(rows)[["iacc", "coverage"]].mean()
+                altered = attacker.reader.altered(update, model)
+                found = read(attacker, update, model, truth)
+                rows.append({**found, "altered": float(altered)})
+            mean = pd.DataFrame(rows)[["iacc", "coverage", "altered"]].mean()
             yield {"defence": defence, "strength": strength, **mean}
 
 
@@ -241,7 +244,8 @@ LIMITS = Experiment(
     ),
     trials=(1, 3),
     by=["defence", "strength"],
-    values=IACC | COVERAGE,
+    values=IACC | COVERAGE | dict(altered=MEAN),
+    version=2,
 )
 
 

@@ -127,8 +127,15 @@ def splits(run, images, value="read"):
 def unaware(run, strength):
     """iAcc and coverage behind noise of an attacker that does not know of it: 1,000 images, batches of 32."""
     where = dict(defence="noise" if strength else "none", strength=strength)
-    values = ("iacc", "coverage")
+    values = ("iacc", "coverage", "altered")
     return {v: run.cell(e.LIMITS, v, aux_images=1000, **where) for v in values}
+
+
+def altered(run):
+    """The shares of updates that are told apart as changed: of undefended ones, and by defence and strength."""
+    cells = run.best(e.LIMITS)
+    none = cells["defence"] == "none"
+    return {"none": cells[none]["altered"], "defended": cells[~none]["altered"]}
 
 
 def bounds(run, size, knows="other images", images=10_000, iterations=300):

@@ -1,5 +1,6 @@
 """The learned attacker: its simulated clients are real ones, its answers are right, and its intervals hold."""
 
+import copy
 import dataclasses
 
 import pytest
@@ -16,7 +17,7 @@ from fedleak.attacks.labels.simulated import WIDER, Local, Seen, draw_labels, ra
 from fedleak.attacks.labels.whole_head import contributions, weighted_solve
 from fedleak.attacks.registry import WITH_AUXILIARY, get
 from fedleak.data import Images, compose
-from fedleak.federated import Update, fedavg, fedsgd
+from fedleak.federated import Softening, Update, fedavg, fedsgd
 from fedleak.federated.defences import PureNoise, protect, protections
 from fedleak.metrics import counts, instance_accuracy
 from fedleak.models import build, head_pass
@@ -380,6 +381,26 @@ def test_without_the_bias_it_reads_the_weights_alone():
     even = torch.full_like(truth, B // CLASSES)
     assert instance_accuracy(found, truth).mean() > instance_accuracy(even, truth).mean() + 0.1
     assert torch.equal(learned.recover(bare[0], MODEL, pool(), iterations=150), found[0])
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+def test_an_update_that_was_changed_on_its_way_is_told_apart(attacker, precision):
+    model, clients = copy.deepcopy(MODEL).to(precision), pool(seed=9)
+    x, y = clients.x[:B].to(precision), clients.y[:B]
+    update, steps = fedsgd(model, x, y), (x.view(2, 3, *SHAPE), y.view(2, 3), 0.01)
+    for plain in (update, fedsgd(model, x, y, Softening(smoothing=0.1)), fedavg(model, *steps, "delta")):
+        assert not attacker.reader.altered(plain, model)
+    noisy, sparse = (
+        protect(update, protections()[k].make(s, model, 1, 0)) for k, s in (("noise", 1e-4), ("sparsification", 0.5))
+    )
+    rounded = update.replace({name: t.half().to(precision) for name, t in update.tensors.items()})
+    clipped = update.replace({name: t / 7 for name, t in update.tensors.items()})
+    assert [attacker.reader.altered(u, model) for u in (noisy, sparse, rounded, clipped)] == [True, True, True, False]
+    assert attacker.read(clipped, model).unmet == ()
+    (said,) = attacker.read(noisy, model).unmet
+    assert "do not sum to 0" in said
+    told = learned.train(MODEL, pool(), B, iterations=1, defence=lambda clients, s: PureNoise(1e-4, s))
+    assert told.read(noisy, model).unmet == ()
 
 
 def test_what_cannot_be_learned_is_refused(attacker):

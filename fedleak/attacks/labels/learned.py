@@ -113,6 +113,7 @@ def train(
     pools = [reader.pool(model, each, defence, local)._replace(prior=prior) for each in (shifted(learnt), kept)]
     learned = Learned(reader, pools[0], samples, iterations, seed, level, seconds, local)
     learned.calibrate(pools[1], seed + 1)
+    learned.defended = defence is not None
     if defence is None and local.steps == 1:  # else the noise is not that of the images alone
         reader.sharpen(model, aux)
     return learned

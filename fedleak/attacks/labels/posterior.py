@@ -24,6 +24,12 @@ CALIBRATION = 2048
 """Batches that scale the features, and as many that calibrate the intervals."""
 
 
+CHANGED = (
+    "the rows of the last layer's gradient do not sum to 0, as a cross-entropy's do: noise, missing entries or rounding "
+    "have changed the update; the simulated clients do not know of that, and counts and intervals may be far off"
+)
+
+
 class Network(nn.Module):
     """From features of the classes' rows to class shares, and to the distances of two quantiles from them.
 
@@ -69,6 +75,8 @@ class Learned:
         local: Local,
     ):
         self.reader, self.batch_size, self.level, self.local = reader, batch_size, level, local
+        self.defended = False
+        """Whether it was trained on clients with a defence, whose updates are changed."""
         generator = torch.Generator().manual_seed(seed)  # on the CPU: the same numbers on every device
         first, _ = pool.draw(CALIBRATION, batch_size, generator)
         parts = reader.features(first).abs().flatten(1).split(1000, dim=1)  # of so many numbers quantile takes more
@@ -84,6 +92,8 @@ class Learned:
 
     def read(self, update: Update, model: nn.Module) -> Result:
         """Read one update: counts, and an interval for each, which holds it with the stated probability.
+
+        An update that a defence of which it was not told has changed is read, and `unmet` says that it was (`altered`).
 
         Raises `WithheldParameter` if the head's gradient is not shared; `ValueError` if the update is another one, is
         not of the model, or has an entry that is NaN or infinite.
@@ -102,7 +112,9 @@ class Learned:
             if known != given:
                 raise ValueError(f"this attacker was trained for {known} {what}, the update is of {given}")
         seen = self.reader.read(update, model)
-        return Result(self.counts(seen)[0], *self.intervals(seen)[:, 0])
+        unmet = (CHANGED,) if not self.defended and self.reader.altered(update, model) else ()
+        low, high = self.intervals(seen)[:, 0]
+        return Result(self.counts(seen)[0], low, high, unmet=unmet)
 
     @torch.no_grad()
     def counts(self, seen: Seen) -> Tensor:

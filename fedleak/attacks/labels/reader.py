@@ -90,6 +90,7 @@ class Reader:
             )
         require_classes(aux, self.n_classes)
         inputs, errors, labels = self._pass(model, aux)
+        self.size = inputs.norm(dim=1).mean().item()
         self.shift = 0.0
         if train_loss is not None:
             self.shift = fitting(_own(errors, labels), train_loss)
@@ -209,6 +210,19 @@ class Reader:
         if self.bias:
             gradient = torch.cat([gradient, bias_gradient(update, model)[:, None]], dim=1)
         return self._seen(gradient[None])
+
+    def altered(self, update: Update, model: nn.Module) -> bool:
+        """Return whether an update was changed: a cross-entropy's gradient of the head has rows that sum to 0.
+
+        Every sample's errors ``p - y`` do, whatever its label, soft ones too, and so do sums of them over samples and
+        steps, and their multiples. Noise, missing entries and rounding leave a rest, and so does weight decay.
+        """
+        gradient, last = head_gradient(update, model), head(model)
+        size = max(self.size, gradient.norm().item())
+        if update.kind == "delta":  # a difference of weights, divided by what the steps are long
+            size += last.layer.weight.norm().item() / ((update.lr or 1.0) * update.steps)
+        rounding = torch.finfo(update.gradient(last.weight).dtype).eps
+        return gradient.sum(0).norm().item() > self.n_classes * rounding * size
 
     def features(self, seen: Seen) -> Tensor:
         """Return what a network is told of each class's row: linear features, then extremes and signs, ``[..., n, f]``.
