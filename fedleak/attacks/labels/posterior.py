@@ -26,7 +26,7 @@ CALIBRATION = 2048
 
 CHANGED = (
     "the rows of the last layer's gradient do not sum to 0, as a cross-entropy's do: noise, missing entries or "
-    "rounding have changed the update; the simulated clients do not know of that, and counts and intervals may be far off"
+    "rounding have changed the update; simulated clients do not know of that, and counts and intervals may be off"
 )
 
 
