@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fedleak.attacks import registry
+from fedleak.attacks.contest import Attempt
 from fedleak.attacks.labels import learned, posterior
 from fedleak_book.experiments import Context, Results, records, running
 from fedleak_book.experiments.experiment import seeds_of
@@ -70,6 +71,14 @@ def test_intervals_are_over_the_networks(ranking):
         cell = rows.assign(network=ranking.networks(rows))
         assert ranking.by_network(copies, cell).tolist() == [0, 1, 2]
     assert ranking.networks(fresh).tolist() == list(range(20))
+
+
+def test_an_attack_that_fails_for_want_of_memory_is_no_refusal():
+    row_of = importlib.import_module("notebooks.arena.experiments_updates").row_of
+    attack, truth = registry.get("LLG"), torch.tensor([1, 2])
+    assert row_of(Attempt(attack, None, 0.0, "it needs a bias"), truth)["reason"] == "it needs a bias"
+    with pytest.raises(RuntimeError, match="LLG: unforeseen OutOfMemoryError: 2 GiB"):
+        row_of(Attempt(attack, None, 0.0, "unforeseen OutOfMemoryError: 2 GiB"), truth)
 
 
 def test_an_attack_that_is_added_is_computed_alone(monkeypatch, anew):
