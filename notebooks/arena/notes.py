@@ -612,8 +612,8 @@ def knowledge(run):
     ((_, wide, cell),) = wide_of(rows, ["rung"])
     gap = by_network(wide["learned"] - wide["LLG"], cell)
     return f"""
-    On trained LeNets LLG, which needs the gradients alone, is beside the best: the learned attacker's lead over it is
-    {spread(gap.mean(), *interval(gap, NUMBER))}. Auxiliary data give the mean softmax of each class. On a trained network the mean of a client's few
+    On trained LeNets the learned attacker's lead over LLG, which needs the gradients alone, is
+    {spread(gap.mean(), *interval(gap, NUMBER))} over the three networks; {{ref}}`ten more <arena-anew>` have its leads over better rivals. Auxiliary data give the mean softmax of each class. On a trained network the mean of a client's few
     images need not be the class's; {{ref}}`the chapter on RLU takes that apart <tab-rlu-own>`.
     """
 
