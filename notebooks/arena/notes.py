@@ -280,8 +280,7 @@ def ten(run):
     ends = zip(rows["lead"], rows["lead low"], rows["lead high"], strict=True)
     rows["shown"] = [spread(*each) for each in ends]
     rows["network"] = rows["net"].map(models.title)
-    shown = rows.pivot(index="network", columns="B", values="shown")
-    shown = shown.rename(columns="B = {}".format).reset_index()
+    shown = rows.pivot(index="B", columns="network", values="shown").reset_index()
     ahead, behind = (rows["lead low"] > 0).sum(), (rows["lead high"] < 0).sum()
     open_, worst = len(rows) - ahead - behind, rows["lead low"].min()
     first = rows.query("net == 'lenet'")
