@@ -127,7 +127,7 @@ def splits(run, images, value="read"):
 def unaware(run, strength):
     """iAcc and coverage behind noise of an attacker that does not know of it: 1,000 images, batches of 32."""
     where = dict(defence="noise" if strength else "none", strength=strength)
-    values = ("iacc", "coverage", "altered")
+    values = ("iacc", "coverage")
     return {v: run.cell(e.LIMITS, v, aux_images=1000, **where) for v in values}
 
 

@@ -24,9 +24,9 @@ CALIBRATION = 2048
 """Batches that scale the features, and as many that calibrate the intervals."""
 
 
-CHANGED = (
-    "the rows of the last layer's gradient do not sum to 0, as a cross-entropy's do: noise, missing entries or "
-    "rounding have changed the update; simulated clients do not know of that, and counts and intervals may be off"
+ALTERED = (
+    "the rows of the last layer's gradient do not sum to 0, as a cross-entropy's do: noise, missing entries, "
+    "rounding or weight decay have changed the update, which simulated clients do not know: counts and intervals may be off"
 )
 
 
@@ -112,7 +112,7 @@ class Learned:
             if known != given:
                 raise ValueError(f"this attacker was trained for {known} {what}, the update is of {given}")
         seen = self.reader.read(update, model)
-        unmet = (CHANGED,) if not self.defended and self.reader.altered(update, model) else ()
+        unmet = (ALTERED,) if not self.defended and self.reader.altered(update, model) else ()
         low, high = self.intervals(seen)[:, 0]
         return Result(self.counts(seen)[0], low, high, unmet=unmet)
 
