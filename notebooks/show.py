@@ -49,8 +49,10 @@ def source(trial: Callable[..., Any]) -> None:
     say(f"```python\n{inspect.getsource(trial)}```")
 
 
-def markdown(lines: Iterable[Mapping[str, Any]] | pd.DataFrame) -> str:
-    """Return rows as a Markdown table of a page; bars and line breaks in a cell are made harmless."""
+def markdown(
+    lines: Iterable[Mapping[str, Any]] | pd.DataFrame, wide: bool = True
+) -> str:
+    """Return rows as a Markdown table of a page, which may be wider than its text; bars and line breaks in a cell are made harmless."""
     frame = pd.DataFrame(lines)
     rows = [
         frame.columns,
@@ -61,14 +63,10 @@ def markdown(lines: Iterable[Mapping[str, Any]] | pd.DataFrame) -> str:
         [" ".join(str(cell).split()).replace("|", r"\|") for cell in row]
         for row in rows
     )
-    return "\n".join(
-        [
-            "::::{div} wide-table full-width",
-            *(f"| {' | '.join(row)} |" for row in cells),
-            "::::",
-            "",
-        ]
-    )
+    table = [f"| {' | '.join(row)} |" for row in cells]
+    if wide:
+        table = ["::::{div} wide-table full-width", *table, "::::"]
+    return "\n".join([*table, ""])
 
 
 def show(

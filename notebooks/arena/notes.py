@@ -286,7 +286,7 @@ def ten(run):
     first = rows.query("net == 'lenet'")
     every = " (of LeNet at every size)" if (first["lead low"] > 0).all() else ""
     return parts(
-        markdown(shown),
+        markdown(shown, wide=False),
         f"""
         **It is clearly ahead of its rival in {ahead} of the {len(rows)} cells{every}, clearly behind in {behind}, and {open_} are open**; no interval reaches
         below {minus(f"{worst:+.3f}")}, and in {(rows["lead"] >= 0.05).sum()} cells the lead is 0.05 or more. The rival finds at least {rows["over"].min():.2f} more than

@@ -26,7 +26,8 @@ CALIBRATION = 2048
 
 ALTERED = (
     "the rows of the last layer's gradient do not sum to 0, as a cross-entropy's do: noise, missing entries, "
-    "rounding or weight decay have changed the update, which simulated clients do not know: counts and intervals may be off"
+    "rounding or weight decay have changed the update; simulated clients do not know of that, "
+    "and counts and intervals may be off"
 )
 
 
