@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import OutOfMemoryError, Tensor, nn
 
 from fedleak.attacks.registry import Adversary, Attack, Need, all_attacks
 from fedleak.attacks.result import Prepared, Result
@@ -19,6 +19,8 @@ from fedleak.models import head
 
 FORESEEN = (ValueError, RuntimeError, WithheldParameter)
 """What attacks raise where they cannot work. Anything else is a mistake, and is said to be one."""
+UNFORESEEN = "unforeseen "
+"""How the reason of a failure begins that is no refusal: a mistake, or a GPU's memory that ran out."""
 
 
 class Attempt(NamedTuple):
@@ -36,6 +38,11 @@ class Attempt(NamedTuple):
     def found(self) -> Tensor | None:
         """Counts ``[n]``, or ``[U, n]`` of an attack on an aggregate, on the CPU; None if it failed."""
         return None if self.result is None else self.result.counts.cpu()
+
+    @property
+    def unforeseen(self) -> bool:
+        """Whether it failed without having refused."""
+        return self.reason.startswith(UNFORESEEN)
 
 
 def entrants(*, trained: bool = False) -> list[Attack]:
@@ -85,10 +92,10 @@ def attempt(
         if found.counts.shape[-1:] != (n,):
             raise TypeError(f"a label attack returns counts, torch.int64 [{n}]; this one {list(found.counts.shape)}")
         result = found
-    except FORESEEN as error:
-        reason = str(error) or type(error).__name__
     except Exception as error:  # one attack's mistake must not end the others' run
-        reason = f"unforeseen {type(error).__name__}: {error}"
+        refused = isinstance(error, FORESEEN) and not isinstance(error, OutOfMemoryError)
+        told = type(error).__name__
+        reason = str(error) or told if refused else f"{UNFORESEEN}{told}: {error}"
     return Attempt(attack, result, clock() - started, reason)
 
 

@@ -175,7 +175,7 @@ def scores(found, truth):
 
 def row_of(attempt, truth):
     """What one attack found, its processor seconds, and why it found nothing; a failure that is no refusal ends the run."""
-    if attempt.reason.startswith("unforeseen"):  # such as memory that runs out
+    if attempt.unforeseen:
         raise RuntimeError(f"{attempt.attack.name}: {attempt.reason}")
     none = dict.fromkeys(SCORES)
     scored = none if attempt.found is None else scores(attempt.found, truth)

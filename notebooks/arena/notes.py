@@ -207,7 +207,7 @@ def fresh(run):
         "Means over networks, with 95 % intervals over them"
         + ("." if recorded else ": not recorded, of this run alone."),
         markdown(shown),
-        "Of an earlier form of the attacker was predicted (A1, A3) that it is ahead of no rival; these went with its rows."
+        "A1 and A3 were predictions of an earlier form of the attacker, and went with its rows."
         " The deep networks were trained and attacked on a GPU, in single precision, the LeNets on a processor.",
     )
 

@@ -125,10 +125,15 @@ def broken(update, model):
     return {}["nothing"]
 
 
+def hungry(update, model):
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
 @pytest.mark.parametrize(
     ("run", "reason"),
     [
         (broken, "unforeseen KeyError: 'nothing'"),
+        (hungry, "unforeseen OutOfMemoryError: CUDA out of memory"),
         (
             lambda update, model: None,
             "unforeseen TypeError: a label attack returns counts, torch.int64 [n]; this one re",
