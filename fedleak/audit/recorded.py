@@ -54,6 +54,8 @@ class _Server(NamedTuple):
             return bare(state, self.last)
         model = copy.deepcopy(self.case.attacked)
         state = unwrapped(state, model)
+        own = model.state_dict()
+        state = {k: t.reshape(own[k].shape) if t.numel() == 1 and k in own else t for k, t in state.items()}
         trained = dict(model.named_parameters())
         frozen = {name: tensor for name, tensor in model.state_dict().items() if name not in trained}
         sent = {**frozen, **state} if trained.keys() <= state.keys() else state
