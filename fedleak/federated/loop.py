@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedleak.federated.loss_check import LossCheck, never_raising
+from fedleak.federated.loss_check import CROSS_ENTROPY, LossCheck, never_raising
 from fedleak.federated.measured import StepFactor, labels_of_steps, measured_facts, step_factor
 from fedleak.federated.privacy import of_opacus, step_of
 from fedleak.federated.recording import Contribution, write
@@ -105,6 +105,7 @@ class _Watch:
         self.noise: list[tuple[float, float]] = []
         self.factors: list[StepFactor] = []
         self._divisor = 1.0
+        self._depth = 0
         if not hasattr(self.inner, "register_step_pre_hook"):
             raise ValueError(f"a {type(optimiser).__name__} is no optimiser of torch.optim, nor Opacus' DPOptimizer")
         self._handles = [
@@ -133,13 +134,20 @@ class _Watch:
 
     @never_raising
     def _before(self, *_: Any) -> None:
+        self._depth += 1  # a subclass' step and the one that it calls both have hooks
+        if self._depth > 1:
+            return
         self.steps.before()
         self._gradient = None if (p := self.loss.parameter) is None or p.grad is None else p.grad.detach().clone()
 
     @never_raising
     def _after(self, *_: Any) -> None:
-        if self.steps.after():
+        self._depth -= 1
+        if not self._depth and self.steps.after():
             backwards = self.loss.take(self.steps.steps - 1)
+            if self.private and self.loss.head and not backwards:  # Poisson sampling drew nobody: noise alone
+                self.factors.append(StepFactor(CROSS_ENTROPY))
+                return
             divisor = self._divisor if self.private else None
             scale = float(getattr(self.inner, "grad_scale", None) or 1.0)
             self.factors.append(step_factor(backwards, self._gradient, scale, divisor))

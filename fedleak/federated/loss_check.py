@@ -43,7 +43,7 @@ class Loss(NamedTuple):
 
 
 def identify_loss(logits: Tensor, gradient: Tensor) -> Loss:
-    """Identify the loss of one batch.
+    """Identify the loss of one batch, or its negative.
 
     Softmax cross-entropy has the gradient ``f_i (p_i - onehot(y_i))``: one negative entry per sample, at its label.
 
@@ -52,6 +52,14 @@ def identify_loss(logits: Tensor, gradient: Tensor) -> Loss:
     logits, gradient
         The head's outputs ``[N, n]``, and the gradient of the loss with respect to them.
     """
+    loss = _identify(logits, gradient)
+    if loss.name != OTHER:
+        return loss
+    negative = _identify(logits, -gradient)
+    return negative._replace(factor=-negative.factor) if negative.name == CROSS_ENTROPY else loss
+
+
+def _identify(logits: Tensor, gradient: Tensor) -> Loss:
     tolerance = 1e-3 if gradient.dtype in (torch.float32, torch.float64) else 3e-2
     p, g = logits.double().softmax(1), gradient.double()
     size = g.norm(dim=1)
@@ -74,12 +82,20 @@ def identify_loss(logits: Tensor, gradient: Tensor) -> Loss:
         return Loss(_weighted(factors, g.argmin(1)[fitted], tolerance), labels, factor)
     if rows.sum(1).norm() > tolerance * rows.norm():
         return Loss(NO_SOFTMAX, labels[:0])
-    # Smoothing: f (p - (1 - e) onehot - e / n), two unknowns in all entries but the label's.
-    others = ~onehot[fitted].bool()
-    design = torch.stack([p[fitted][others], -torch.ones(int(others.sum()), dtype=p.dtype, device=p.device)], 1)
-    f, share = torch.linalg.lstsq(design, rows[others][:, None]).solution.flatten().tolist()
-    smooth = f * direction + share * (p.shape[1] * onehot[fitted] - 1)
-    if _differ(rows, smooth) < tolerance:
+    return _smoothed(p[fitted], rows, g.argmin(1)[fitted], tolerance)
+
+
+def _smoothed(p: Tensor, rows: Tensor, labels: Tensor, tolerance: float) -> Loss:
+    """Fit ``f (p - (1 - e) onehot - e / n)``: f and e from all entries but the labels', which stand out of that fit."""
+    n = p.shape[1]
+    for _ in range(5):
+        label = nn.functional.one_hot(labels, n).bool()
+        design = torch.stack([p[~label], -torch.ones_like(p[~label])], 1)
+        f, share = torch.linalg.lstsq(design, rows[~label][:, None]).solution.flatten().tolist()
+        rest = rows - f * p + share
+        labels = rest.argmin(1)
+    onehot = nn.functional.one_hot(labels, n)
+    if 0 < share * n < 0.99 * f and _differ(rows, f * (p - onehot) + share * (n * onehot - 1)) < tolerance:
         return Loss(SMOOTHED, labels, f)
     return Loss(OTHER, labels[:0])
 

@@ -46,9 +46,10 @@ def step_factor(
         What Opacus divides the sum of the samples' gradients by, infinity for a loss that is a sum; None without
         Opacus, whose noise would hide the factor if it were measured.
     """
+    seen_any = any(backward.passes for backward in backwards)
     passes = [one for backward in backwards for one in backward.passes if one.samples]
     if not passes:
-        return StepFactor()
+        return StepFactor(CROSS_ENTROPY if seen_any else "")
     loss = " and ".join(dict.fromkeys(one.loss.name for one in passes))
     factors = [one.loss.factor * one.samples for one in passes]  # 1 for a mean, N for a sum; together k for k means
     total = sum(factors) if loss in (CROSS_ENTROPY, SMOOTHED) else 1.0
@@ -71,7 +72,8 @@ def labels_of_steps(shown: Sequence[Tensor], check: LossCheck, steps: int) -> tu
     steps in equal numbers.
     """
     passes = [(one, backward.step) for backward in check.backwards for one in backward.passes]
-    visible = bool(passes) and not check.failure and all(one.loss.name in HARD_LABELS for one, _ in passes)
+    used = [one.loss.name in HARD_LABELS for one, step in passes if step in range(steps)]
+    visible = bool(used) and not check.failure and all(used)
     if visible:
         owned = [(one.loss.labels.cpu(), step) for one, step in passes]
     elif len(shown) == len(passes):
@@ -94,8 +96,11 @@ def measured_facts(
     if failure:
         return {"verified": [], "doubts": [f"steps and loss could not be measured ({failure})"]}
     name = next((n for n, track in steps.tracks.items() if track.parameter is check.parameter), None)
-    track = steps.tracks[name] if name is not None else list(steps.tracks.values())[-1]
+    stepped = [one for one in steps.tracks.values() if len(one.rules) == steps.steps]
+    track = steps.tracks[name] if name is not None else stepped[-1] if stepped else list(steps.tracks.values())[-1]
     doubts = _doubts(track, "the head")
+    if not doubts and len(track.rules) < steps.steps:
+        doubts = [f"the head has a gradient in {len(track.rules)} of {steps.steps} steps"]
     others = [n for n, one in steps.tracks.items() if one is not track and _doubts(one, n)]
     if others and not doubts:
         doubts = [
@@ -104,7 +109,9 @@ def measured_facts(
     facts: dict[str, Any] = {"verified": [] if doubts else ["step"]}
     losses = list(dict.fromkeys(one.loss for one in factors))
     altered = max((one.altered for one in factors), default=0.0)
-    if "" not in losses:
+    if "" in losses and len(losses) > 1:
+        doubts.append("a step follows no backward pass: a gradient was used again, or not all of them were seen")
+    elif "" not in losses:
         facts["loss"] = " and ".join(losses)
         if losses != [CROSS_ENTROPY]:
             doubts.append(f"the loss is not the mean cross-entropy but {facts['loss']}")
@@ -134,16 +141,16 @@ def _scale(steps: StepCheck, head: Track, weights: list[float], factors: list[fl
     spread, name, momentum, rho = min(fits, key=lambda fit: fit[0])
     lr = weights[-1] / rho[-1] if spread < 1 + 1e-6 else sum(weights) / sum(rho)
     plain = sum(weights) / len(weights)
-    rates = {
-        n: sum(c * f for c, f in zip(one.coefficients.steps, factors, strict=True)) / len(factors)
-        for n, one in steps.tracks.items()
-        if len(one.rules) == len(factors)
-    }
+    same = {n: one.coefficients for n, one in steps.tracks.items() if len(one.rules) == len(factors)}
+    rates = {n: sum(c * f for c, f in zip(own.steps, factors, strict=True)) / len(factors) for n, own in same.items()}
+    decays = {n: own.decay / sum(own.steps) if sum(own.steps) else 0.0 for n, own in same.items()}
+    decay = decays[head.name]
     return {
         "optimiser": name,
         "lr": lr,
         "momentum": momentum,
-        "weight_decay": head.coefficients.decay / sum(head.coefficients.steps),
+        "weight_decay": decay,
+        "decays": {n: own for n, own in decays.items() if abs(own - decay) > 1e-9},
         "factor": sum(factors) / len(factors),
         "rates": {n: rate for n, rate in rates.items() if abs(rate - plain) > 1e-6 * plain},
         "spread": spread,

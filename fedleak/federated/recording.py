@@ -35,12 +35,8 @@ with extra("recordings"):
     from pydantic.dataclasses import dataclass
 
 UNKNOWN = "unknown"
-ASSUMPTIONS = {
-    "step": "the clients' steps are SGD's at the rate {lr}",
-    "loss": "their loss is the mean cross-entropy",
-    "labels": "the labels that they told are those that they trained on",
-}
-"""What is taken from a client's or a server's word where it is not measured."""
+ASSUMPTIONS = ("step", "loss", "labels")
+"""What a recorder can measure of a client (`Contribution.verified`), and what is assumed of it otherwise."""
 SUM = "sum"
 """Node of what the server sees of many clients under secure aggregation."""
 
@@ -73,8 +69,8 @@ class Contribution:
         By what it is said to be differentially private.
     weight_decay
         Of the local steps.
-    rates
-        Rates of plain SGD that make the same change, as `plain_lr`, of parameters that have another one.
+    rates, decays
+        Rates of plain SGD that make the same change, as `plain_lr`, and weight decay, of parameters that have others.
     factor
         What the gradients of the steps were, at the head, as a multiple of the mean cross-entropy's; `lr` and `rates`
         hold it already.
@@ -107,6 +103,7 @@ class Contribution:
     privacy: Privacy | None = None
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     rates: dict[str, float] = field(default_factory=dict)
+    decays: dict[str, float] = field(default_factory=dict)
     factor: float = 1.0
     loss: str = ""
     verified: list[Literal["step", "loss", "labels"]] = field(default_factory=list)
@@ -159,13 +156,14 @@ class Contribution:
             if rate := self.rates.get(name, self.plain_lr):
                 # Over a round the weights are about half way between both states; of one step they are those before.
                 weights = before[name] if self.steps == 1 else (before[name] + after[name]) / 2
-                decayed = rate * self.steps * self.weight_decay * weights.to(change) if self.weight_decay else 0.0
-                tensors[name] = (change + decayed) * (self.plain_lr / rate)
+                decay = rate * self.steps * self.decays.get(name, self.weight_decay)
+                own = change + decay * weights.to(change) if decay else change
+                tensors[name] = own * (self.plain_lr / rate)
         return update.replace(tensors)
 
     @property
     def assumed(self) -> list[str]:
-        """What of the step, the loss and the labels nobody measured."""
+        """What nobody measured of the client, names of `ASSUMPTIONS`."""
         return [what for what in ASSUMPTIONS if what not in self.verified]
 
     def truth(self, n_classes: int) -> Tensor | None:
@@ -299,7 +297,10 @@ def read(folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = 
 def _both(client: Contribution, server: Contribution) -> Contribution:
     """Return what both recorded: the server's view, and the client's word, but for an optimiser that it did not say."""
     privacy = client.privacy or server.privacy
+    same = (client.before, client.after) == (server.before, server.after)
     seen = replace(client, before=server.before, after=server.after, seen_by="server", privacy=privacy)
+    if not same:  # what was measured on the client is not what the server got
+        seen = replace(seen, verified=[what for what in client.verified if what == "labels"])
     return _trained_as(server, seen)
 
 

@@ -27,9 +27,9 @@ class Rule(NamedTuple):
     @classmethod
     def of(cls, group: dict[str, Any], first: bool) -> "Rule":
         """Read a parameter group; `first`: there is no velocity yet."""
-        dampening = 0.0 if first else float(group.get("dampening") or 0)
-        rest = bool(group.get("nesterov")), float(group.get("weight_decay") or 0)
         momentum = float(group.get("momentum") or 0)
+        dampening = 0.0 if first or not momentum else float(group.get("dampening") or 0)
+        rest = bool(group.get("nesterov")), float(group.get("weight_decay") or 0)
         return cls(float(group.get("lr") or 0), momentum, 1 - dampening, *rest, -1.0 if group.get("maximize") else 1.0)
 
     def change(self, weights: Tensor, gradient: Tensor, velocity: Tensor | None) -> Tensor:

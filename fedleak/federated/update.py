@@ -98,7 +98,7 @@ class Update:
                 )
             # A client trains from what it is sent, rounded to its own precision: what differs from that has moved.
             start = old.detach().to(new.dtype if new.is_floating_point() else old.dtype)
-            wide = torch.promote_types(start.dtype, torch.float32)
+            wide = torch.promote_types(torch.promote_types(start.dtype, new.dtype), torch.float32)
             moved[name] = new.to(wide) - start.to(wide)
         return cls(moved, "delta", samples, steps, lr)
 
