@@ -122,9 +122,12 @@ class Run:
         self.adversaries, self.untried = sort_out(
             [*all_attacks(), *informed], self.who, self.seen, case.model, case.knowledge, self._excluded
         )
-        self.remedies, self.left_out = remedies(
-            case.model, self.seen, case.setup.seed, lambda remedy: case.seen(self.first, remedy)
-        )
+        self.remedies: dict[str, Defence] = {}
+        self.left_out = [("remedies", "remedy_trials=0")]
+        if case.setup.remedy_trials:
+            self.remedies, self.left_out = remedies(
+                case.model, self.seen, case.setup.seed, lambda remedy: case.seen(self.first, remedy)
+            )
         if case.loss is not None and case.form is None:
             why = "the loss is not a cross-entropy with a factor, class weights or soft targets"
             self.untried.append(("attackers who are informed of the loss", why))
