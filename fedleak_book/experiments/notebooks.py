@@ -21,6 +21,7 @@ from tqdm import tqdm
 from fedleak import files
 from fedleak.errors import Failed, extra
 from fedleak_book import paths
+from fedleak_book.experiments.imports import imported_files
 
 with extra("book"):
     import nbformat
@@ -116,7 +117,9 @@ def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
     sources += [*(top / "fedleak").rglob("*.py"), *(top / "fedleak_book" / "experiments").glob("*.py")]
     sources += (top / "notebooks").glob(f"{name}/*.py")
     sources += (top / "notebooks").glob("*.py")  # the look of all chapters
-    for path in sorted(path for path in sources if path.is_file()):
+    parts = (top / "notebooks" / name).glob("*.py")
+    sources += imported_files(f"notebooks.{name}.{path.stem}" for path in parts)  # other chapters' parts, too
+    for path in sorted({path for path in sources if path.is_file()}):
         content.append([path.relative_to(top), hashlib.sha256(path.read_bytes()).hexdigest()])
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
