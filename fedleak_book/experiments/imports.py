@@ -45,7 +45,7 @@ def _imports(module: str, file: Path) -> Iterator[str]:
 
 
 def _definer(module: str, name: str) -> str:
-    """Return the module that ``from module import name`` gets the name from: itself a module, or where it is defined."""
+    """Return the module behind ``from module import name``: the name itself, or where it is defined."""
     if file_of(f"{module}.{name}") is not None:
         return f"{module}.{name}"
     file = file_of(module)
