@@ -192,7 +192,7 @@ def test_a_normalised_reconstruction_of_pixels_warns(name):
 
 
 def test_a_slight_overshoot_is_clamped_in_silence(recwarn):
-    overshoot = PIXELS + 0.2
+    overshoot = PIXELS + 0.2  # a fifth of the pixels are above 1
     assert torch.equal(metrics.psnr(overshoot, PIXELS), metrics.psnr(overshoot.clamp(0, 1), PIXELS))
     undone = RANGES["normalised"] * 0.3081 + 0.1307  # differs from the pixels by rounding alone
     assert (metrics.psnr(PIXELS, undone) > 90).all()
