@@ -1,17 +1,17 @@
 """How well an attack did. Counts are ``[..., n]``; each metric works on any number of updates at once.
 
-Images are pixels ``[B, C, H, W]``, taken into [0, 1]; their metrics give a value an image, ``[B]``.
+Images are pixels in [0, 1], ``[B, C, H, W]``; their metrics give a value per image, ``[B]``. A reconstruction is
+clamped to [0, 1], as it is before it is displayed. An original outside [0, 1] holds no pixels, and raises `ValueError`.
 """
 
 import os
 import warnings
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from scipy.optimize import linear_sum_assignment
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedleak.errors import extra
 
@@ -90,11 +90,33 @@ def class_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
     return ((found > 0) == (true > 0)).double().mean(-1)
 
 
+ROUNDING = 1e-4
+"""How far an original may leave [0, 1]: rounding in a normalisation that was undone."""
+OUTSIDE = 0.25
+"""Share of a reconstruction's pixels that may lie outside [0, 1] without a warning."""
+
+
 def _pictures(found: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    """Return reconstructions and originals as single-precision pixels in [0, 1]; raise for what holds no pixels."""
     if found.shape != truth.shape or found.dim() != 4:
         raise ValueError(f"images are [B, C, H, W] both, got {tuple(found.shape)} and {tuple(truth.shape)}")
     if not bool(torch.isfinite(found).all()):
         raise ValueError("a reconstruction holds NaN or infinite pixels")
+    if found.numel() == 0:
+        return found.float(), truth.float()
+    low, high = (end.item() for end in truth.detach().float().aminmax())
+    if not (low >= -ROUNDING and high <= 1 + ROUNDING):  # NaN fails both
+        raise ValueError(
+            f"an original holds values from {low:.3g} to {high:.3g}, and pixels lie in [0, 1]: undo the normalisation "
+            "of both images first (x * std + mean; x / 255 for bytes)"
+        )
+    outside = ((found < -ROUNDING) | (found > 1 + ROUNDING)).double().mean().item()
+    if outside > OUTSIDE:
+        warnings.warn(
+            f"{outside:.0%} of a reconstruction's pixels lie outside [0, 1] and are clamped: if it is normalised, undo that "
+            "first",
+            stacklevel=3,
+        )
     return found.detach().float().clamp(0, 1), truth.detach().float().clamp(0, 1)
 
 
@@ -102,26 +124,56 @@ ALEXNET_LEAST = 32
 
 
 def paired(found: Tensor, truth: Tensor) -> Tensor:
-    """Return the reconstructions in the order of the originals: the assignment with the least squared error in all."""
+    """Return the reconstructions in the order of the originals: the assignment with the least squared error in all.
+
+    Raises `ValueError` for images of different shapes, NaN, or originals outside [0, 1].
+    """
     found, truth = _pictures(found, truth)
     errors = torch.cdist(truth.flatten(1), found.flatten(1)).square()
     return found[torch.as_tensor(linear_sum_assignment(errors.cpu().numpy())[1], device=found.device)]
 
 
 def psnr(found: Tensor, truth: Tensor) -> Tensor:
-    """Return the peak signal-to-noise ratio in dB, ``[B]``, for a range of 1; 100 at most, for equal images."""
+    """Return the peak signal-to-noise ratio in dB, ``[B]``, for a range of 1; 100 at most, for equal images.
+
+    Raises `ValueError` for images of different shapes, NaN, or originals outside [0, 1].
+    """
     found, truth = _pictures(found, truth)
     return -10 * ((found - truth) ** 2).mean((1, 2, 3)).clamp(min=1e-10).log10()
 
 
-@extra("book")
-def ssim(found: Tensor, truth: Tensor) -> Tensor:
-    """Return the structural similarity, ``[B]``, at most 1 (Wang et al. 2004; 11 x 11 Gaussian window)."""
-    from torchmetrics.functional.image import structural_similarity_index_measure
+SSIM_WINDOW, SSIM_SIGMA = 11, 1.5
+SSIM_CONSTANTS = 0.01**2, 0.03**2
+"""C_1 and C_2 of Wang et al. 2004, Eq. 13, for a range of 1."""
 
+
+def ssim(found: Tensor, truth: Tensor) -> Tensor:
+    """Return the structural similarity, ``[B]``, at most 1 (Wang et al. 2004, Eqs. 13 to 17).
+
+    The mean over the channels and over the 11 x 11 Gaussian windows (standard deviation 1.5) that lie inside the image.
+    scikit-image gives the same with ``gaussian_weights=True, sigma=1.5, use_sample_covariance=False``; torchmetrics
+    averages over windows across the border too, which it fills by reflection.
+
+    Raises `ValueError` for images below 11 x 11 pixels, of different shapes, with NaN, or originals outside [0, 1].
+    """
     found, truth = _pictures(found, truth)
-    value: Any = structural_similarity_index_measure(found, truth, data_range=1.0, reduction="none")
-    return value
+    if min(found.shape[2:]) < SSIM_WINDOW:
+        raise ValueError(f"SSIM needs images of at least 11 x 11 pixels, got {found.shape[2]} x {found.shape[3]}")
+    x, y = (image.double().flatten(0, 1)[:, None] for image in (found, truth))
+    offsets = torch.arange(SSIM_WINDOW, dtype=torch.double, device=x.device) - SSIM_WINDOW // 2
+    line = (-(offsets**2) / (2 * SSIM_SIGMA**2)).softmax(0)
+
+    def smooth(image: Tensor) -> Tensor:
+        rows = nn.functional.conv2d(image, line.view(1, 1, -1, 1))
+        return nn.functional.conv2d(rows, line.view(1, 1, 1, -1))
+
+    mean_x, mean_y = smooth(x), smooth(y)
+    variances = smooth(x * x) - mean_x**2 + smooth(y * y) - mean_y**2
+    covariance = smooth(x * y) - mean_x * mean_y
+    first, second = SSIM_CONSTANTS
+    luminance = (2 * mean_x * mean_y + first) / (mean_x**2 + mean_y**2 + first)
+    structure = (2 * covariance + second) / (variances + second)
+    return (luminance * structure).mean((1, 2, 3)).view(found.shape[:2]).mean(1).float()
 
 
 def lpips(found: Tensor, truth: Tensor) -> Tensor | None:
@@ -130,11 +182,13 @@ def lpips(found: Tensor, truth: Tensor) -> Tensor | None:
     The heads come with the package `lpips`; AlexNet's features are torchvision's: from its cache of downloads, or
     ``weights/alexnet_features_torchvision.pth`` in the folder that ``FEDLEAK_DATA`` names. Images smaller than
     32 x 32, of which AlexNet leaves nothing, are enlarged to that first.
+
+    Raises `ValueError` for images of different shapes, NaN, or originals outside [0, 1].
     """
+    found, truth = (x.expand(-1, 3, -1, -1) for x in _pictures(found, truth))
     network = _perceptual()
     if network is None:
         return None
-    found, truth = (x.expand(-1, 3, -1, -1) for x in _pictures(found, truth))
     if min(found.shape[2:]) < ALEXNET_LEAST:
         found, truth = (torch.nn.functional.interpolate(x, size=ALEXNET_LEAST, mode="bilinear") for x in (found, truth))
     with torch.no_grad():

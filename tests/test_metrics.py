@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from skimage.metrics import structural_similarity
 
 from fedleak import metrics
 from fedleak.metrics import attack_success_rate, class_accuracy, counts, hellinger, instance_accuracy
@@ -89,7 +90,7 @@ def test_psnr_by_hand():
     found = truth.clone()
     found[0] += 0.1  # mean squared error 0.01: 20 dB
     torch.testing.assert_close(metrics.psnr(found, truth), torch.tensor([20.0, 100.0]))
-    assert metrics.psnr(truth + 7, torch.ones_like(truth)).tolist() == [100, 100]  # pixels are taken into [0, 1]
+    assert metrics.psnr(truth + 0.9, torch.ones_like(truth)).tolist() == [100, 100]  # a reconstruction is clamped
 
 
 def test_pairing_finds_a_permutation_even_under_noise():
@@ -116,6 +117,91 @@ def test_lpips_without_weights_says_so(monkeypatch, tmp_path):
         assert metrics.lpips(torch.rand(1, 3, 32, 32), torch.rand(1, 3, 32, 32)) is None
     finally:
         metrics._perceptual.cache_clear()
+
+
+def pair_of_images(shape, seed):
+    """Smooth random images in [0, 1] and a noisy copy, clamped."""
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(*shape[:2], 5, 5, generator=generator)
+    truth = torch.nn.functional.interpolate(coarse, size=shape[2:], mode="bicubic").clamp(0, 1)
+    return (truth + 0.1 * torch.randn(shape, generator=generator)).clamp(0, 1), truth
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 11, 11), (3, 3, 32, 32), (1, 7, 12, 40), (2, 2, 31, 13)])
+@pytest.mark.parametrize("seed", range(3))
+def test_ssim_equals_wang_et_al_of_scikit_image(shape, seed):
+    found, truth = pair_of_images(shape, seed)
+    how = dict(channel_axis=0, data_range=1.0, gaussian_weights=True, sigma=1.5, use_sample_covariance=False)
+    pairs = zip(found.double().numpy(), truth.double().numpy(), strict=True)
+    expected = torch.tensor([structural_similarity(a, b, **how) for a, b in pairs])
+    torch.testing.assert_close(metrics.ssim(found, truth).double(), expected.double(), atol=1e-6, rtol=0)
+
+
+def test_ssim_of_one_window_by_the_formula():
+    found, truth = pair_of_images((1, 1, 11, 11), 0)
+    at = torch.arange(11.0, dtype=torch.double) - 5
+    weights = torch.exp(-(at[:, None] ** 2 + at**2) / (2 * 1.5**2))
+    weights = weights / weights.sum()
+    x, y = found[0, 0].double(), truth[0, 0].double()
+    mean_x, mean_y = (weights * x).sum(), (weights * y).sum()
+    variances = (weights * (x - mean_x) ** 2).sum() + (weights * (y - mean_y) ** 2).sum()
+    covariance = (weights * (x - mean_x) * (y - mean_y)).sum()
+    expected = (2 * mean_x * mean_y + 1e-4) * (2 * covariance + 9e-4)
+    expected /= (mean_x**2 + mean_y**2 + 1e-4) * (variances + 9e-4)
+    assert metrics.ssim(found, truth).item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_ssim_ignores_what_no_inside_window_weighs_much():
+    found, truth = pair_of_images((1, 3, 40, 40), 0)
+    changed = found.clone()
+    changed[:, :, 0, 0] = 1 - changed[:, :, 0, 0]  # the corner of one window, at a weight of 1e-6
+    assert metrics.ssim(changed, truth).item() == pytest.approx(metrics.ssim(found, truth).item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("size", [(10, 32), (32, 10), (4, 4)])
+def test_ssim_needs_eleven_pixels(size):
+    image = torch.rand(1, 3, *size)
+    with pytest.raises(ValueError, match="at least 11 x 11 pixels"):
+        metrics.ssim(image, image)
+
+
+PIXELS = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+RANGES = {
+    "normalised": (PIXELS - 0.1307) / 0.3081,
+    "half": (PIXELS - 0.5) / 0.5,
+    "bytes": (255 * PIXELS).round(),
+    "uint8": (255 * PIXELS).round().byte(),
+    "standardised": (PIXELS - PIXELS.mean()) / PIXELS.std(),
+    "centred": PIXELS - 0.5,
+    "NaN": PIXELS.clone().index_fill_(3, torch.tensor([0]), torch.nan),
+}
+
+
+@pytest.mark.parametrize("metric", [metrics.psnr, metrics.ssim, metrics.lpips, metrics.paired])
+@pytest.mark.parametrize("name", RANGES)
+def test_originals_outside_the_range_of_pixels_raise(metric, name):
+    truth = RANGES[name]
+    with pytest.raises(ValueError, match=r"pixels lie in \[0, 1\]: undo the normalisation"):
+        metric(truth.nan_to_num(), truth)
+
+
+@pytest.mark.parametrize("name", ["bytes", "normalised", "standardised"])
+def test_a_normalised_reconstruction_of_pixels_warns(name):
+    with pytest.warns(UserWarning, match="if it is normalised, undo that first"):
+        metrics.psnr(RANGES[name], PIXELS)
+
+
+def test_a_slight_overshoot_is_clamped_in_silence(recwarn):
+    overshoot = PIXELS + 0.2  # a fifth of the pixels are above 1
+    assert torch.equal(metrics.psnr(overshoot, PIXELS), metrics.psnr(overshoot.clamp(0, 1), PIXELS))
+    undone = RANGES["normalised"] * 0.3081 + 0.1307  # differs from the pixels by rounding alone
+    assert (metrics.psnr(PIXELS, undone) > 90).all()
+    assert not recwarn.list
+
+
+def test_no_images_have_no_metric():
+    empty = torch.rand(0, 3, 16, 16)
+    assert metrics.psnr(empty, empty).shape == metrics.ssim(empty, empty).shape == (0,)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,9 @@ def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str],
         if experiment is None:
             say(f"{name}: passed over, its notebook declares no such experiment")
             continue
+        if experiment.version != (then := facts["declared"]["version"]):
+            say(f"{name}: passed over, recorded by version {then} of the experiment, which is now {experiment.version}")
+            continue
         settings = experiment.settings(profile, facts["trials"])
         if spent + (cost := facts["seconds"] / len(settings)) > budget:
             continue

@@ -21,6 +21,7 @@ from fedleak_book.experiments import Context, Experiment, grid
 from fedleak.data import draw
 from fedleak.federated import fedavg, fedsgd
 from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
+from notebooks.agic.experiments_distance import DISTANCE  # noqa: F401
 from notebooks.agic.experiments_shared import (
     BENT,
     CIFAR10,
@@ -33,6 +34,7 @@ from notebooks.agic.experiments_shared import (
     OWN,
     PHOTOS,
     QUALITY,
+    SCORED,
     SCORES,
     STORED,
     batches,
@@ -53,9 +55,14 @@ RATES = dict(
 )
 
 
-def one_batch_error(ctx, seed, data, net, side, precision, steps, lr):
+SINGLE_PRECISION = dict(precision="float32", steps=4, lr=[1e-4, 1e-2])
+
+
+def one_batch_error(ctx, seed, data, net, side, precision, steps, lr, batch_norm):
     """Relative error of Eq. 4 for local batches of one image, and its decadic logarithm."""
     images, model = pool(ctx, data, side), network(ctx, net, data, side, 0)
+    if batch_norm != STORED:
+        model = copy.deepcopy(model).train()
     generator = torch.Generator().manual_seed(seed)
     i = torch.randint(len(images), (steps, 1), generator=generator)
     x, y = images.x[i], images.y[i]
@@ -74,6 +81,19 @@ ERROR = Experiment(
     values=dict(log_error=NUMBER, error=NUMBER),
     facts="images",
     fixed=dict(batch_size=1, trained=0) | EVAL,
+)
+
+
+ERROR_OWN = Experiment(
+    "error_training_mode",
+    one_batch_error,
+    quick=grid(data="photos", net="resnet20-1", side=12, **SINGLE_PRECISION),
+    paper=grid(data="cifar10", net="resnet20-4", side=32, **SINGLE_PRECISION),
+    trials=(2, 10),
+    values=dict(log_error=NUMBER, error=NUMBER),
+    facts="images",
+    tables="error",
+    fixed=dict(batch_size=1, trained=0, batch_norm=OWN),
 )
 
 
@@ -305,6 +325,7 @@ TABLE2 = Experiment(
     by=("iteration", "final"),
     values=SCORES | dict(labels_right=MEAN),
     facts="images",
+    version=SCORED,
     fixed=dict(batch_size=1, steps=4, lr=1e-4, schedule=LEVEL) | GIVEN,
 )
 
@@ -507,6 +528,7 @@ TABLE6 = Experiment(
     by="epochs",
     values=SCORES | dict(right=MEAN),
     facts="images",
+    version=SCORED,
     fixed=dict(batch_size=1, schedule=LEVEL, between="20 steps") | GIVEN,
 )
 

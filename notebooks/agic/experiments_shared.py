@@ -188,7 +188,8 @@ def on_the_way(ctx, seeds, truth, shown, data, side, pictures=True):
             yield {**row, **at}
 
 
-QUALITY = dict(values=SCORES, facts="images")
+SCORED = 2  # version of what is scored: since 2, SSIM is Wang et al.'s
+QUALITY = dict(values=SCORES, facts="images", version=SCORED)
 GIVEN = dict(total_variation=1e-4, trained=0) | EVAL
 PHOTOS = dict(data="photos", net="resnet20-1", side=12)
 CIFAR10 = dict(data="cifar10", net="resnet20-4", side=12)
