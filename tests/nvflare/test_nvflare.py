@@ -148,7 +148,8 @@ def test_what_the_sparse_vector_technique_says_of_its_epsilon_is_recorded(tmp_pa
     run(tmp_path, SVTPrivacy(fraction=0.5, epsilon=0.2, epsilon_release=3.0))
     found = read(tmp_path)[0].privacy
     assert (found.claimed, found.delta, found.by, found.epsilon) == (pytest.approx(3.2), 0.0, "SVTPrivacy", None)
-    assert not found.wrong()
+    assert found.unprotected == ("1.num_batches_tracked",), "the only scalar, which NVFlare's accountant leaves out"
+    assert "passes on '1.num_batches_tracked' without noise" in found.wrong()[0]
 
 
 def test_a_layer_that_is_left_out_stands_unchanged_and_counts_as_withheld(tmp_path):
@@ -195,7 +196,7 @@ def test_a_client_without_labels_and_batch_size_tells_the_number_of_examples_and
         ("encrypted", "encrypted or quantised"),
         ("shape", "no state of the model that came, by 3.bias"),
         ("name", "no state of the model that came, by another"),
-        ("content", "nothing recorded of node site-1"),
+        ("content", "nothing recorded of round 1, node site-1"),
         ("rate", "nobody told the learning rate"),
         ("samples", "nobody told how many samples"),
         ("round", "the task has no round"),
