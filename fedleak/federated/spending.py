@@ -1,0 +1,106 @@
+"""The ε of several rounds: what the recorded rounds of each client cost it together, by one accountant."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from fedleak.federated.privacy import NEIGHBOURS, Privacy, accounted
+
+if TYPE_CHECKING:
+    from fedleak.federated.recording import Contribution
+
+
+class Spent(NamedTuple):
+    """What differential privacy gives one client over all of its recorded rounds."""
+
+    node: str
+    rounds: tuple[int, ...]
+    """In which the client took part; what others do in the rest is independent of its data."""
+    neighbours: str
+    """A key of `NEIGHBOURS`."""
+    claimed: float
+    """ε by the claims of the rounds; infinity if one of them has no claim, or none that is finite."""
+    epsilon: float
+    """ε that follows for whoever sees the updates; without an accountant of the mechanism, the sum of what is stated."""
+    delta: float
+    """At which both hold."""
+    aggregated: bool
+    """Whether the claims are of the published model."""
+
+    def text(self) -> str:
+        """Say it."""
+
+        def write(epsilon: float) -> str:
+            return "no finite ε" if math.isinf(epsilon) else f"ε = {epsilon:.3g}"
+
+        rounds = f"round {self.rounds[0]}" if len(self.rounds) == 1 else f"{len(self.rounds)} rounds"
+        claimed = f"{self.node}, {rounds}: {write(self.claimed)} at δ = {self.delta:g}"
+        claimed += f" ({NEIGHBOURS[self.neighbours]})"
+        if self.aggregated:
+            return f"{claimed}, of the published models; for whoever sees the updates {write(self.epsilon)}"
+        differs = self.epsilon > 1.001 * self.claimed + 0.011
+        return f"{claimed}; {write(self.epsilon)} follows" if differs else claimed
+
+
+def spent(run: Sequence["Contribution"]) -> list[Spent]:
+    """Return the ε of every client over its recorded rounds, the largest first; nothing of clients without a claim."""
+    parts: dict[str, list[Contribution]] = {}
+    for one in run:
+        parts.setdefault(one.node, []).append(one)
+    found = []
+    for node, rounds in parts.items():
+        for neighbours in dict.fromkeys(one.privacy.neighbours for one in rounds if one.privacy is not None):
+            claims = [one.privacy for one in rounds if one.privacy and one.privacy.neighbours == neighbours]
+            total = compose(claims)
+            if len(claims) < len(rounds):  # a round without a claim protects nothing
+                total = total._replace(claimed=math.inf, epsilon=math.inf)
+            found.append(Spent(node, tuple(one.round for one in rounds), neighbours, *total))
+    return sorted(found, key=lambda one: (-one.epsilon, -one.claimed, -len(one.rounds), one.node))
+
+
+class Total(NamedTuple):
+    """The last four fields of `Spent`."""
+
+    claimed: float
+    epsilon: float
+    delta: float
+    aggregated: bool
+
+
+def compose(claims: Sequence[Privacy]) -> Total:
+    """Compose claims on the same data: Gaussian mechanisms by one accountant, and what is only stated by adding.
+
+    Parameters
+    ----------
+    claims
+        Of the same neighbours, one at least.
+    """
+    stated = [claim for claim in claims if claim.stated is not None]
+    computed = [claim for claim in claims if claim.stated is None]
+    delta = sum(claim.delta for claim in stated) + max((claim.delta for claim in computed), default=0.0)
+    claimed = sum(claim.claimed for claim in stated)
+    claimed += _accounted(computed, delta - sum(claim.delta for claim in stated), followed=False)
+    unknown = [claim for claim in claims if not claim.history]
+    known = [claim for claim in claims if claim.history]
+    epsilon = sum(claim.claimed for claim in unknown)
+    epsilon += _accounted(
+        known, delta - sum(claim.delta for claim in unknown if claim.stated is not None), followed=True
+    )
+    aggregated = any(claim.aggregated for claim in claims)
+    if aggregated or not all(claim.clipped for claim in claims):
+        epsilon = math.inf
+    return Total(claimed, epsilon, delta, aggregated)
+
+
+def _accounted(claims: Sequence[Privacy], delta: float, followed: bool) -> float:
+    """Return ε of the mechanisms of all claims at δ, as they are claimed or as they protect."""
+    if not claims:
+        return 0.0
+    if not all(claim.clipped and claim.history for claim in claims):
+        return math.inf
+    steps: Counter[tuple[float, float]] = Counter()
+    for claim in claims:
+        for noise, rate, count in claim.mechanisms if followed else claim.history:
+            steps[noise, rate] += count
+    return accounted(tuple((noise, rate, count) for (noise, rate), count in sorted(steps.items())), delta)
