@@ -177,7 +177,11 @@ def audit_run(
         entrants = taking_part(model, server.case, update.samples)
         if number == 0:
             who = view(server.adversary, update, model)
-            known = {"name": Path(folder).resolve().name, "dropped": [*missing, *(dropped or ())], **facts(run, server, update, model)}
+            known = {
+                "name": Path(folder).resolve().name,
+                "dropped": [*missing, *(dropped or ())],
+                **facts(run, server, update, model),
+            }
             adversaries, untried = sort_out(entrants, who, update, model, knowledge, _excluded)
         blind = [attempt(attack, update, model, PRIOR, knowledge) for attack in entrants if attack.blind]
         seeing = list(server.attempts(one, update, model, number, kept))

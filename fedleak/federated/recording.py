@@ -235,7 +235,9 @@ def read(
         raise ValueError(f"{folder} holds no recorded round (round-0001/*.json){why}")
     rounds = {number for number, _ in found}
     empty = sorted(set(range(min(1, *rounds), max(rounds))) - rounds)
-    missed = [*(f"{folder / f'round-{number:04d}'} is missing" for number in empty), *missed]
+    if empty:
+        more = f", and {len(empty) - 1} rounds more" * (len(empty) > 1)
+        missed = [f"{folder / f'round-{empty[0]:04d}'} is missing{more}", *missed]
     if missed and not gaps:
         raise ValueError(f"{missed[0]}, and rounds up to {max(rounds)} are there; accept that with gaps=True (--gaps)")
     if missing is not None:

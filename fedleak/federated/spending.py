@@ -22,7 +22,7 @@ class Spent(NamedTuple):
     claimed: float
     """ε by the claims of the rounds; infinity if one of them has no claim, or none that is finite."""
     epsilon: float
-    """ε that follows for whoever sees the updates; without an accountant of the mechanism, the sum of what is stated."""
+    """ε that follows for whoever sees the updates; of mechanisms that cannot be accounted, the sum of what is stated."""
     delta: float
     """At which both hold."""
     aggregated: bool
@@ -78,15 +78,13 @@ def compose(claims: Sequence[Privacy]) -> Total:
     """
     stated = [claim for claim in claims if claim.stated is not None]
     computed = [claim for claim in claims if claim.stated is None]
+    unknown = [claim for claim in claims if not claim.history]
+    known = [claim for claim in claims if claim.history]
     delta = sum(claim.delta for claim in stated) + max((claim.delta for claim in computed), default=0.0)
     claimed = sum(claim.claimed for claim in stated)
     claimed += _accounted(computed, delta - sum(claim.delta for claim in stated), followed=False)
-    unknown = [claim for claim in claims if not claim.history]
-    known = [claim for claim in claims if claim.history]
     epsilon = sum(claim.claimed for claim in unknown)
-    epsilon += _accounted(
-        known, delta - sum(claim.delta for claim in unknown if claim.stated is not None), followed=True
-    )
+    epsilon += _accounted(known, delta - sum(claim.delta for claim in unknown), followed=True)
     aggregated = any(claim.aggregated for claim in claims)
     if aggregated or not all(claim.clipped for claim in claims):
         epsilon = math.inf
