@@ -22,7 +22,7 @@ class Spent(NamedTuple):
     claimed: float
     """ε by the claims of the rounds; infinity if one of them has no claim, or none that is finite."""
     epsilon: float
-    """ε that follows for whoever sees the updates; of mechanisms that cannot be accounted, the sum of what is stated."""
+    """ε that follows for whoever sees the updates; of mechanisms without an accountant, the sum of what is stated."""
     delta: float
     """At which both hold."""
     aggregated: bool

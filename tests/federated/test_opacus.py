@@ -78,7 +78,8 @@ SHUFFLED = [
 def test_shuffled_batches_are_never_taken_for_poisson_sampling(tmp_path, case):
     found = privacy(tmp_path, size=32, poisson=False, **case)
     assert not found.poisson
-    assert "not drawn by Poisson sampling" in found.wrong()[0]
+    said = ["not drawn by Poisson sampling" in why for why in found.wrong()]
+    assert said == [True] * (found.epsilon > found.claimed), "with few batches an epoch costs no more than is claimed"
 
 
 @pytest.mark.parametrize("physical", [None, 13])

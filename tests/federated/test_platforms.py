@@ -87,7 +87,7 @@ def test_a_gap_is_reported_until_it_is_accepted(tmp_path, facts, caplog):
 
 def test_a_folder_with_gaps_alone_says_why(tmp_path):
     put(tmp_path, facts={"optimiser": "sgd"})
-    with pytest.raises(ValueError, match="holds no recorded round.*nobody told the learning rate"):
+    with pytest.raises(ValueError, match=r"holds no recorded round.*nobody told the learning rate"):
         read(tmp_path, gaps=True)
 
 
