@@ -225,6 +225,8 @@ def read(
             one = replace(_JSON.validate_json(path.read_bytes()), folder=folder)
             if one.path != path:
                 raise ValueError(f"it is of round {one.round} and node {one.node!r}, and belongs to {one.path.name}")
+        if gap(folder, one.round, one.seen_by, one.node).is_file():
+            continue  # an earlier run's, of a round that could not be recorded since
         key = one.round, one.node
         found[key] = _both(found[key], one) if key in found else one
     for key in [key for key, one in found.items() if one.node == SUM and one.clients > 1]:
