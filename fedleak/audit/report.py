@@ -267,7 +267,7 @@ class Report:
             **{name: json.loads(table.to_json(orient="records")) for name, table in tables.items()},
             "words": self.words and {**self.words._asdict(), "share": self.words.share},
             "privacy": [{"claim": one.text(), "wrong": one.wrong()} for one in self.privacy],
-            "spent": [{"node": one.node, "rounds": one.rounds, "claim": one.text()} for one in self.spent],
+            "spent": [{"node": client.node, "rounds": client.rounds, "claim": client.text()} for client in self.spent],
             "versions": self.facts["versions"],
             "seed": self.facts["seed"],
         }

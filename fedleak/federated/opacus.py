@@ -1,4 +1,4 @@
-"""What Opacus' steps are worth, as far as a recorder of a training loop can verify it."""
+"""The privacy of Opacus' steps, as far as a recorder of a training loop can verify it."""
 
 import inspect
 import math

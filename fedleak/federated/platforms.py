@@ -28,8 +28,8 @@ Facts = dict[str, Any]
 def as_json(facts: Mapping[str, Any], log: Logger) -> str:
     """Return what a client notes of its training as JSON; a warning in the log names facts that cannot be noted.
 
-    An optimiser becomes what `fedleak.federated.loop.training_facts` returns. Of labels that name no class of a sample,
-    the number of samples remains, as ``examples``.
+    An optimiser becomes what `fedleak.federated.loop.training_facts` returns. Labels that name no
+    class per sample are replaced by their number, ``examples``.
     """
     noted: Facts = {}
     for name in sorted(facts, key=lambda name: (name != "labels", name == "optimiser")):  # later ones replace
@@ -83,7 +83,7 @@ def never_stopping(folder: Path | str, log: Logger, *, round: int, node: str, se
     """Turn whatever a block raises into a warning in the log, and a gap that the folder's readers report."""
     try:
         yield
-    except Exception as error:  # whatever it is: nobody's training ends for want of a record
+    except Exception as error:  # whatever it is: no round ends for lack of a record
         log.warning("nothing recorded of round %s, node %s: %s", round, node, error)
         try:
             write_text(gap(folder, round, seen_by, re.sub("[^A-Za-z0-9_.-]", "_", node)[:100]), str(error))
@@ -123,7 +123,7 @@ def keep(
 
 
 def _counted(facts: Facts, examples: int | list[int]) -> Facts:
-    """Return the facts with samples, steps, clients and counts as they follow, where they were not told."""
+    """Return the facts with samples, steps, clients and counts as they follow, unless the facts have them."""
     epochs, size = facts.setdefault("epochs", 1), facts.get("batch_size")
     counted = 1.0
     if "labels" in facts:

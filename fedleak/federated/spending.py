@@ -1,4 +1,4 @@
-"""The ε of several rounds: what the recorded rounds of each client cost it together, by one accountant."""
+"""The ε of several rounds: the recorded rounds of each client, composed by one accountant."""
 
 import math
 from collections import Counter
@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 
 
 class Spent(NamedTuple):
-    """What differential privacy gives one client over all of its recorded rounds."""
+    """The differential privacy of one client over all of its recorded rounds."""
 
     node: str
     rounds: tuple[int, ...]
-    """In which the client took part; what others do in the rest is independent of its data."""
+    """The rounds in which the client took part; all others are independent of its data."""
     neighbours: str
     """A key of `NEIGHBOURS`."""
     claimed: float
     """ε by the claims of the rounds; infinity if one of them has no claim, or none that is finite."""
     epsilon: float
-    """ε that follows for whoever sees the updates; of mechanisms without an accountant, the sum of what is stated."""
+    """ε that follows for whoever sees the updates; the sum of the stated ε for mechanisms without an accountant."""
     delta: float
     """At which both hold."""
     aggregated: bool
     """Whether the claims are of the published model."""
 
     def text(self) -> str:
-        """Say it."""
+        """Write the client, its rounds, and ε."""
 
         def write(epsilon: float) -> str:
             return "no finite ε" if math.isinf(epsilon) else f"ε = {epsilon:.3g}"
@@ -45,18 +45,18 @@ class Spent(NamedTuple):
 
 def spent(run: Sequence["Contribution"]) -> list[Spent]:
     """Return the ε of every client over its recorded rounds, the largest first; nothing of clients without a claim."""
-    parts: dict[str, list[Contribution]] = {}
-    for one in run:
-        parts.setdefault(one.node, []).append(one)
-    found = []
-    for node, rounds in parts.items():
-        for neighbours in dict.fromkeys(one.privacy.neighbours for one in rounds if one.privacy is not None):
-            claims = [one.privacy for one in rounds if one.privacy and one.privacy.neighbours == neighbours]
+    clients: dict[str, list[Contribution]] = {}
+    for part in run:
+        clients.setdefault(part.node, []).append(part)
+    spendings = []
+    for node, parts in clients.items():
+        for neighbours in dict.fromkeys(part.privacy.neighbours for part in parts if part.privacy is not None):
+            claims = [part.privacy for part in parts if part.privacy and part.privacy.neighbours == neighbours]
             total = compose(claims)
-            if len(claims) < len(rounds):  # a round without a claim protects nothing
+            if len(claims) < len(parts):  # a round without a claim protects nothing
                 total = total._replace(claimed=math.inf, epsilon=math.inf)
-            found.append(Spent(node, tuple(one.round for one in rounds), neighbours, *total))
-    return sorted(found, key=lambda one: (-one.epsilon, -one.claimed, -len(one.rounds), one.node))
+            spendings.append(Spent(node, tuple(part.round for part in parts), neighbours, *total))
+    return sorted(spendings, key=lambda each: (-each.epsilon, -each.claimed, -len(each.rounds), each.node))
 
 
 class Total(NamedTuple):
@@ -69,7 +69,7 @@ class Total(NamedTuple):
 
 
 def compose(claims: Sequence[Privacy]) -> Total:
-    """Compose claims on the same data: Gaussian mechanisms by one accountant, and what is only stated by adding.
+    """Compose claims on the same data: Gaussian mechanisms by one accountant, and stated ε by adding.
 
     Parameters
     ----------

@@ -91,11 +91,11 @@ def weighting_key(strategy: Any) -> str:
 
 def metric(content: RecordDict, *names: str) -> Any:
     """Return the first of these metrics that a reply has; None without."""
-    found = (record[name] for name in names for record in content.metric_records.values() if name in record)
-    return next(found, None)
+    values = (record[name] for name in names for record in content.metric_records.values() if name in record)
+    return next(values, None)
 
 
-def examples_of(content: RecordDict, told: int | str | None, key: str = COUNTS[0]) -> int:
+def examples_of(content: RecordDict, named: int | str | None, key: str = COUNTS[0]) -> int:
     """Return the number of samples that a client says it has, 0 if it does not say.
 
     Raises `ValueError` if the metric is no number of samples.
@@ -104,14 +104,14 @@ def examples_of(content: RecordDict, told: int | str | None, key: str = COUNTS[0
     ----------
     content
         Of the client's reply.
-    told
+    named
         The number, or the name of the metric that holds it; None: see `COUNTS`, then `key`.
     key
         The metric by which the strategy weights.
     """
-    if isinstance(told, int):
-        return told
-    names = (told,) if told else (*COUNTS, key)
+    if isinstance(named, int):
+        return named
+    names = (named,) if named else (*COUNTS, key)
     value = metric(content, *names)
     if value is None:
         return 0

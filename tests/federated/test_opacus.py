@@ -76,10 +76,12 @@ SHUFFLED = [
 
 @pytest.mark.parametrize("case", SHUFFLED)
 def test_shuffled_batches_are_never_taken_for_poisson_sampling(tmp_path, case):
-    found = privacy(tmp_path, size=32, poisson=False, **case)
-    assert not found.poisson
-    said = ["not drawn by Poisson sampling" in why for why in found.wrong()]
-    assert said == [True] * (found.epsilon > found.claimed), "with few batches an epoch costs no more than is claimed"
+    claim = privacy(tmp_path, size=32, poisson=False, **case)
+    assert not claim.poisson
+    reasons = ["not drawn by Poisson sampling" in why for why in claim.wrong()]
+    assert reasons == [True] * (claim.epsilon > claim.claimed), (
+        "with few batches an epoch costs no more than is claimed"
+    )
 
 
 @pytest.mark.parametrize("physical", [None, 13])
@@ -104,9 +106,9 @@ def test_a_loader_that_the_engine_did_not_return_is_not_poisson(tmp_path):
     ids=["two epochs", "two steps", "BatchMemoryManager", "rand_on_empty", "hooks alone"],
 )
 def test_poisson_sampling_is_never_called_shuffled(tmp_path, case, seed):
-    found = privacy(tmp_path, poisson=True, seed=seed, **case)
-    assert found.poisson
-    assert not found.wrong()
+    claim = privacy(tmp_path, poisson=True, seed=seed, **case)
+    assert claim.poisson
+    assert not claim.wrong()
 
 
 @pytest.mark.parametrize(("samples", "rate"), [(320, 0.1), (64, 1 / 64), (208, 0.25)])
@@ -125,6 +127,6 @@ def test_sizes_of_epochs_may_have_one_smaller_batch_each():
 
 
 def test_what_opacus_puts_no_noise_on_is_named(tmp_path):
-    found = privacy(tmp_path, samples=64, size=8, epochs=1, poisson=True, model=Counting())
-    assert found.unprotected == ("largest",)
-    assert "passes on 'largest' without noise" in found.wrong()[-1]
+    claim = privacy(tmp_path, samples=64, size=8, epochs=1, poisson=True, model=Counting())
+    assert claim.unprotected == ("largest",)
+    assert "passes on 'largest' without noise" in claim.wrong()[-1]

@@ -59,14 +59,14 @@ def put(folder, number=1, node="a", facts=FACTS, after=AFTER, examples=8):
 
 def test_ignored_labels_are_neither_samples_nor_classes(tmp_path):
     put(tmp_path, facts={**FACTS, "labels": [0, 2, -100, 1, -100, 2, 0, 0]})
-    (one,) = read(tmp_path)
-    assert (one.samples, one.steps, one.counts) == (6, 2, [3, 1, 2])
+    (part,) = read(tmp_path)
+    assert (part.samples, part.steps, part.counts) == (6, 2, [3, 1, 2])
 
 
 def test_numbers_of_numpy_and_torch_are_facts(tmp_path):
     put(tmp_path, facts={"lr": np.float32(0.5), "optimiser": "sgd", "batch_size": np.int64(4)})
-    (one,) = read(tmp_path)
-    assert (one.lr, one.batch_size) == (0.5, 4)
+    (part,) = read(tmp_path)
+    assert (part.lr, part.batch_size) == (0.5, 4)
 
 
 @pytest.mark.parametrize("facts", [{"optimiser": "sgd"}, {**FACTS, "labels": OTHER_KINDS["floats"]}, {**FACTS, "x": 1}])
@@ -77,7 +77,7 @@ def test_a_gap_is_reported_until_it_is_accepted(tmp_path, facts, caplog):
     with pytest.raises(ValueError, match="round 2, node a is not recorded"):
         read(tmp_path)
     missing = []
-    assert [one.round for one in read(tmp_path, gaps=True, missing=missing)] == [1]
+    assert [part.round for part in read(tmp_path, gaps=True, missing=missing)] == [1]
     assert len(missing) == 1
     report = audit_run(tmp_path, gaps=True)
     assert "Left out: round 2, node a is not recorded" in report.to_markdown()

@@ -12,7 +12,7 @@ from fedleak.federated.spending import compose, spent
 GAUSSIAN = ((1.0, 1.0, 1),)
 
 
-def part(round, node, privacy):
+def contribution(round, node, privacy):
     return Contribution(round=round, node=node, samples=8, steps=1, lr=0.1, privacy=privacy)
 
 
@@ -48,7 +48,13 @@ def test_noise_that_does_not_protect_the_update_gives_no_finite_epsilon(wrong):
 
 def test_only_the_rounds_of_a_client_count_for_it():
     claim = Privacy(neighbours="client added", history=GAUSSIAN, aggregated=True)
-    run = [part(1, "a", claim), part(1, "b", claim), part(2, "a", claim), part(3, "a", claim), part(3, "b", claim)]
+    run = [
+        contribution(1, "a", claim),
+        contribution(1, "b", claim),
+        contribution(2, "a", claim),
+        contribution(3, "a", claim),
+        contribution(3, "b", claim),
+    ]
     first, second = spent(run)
     assert (first.node, first.rounds) == ("a", (1, 2, 3))
     assert first.claimed == pytest.approx(gaussian_epsilon(math.sqrt(3), 1e-5))
@@ -59,5 +65,5 @@ def test_only_the_rounds_of_a_client_count_for_it():
 
 def test_a_round_without_a_claim_leaves_no_finite_epsilon():
     claim = Privacy(neighbours="client", history=GAUSSIAN)
-    (one,) = spent([part(1, "a", claim), part(2, "a", None), part(1, "b", None)])
-    assert (one.node, one.rounds, one.epsilon, one.claimed) == ("a", (1, 2), math.inf, math.inf)
+    (part,) = spent([contribution(1, "a", claim), contribution(2, "a", None), contribution(1, "b", None)])
+    assert (part.node, part.rounds, part.epsilon, part.claimed) == ("a", (1, 2), math.inf, math.inf)

@@ -19,14 +19,14 @@ from fedleak.flower import InProcess, RecordingMod, recorded
 FACTS = {"lr": 0.1, "batch_size": 8, "optimiser": "sgd"}
 
 
-def claimed(found):
+def claimed(parts):
     """The one ε that all contributions claim."""
-    (epsilon,) = {one.privacy.claimed for one in found}
+    (epsilon,) = {part.privacy.claimed for part in parts}
     return epsilon
 
 
 def run(folder, make, numbers=(8, 8), mods=(), rounds=1, key="num-examples", state=None, lost=(), **facts):
-    """Let clients with so many examples train so many rounds, and return what is recorded; `lost` never arrive."""
+    """Let clients with these numbers of examples train, and return the records; messages to `lost` never arrive."""
     app = ClientApp(mods=list(mods))
 
     @app.train()
@@ -54,27 +54,27 @@ def fixed(options, clients, inner=flower.FedAvg, kind=flower.DifferentialPrivacy
 def test_adaptive_clipping_claims_the_multiplier_that_was_asked_for(tmp_path, side, clients):
     kind = getattr(flower, f"DifferentialPrivacy{side}SideAdaptiveClipping")
     mods = [adaptiveclipping_mod] if side == "Client" else []
-    found = run(tmp_path, lambda options, n: kind(flower.FedAvg(**options), 1.0, n, 1.0), (8,) * clients, mods)
-    assert claimed(found) == pytest.approx(4.377, abs=0.001)
+    parts = run(tmp_path, lambda options, n: kind(flower.FedAvg(**options), 1.0, n, 1.0), (8,) * clients, mods)
+    assert claimed(parts) == pytest.approx(4.377, abs=0.001)
 
 
 @pytest.mark.parametrize("examples", [(8, 8), (900, 100), (5, 1, 1), (1, 1, 1, 7)])
 @pytest.mark.parametrize("key", ["num-examples", "weight"])
 def test_the_client_with_the_largest_weight_bounds_the_claim(tmp_path, examples, key):
-    found = run(tmp_path, lambda o, n: fixed({**o, "weighted_by_key": key}, n), examples, key=key)
+    parts = run(tmp_path, lambda o, n: fixed({**o, "weighted_by_key": key}, n), examples, key=key)
     most = len(examples) * max(examples) / sum(examples)
-    assert claimed(found) == pytest.approx(gaussian_epsilon(most, 1e-5))
+    assert claimed(parts) == pytest.approx(gaussian_epsilon(most, 1e-5))
 
 
 def test_fewer_replies_than_expected_weaken_the_claim(tmp_path):
-    found = run(tmp_path, fixed, (8,) * 4, lost=(2,))
-    assert len(found) == 3
-    assert claimed(found) == pytest.approx(gaussian_epsilon(4 / 3, 1e-5))
+    parts = run(tmp_path, fixed, (8,) * 4, lost=(2,))
+    assert len(parts) == 3
+    assert claimed(parts) == pytest.approx(gaussian_epsilon(4 / 3, 1e-5))
 
 
 @pytest.mark.parametrize("inner", [flower.FedMedian, flower.FedAdam, flower.FedTrimmedAvg, flower.Krum])
 def test_what_is_no_weighted_mean_bounds_no_client(tmp_path, inner):
-    (claim,) = {one.privacy for one in run(tmp_path, lambda o, n: fixed(o, n, inner), (8,) * 5)}
+    (claim,) = {part.privacy for part in run(tmp_path, lambda o, n: fixed(o, n, inner), (8,) * 5)}
     assert math.isinf(claim.claimed)
     assert inner.__name__ in claim.by
 
@@ -82,19 +82,19 @@ def test_what_is_no_weighted_mean_bounds_no_client(tmp_path, inner):
 @pytest.mark.parametrize("mods", [[fixedclipping_mod], []], ids=["clipped", "not clipped"])
 def test_clients_that_do_not_clip_have_no_bound(tmp_path, mods):
     kind = flower.DifferentialPrivacyClientSideFixedClipping
-    found = run(tmp_path, lambda o, n: kind(flower.FedAvg(**o), 1.0, 0.05, n), mods=mods)
-    assert {one.privacy.clipped for one in found} == {bool(mods)}
-    assert {math.isinf(one.privacy.claimed) for one in found} == {not mods}
+    parts = run(tmp_path, lambda o, n: kind(flower.FedAvg(**o), 1.0, 0.05, n), mods=mods)
+    assert {part.privacy.clipped for part in parts} == {bool(mods)}
+    assert {math.isinf(part.privacy.claimed) for part in parts} == {not mods}
 
 
 def test_a_strategy_without_privacy_claims_nothing(tmp_path):
-    assert {one.privacy for one in run(tmp_path, lambda options, _: flower.FedAvg(**options))} == {None}
+    assert {part.privacy for part in run(tmp_path, lambda options, _: flower.FedAvg(**options))} == {None}
 
 
 def test_the_epsilon_of_all_rounds_is_in_the_report(tmp_path):
     run(tmp_path, fixed, rounds=4)
     report = audit_run(tmp_path)
-    assert [one.claimed for one in report.spent] == [pytest.approx(gaussian_epsilon(2.0, 1e-5))] * 2
+    assert [part.claimed for part in report.spent] == [pytest.approx(gaussian_epsilon(2.0, 1e-5))] * 2
     assert "1, 4 rounds: ε = 10 at δ = 1e-05" in report.to_markdown()
     assert '"rounds": [' in report.to_json()
 
@@ -106,30 +106,30 @@ def test_scalars_go_through_local_privacy_without_noise(tmp_path):
     noise = LocalDpMod(clipping_norm=1.0, sensitivity=2.0, epsilon=1.0, delta=1e-5)
     mods = [RecordingMod(tmp_path, privacy=noise, **FACTS), noise]
     run(None, lambda options, _: flower.FedAvg(**options), mods=mods, state=STATE)
-    for one in read(tmp_path):
-        before, after = one.states()
+    for part in read(tmp_path):
+        before, after = part.states()
         assert after["scale"] == before["scale"] + 1, "Flower's noise does not reach it"
-        assert one.privacy.unprotected == ("scale", "steps")
-        assert "'scale', 'steps' without noise" in one.privacy.wrong()[0]
+        assert part.privacy.unprotected == ("scale", "steps")
+        assert "'scale', 'steps' without noise" in part.privacy.wrong()[0]
 
 
 def test_a_second_recorder_shows_that_no_noise_was_added(tmp_path):
     noise = LocalDpMod(clipping_norm=1.0, sensitivity=2.0, epsilon=1.0, delta=1e-5)
     outside, inside = RecordingMod(tmp_path / "out", privacy=noise, **FACTS), RecordingMod(tmp_path / "in", **FACTS)
     run(None, lambda options, _: flower.FedAvg(**options), mods=[outside, inside])
-    assert {one.privacy.unprotected for one in read(tmp_path / "out")} == {("bias", "weight")}
+    assert {part.privacy.unprotected for part in read(tmp_path / "out")} == {("bias", "weight")}
     outside.folder, inside.folder = tmp_path / "out 2", tmp_path / "in 2"
     run(None, lambda options, _: flower.FedAvg(**options), mods=[outside, noise, inside])
-    assert {one.privacy.unprotected for one in read(tmp_path / "out 2")} == {()}
+    assert {part.privacy.unprotected for part in read(tmp_path / "out 2")} == {()}
 
 
 @pytest.mark.parametrize(
-    ("key", "told", "examples"), [("samples", None, 9), ("n", "n", 9), ("n", 5, 5), ("num_examples", None, 9)]
+    ("key", "named", "examples"), [("samples", None, 9), ("n", "n", 9), ("n", 5, 5), ("num_examples", None, 9)]
 )
-def test_samples_are_the_metric_that_weights_or_the_one_named(tmp_path, key, told, examples):
-    facts = {} if told is None else {"examples": told}
-    found = run(tmp_path, lambda o, _: flower.FedAvg(**o, weighted_by_key=key), (9, 9), key=key, **facts)
-    assert [one.samples for one in found] == [examples] * 2
+def test_samples_are_the_metric_that_weights_or_the_one_named(tmp_path, key, named, examples):
+    facts = {} if named is None else {"examples": named}
+    parts = run(tmp_path, lambda o, _: flower.FedAvg(**o, weighted_by_key=key), (9, 9), key=key, **facts)
+    assert [part.samples for part in parts] == [examples] * 2
 
 
 def test_a_weight_that_is_no_number_of_samples_is_a_gap_and_the_run_goes_on(tmp_path, caplog):
