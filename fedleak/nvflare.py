@@ -104,9 +104,9 @@ class Recorder(_Filter):
 
     Weights and weight differences are recorded, of NumPy arrays or tensors. What a client trained and leaves out
     (`ExcludeVars`) stands unchanged in the record, as the server has it. What is encrypted or quantised is not
-    recorded: stand before that filter. With a recorder in front of a filter that adds noise and another behind it,
-    the record names the tensors without noise. It changes nothing and never stops a run: what cannot be recorded is a warning in the log
-    and a gap in the folder.
+    recorded: stand before that filter. With a recorder in front of a filter that adds noise and another behind it, the
+    record names the tensors without noise. It changes nothing and never stops a run: what cannot be recorded is a
+    warning in the log and a gap in the folder.
 
     The run's `folder` is on the client's machine, and all clients of a simulation may share it. NVFlare's processes
     work in folders of their own: give a whole path. The rest is what holds of every round, as for `note`, whose word
