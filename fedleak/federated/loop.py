@@ -1,6 +1,5 @@
 """Record a training loop of one's own, plain PyTorch or Opacus: see `fedleak.federated.recording` for the folder."""
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,8 +14,6 @@ from fedleak.federated.measured import StepFactor, labels_of_steps, measured_fac
 from fedleak.federated.opacus import of_opacus, step_of
 from fedleak.federated.recording import Contribution, write
 from fedleak.federated.step_check import StepCheck, declared_rules, innermost
-
-log = logging.getLogger("fedleak")
 
 
 @contextmanager

@@ -15,12 +15,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fedleak.federated.loop import training_facts
-from fedleak.federated.recording import Contribution, gap, write
+from fedleak.federated.gaps import gap
+from fedleak.federated.loop import class_labels, training_facts
+from fedleak.federated.recording import Contribution, write
 from fedleak.files import write_text
 
-IGNORED = -100
-"""Label that the cross-entropy leaves out by default."""
 MOST_CLASSES = 1_000_000
 Facts = dict[str, Any]
 
@@ -57,25 +56,23 @@ def _plain(value: Any) -> Any:
 def _labels(value: Any, log: Logger) -> Facts:
     labels = torch.as_tensor(value)
     try:
-        return {"labels": class_labels(labels).tolist()}
+        return {"labels": sample_labels(labels).tolist()}
     except ValueError as error:
         log.warning("labels are not noted: %s", error)
         return {"examples": len(labels)} if labels.dim() else {}
 
 
-def class_labels(labels: Tensor) -> Tensor:
-    """Return labels as int64 ``[N]``, the class of each sample, or `IGNORED`.
+def sample_labels(labels: Tensor) -> Tensor:
+    """Return labels as int64 ``[N]``, the class of each sample, or -100 where the loss ignores it.
 
-    Raises `ValueError` for labels of another kind: floats, one-hot rows, several labels for a sample, masks.
+    Raises `ValueError` for labels of another kind: floats, one-hot rows, several labels per sample, masks.
     """
-    whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
-    if not whole or labels.dim() < 1 or labels.numel() != len(labels):
-        kind = f"{str(labels.dtype).removeprefix('torch.')} {list(labels.shape)}"
-        raise ValueError(f"labels are whole numbers [N], the class of each sample, not {kind} (one-hot? a mask?)")
-    flat = labels.detach().cpu().flatten().long()
-    if ((flat < 0) & (flat != IGNORED) | (flat >= MOST_CLASSES)).any():
-        raise ValueError(f"labels are from 0 to {MOST_CLASSES - 1}, or {IGNORED}; got {flat.min()} to {flat.max()}")
-    return flat
+    classes = class_labels(labels)
+    if labels.dim() < 1 or labels.numel() != len(labels):
+        raise ValueError(f"labels are of shape [N], a class per sample, not {list(labels.shape)} (masks?)")
+    if (classes >= MOST_CLASSES).any():
+        raise ValueError(f"labels are below {MOST_CLASSES}, got {int(classes.max())}")
+    return labels.detach().cpu().flatten().long()
 
 
 @contextmanager
@@ -127,8 +124,8 @@ def _counted(facts: Facts, examples: int | list[int]) -> Facts:
     epochs, size = facts.setdefault("epochs", 1), facts.get("batch_size")
     counted = 1.0
     if "labels" in facts:
-        labels = class_labels(torch.as_tensor(facts.pop("labels")))
-        real = labels[labels != IGNORED]
+        labels = sample_labels(torch.as_tensor(facts.pop("labels")))
+        real = class_labels(labels)
         facts["counts"] = (real.bincount() * epochs).tolist()
         examples = examples or len(labels)
         counted = len(real) / max(len(labels), 1)  # the loss is the mean over these

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from fedleak.errors import extra, likely
+from fedleak.federated.gaps import gap, list_gaps
 from fedleak.federated.privacy import Privacy
 from fedleak.federated.schemes import Scheme
 from fedleak.federated.state_files import place, read_state, shapes, write_state
@@ -189,20 +190,6 @@ def write(folder: Path | str, part: Contribution, before: Mapping[str, Tensor], 
     return part.path
 
 
-def gap(folder: Path | str, round: int, seen_by: str, node: str) -> Path:
-    """Return the file in which a recorder says why it could not record a contribution."""
-    return Path(folder) / "missing" / f"round-{round:04d}-{seen_by}-{node}.txt"
-
-
-def _gaps(folder: Path, found: Mapping[tuple[int, str], Contribution]) -> Iterator[str]:
-    """Say which contributions a recorder could not record, unless another one did, and why."""
-    for path in sorted(folder.glob("missing/round-*-*.txt")):
-        number, _, node = path.stem.removeprefix("round-").split("-", 2)
-        if not {(int(number), node), (int(number), SUM)} & found.keys():
-            why = path.read_text(encoding="utf-8", errors="replace")
-            yield f"round {int(number)}, node {node} is not recorded: {why}"
-
-
 def read(
     folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = None, missing: list[str] | None = None
 ) -> list[Contribution]:
@@ -231,7 +218,7 @@ def read(
         found[key] = _both(found[key], one) if key in found else one
     for key in [key for key, one in found.items() if one.node == SUM and one.clients > 1]:
         found[key] = _with_labels(found[key], [found.pop(k) for k in sorted(found) if k[0] == key[0] and k != key])
-    missed = list(_gaps(folder, found))
+    missed = list(list_gaps(folder, found, SUM))
     if not found:
         why = f"; {missed[0]}" if missed else ""
         raise ValueError(f"{folder} holds no recorded round (round-0001/*.json){why}")
