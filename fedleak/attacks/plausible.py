@@ -59,7 +59,10 @@ def contradictions(update: Update, model: nn.Module, scheme: Any = None) -> tupl
         margin = noise[last.bias if bias is not None else last.weight] * rows.numel() ** 0.5 * 4
         if float(rest) > _SHARE * float(terms) * rows.shape[0] ** 0.5 + margin:
             said.append(SUM)
-    if bias is not None and float(bias.clamp(max=0).sum().abs().maximum(bias.max())) > 1 + _SHARE + 4 * noise[last.bias]:
+    if (
+        bias is not None
+        and float(bias.clamp(max=0).sum().abs().maximum(bias.max())) > 1 + _SHARE + 4 * noise[last.bias]
+    ):
         said.append(SCALE)
     if weight is not None and not last.tied and _negative_rows(weight, noise[last.weight]) > update.samples:
         if negative_inputs(model) == 0:

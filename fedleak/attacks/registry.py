@@ -222,8 +222,8 @@ def attack(name: str, *, needs: Iterable[Need], goal: Goal = "labels", **fields:
             def prepare(model: Any, *args: Any, **kwargs: Any) -> Prepared:
                 return _checked(function(model, *args, **kwargs), model)
 
-            function = cast(Function, prepare)
-            entry = replace(entry, function=function)
+            register(replace(entry, function=prepare))
+            return cast(Function, prepare)
         register(entry)
         return function
 
