@@ -22,11 +22,12 @@ data_root = None
 record = False"""
 
 
-def write_notebook(path, body="print(trials)"):
+def write_notebook(path, body="print(trials)", *later):
     cells = [
         new_markdown_cell("# Tiny", id="title"),
         new_code_cell(PARAMETERS, id="parameters", metadata={"tags": ["parameters"]}),
         new_code_cell(body, id="body"),
+        *(new_code_cell(text, id=f"later-{number}") for number, text in enumerate(later)),
     ]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
@@ -78,15 +79,20 @@ def test_a_finished_run_is_complete_and_its_command_does_the_same(checkout, monk
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("later", [(), ("2",), ("2", "3", "4")])
 @pytest.mark.parametrize(
     ("body", "reason"),
-    [("raise KeyError('label')", "KeyError: 'label'"), ("import os; os._exit(1)", "DeadKernelError")],
+    [
+        ("raise KeyError('label')", "KeyError: 'label'"),
+        ("import os; os._exit(1)", "DeadKernelError"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "DeadKernelError"),
+    ],
 )
-def test_a_failed_run_names_the_cell_and_leaves_the_last_good_one(checkout, body, reason):
+def test_a_failed_run_names_the_cell_and_leaves_the_last_good_one(checkout, body, reason, later):
     good = paths.executed_notebook("tiny")
     good.parent.mkdir(parents=True)
     good.write_text("good")
-    write_notebook(checkout / "notebooks" / "tiny.ipynb", body)
+    write_notebook(checkout / "notebooks" / "tiny.ipynb", body, *later)
     with pytest.raises(notebooks.NotebookFailed, match=r"tiny stopped in cell 'body'") as caught:
         run()
     assert reason in str(caught.value)
@@ -100,7 +106,9 @@ def test_a_failed_run_names_the_cell_and_leaves_the_last_good_one(checkout, body
     ("options", "error", "says"),
     [
         ({"name": "llg"}, ValueError, "no notebook 'llg'; there are: tiny"),
-        ({"parameters": {"trails": 3}}, ValueError, r"no parameter 'trails'; it has: .*trials \(0\)"),
+        ({"parameters": {"trails": 3}}, ValueError, r"'trails': did you mean 'trials'\?; it has: .*trials \(0\)"),
+        ({"parameters": {"dataroot": 3, "sed": 1}}, ValueError, r"'dataroot', 'sed': .* 'data_root' or 'seed'\?"),
+        ({"parameters": {"zzz": 3}}, ValueError, r"no parameter 'zzz'; it has"),
         ({"out": "_toc.yml/out.ipynb"}, PermissionError, r"cannot write out.ipynb to .*nothing was run.*--out"),
         ({"out": "."}, PermissionError, "it is a folder: nothing was run; name another file with --out"),
     ],

@@ -1,23 +1,17 @@
 """Words: the rows of an embedding that move are those of the words in the client's texts."""
 
-import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
-from fedleak.models import known_tokens
-from fedleak.models.inputs import dummy_inputs, run, watched
+from fedleak.models.inputs import embeddings, input_embedding
 
 
 def word_embedding(model: nn.Module) -> str:
     """Name the weight of the embedding that takes the model's inputs; "" if it has none."""
-    layers = {n: m for n, m in model.named_modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
-    if not known_tokens(model):
-        return ""
-    tokens, seen = next(dummy_inputs(model)), list[str]()
-    with watched(layers, lambda name, x, _: seen.append(name) if torch.equal(x, tokens) else None):
-        run(model, tokens)
-    weight = layers[seen[0]].weight if seen else None
+    layers = embeddings(model)
+    name = input_embedding(model) if layers else None
+    weight = layers[name].weight if name else None
     return next((name for name, p in model.named_parameters() if p is weight), "")
 
 

@@ -1,6 +1,7 @@
 """A set-up made ready: model and data checked, what one round of clients shares, and what a report says of it all."""
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import reduce
 from importlib.metadata import version
@@ -13,6 +14,7 @@ from fedleak import models
 from fedleak.attacks.contest import view
 from fedleak.attacks.labels.simulated import Defended
 from fedleak.attacks.registry import Adversary, Attack, get
+from fedleak.audit.classifier import check, copy_model, refuse_other_outputs
 from fedleak.audit.samples import Samples, divide, samples
 from fedleak.audit.setup import AS_DATA, Setup
 from fedleak.data import Images, compose, draw
@@ -21,10 +23,9 @@ from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.algorithms import Client
 from fedleak.federated.defences import Defence, protect
+from fedleak.federated.losses import Loss, LossForm, as_loss, differentiate, measure_form
 from fedleak.intervals import interval
 from fedleak.metrics import counts
-from fedleak.models.heads import adds_up
-from fedleak.models.inputs import forward, watched
 
 PROBES = 4096
 """Where batch norm makes each probe batch of LLG* and LLG+ a pass of its own: images of all of them together."""
@@ -63,6 +64,10 @@ class Case:
     aux: Samples
     knowledge: dict[str, Any]
     """What attacks may take besides update and model, by `fedleak.attacks.registry.INPUTS`."""
+    loss: Loss | None = None
+    """The clients' loss; None for the mean cross-entropy."""
+    form: LossForm | None = None
+    """The loss's form, which an informed attacker corrects for; None if it has no such form, or is the default."""
 
     def trial(self, number: int, sent: list[nn.Module] | None = None) -> Trial:
         """Draw every client's batches and let it train the model, or the one that it was sent."""
@@ -85,15 +90,20 @@ class Case:
         x = models.as_inputs(self.clients.x[index], self.model)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            each = zip(sent or [self.model] * len(y), x, y, strict=True)
+            order = passes(setup.epochs, y.shape, generator)
+            each = [
+                (model, xs.flatten(0, 1)[order], ys.flatten()[order])
+                for model, xs, ys in zip(sent or [self.model] * len(y), x, y, strict=True)
+            ]
             if setup.dp_sgd is not None:
                 noise = 100_000 * seed + 99_000  # apart from the defences'
                 private = (setup.dp_sgd.releases(m, xs[0], ys[0], noise + k) for k, (m, xs, ys) in enumerate(each))
                 updates = [next(releases) for releases in private]
             elif setup.scheme is None:
-                updates = [fedsgd(model, inputs[0], labels[0]) for model, inputs, labels in each]
+                updates = [fedsgd(model, inputs[0], labels[0], loss=self.loss) for model, inputs, labels in each]
             else:
-                updates = [Client(setup.scheme).train(model, inputs, labels, {}) for model, inputs, labels in each]
+                clients = [(Client(setup.scheme, loss=self.loss), batches) for batches in each]
+                updates = [client.train(*batches, {}) for client, batches in clients]
         if not all(torch.isfinite(t).all() for update in updates for t in update.tensors.values()):
             raise ValueError("a client's update holds NaN or infinity: is the learning rate too high for this model?")
         return Trial(seed, updates, x, y, counts(y.flatten(1), self.n_classes))
@@ -115,6 +125,13 @@ class Case:
         if any(update.steps != 1 for update in shared):
             raise ValueError("secure aggregation is audited with one local step (LIA-SA works under FedSGD alone)")
         return plain_sum([Update({k: u.gradient(k) for k in u.tensors}, "gradient", u.samples) for u in shared])
+
+
+def passes(epochs: int, size: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Return which of a client's samples are in each local batch, ``[epochs * steps, B]``, of ``[K, steps, B]``."""
+    _, steps, batch_size = size
+    later = [torch.randperm(steps * batch_size, generator=generator) for _ in range(epochs - 1)]
+    return torch.cat([torch.arange(steps * batch_size), *later]).view(-1, batch_size)
 
 
 def fresh(defence: Defence, seed: int, clients: int | None = None) -> Any:
@@ -153,7 +170,8 @@ def known_defence(setup: Setup, model: nn.Module) -> Defended | None:
 
 def prepare(setup: Setup) -> Case:
     """Make a set-up ready; a `ValueError` says why model, shape and data do not fit each other."""
-    model = _copied(setup)
+    model = copy_model(setup)
+    refuse_other_outputs(model, setup)
     if setup.shape or setup.data is None:
         shape = tuple(setup.shape or models.input_shape(model))
     else:
@@ -164,7 +182,7 @@ def prepare(setup: Setup) -> Case:
         raise ValueError("a classifier has at least two outputs; one with a sigmoid is not covered")
     pool = samples(setup.data, shape, n, setup.seed, models.known_tokens(model))
     # The largest entries: a token that the model does not know is among them.
-    check(model, pool.x[pool.x.flatten(1).amax(1).topk(min(setup.batch_size, len(pool), 2)).indices])
+    logits = check(model, pool.x[pool.x.flatten(1).amax(1).topk(min(setup.batch_size, len(pool), 2)).indices])
     clients, aux = divide(pool, setup.auxiliary, setup.seed)
     # How often a label occurs in all batches together: what an adversary may know without an update.
     prior = torch.full((n,), 1 / n, dtype=torch.float64)
@@ -184,56 +202,30 @@ def prepare(setup: Setup) -> Case:
     knowledge = {"aux": aux, "prior": prior, "scheme": setup.scheme, "runs": runs}
     knowledge |= {"batch_size": setup.batch_size, "input_shape": shape}
     knowledge |= {"iterations": TRAINING, "defence": known_defence(setup, model)}
-    return Case(setup, model, attacked, shape, n, clients, aux, knowledge)
+    loss = None if setup.loss is None else as_loss(copy.deepcopy(setup.loss))
+    form = None if loss is None else form_of(loss, logits)
+    return Case(setup, model, attacked, shape, n, clients, aux, knowledge, loss, form)
 
 
-def _copied(setup: Setup) -> nn.Module:
-    """Copy or make the model; frozen parameters become constants, which are neither trained nor shared."""
-    made = setup.model
-    if not isinstance(made, nn.Module):
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(setup.seed)
-            made = made()
-        if not isinstance(made, nn.Module):
-            raise ValueError(f"the function that makes the model gives a {type(made).__name__}, not an nn.Module")
-    model = copy.deepcopy(made).cpu()
-    for module in model.modules():
-        for name, parameter in list(module._parameters.items()):
-            if parameter is not None and not parameter.requires_grad:
-                del module._parameters[name]
-                module.register_buffer(name, parameter.detach())
-    if not list(model.parameters()):
-        raise ValueError("the model has no parameter that is trained: all are frozen, or there is none")
-    return model
+def form_of(loss: Loss, logits: Tensor) -> LossForm | None:
+    """Measure the form of a loss, given some of the model's outputs ``[N, n]``.
+
+    Raises `ValueError` if the loss does not take such outputs and labels.
+    """
+    differentiate(loss, logits, torch.arange(len(logits)) % logits.shape[1])
+    ends_in_log_softmax = torch.allclose(logits.logsumexp(1), torch.zeros(()).to(logits), atol=1e-4)
+    probed = (lambda z, y: loss(z.log_softmax(1), y)) if ends_in_log_softmax else loss
+    with torch.random.fork_rng(devices=[]):
+        return measure_form(probed, logits.shape[1], logits.dtype)
 
 
-@torch.no_grad()
-def check(model: nn.Module, x: Tensor) -> None:
-    """Refuse a model that does not take these inputs ``[N, ...]``, or whose outputs are not those of its head."""
-    last = models.head(model)
-    outputs: list[Tensor] = []
-    try:
-        with torch.random.fork_rng(devices=[]), watched({"head": last.layer}, lambda _, __, y: outputs.append(y)):
-            logits = forward(model, models.as_inputs(x, model))
-    except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise ValueError(
-            f"the model does not take {len(x)} inputs of {x.dtype} {tuple(x.shape[1:])} in "
-            f"{'training' if model.training else 'evaluation'} mode: {reason}"
-        ) from error
-    if not isinstance(logits, Tensor):
-        raise ValueError(
-            f"a classifier gives one tensor of logits [N, n], this model a {type(logits).__name__}: audit a model that "
-            "returns those of one head"
-        )
-    own = len(outputs) == 1 and outputs[0].shape == logits.shape
-    own = own and torch.allclose(outputs[0], logits, equal_nan=True)
-    if not own and not adds_up(model, last.layer, models.as_inputs(x, model)):
-        raise ValueError(
-            "the last layer has to be linear: the model's outputs are not those of "
-            f"{last.name or 'the model itself'!r}. Return logits, without a softmax, or name the layer that makes "
-            "them: model.head_name"
-        )
+def describe_loss(case: Case) -> str:
+    """Return the clients' loss in words: its name, and what it was measured to be."""
+    loss = case.setup.loss
+    if loss is None:
+        return "mean cross-entropy"
+    name = getattr(getattr(loss, "func", loss), "__name__", type(loss).__name__)
+    return f"{name} ({case.form.describe() if case.form else 'not a cross-entropy with fixed targets'})"
 
 
 def about(model: nn.Module, adversary: Adversary) -> dict[str, Any]:
@@ -264,11 +256,14 @@ def facts(case: Case, seen: Update) -> dict[str, Any]:
         passed = models.head_pass(evaluated, models.as_inputs(clients.x[some], model), chunk=200)
         right = (passed.probabilities.argmax(1) == clients.y[some]).double().numpy()
         accuracy, trained = right.mean().item(), interval(right)[0] > chance
-    own = {field.name: getattr(setup, field.name) for field in fields(setup) if field.name not in ("model", "data")}
+    own = {
+        field.name: getattr(setup, field.name) for field in fields(setup) if field.name not in ("model", "data", "loss")
+    }
     return {
         **own,
         **about(model, setup.attacker),
         "recorded": False,
+        "loss": describe_loss(case),
         "others": "",
         "name": setup.name or type(model).__name__,
         "parameters": models.count_parameters(model),

@@ -21,7 +21,8 @@ setup = Setup(
     # "feddyn" and "feddc" share the change of the weights after some local steps.
     algorithm="fedsgd",
     batch_size=32,
-    # algorithm="fedavg", steps=5, lr=0.01,
+    # algorithm="fedavg", steps=5, epochs=2, lr=0.01,
+    # loss=nn.CrossEntropyLoss(label_smoothing=0.1),  # or any function of logits and labels
     # What it does to its update before it sends it.
     # defences=[Sparsification(discard=0.9), PureNoise(sigma=0.01, seed=0)],
     # defences=[Withhold(["fc.weight", "fc.bias"])],

@@ -11,6 +11,12 @@ from fedleak.federated.privacy import NEIGHBOURS, Privacy
 from fedleak.metrics import class_accuracy, instance_accuracy
 
 AS_IT_IS = "as it is"
+ASSUMPTIONS = {
+    "step": "the clients' steps are those of SGD at the recorded rate",
+    "loss": "their loss is the mean cross-entropy",
+    "labels": "the recorded labels are those that they trained on",
+}
+"""What an audit of a recorded run takes for true where no recorder measured it (`Contribution.assumed`)."""
 
 
 class ImageResult(NamedTuple):

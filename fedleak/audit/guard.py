@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pandas as pd
 
-from fedleak.audit.findings import Verdict
+from fedleak.audit.findings import ASSUMPTIONS, Verdict
 from fedleak.audit.report import Report
 from fedleak.files import write_bytes
 
@@ -26,14 +26,19 @@ class Limits(NamedTuple):
     """Of any one update."""
 
 
-def verdicts(report: Report, limits: Limits) -> list[Verdict]:
+def verdicts(report: Report, limits: Limits, accepted: Sequence[str] = ()) -> list[Verdict]:
     """Judge every round (and every update, if there is a limit for each): a leak before all, else not measurable.
 
-    The words of texts are a case of their own, of which the smallest limit holds, and so is a wrong claim of privacy.
+    A limit that is kept only if an assumption holds that nobody measured is not measurable, unless the assumption is
+    among those `accepted` (keys of `ASSUMPTIONS`, or ``"all"``). The words of texts are a case of their own, of which
+    the smallest limit holds, and so is a wrong claim of privacy. Raises `ValueError` for an unknown assumption.
     """
-    found = [_verdict(row, limits.mean, limits.over_guess) for _, row in report.cases().iterrows()]
+    if unknown := set(accepted) - {*ASSUMPTIONS, "all"}:
+        raise ValueError(f"unknown assumption {min(unknown)!r}; there are: {', '.join([*ASSUMPTIONS, 'all'])}")
+    accepted = list(ASSUMPTIONS) if "all" in accepted else accepted
+    found = [_verdict(row, limits.mean, limits.over_guess, accepted) for _, row in report.cases().iterrows()]
     if limits.each is not None:
-        found += [_verdict(row, limits.each, None) for _, row in report.cases(each=True).iterrows()]
+        found += [_verdict(row, limits.each, None, accepted) for _, row in report.cases(each=True).iterrows()]
     if (words := report.words) is not None and not words.why:
         leaks = words.share > min(limit for limit in (*limits, 1.0) if limit is not None)
         found.append(Verdict("words", "leak" if leaks else "kept", words.text()))
@@ -42,7 +47,7 @@ def verdicts(report: Report, limits: Limits) -> list[Verdict]:
     return found
 
 
-def _verdict(row: pd.Series, limit: float | None, margin: float | None) -> Verdict:
+def _verdict(row: pd.Series, limit: float | None, margin: float | None, accepted: Sequence[str]) -> Verdict:
     text = f"{row['attack']} names {row['iacc']:.3f} of the labels right (n = {row['n']} of {row['of']})"
     status: Literal["kept", "leak", "not measurable"] = "kept"
     if limit is not None and row["iacc"] > limit:
@@ -53,6 +58,11 @@ def _verdict(row: pd.Series, limit: float | None, margin: float | None) -> Verdi
     elif row["open"] or not row["attack"]:
         status = "not measurable"
         text = f"no attack that can be relied on read {row['open']} of {row['of']} updates, or their labels are missing"
+    elif open_assumptions := [name for name in ASSUMPTIONS if name in row["assumed"] and name not in accepted]:
+        status = "not measurable"
+        believed = " and ".join(ASSUMPTIONS[name] for name in open_assumptions)
+        options = " ".join(f"--assume {name}" for name in open_assumptions)
+        text = f"{text}: within the limit if {believed}, which nobody measured (accept that with {options})"
     return Verdict(row["case"], status, text, float(row["seconds"]))
 
 

@@ -20,7 +20,7 @@ from fedleak.attacks.contest import Attempt, attempt, contest, view
 from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, Attack, adversary_of, get
 from fedleak.attacks.result import Prepared
 from fedleak.audit.case import Case, about, fresh, prepare
-from fedleak.audit.findings import AS_IT_IS, PrivacyResult, WordsResult, noted, outcome
+from fedleak.audit.findings import AS_IT_IS, ASSUMPTIONS, PrivacyResult, WordsResult, noted, outcome
 from fedleak.audit.report import Report
 from fedleak.audit.run import PRIOR, count_words, remedies, sort_out, taking_part, weakest
 from fedleak.audit.setup import Setup
@@ -33,6 +33,9 @@ from fedleak.models.states import bare, last_matrix
 
 if TYPE_CHECKING:
     from fedleak.federated.recording import Contribution
+
+TOLERANCE = 0.01
+"""A multiple of the mean cross-entropy nearer to 1 than this is not mentioned."""
 
 
 class _Server(NamedTuple):
@@ -54,6 +57,9 @@ class _Server(NamedTuple):
             return bare(state, self.last)
         model = copy.deepcopy(self.case.attacked)
         state = unwrapped(state, model)
+        own = model.state_dict()
+        single = {name for name, t in state.items() if name in own and t.numel() == own[name].numel() == 1}
+        state = {name: t.reshape(own[name].shape) if name in single else t for name, t in state.items()}
         trained = dict(model.named_parameters())
         frozen = {name: tensor for name, tensor in model.state_dict().items() if name not in trained}
         sent = {**frozen, **state} if trained.keys() <= state.keys() else state
@@ -208,8 +214,10 @@ def _noted(
 ) -> list[dict[str, Any]]:
     """Return a row on every attempt at one update."""
     truth = one.truth(head(model).layer.out_features)
-    known = {"round": one.round, "node": one.node, "fits": one.scheme is not None}
-    return [noted(scenario, number, each, None if truth is None else truth[None], **known) for each in attempts]
+    known = {"round": one.round, "node": one.node, "assumed": " ".join(one.assumed)}
+    rows = [noted(scenario, number, each, None if truth is None else truth[None], **known) for each in attempts]
+    # Noise breaks what attacks assume, and is a defence; without any, they contradict what was recorded.
+    return [{**row, "fits": one.scheme is not None and not (row["unmet"] and one.privacy is None)} for row in rows]
 
 
 def agreement(found: Mapping[str, Tensor]) -> pd.Series:
@@ -226,13 +234,21 @@ def agreement(found: Mapping[str, Tensor]) -> pd.Series:
 def facts(run: "Sequence[Contribution]", server: _Server, update: Update, model: nn.Module) -> dict[str, Any]:
     """Return what a report says of a run, of which these are the first update and its model."""
     rounds = sorted({one.round for one in run})
-    others = [one.optimiser.replace("unknown", "an unknown optimiser") for one in run if one.scheme is None]
+    other = [one for one in run if one.optimiser not in ("sgd", "nag")]
+    others = [one.optimiser.replace("unknown", "an unknown optimiser") for one in other]
+    doubts = Counter(doubt for one in run for doubt in one.doubts if one not in other)
+    assumed = [text for name, text in ASSUMPTIONS.items() if any(name in one.assumed for one in run)]
+    factors = [one.factor for one in run if abs(one.factor - 1) > TOLERANCE]
     optimisers = {f"{o.optimiser} (rate {o.lr:g}{f', momentum {o.momentum:g}' * bool(o.momentum)})" for o in run}
     by = {"client": "its client mod, filter or loop", "server": "the server"}
     return {
         **about(model, server.adversary),
         "recorded": True,
         "others": f"{len(others)} of {len(run)} updates are made by {' and '.join(sorted(set(others)))}" * bool(others),
+        "doubts": "; ".join(f"{doubt} ({number} of {len(run)} updates)" for doubt, number in doubts.most_common(3)),
+        "assumed": " and ".join(assumed),
+        "losses": ", ".join(sorted({one.loss for one in run if one.loss})),
+        "factors": f"{min(factors):.3g} to {max(factors):.3g}" if factors else "",
         "clients": 1,
         "updates": len(run),
         "nodes": len({one.node for one in run}),

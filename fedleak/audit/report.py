@@ -197,9 +197,12 @@ class Report:
         ``of`` (all of the case), ``lead`` (the largest of any attack over the best guess on the same updates),
         ``ahead`` (that attack), ``guess`` (the best on all), ``seconds``, and ``open``: updates of which nothing is
         known, as no deciding attack that fits the client's optimiser read them, or as they have no labels. Without any,
-        ``attack`` is "".
+        ``attack`` is "". ``assumed`` names what was taken for true of some of the updates, of
+        `fedleak.audit.findings.ASSUMPTIONS`.
         """
-        rows = self._as_it_is.assign(case=_names(self._as_it_is, each), fits=self.rows.get("fits", True))
+        rows = self._as_it_is.assign(
+            case=_names(self._as_it_is, each), fits=self.rows.get("fits", True), assumed=self.rows.get("assumed", "")
+        )
         unscored = [] if self.unscored.empty else _names(self.unscored, each)
         found = []
         for case in dict.fromkeys([*rows["case"], *unscored]):
@@ -218,7 +221,9 @@ class Report:
             ahead = max(means, key=lambda one: one["lead"], default=none)
             about = {**best, "lead": ahead["lead"], "ahead": ahead["attack"], "guess": guesses.mean().max()}
             known = {trial for part in deciding for trial in part["trial"][part["fits"]]}
-            found.append({"case": case, **about, "seconds": of_case["seconds"].sum(), "open": of - len(known)})
+            assumed = sorted({name for names in of_case["assumed"] for name in names.split()})
+            decided = {"seconds": of_case["seconds"].sum(), "open": of - len(known), "assumed": assumed}
+            found.append({"case": case, **about, **decided})
         return pd.DataFrame(found)
 
     def to_markdown(self, figure: str = "", level: int = 1) -> str:

@@ -3,27 +3,30 @@
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from tqdm import tqdm
 
-from fedleak.attacks.contest import FORESEEN, Attempt, attempt, contest, entrants, view
+from fedleak.attacks.contest import Attempt, attempt, contest, entrants, view
 from fedleak.attacks.labels import joint
 from fedleak.attacks.labels.adapter import adapters
-from fedleak.attacks.registry import ADVERSARIES, WHITE_BOX, Adversary, Attack, Need, all_attacks, get
+from fedleak.attacks.labels.counts import apportion
+from fedleak.attacks.registry import ADVERSARIES, Adversary, Attack, Need, all_attacks, get
 from fedleak.attacks.result import Prepared, Result
-from fedleak.attacks.words import word_embedding
+from fedleak.audit.beyond_labels import count_words as count_words
+from fedleak.audit.beyond_labels import invert_once
 from fedleak.audit.canary import canary, claim
 from fedleak.audit.case import Case, Trial, facts, image_attack, prepare
-from fedleak.audit.findings import AS_IT_IS, ImageResult, WordsResult, noted, outcome
+from fedleak.audit.findings import AS_IT_IS, WordsResult, noted, outcome
+from fedleak.audit.informed import informed_attacks
 from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protections
-from fedleak.metrics import paired, psnr
-from fedleak.models import head, known_tokens
+from fedleak.models import head
 
 PRIOR = Adversary("no update", frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}))
 """Who guesses: somebody who knows at most how often each class occurs."""
@@ -100,58 +103,14 @@ def remedies(
     return found, left_out
 
 
-def invert_once(case: Case, done: Trial, seen: Update, ranking: list[str]) -> ImageResult:
-    """Invert the first trial's update; labels are those that are recovered, by the best of `ranking` that can."""
-    attack, who = image_attack(case.setup), view(case.setup.attacker, seen, case.model)
-    truth = done.x[0].flatten(0, 1)
-    try:
-        if truth.dim() != 4 or min(truth.shape[2:]) < 11:
-            raise ValueError(f"it is for images of at least 11 x 11 pixels, and the inputs are of shape {case.shape}")
-        if truth.min() < 0 or truth.max() > 1:
-            raise ValueError("it looks for pixels in [0, 1]; the data are not, so put the normalisation into the model")
-        if lacks := attack.lacking(who):
-            raise ValueError(f"the adversary lacks: {'; '.join(lacks)}")
-        attempts = contest(seen, case.attacked, who, {**case.knowledge, "runs": 1}, attacks=map(get, ranking))
-        counts = next(
-            (one.found for one in attempts if one.found is not None and one.found.sum() == seen.samples), None
-        )
-        if counts is None:
-            raise ValueError("it needs the labels first, and no label attack names as many as there are samples")
-        options = {"labels": torch.arange(len(counts)).repeat_interleave(counts), "seed": case.setup.seed}
-        found = attack(seen, case.attacked, adversary=who, iterations=case.setup.images, **options)
-    except FORESEEN as error:
-        return ImageResult(attack.name, str(error).strip().split("\n")[0])
-    generator = torch.Generator().manual_seed(case.setup.seed)
-    others = case.aux.x[torch.randint(len(case.aux), (len(truth),), generator=generator)].to(truth)
-    near, guess = (float(psnr(paired(images.to(truth), truth), truth).mean()) for images in (found, others))
-    return ImageResult(attack.name, "", case.setup.images, near, guess)
-
-
-def count_words(
-    so_far: WordsResult | None, update: Update, model: nn.Module, texts: Tensor | None = None
-) -> WordsResult | None:
-    """Count the words that one more update names, and where there are texts, those of them; None without tokens."""
-    if not known_tokens(model) or (so_far is not None and so_far.why):
-        return so_far
-    try:
-        found = set(get("embedding rows")(update, model, adversary=WHITE_BOX).tolist())
-    except FORESEEN as error:
-        return WordsResult(str(error))
-    so_far = so_far or WordsResult()
-    so_far = so_far._replace(named=so_far.named + len(found), updates=so_far.updates + 1)
-    if texts is None:
-        return so_far
-    embedding = model.get_submodule(word_embedding(model).rpartition(".")[0])
-    truth = set(texts.flatten().tolist()) - {getattr(embedding, "padding_idx", None)}
-    return so_far._replace(right=(so_far.right or 0) + len(found & truth), of=so_far.of + len(truth))
-
-
 class Run:
     """An audit on its way: what is tried, what it found, and how long it took."""
 
     def __init__(self, case: Case, progress: bool):
         self.case, self.progress = case, progress
-        self.entrants = taking_part(case.attacked, case, case.setup.steps * case.setup.batch_size)
+        entrants = taking_part(case.attacked, case, case.setup.steps * case.setup.batch_size)
+        informed = informed_attacks(case.form, case.setup.batch_size, entrants) if case.form else []
+        self.entrants = [*entrants, *informed]
         self.rows: list[dict[str, Any]] = []
         self.words: WordsResult | None = None
         self.over: set[tuple[str, str]] = set()  # what failed on the first update is not tried again
@@ -161,11 +120,17 @@ class Run:
         self.seen = case.seen(self.first)
         self.who = view(case.setup.attacker, self.seen, case.model)
         self.adversaries, self.untried = sort_out(
-            all_attacks(), self.who, self.seen, case.model, case.knowledge, self._excluded
+            [*all_attacks(), *informed], self.who, self.seen, case.model, case.knowledge, self._excluded
         )
-        self.remedies, self.left_out = remedies(
-            case.model, self.seen, case.setup.seed, lambda remedy: case.seen(self.first, remedy)
-        )
+        self.remedies: dict[str, Defence] = {}
+        self.left_out = [("remedies", "remedy_trials=0")]
+        if case.setup.remedy_trials:
+            self.remedies, self.left_out = remedies(
+                case.model, self.seen, case.setup.seed, lambda remedy: case.seen(self.first, remedy)
+            )
+        if case.loss is not None and case.form is None:
+            why = "the loss is not a cross-entropy with a factor, class weights or soft targets"
+            self.untried.append(("attackers who are informed of the loss", why))
 
     def _excluded(self, attack: Attack) -> str:
         """Say why an attack is not tried whatever the adversary has; make the models that are sent for one that is."""
@@ -206,7 +171,13 @@ class Run:
         seed = 2**31 + done.seed  # the labels are drawn from others; 32 bits count
         for attack in filter(lambda attack: attack.blind, self.entrants):
             each = [
-                attempt(attack, update, self.case.attacked, PRIOR, {**self.case.knowledge, "seed": seed + 7919 * k})
+                attempt(
+                    attack,
+                    self._one_epoch(update),
+                    self.case.attacked,
+                    PRIOR,
+                    {**self.case.knowledge, "seed": seed + 7919 * k},
+                )
                 for k, update in enumerate(done.updates)
             ]
             found = [one.found for one in each if one.found is not None]
@@ -232,13 +203,27 @@ class Run:
             clock=time.perf_counter,
             kept=self.kept,
         )
-        for one in attempts:
+        for one in map(self._per_epoch, attempts):
             self.note(name, number, one, done)
             if remedy is None and one.result is not None and one.result.low is not None:
                 low, high = one.result.low.cpu(), one.result.high.cpu()  # type: ignore[union-attr]
                 inside = (low <= done.truth[0]) & (done.truth[0] <= high)
                 self.rows[-1] |= {"held": inside.double().mean().item(), "width": (high - low).mean().item()}
         return seen
+
+    def _one_epoch(self, update: Update) -> Update:
+        """Return an update with the samples and steps of one epoch."""
+        setup = self.case.setup
+        return replace(update, samples=update.samples // setup.epochs, steps=update.steps // setup.epochs)
+
+    def _per_epoch(self, one: Attempt) -> Attempt:
+        """Return an attempt with the counts of one epoch, of an update that has every sample once an epoch."""
+        epochs, result = self.case.setup.epochs, one.result
+        if result is None or epochs == 1:
+            return one
+        total = (result.counts.sum(-1, keepdim=True) / epochs).round()
+        low, high = (end if end is None else end / epochs for end in (result.low, result.high))
+        return one._replace(result=replace(result, counts=apportion(result.counts / epochs, total), low=low, high=high))
 
     def note(self, scenario: str, number: int, one: Attempt, done: Trial) -> None:
         """Note how one attack went."""
@@ -272,6 +257,8 @@ def audit(setup: Setup, *, progress: bool = False) -> Report:
         report.privacy = [canary(case, claimed)]
     if setup.images:
         with warnings.catch_warnings(action="ignore"):
-            report.images = invert_once(case, run.first, run.seen, report.ranking())
+            by_name = {attack.name: attack for attack in run.entrants}
+            ranking = [by_name[name] for name in report.ranking()]
+            report.images = invert_once(case, run.first, run.seen, ranking)
     known["took"] = time.perf_counter() - started
     return report

@@ -15,6 +15,7 @@ from fedleak.errors import own_code
 from fedleak.federated import Scheme
 from fedleak.federated.algorithms import SCHEMES
 from fedleak.federated.defences import Defence
+from fedleak.federated.losses import Loss
 from fedleak.federated.privacy import DPSGD
 
 FEDSGD = "fedsgd"
@@ -42,7 +43,15 @@ class Setup:
         ``"fedsgd"`` (a client shares the gradient of one batch), or one of `fedleak.federated.algorithms.SCHEMES`
         (it shares the change of its weights). The client's first round is audited, in which no scheme has a history.
     steps, lr, momentum, regularisation
-        Local steps and their learning rate, and what some algorithms need; see `fedleak.federated.Scheme`.
+        Local steps on new samples and their learning rate, and what some algorithms need; see
+        `fedleak.federated.Scheme`.
+    epochs
+        Passes of a round over the samples of these steps, each but the first in a new order.
+    loss
+        A module of `torch.nn`, or a function of logits ``[B, n]`` and labels ``[B]`` that returns one number; by
+        default the mean cross-entropy. Modules whose targets have the logits' shape (`BCEWithLogitsLoss`, `MSELoss`,
+        `MultiLabelSoftMarginLoss`) get one-hot labels. Attackers read the updates uninformed of it; where it is a
+        cross-entropy with a factor, class weights or soft targets, also informed.
     defences
         Instances of the classes of `fedleak.federated.defences` and `.restricted`, applied one after the other to what
         a client shares; or functions with the same signature.
@@ -81,6 +90,8 @@ class Setup:
     batch_size: int = 32
     algorithm: str = FEDSGD
     steps: int = 1
+    epochs: int = 1
+    loss: nn.Module | Loss | None = None
     lr: float = 0.1
     momentum: float = 0.0
     regularisation: float = 0.0
@@ -101,14 +112,17 @@ class Setup:
     def __post_init__(self) -> None:
         if not callable(self.model):
             raise ValueError(f"model is an nn.Module or a function that makes one, not {self.model!r}")
-        for what in ("batch_size", "clients", "auxiliary", "trials", "remedy_trials", "images"):
+        for what in ("batch_size", "epochs", "clients", "auxiliary", "trials", "remedy_trials", "images"):
             value, least = getattr(self, what), 0 if what in ("remedy_trials", "images") else 1
             if not isinstance(value, int) or value < least:
                 raise ValueError(f"{what} is a whole number, at least {least}; got {value!r}")
-        if self.algorithm == FEDSGD and self.steps != 1:
-            raise ValueError(f"FedSGD has one local step, got steps={self.steps}: choose algorithm='fedavg'")
-        if self.dp_sgd is not None and self.algorithm != FEDSGD:
-            raise ValueError("dp_sgd is one step's gradient: it goes with algorithm='fedsgd'")
+        if self.algorithm == FEDSGD and (self.steps, self.epochs) != (1, 1):
+            given = f"steps={self.steps}, epochs={self.epochs}"
+            raise ValueError(f"FedSGD has one local step, got {given}: choose algorithm='fedavg'")
+        if self.loss is not None and (isinstance(self.loss, type) or not callable(self.loss)):
+            raise ValueError(f"loss is a function or a module, say nn.CrossEntropyLoss(), not {self.loss!r}")
+        if self.dp_sgd is not None and (self.algorithm != FEDSGD or self.loss is not None):
+            raise ValueError("dp_sgd is one step's gradient of the mean cross-entropy: algorithm='fedsgd', and no loss")
         if self.claimed is not None and not (self.claimed[0] >= 0 and 0 <= self.claimed[1] < 1):
             raise ValueError(f"claimed is a pair (ε, δ), at least 0 and in [0, 1); got {self.claimed}")
         for what, value, known in (
@@ -134,7 +148,8 @@ class Setup:
         """How a client trains; None for FedSGD."""
         if self.algorithm == FEDSGD:
             return None
-        return Scheme(self.algorithm, self.lr, self.steps, self.momentum, self.regularisation)  # type: ignore[arg-type]
+        steps = self.steps * self.epochs
+        return Scheme(self.algorithm, self.lr, steps, self.momentum, self.regularisation)  # type: ignore[arg-type]
 
     @cached_property
     def attacker(self) -> Adversary:

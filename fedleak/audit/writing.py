@@ -81,6 +81,11 @@ def named(counts: list[int]) -> str:
     return ", ".join(f"{label}: {count}" for label, count in enumerate(counts) if count) or "none"
 
 
+def counted(number: Any, noun: str) -> str:
+    """Write a number, or a span of numbers, with its noun in the singular or plural."""
+    return f"{number} {noun}" + "s" * (str(number) != "1")
+
+
 def sentence(text: str) -> str:
     """Put what a template wrote over several lines into one, which begins with a capital."""
     text = " ".join(text.split())
@@ -96,6 +101,6 @@ _TEMPLATES = Environment(
 )
 _TEMPLATES.filters |= {
     each.__name__: each
-    for each in (percent, two, rate, share, accuracy, plain, cells, times, together, named, sentence)
+    for each in (percent, two, rate, share, accuracy, plain, cells, times, together, named, counted, sentence)
 }
 REPORT, PAGE = (_TEMPLATES.get_template(name) for name in ("report.md.j2", "page.html.j2"))

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 EXAMPLE = Path(__file__).parents[1] / "audit" / "example.py"
 EPILOG = (
     "Exit codes: 0 all limits are kept (without limits: there is a report); 1 a leak, above a limit; 2 an error, or a "
-    "wrong call; 3 not measurable: no attack that can be relied on read half of the updates, or labels are missing.\n\n"
+    "wrong call; 3 not measurable: no attack that can be relied on read half of the updates, labels are missing, or a "
+    "limit is kept only under an assumption that no recorder measured and --assume does not accept.\n\n"
     "Examples:\n\n- `fedleak audit --example > my_setup.py`\n\n- `fedleak audit my_setup.py`\n\n"
     "- `fedleak audit my_setup.py --out report.html --out report.json --trials 50 --seed 1`\n\n"
     "- `fedleak audit RUN --setup my_setup.py --fail-above 0.6 --junit audit.xml --baseline report.json`"
@@ -55,6 +56,14 @@ def command(
     ] = None,
     fail_above_each: Annotated[
         float | None, typer.Option(min=0, max=1, help="Fail if it names a larger share of any one update's.")
+    ] = None,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Accept what no recorder measured of a recorded run's clients: 'step' (their steps are SGD's at the "
+            "recorded rate), 'loss' (the mean cross-entropy), 'labels' (the recorded ones), or 'all'. Repeatable.",
+        ),
     ] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the verdicts as JUnit's XML; needs a limit.")] = None,
     baseline: Annotated[Path | None, typer.Option(help="An earlier report's .json, to compare with.")] = None,
@@ -95,7 +104,7 @@ def command(
         report = _report(file, setup, {"gaps": gaps, "skip_nan": skip_nan}, trials=trials, seed=seed)
         report.baseline = earlier
         if limited:
-            report.verdicts = guard.verdicts(report, limits)
+            report.verdicts = guard.verdicts(report, limits, assume or ())
         headline = "\n\n".join(map("{}. {}".format, WORDS, report.headline()))
         typer.echo(f"{headline}\n" if out else report.to_markdown())
         for written in (written for path in out for written in report.save(path)):

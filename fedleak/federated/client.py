@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fedleak.federated.losses import Loss
 from fedleak.federated.schemes import Scheme
 from fedleak.federated.update import Update
 
@@ -53,9 +55,9 @@ class Softening:
 HARD = Softening()
 
 
-def fedsgd(model: nn.Module, x: Tensor, y: Tensor, softening: Softening = HARD) -> Update:
-    """Share the mean cross-entropy gradient of one batch, images ``[B, C, H, W]`` and labels ``[B]``; see `fedavg`."""
-    return fedavg(model, x.unsqueeze(0), y.unsqueeze(0), lr=1.0, share="gradient", softening=softening)
+def fedsgd(model: nn.Module, x: Tensor, y: Tensor, softening: Softening = HARD, loss: Loss | None = None) -> Update:
+    """Share the gradient of one batch's loss, images ``[B, C, H, W]`` and labels ``[B]``; see `fedavg`."""
+    return fedavg(model, x.unsqueeze(0), y.unsqueeze(0), lr=1.0, share="gradient", softening=softening, loss=loss)
 
 
 def fedavg(
@@ -65,6 +67,7 @@ def fedavg(
     lr: float,
     share: Literal["gradient", "delta"] = "gradient",
     softening: Softening = HARD,
+    loss: Loss | None = None,
 ) -> Update:
     """Train on one batch after the other with plain SGD and share the result; the model is left as it was.
 
@@ -81,12 +84,14 @@ def fedavg(
         With plain SGD the two carry the same information.
     softening
         Label smoothing and mixup, by default neither.
+    loss
+        Of a batch's logits and labels, one number; by default the mean cross-entropy.
     """
     check_batches(x, y, "steps")
     start = {name: p.detach() for name, p in model.named_parameters()}
     weights = {name: p.clone().requires_grad_() for name, p in start.items()}
     total = {name: torch.zeros_like(p) for name, p in start.items()}
-    for gradients in _steps(model, weights, x, y, softening):
+    for gradients in _steps(model, weights, x, y, softening, loss):
         for name, gradient in gradients.items():
             total[name] += gradient
             weights[name].data -= lr * gradient
@@ -101,12 +106,14 @@ class Client:
     """One client of a scheme: what it keeps from one round to the next.
 
     ``state`` is, for each parameter: Scaffold's control variate; FedDyn's linear term, minus the gradient of the
-    last round's optimum; FedDC's regularised drift together with its correction. Nothing for the other schemes.
+    last round's optimum; FedDC's regularised drift together with its correction. Nothing for the other schemes. `loss`
+    is that of `fedavg`.
     """
 
     scheme: Scheme
     state: State = field(default_factory=dict)
     last: State = field(default_factory=dict)
+    loss: Loss | None = None
 
     def train(self, model: nn.Module, x: Tensor, y: Tensor, server: Mapping[str, Tensor]) -> Update:
         """Train for a round from the global model, which is left as it was, and share the change of the weights.
@@ -134,7 +141,7 @@ class Client:
             added = {k: own + (self.last[k] - sent[k]) / horizon for k, own in self.state.items()}
         weights = {k: p.clone().requires_grad_() for k, p in start.items()}
         optimiser = scheme.optimiser(weights.values())
-        for gradients in _steps(model, weights, x, y):
+        for gradients in _steps(model, weights, x, y, HARD, self.loss):
             for k, gradient in gradients.items():
                 if added:
                     gradient = gradient + (added[k] + scheme.regularisation * (weights[k].detach() - start[k]))
@@ -158,11 +165,16 @@ def check_batches(x: Tensor, y: Tensor, *axes: int | str) -> None:
         )
 
 
-def _steps(model: nn.Module, weights: State, x: Tensor, y: Tensor, softening: Softening = HARD) -> Iterator[State]:
-    """Yield each batch's gradients of the mean cross-entropy at what `weights` hold by then; 0 where there are none.
+def _steps(
+    model: nn.Module, weights: State, x: Tensor, y: Tensor, softening: Softening, loss: Loss | None
+) -> Iterator[State]:
+    """Yield each batch's gradients of the loss at what `weights` hold by then; 0 where there are none.
 
     Whoever asks for them moves the weights; batch norm's statistics move here, and not the model's.
     """
+    if loss is not None and softening.smoothing:
+        raise ValueError("a loss of your own smooths its labels itself: leave out the softening's smoothing")
+    loss = loss or partial(nn.functional.cross_entropy, label_smoothing=softening.smoothing)
     buffers = {name: b.clone() for name, b in model.named_buffers()}
     generator = torch.Generator().manual_seed(softening.seed)
     for images, labels in zip(x, y, strict=True):
@@ -170,9 +182,8 @@ def _steps(model: nn.Module, weights: State, x: Tensor, y: Tensor, softening: So
         logits = functional_call(model, (weights, buffers), (mixed,))
         if int(labels.max()) >= logits.shape[1] or int(labels.min()) < 0:
             raise ValueError(f"labels lie in 0..{logits.shape[1] - 1}, got {int(labels.min())}..{int(labels.max())}")
-        loss = nn.functional.cross_entropy(logits, labels, label_smoothing=softening.smoothing)
+        value = loss(logits, labels)
         if own < 1:
-            rest = nn.functional.cross_entropy(logits, labels[other], label_smoothing=softening.smoothing)
-            loss = own * loss + (1 - own) * rest
-        found = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
+            value = own * value + (1 - own) * loss(logits, labels[other])
+        found = torch.autograd.grad(value, list(weights.values()), materialize_grads=True)
         yield dict(zip(weights, found, strict=True))

@@ -1,5 +1,7 @@
 """Record a training loop of one's own, plain PyTorch or Opacus: see `fedleak.federated.recording` for the folder."""
 
+import logging
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,8 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedleak.federated.loss_check import CROSS_ENTROPY, LossCheck, never_raising
+from fedleak.federated.measured import StepFactor, labels_of_steps, measured_facts, step_factor
 from fedleak.federated.privacy import of_opacus, step_of
 from fedleak.federated.recording import Contribution, write
+from fedleak.federated.step_check import StepCheck, declared_rules, innermost
+
+log = logging.getLogger("fedleak")
 
 
 @contextmanager
@@ -77,58 +84,155 @@ def record(
     """
     inner = getattr(model, "_module", model)  # Opacus' GradSampleModule
     before = {name: tensor.detach().clone() for name, tensor in inner.state_dict().items()}
+    watch = _Watch(inner, optimiser)
     labels: list[Tensor] = []
-    steps: list[dict[str, Any]] = []
-    noise: list[tuple[float, float]] = []
-    private = hasattr(optimiser, "attach_step_hook")
-    own = optimiser.step_hook if private else None  # the accountant's, which goes on counting
-
-    def note(stepped: Any, *_: Any) -> None:
-        if own is not None:
-            own(stepped)
-        steps.append(dict(optimiser.param_groups[0]))
-        if private:
-            noise.append(step_of(optimiser, own))
-
-    hook = optimiser.attach_step_hook(note) if private else optimiser.register_step_post_hook(note)
     try:
-        yield lambda y: labels.append(y.detach().cpu().flatten())
+        yield lambda y: labels.append(class_labels(y))
     finally:
-        optimiser.attach_step_hook(own) if private else hook.remove()
-    if not steps or not labels:
-        raise ValueError(
-            f"{len(steps)} optimiser steps and {len(labels)} batches of labels: call `saw(y)` in each step"
-        )
-    seen = torch.cat(labels)
-    details = {
-        **training_facts(optimiser),
-        "samples": len(seen),
-        "steps": len(steps),
-        "lr": sum(float(step["lr"]) for step in steps) / len(steps),
-        "batch_size": max(map(len, labels)),
-        "counts": seen.bincount().tolist(),
-        "privacy": of_opacus(noise, [len(y) for y in labels]) if noise else None,
-    }
+        watch.close()
+    details = watch.facts(labels)
     write(folder, Contribution(round=round, node=node, **{**details, **facts}), before, inner.state_dict())
 
 
+class _Watch:
+    """Hooks on a model and its optimiser, and what they show of a client's part in a round."""
+
+    def __init__(self, model: nn.Module, optimiser: Any):
+        self.optimiser, self.inner = optimiser, innermost(optimiser)
+        self.private = hasattr(optimiser, "attach_step_hook")
+        self.failure = ""
+        self.loss, self.steps = LossCheck(model, accumulates=self.private), StepCheck(model, self.inner)
+        self.noise: list[tuple[float, float]] = []
+        self.factors: list[StepFactor] = []
+        self._divisor = 1.0
+        self._depth = 0
+        if not hasattr(self.inner, "register_step_pre_hook"):
+            raise ValueError(f"a {type(optimiser).__name__} is no optimiser of torch.optim, nor Opacus' DPOptimizer")
+        self._handles = [
+            self.inner.register_step_pre_hook(self._before),
+            self.inner.register_step_post_hook(self._after),
+        ]
+        self._accountant = optimiser.step_hook if self.private else None
+        if self.private:
+            optimiser.attach_step_hook(self._noisy)
+
+    def close(self) -> None:
+        """Leave model and optimiser as they were."""
+        self.loss.close()
+        for handle in self._handles:
+            handle.remove()
+        if self.private:
+            self.optimiser.attach_step_hook(self._accountant)
+
+    def _noisy(self, optimiser: Any) -> None:
+        if self._accountant is not None:
+            self._accountant(optimiser)
+        self.noise.append(step_of(optimiser, self._accountant))
+        # Opacus takes each sample's gradient of a mean as if its loss were undivided, and divides by its own number.
+        mean = optimiser.loss_reduction == "mean"
+        self._divisor = optimiser.expected_batch_size * optimiser.accumulated_iterations if mean else math.inf
+
+    @never_raising
+    def _before(self, *_: Any) -> None:
+        self._depth += 1  # a subclass' step and the one that it calls both have hooks
+        if self._depth > 1:
+            return
+        self.steps.before()
+        self._gradient = None if (p := self.loss.parameter) is None or p.grad is None else p.grad.detach().clone()
+
+    @never_raising
+    def _after(self, *_: Any) -> None:
+        self._depth -= 1
+        if not self._depth and self.steps.after():
+            backwards = self.loss.take(self.steps.steps - 1)
+            if self.private and self.loss.head and not backwards:  # Poisson sampling drew nobody: noise alone
+                self.factors.append(StepFactor(CROSS_ENTROPY))
+                return
+            divisor = self._divisor if self.private else None
+            scale = float(getattr(self.inner, "grad_scale", None) or 1.0)
+            self.factors.append(step_factor(backwards, self._gradient, scale, divisor))
+
+    def facts(self, labels: list[Tensor]) -> dict[str, Any]:
+        """Return what is recorded: fields of `Contribution`."""
+        self.steps.look_outside()
+        if not self.steps.steps or not labels:
+            raise ValueError(
+                f"{self.steps.steps} optimiser steps and {len(labels)} batches of labels: call `saw(y)` in each step"
+            )
+        batches, visible = labels_of_steps(labels, self.loss, self.steps.steps)
+        samples = torch.cat(batches)
+        sizes = [len(batch) for batch in batches]
+        facts = {
+            **training_facts(self.optimiser),
+            "samples": len(samples),
+            "steps": self.steps.steps,
+            "batch_size": max(sizes),
+            "counts": samples.bincount().tolist(),
+            "privacy": of_opacus(self.noise, sizes) if self.noise else None,
+            **measured_facts(self.steps, self.loss, self.factors, self.failure or self.loss.failure),
+        }
+        return {**facts, "verified": [*facts["verified"], *["labels"] * visible]}
+
+
+def class_labels(labels: Any) -> Tensor:
+    """Return labels of classes as int64 ``[N]`` on the CPU, without those that a cross-entropy ignores (-100).
+
+    Raises `ValueError` for labels of another kind: floats, several labels per sample, probabilities of classes.
+    """
+    y = torch.as_tensor(labels).detach().cpu()
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise ValueError(
+            f"labels are whole numbers, a class per sample, not {y.dtype}: one-hot, multi-label and soft labels cannot "
+            "be recorded as counts of classes"
+        )
+    if y.dim() > 1 and y.shape[-1] > 1 and bool(((y == 0) | (y == 1)).all()):
+        raise ValueError(
+            f"labels of shape {list(y.shape)} with entries 0 and 1 are one-hot, multi-label or masks: show one class "
+            "per sample, such as y.argmax(1)"
+        )
+    y = y.flatten().long()
+    y = y[y != IGNORED]
+    if len(y) and int(y.min()) < 0:
+        raise ValueError(f"labels are 0 or larger, got {int(y.min())} (a cross-entropy ignores {IGNORED} alone)")
+    return y
+
+
+IGNORED = -100
+"""Label of samples that PyTorch's cross-entropy leaves out."""
+
+
 def training_facts(optimiser: Any) -> dict[str, Any]:
-    """Return the name of an optimiser of `torch.optim` (or of Opacus' around it), its rate and its momentum."""
-    group = optimiser.param_groups[0]
-    kind = type(getattr(optimiser, "original_optimizer", optimiser)).__name__.lower()
-    name = "nag" if group.get("nesterov") else kind
-    return {"optimiser": name, "lr": float(group["lr"]), "momentum": float(group.get("momentum", 0))}
+    """Return an optimiser's name, rate, momentum and weight decay, as its parameter groups declare them.
+
+    The name is the class' in lower case, ``"nag"`` with Nesterov's momentum. An optimiser whose groups differ, or one
+    with dampening or that maximizes, has a name that says so, and no plain SGD is made of it.
+    """
+    inner = innermost(optimiser)
+    rules = declared_rules(inner)
+    rule = rules[-1]
+    name = "nag" if rule.nesterov else type(inner).__name__.lower()
+    odd = {
+        "parameter groups that differ": len(rules) > 1,
+        "dampening": rule.gain != 1,
+        "maximize": rule.sign < 0,
+    }
+    name += "".join(f" with {what}" for what, holds in odd.items() if holds)
+    return {"optimiser": name, "lr": rule.lr, "momentum": rule.momentum, "weight_decay": rule.weight_decay}
 
 
 def told(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a client says of its training in plain values, as a platform's ``note`` passes them on.
 
-    ``labels`` (integers ``[N]``, of any array) are a list, and an optimiser, as in `training_facts`, its name with
-    ``lr`` and ``momentum``.
+    ``labels`` are a list, as `class_labels` has them, and an optimiser, as in `training_facts`, its name with ``lr``,
+    ``momentum`` and ``weight_decay``. Labels of another kind are left out, with a warning in the log.
     """
     plain = dict(facts)
     if not isinstance(plain.get("optimiser", ""), str):
         plain |= training_facts(plain["optimiser"])
     if "labels" in plain:
-        plain["labels"] = torch.as_tensor(plain["labels"]).flatten().tolist()
+        try:
+            plain["labels"] = class_labels(plain["labels"]).tolist()
+        except (ValueError, TypeError, RuntimeError) as error:  # no training ends because it cannot be recorded
+            log.warning("the labels are not recorded: %s", error)
+            del plain["labels"]
     return plain

@@ -14,7 +14,7 @@ Every file is there whole or not at all, and its JSON comes last. A run that was
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import field, replace
 from itertools import zip_longest
 from logging import Logger
 from pathlib import Path
@@ -35,6 +35,8 @@ with extra("recordings"):
     from pydantic.dataclasses import dataclass
 
 UNKNOWN = "unknown"
+ASSUMPTIONS = ("step", "loss", "labels")
+"""What a recorder can measure of a client (`Contribution.verified`), and what is assumed of it otherwise."""
 SUM = "sum"
 """Node of what the server sees of many clients under secure aggregation."""
 
@@ -65,6 +67,20 @@ class Contribution:
         `steps` are those of one, and `samples`, `batch_size` and `counts` those of all together.
     privacy
         By what it is said to be differentially private.
+    weight_decay
+        Of the local steps.
+    rates, decays
+        Rates of plain SGD that make the same change, as `plain_lr`, and weight decay, of parameters that have others.
+    factor
+        What the gradients of the steps were, at the head, as a multiple of the mean cross-entropy's; `lr` and `rates`
+        hold it already.
+    loss
+        Which loss was measured; "" where none was.
+    verified
+        What was measured on the client and agrees: that the change of the weights is that of SGD's steps (``"step"``),
+        that the loss is the cross-entropy, up to `factor` (``"loss"``), and the counts (``"labels"``).
+    doubts
+        What was measured and does not: why the scale of the update is not known. Nothing that attacks say is relied on.
     seen_by
         Who recorded it: the client, or the server.
     before, after
@@ -85,6 +101,13 @@ class Contribution:
     counts: list[NonNegativeInt] | None = None
     clients: PositiveInt = 1
     privacy: Privacy | None = None
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    rates: dict[str, float] = field(default_factory=dict)
+    decays: dict[str, float] = field(default_factory=dict)
+    factor: float = 1.0
+    loss: str = ""
+    verified: list[Literal["step", "loss", "labels"]] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
     seen_by: Literal["client", "server"] = "client"
     before: Annotated[str, Field(pattern="^[0-9a-f]*$")] = ""
     after: Annotated[str, Field(pattern="^[0-9a-f]*$")] = ""
@@ -96,8 +119,8 @@ class Contribution:
 
     @property
     def scheme(self) -> Scheme | None:
-        """How the client trained, for attacks that take it; None for an optimiser that is no kind of SGD."""
-        if self.optimiser not in ("sgd", "nag"):
+        """How the client trained, for attacks that take it; None if not by SGD, or if there are doubts."""
+        if self.optimiser not in ("sgd", "nag") or self.doubts:
             return None
         plain: Any = "sgdm" if self.momentum else "fedavg"
         return Scheme("nag" if self.optimiser == "nag" else plain, self.lr, self.steps, self.momentum)
@@ -120,10 +143,28 @@ class Contribution:
         return read_state(place(self.folder, self.before)), read_state(place(self.folder, self.after))
 
     def update(self) -> Update:
-        """Return what the server sees, of kind ``"delta"``; errors as for `states` and `Update.from_states`."""
-        states = self.states()
+        """Return what the server sees, of kind ``"delta"``, all of it at the rate `plain_lr` and without weight decay.
+
+        Errors as for `states` and `Update.from_states`. A parameter with the rate 0 is left out: its gradient is
+        unknown.
+        """
+        before, after = self.states()
         with _naming(self.path):
-            return Update.from_states(*states, self.samples, self.steps, self.plain_lr)
+            update = Update.from_states(before, after, self.samples, self.steps, self.plain_lr)
+        tensors = {}
+        for name, change in update.tensors.items():
+            if rate := self.rates.get(name, self.plain_lr):
+                # Over a round the weights are about half way between both states; of one step they are those before.
+                weights = before[name] if self.steps == 1 else (before[name] + after[name]) / 2
+                decay = rate * self.steps * self.decays.get(name, self.weight_decay)
+                own = change + decay * weights.to(change) if decay else change
+                tensors[name] = own * (self.plain_lr / rate)
+        return update.replace(tensors)
+
+    @property
+    def assumed(self) -> list[str]:
+        """What nobody measured of the client, names of `ASSUMPTIONS`."""
+        return [what for what in ASSUMPTIONS if what not in self.verified]
 
     def truth(self, n_classes: int) -> Tensor | None:
         """Return the label counts ``[n_classes]``, None if they were not recorded; a `ValueError` for other classes."""
@@ -256,7 +297,10 @@ def read(folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = 
 def _both(client: Contribution, server: Contribution) -> Contribution:
     """Return what both recorded: the server's view, and the client's word, but for an optimiser that it did not say."""
     privacy = client.privacy or server.privacy
+    same = (client.before, client.after) == (server.before, server.after)
     seen = replace(client, before=server.before, after=server.after, seen_by="server", privacy=privacy)
+    if not same:  # what was measured on the client is not what the server got
+        seen = replace(seen, verified=[what for what in client.verified if what == "labels"])
     return _trained_as(server, seen)
 
 

@@ -50,8 +50,12 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 
 def shapes(path: Path) -> tuple[set[tuple[str, torch.Size]], str]:
-    """Return the names and shapes of a state, and what of it is NaN or infinite, if anything."""
+    """Return the names and shapes of a state, and what of it is NaN or infinite, if anything.
+
+    One number has one shape: clients turn counters of shape () into arrays of one element.
+    """
     state = read_state(path)
     counted = {name: int((~torch.isfinite(tensor)).sum()) for name, tensor in state.items()}
     odd = [f"{bad} of {state[name].numel()} entries of {name!r}" for name, bad in counted.items() if bad]
-    return {(name, tensor.shape) for name, tensor in state.items()}, f"{', '.join(odd)} are NaN or infinite" * bool(odd)
+    sizes = {(name, tensor.shape if tensor.numel() > 1 else torch.Size()) for name, tensor in state.items()}
+    return sizes, f"{', '.join(odd)} are NaN or infinite" * bool(odd)

@@ -76,8 +76,8 @@ class Update:
         """Make an update of kind ``"delta"`` from two state dicts, as `nn.Module.state_dict` returns them.
 
         Flower's ``ArrayRecord`` will do too. Batch norm's running statistics and whatever is not floating-point
-        (counters) are no parameters: they are left out. Raises `ValueError` if the states are of different models, or
-        what `Update` refuses.
+        (counters) are no parameters: they are left out. The difference is taken in the precision of `after`. Raises
+        `ValueError` if the states are of different models, or what `Update` refuses.
         """
         before, after = (s.to_torch_state_dict() if hasattr(s, "to_torch_state_dict") else s for s in (before, after))
         for name, state in (("before", before), ("after", after)):
@@ -86,17 +86,20 @@ class Update:
         if before.keys() != after.keys():
             odd = ", ".join(map(repr, sorted(map(str, before.keys() ^ after.keys()))))
             raise ValueError(f"only one of the two states has {odd}: pass both states of the same model, whole")
-        for name, tensor in before.items():
-            if tensor.shape != after[name].shape:
+        moved = {}
+        for name, old in before.items():
+            new = after[name].detach().to(old.device)
+            if not (old.is_floating_point() or old.is_complex()) or name.rpartition(".")[2] in _STATISTICS:
+                continue
+            if old.shape != new.shape:
                 raise ValueError(
-                    f"{name!r} has shape {tuple(tensor.shape)} before and {tuple(after[name].shape)} after: pass both "
-                    "states of the same model"
+                    f"{name!r} has shape {tuple(old.shape)} before and {tuple(new.shape)} after: pass both states of "
+                    "the same model"
                 )
-        moved = {
-            name: after[name].detach().to(tensor.device) - tensor.detach()
-            for name, tensor in before.items()
-            if (tensor.is_floating_point() or tensor.is_complex()) and name.rpartition(".")[2] not in _STATISTICS
-        }
+            # A client trains from what it is sent, rounded to its own precision: what differs from that has moved.
+            start = old.detach().to(new.dtype if new.is_floating_point() else old.dtype)
+            wide = torch.promote_types(torch.promote_types(start.dtype, new.dtype), torch.float32)
+            moved[name] = new.to(wide) - start.to(wide)
         return cls(moved, "delta", samples, steps, lr)
 
     @property

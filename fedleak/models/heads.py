@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from fedleak.models.inputs import dummy_inputs, forward, run, watched
+from fedleak.models.inputs import REFUSALS, dummy_inputs, forward, run, watched
 
 
 class Head(NamedTuple):
@@ -28,6 +28,9 @@ class Head(NamedTuple):
         return f"{self.name}.bias" if self.name else "bias"
 
 
+ROUNDED = 0.02
+"""How far outputs of a linear layer with a forward of its own may be from its product, relative to the largest: as far
+as those with quantised weights are."""
 _FOUND: WeakKeyDictionary[nn.Module, tuple[list[int], str]] = WeakKeyDictionary()
 
 
@@ -61,24 +64,75 @@ def head(model: nn.Module, name: str | None = None) -> Head:
 
 
 def _head(model: nn.Module, name: str, layer: nn.Linear) -> Head:
+    require_linear(name, layer)
     own = Head(name, layer)
     listed = next((n for n, p in model.named_parameters() if p is layer.weight), own.weight)
     return own if listed == own.weight else Head(name, layer, listed)
+
+
+@torch.no_grad()
+def require_linear(name: str, layer: nn.Linear) -> None:
+    """Raise `ValueError` if a trained layer with a forward of its own is not linear, as two made-up inputs show.
+
+    Cosine and normalised layers are subclasses of `nn.Linear`, too.
+    """
+    if (type(layer).forward is nn.Linear.forward and "forward" not in vars(layer)) or not layer.weight.requires_grad:
+        return
+    x = torch.rand(2, layer.in_features, generator=torch.Generator().manual_seed(0)).to(layer.weight)
+    x = x * torch.tensor([[1.0], [3.0]]).to(x) - 0.5
+    expected = nn.functional.linear(x, layer.weight, layer.bias)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            outputs = layer(x)
+    except REFUSALS:
+        return
+    off = (outputs - expected).abs().max() if isinstance(outputs, Tensor) and outputs.shape == expected.shape else None
+    if off is None or off > ROUNDED * expected.abs().max():
+        raise ValueError(
+            f"the last layer, {name!r}, is no linear layer: {type(layer).__name__} has a forward of its own, whose "
+            "outputs are not its weight times its inputs plus its bias; gradients of such a layer do not have the form "
+            "that attacks on a last layer read"
+        )
+
+
+def same_logits(outputs: Tensor, logits: Tensor) -> bool:
+    """Say whether two outputs ``[N, n]`` are the same for a cross-entropy: logits and their log-softmax are.
+
+    Its gradients do not distinguish them either.
+    """
+    return outputs.shape == logits.shape and torch.allclose(
+        outputs.log_softmax(-1), logits.log_softmax(-1), atol=1e-6, equal_nan=True
+    )
+
+
+def pushed(model: nn.Module, layer: nn.Linear, x: Tensor) -> Tensor | None:
+    """Return by how much of a push on a layer's outputs the model's logits move, ``[N, n]``.
+
+    It is 1 where the outputs are the logits or other layers' are added to them, and another number where they are
+    scaled. None if they do not have the logits' shape, or outputs move that were not pushed.
+    """
+    push = torch.rand(layer.out_features, generator=torch.Generator().manual_seed(0)).to(layer.weight) + 0.5
+    moves = []
+    before = run(model, x)
+    for chosen in (push, push * (torch.arange(len(push), device=push.device) == 0)):
+        handle = layer.register_forward_hook(lambda _, __, y, by=chosen: y + by)
+        try:
+            after = run(model, x)
+        finally:
+            handle.remove()
+        if not isinstance(after, Tensor) or after.shape != (len(x), len(push)):
+            return None
+        moves.append(after - before)
+    together, first = moves
+    return together / push if (first[:, 1:].abs() <= 1e-5 * first[:, :1].abs()).all() else None
 
 
 def adds_up(model: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
     """Say whether the model's outputs move by just as much as those of a frozen layer, to which adapters add theirs."""
     if layer.weight.requires_grad:
         return False
-    push = torch.rand(layer.out_features, generator=torch.Generator().manual_seed(0)).to(layer.weight)
-    before = run(model, x)
-    handle = layer.register_forward_hook(lambda _, __, y: y + push)
-    try:
-        after = run(model, x)
-    finally:
-        handle.remove()
-    same = isinstance(after, Tensor) and after.shape == (len(x), layer.out_features)
-    return same and torch.allclose(before.log_softmax(1).add(push).log_softmax(1), after.log_softmax(1), atol=1e-5)
+    moved = pushed(model, layer, x)
+    return moved is not None and torch.allclose(moved, torch.ones_like(moved), atol=1e-4)
 
 
 def _source(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
@@ -98,20 +152,36 @@ def _source(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
     if not isinstance(logits, Tensor) or logits.dim() != 2:
         what = f"a tensor {list(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
         raise ValueError(f"a classifier gives one tensor of logits [N, n], this model {what}; {advice}")
-    # Cross-entropy does not tell logits from their log-softmax, and neither do its gradients.
-    target = logits.log_softmax(1)
-    same = [
-        n
-        for n, y in seen.items()
-        if y.shape == target.shape and torch.allclose(y.log_softmax(1), target, atol=1e-6, equal_nan=True)
-    ]
+    same = [name for name, y in seen.items() if same_logits(y, logits)]
     same = same or [n for n, layer in linears.items() if adds_up(model, layer, x)]
     if not same:
-        raise ValueError(
-            "the last layer has to be linear: the model's outputs are not those of a fully connected layer. Return "
-            f"logits, without a softmax, or {advice}"
-        )
+        raise ValueError(_no_head(model, linears, seen, x, logits) + f", or {advice}")
     return same[-1]
+
+
+def _no_head(
+    model: nn.Module, linears: dict[str, nn.Linear], seen: dict[str, Tensor], x: Tensor, logits: Tensor
+) -> str:
+    """Say why no layer's outputs are the model's, and what to do."""
+    for name, y in seen.items():
+        chosen = y.dim() == 3 and y.shape[0] == len(x) and y.shape[2] == logits.shape[1]
+        if chosen and any(same_logits(y[:, k], logits) for k in range(y.shape[1])):
+            return (
+                f"the last layer, {name!r}, is applied to all {y.shape[1]} positions of a text, and the outputs are "
+                "those of one: attacks read a layer that is applied once. Choose the position before the layer"
+            )
+    for name, layer in linears.items():
+        moved = None if layer.weight.requires_grad else pushed(model, layer, x)
+        if moved is not None and moved.abs().min() > 1e-3:
+            return (
+                f"the outputs of the frozen layer {name!r} are scaled, by {float(moved.min()):.3g} to "
+                f"{float(moved.max()):.3g}, before they are the model's, as DoRA does once it is trained: attacks read "
+                "adapters that are added, such as LoRA's. Merge the adapter's magnitudes into the frozen weights"
+            )
+    return (
+        "the last layer has to be linear: the model's outputs are not those of a fully connected layer. Return "
+        "logits, without a softmax"
+    )
 
 
 def _listed(linears: dict[str, nn.Linear]) -> str:

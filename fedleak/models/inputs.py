@@ -10,15 +10,48 @@ from torch import Tensor, nn
 _LIKELY_SIDES = (28, 32, 64, 96, 128, 224, 299)
 _TOKENS = 8
 """Length of a made-up text."""
-_REFUSALS = (RuntimeError, ValueError, IndexError, TypeError, AssertionError)
+REFUSALS = (RuntimeError, ValueError, IndexError, TypeError, AssertionError)
 """What a model raises that does not take an input."""
 
 
+def embeddings(model: nn.Module) -> dict[str, nn.Embedding | nn.EmbeddingBag]:
+    """Return the embeddings by name; none of a model that convolves pixels."""
+    modules = dict(model.named_modules())
+    if any(isinstance(m, nn.Conv2d) for m in modules.values()):
+        return {}
+    return {name: m for name, m in modules.items() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
+
+
+def input_embedding(model: nn.Module) -> str | None:
+    """Return the name of the embedding that takes the model's inputs as they are, not positions or token types.
+
+    A made-up text of two tokens tells, in an order that is no other's. "" if the inputs are divided among several
+    embeddings, as columns of a table are; None if the model takes no such text.
+    """
+    length = (getattr(model, "input_shape", None) or (_TOKENS,))[0]
+    place = torch.arange(2 * length).view(2, length)
+    tokens = as_inputs((place + place // 2 + place // 5) % 2, model)
+    reached: list[str] = []
+    with watched(embeddings(model), lambda name, x, _: reached.append(name) if torch.equal(x, tokens) else None):
+        outputs = run(model, tokens)
+    return reached[0] if reached else None if outputs is None else ""
+
+
 def known_tokens(model: nn.Module) -> int:
-    """Return how many tokens the model knows; 0 if its inputs are none: no embedding, or a convolution over pixels."""
-    if any(isinstance(m, nn.Conv2d) for m in model.modules()):
-        return 0
-    return min((m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)), default=0)
+    """Return how many tokens the model knows; 0 if its inputs are none: no embedding, or a convolution over pixels.
+
+    Of several embeddings the one that takes the inputs counts (`input_embedding`); where they are divided among several,
+    the smallest. Raises `ValueError` if that is not known, because the model takes no made-up text.
+    """
+    layers = embeddings(model)
+    sizes = sorted({m.num_embeddings for m in layers.values()})
+    name = input_embedding(model) if len(sizes) > 1 else ""
+    if name is None:
+        raise ValueError(
+            f"the model has embeddings of {', '.join(map(str, sizes))} entries, and which one takes its inputs is not "
+            "known, because it takes no made-up text: note the length of one text, model.input_shape = (L,)"
+        )
+    return layers[name].num_embeddings if name else min(sizes, default=0)
 
 
 def as_inputs(x: Tensor, model: nn.Module) -> Tensor:
@@ -55,7 +88,7 @@ def watched(layers: Mapping[str, nn.Module], note: Callable[[str, Tensor, Tensor
     """Call ``note(name, inputs, outputs)`` at every forward pass of these layers."""
 
     def hook(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
-        return lambda _, inputs, outputs: note(name, inputs[0], outputs)
+        return lambda _, inputs, outputs: note(name, inputs[0], outputs) if inputs else None
 
     handles = [layer.register_forward_hook(hook(name)) for name, layer in layers.items()]
     try:
@@ -66,9 +99,10 @@ def watched(layers: Mapping[str, nn.Module], note: Callable[[str, Tensor, Tensor
 
 
 def forward(model: nn.Module, x: Tensor) -> Any:
-    """Return the model's outputs; its statistics stay as they were."""
+    """Return the model's outputs; its statistics stay as they were. What is compiled runs uncompiled, with hooks."""
     buffers = {name: b.clone() for name, b in model.named_buffers()}
-    return torch.func.functional_call(model, buffers, (x,))
+    with torch.compiler.set_stance("force_eager"):
+        return torch.func.functional_call(model, buffers, (x,))
 
 
 @torch.no_grad()
@@ -77,7 +111,7 @@ def run(model: nn.Module, x: Tensor) -> Any:
     try:
         with torch.random.fork_rng(devices=[]):
             return forward(model, x)
-    except _REFUSALS:
+    except REFUSALS:
         return None
 
 

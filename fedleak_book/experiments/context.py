@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from fedleak import data, files, models
 from fedleak.data import Images
-from fedleak_book.experiments.units import key
+from fedleak_book.experiments.experiment import key
 
 T = TypeVar("T")
 Used = dict[str, dict[str, Any]]

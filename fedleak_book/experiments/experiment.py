@@ -1,7 +1,9 @@
 """An experiment as it is declared: its trial, its settings, and what its columns mean. Declaring runs nothing."""
 
+import hashlib
 import inspect
 import itertools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +32,11 @@ def seeds_of(seed: int, trials: int) -> list[int]:
     They do not depend on the setting, so that settings are compared on the same models and batches.
     """
     return [int(s) for s in np.random.SeedSequence(seed).generate_state(max(trials, 1), np.uint64) >> 1][:trials]
+
+
+def key(*parts: Any) -> str:
+    """Return the name of a file for what these parts describe."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
 def spawned(seed: int, role: str) -> int:

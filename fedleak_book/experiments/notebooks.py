@@ -1,5 +1,6 @@
 """Run the chapters through papermill, and build the book from what they leave behind."""
 
+import difflib
 import hashlib
 import json
 import os
@@ -20,6 +21,7 @@ from tqdm import tqdm
 from fedleak import files
 from fedleak.errors import Failed, extra
 from fedleak_book import paths
+from fedleak_book.experiments.imports import imported_files
 
 with extra("book"):
     import nbformat
@@ -64,9 +66,11 @@ def execute(
         raise ValueError(f"no notebook {name!r}; there are: {', '.join(available()) or 'none'}")
     values = {**QUICK, **parameters}
     known = papermill.inspect_notebook(str(source))
-    if unknown := ", ".join(map(repr, sorted(set(values) - set(known)))):
+    if unknown := sorted(set(values) - set(known)):
+        close = dict.fromkeys(near for key in unknown for near in difflib.get_close_matches(key, known, 3))
+        hint = f": did you mean {' or '.join(map(repr, close))}?" if close else ""
         listed = ", ".join(f"{key} ({value['default']})" for key, value in known.items())
-        raise ValueError(f"{name} has no parameter {unknown}; it has: {listed or 'none'}")
+        raise ValueError(f"{name} has no parameter {', '.join(map(repr, unknown))}{hint}; it has: {listed or 'none'}")
     out = Path(out or paths.executed_notebook(name)).resolve()
     try:
         partial = files.reserve(out, ".ipynb")
@@ -113,7 +117,9 @@ def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
     sources += [*(top / "fedleak").rglob("*.py"), *(top / "fedleak_book" / "experiments").glob("*.py")]
     sources += (top / "notebooks").glob(f"{name}/*.py")
     sources += (top / "notebooks").glob("*.py")  # the look of all chapters
-    for path in sorted(path for path in sources if path.is_file()):
+    parts = (top / "notebooks" / name).glob("*.py")
+    sources += imported_files(f"notebooks.{name}.{path.stem}" for path in parts)  # other chapters' parts, too
+    for path in sorted({path for path in sources if path.is_file()}):
         content.append([path.relative_to(top), hashlib.sha256(path.read_bytes()).hexdigest()])
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -171,7 +177,8 @@ def _failure(name: str, partial: Path, error: Exception) -> NotebookFailed:
     where, kept = "", ""
     if partial.stat().st_size:
         cells = [cell for cell in nbformat.read(partial, as_version=4).cells if cell.cell_type == "code"]
-        begun = [c.id for c in cells if c.metadata.get("papermill", {}).get("status", "pending") != "pending"]
+        # Once the kernel is dead papermill calls every cell completed; those that never began have no start.
+        begun = [cell.id for cell in cells if cell.metadata.get("papermill", {}).get("start_time")]
         where = f" in cell {begun[-1]!r}" if begun else ""
         keep = paths.root() / "_build" / "failed" / f"{name}.ipynb"
         files.write_bytes(keep, partial.read_bytes())

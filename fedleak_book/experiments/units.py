@@ -23,27 +23,18 @@ import torch
 from tqdm import tqdm
 
 from fedleak_book import paths
-from fedleak_book.experiments.experiment import Experiment, seeds_of
+from fedleak_book.experiments.experiment import Experiment, key, seeds_of
+from fedleak_book.experiments.imports import imported_files
 
 PACKAGES = ("fedleak", "torch", "torchvision", "numpy", "scipy", "pandas")
-WITHOUT = ("audit", "commands", "cli.py")
-"""Rooms and modules of the package that have no part in what a trial computes."""
-
-
-def key(*parts: Any) -> str:
-    """Return the name of a file for what these parts describe."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
 @cache
 def code_of(paper: str) -> str:
-    """Hash the code that a chapter's trials run: its experiments, the package's science, and `training`."""
-    top = paths.root()
-    found = [p for p in (top / "fedleak").rglob("*.py") if p.relative_to(top).parts[1] not in WITHOUT]
+    """Hash the code that a chapter's trials run: all that its experiments and their context import of the project."""
     digest = hashlib.sha256()
-    found += (top / "fedleak_book" / "experiments").glob("training.py")
-    for path in sorted([*found, *(top / "notebooks" / paper).glob("experiments*.py")]):
-        digest.update(path.read_bytes())
+    for path in imported_files([f"notebooks.{paper}.experiments", "fedleak_book.experiments.context"]):
+        digest.update(path.relative_to(paths.root()).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
 
 

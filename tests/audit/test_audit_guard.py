@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -13,6 +14,7 @@ from torch import nn
 from fedleak.audit import Report, Setup, audit, audit_run, guard
 from fedleak.audit.findings import WordsResult
 from fedleak.audit.guard import Limits
+from fedleak.federated.loop import record
 from fedleak.federated.recording import read, write
 
 
@@ -228,3 +230,44 @@ def test_mistakes_are_one_line(invoke, run, setup_file, tmp_path, words, message
     result = invoke(*(str(word).format(**places) for word in words), ends=2)
     assert message in result.output.replace("\n", " ")
     assert "Traceback" not in result.output
+
+
+def test_a_limit_that_is_kept_on_an_assumption_alone_is_not_measurable(invoke, run, setup_file, tmp_path):
+    """A server's recorder sees states only; the same run, recorded on the clients, is measured."""
+    for one in read(run):
+        write(tmp_path / "server", replace(one, seen_by="server", verified=[]), *one.states())
+    words = (tmp_path / "server", "--setup", setup_file, "--fail-above", 1)
+    result = invoke(*words, ends=3)
+    assert "which nobody measured (accept that with --assume step --assume loss --assume labels)" in result.stderr
+    assert "All of this holds if the clients' steps are those of SGD" in result.output
+    invoke(*words, "--assume", "step", "--assume", "loss", ends=3)
+    invoke(*words, "--assume", "step", "--assume", "loss", "--assume", "labels")
+    invoke(*words, "--assume", "all")
+    assert (
+        "unknown assumption 'rate'; there are: step, loss, labels, all"
+        in invoke(*words, "--assume", "rate", ends=2).stderr
+    )
+    assert "Nothing is assumed of steps, loss and labels." in invoke(run, "--setup", setup_file).output
+
+
+def test_a_loss_that_is_not_the_mean_cross_entropy_cannot_be_kept(tmp_path):
+    """What was measured stands in the report; a factor is used, another loss is in doubt."""
+
+    def client(folder, loss, node):
+        model, (x, y) = network(), data(ord(node))
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        with record(folder, model, optimiser, round=1, node=node) as saw:
+            saw(y[:16])
+            loss(model(x[:16]), y[:16]).backward()
+            optimiser.step()
+
+    losses = {"sum": nn.CrossEntropyLoss(reduction="sum"), "weights": nn.CrossEntropyLoss(torch.arange(1.0, 5.0))}
+    reports = {}
+    for name, loss in losses.items():
+        for node in "abc":
+            client(tmp_path / name, loss, node)
+        reports[name] = audit_run(tmp_path / name, Setup(model=network, shape=SHAPE, data=data(99)))
+    assert judge(reports["weights"], mean=1.0) == ([("round 1", "not measurable")], 3)
+    assert "cross-entropy with class weights (3 of 3 updates)" in reports["weights"].headline()[0]
+    assert judge(reports["sum"], mean=1.0) == ([("round 1", "kept")], 0)
+    assert "16 to 16 times its mean's gradient" in reports["sum"].to_markdown()

@@ -25,6 +25,7 @@ SETUPS = {
     "layer norm, GELU, no bias": (Patches, (3, 16, 16), "right"),
     "ResNet-18 with batch norm": (lambda: resnet18(num_classes=10), (3, 32, 32), "right"),
     "last layer declared first": (Wrapped, (20,), "right"),
+    "log-softmax at the end": (lambda: nn.Sequential(mlp(), nn.LogSoftmax(1)), (3, 8, 8), "right"),
     "text": (Text, (8,), "right"),
     "tied weight, embedding first": (lambda: Tied("embed"), (8,), "right"),
     "tied weight, last layer first": (lambda: Tied("head"), (8,), "right"),

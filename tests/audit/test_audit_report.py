@@ -128,3 +128,14 @@ def test_that_nothing_applies_is_no_all_clear():
     assert helps == "Not measurable either."
     assert not none.measured
     assert none.to_html()
+
+
+@pytest.mark.parametrize("batch_size", [4, 16])
+def test_a_remedy_that_was_not_tried_leaves_nothing_and_stops_nothing(batch_size):
+    none = audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=batch_size, trials=5, remedy_trials=0))
+    text = none.to_markdown()
+    assert none.headline()[2].startswith("No remedy was tried.")
+    assert "no attack here applies" not in text
+    assert "none applies" not in text
+    assert "- remedies: not measured (remedy\\_trials=0)." in text
+    assert len(none.remedies) == 1

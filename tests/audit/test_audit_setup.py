@@ -83,11 +83,11 @@ def named(model, head_name):
 @pytest.mark.parametrize(
     ("make", "shape", "message"),
     [
-        (lambda: nn.Conv2d(3, 4, 3), (3, 8, 8), "has no fully connected layer"),
+        (lambda: nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), (3, 8, 8), "has no fully connected layer"),
         (Squeeze, (3, 8, 8), "the last layer has to be linear"),
-        (lambda: Two(both=True), (20,), r"one tensor of logits \[N, n\], this model a tuple; name the layer"),
-        (lambda: named(Two(both=True), "head"), (20,), "this model a tuple: audit a model that returns those of one"),
-        (lambda: named(Two(), "other"), (20,), "are not those of 'other'. Return logits, .* or name the layer"),
+        (lambda: Two(both=True), (20,), r"one tensor of logits \[N, n\], this model a tuple: wrap it in a module"),
+        (lambda: named(Two(both=True), "head"), (20,), "this model a tuple: wrap it in a module"),
+        (lambda: named(Two(), "other"), (20,), "are not those of 'other'. Return logits, .* or set model.head_name"),
         (Text, None, r"inputs are integer tokens, .* \(an audit: data, or shape=\(L,\)\)"),
         (Text, (2, 5), r"this model a tensor \[2, 5, 6\]"),
         (mlp, (3, 9, 9), r"does not take 2 inputs of torch.float32 \(3, 9, 9\) in training mode"),

@@ -10,8 +10,6 @@ from fedleak.data import Images
 from fedleak.federated import fedavg
 from fedleak.federated.defences import PureNoise
 from fedleak.models import build
-from fedleak_book import paths
-from fedleak_book.experiments import units
 from fedleak_book.experiments.training import Federation, accuracy, set_norms, stacked_updates
 
 SHAPE = (1, 8, 8)
@@ -139,14 +137,3 @@ def test_batch_norm_is_set_to_its_mean_over_the_pieces():
         torch.testing.assert_close(norm.running_var, torch.stack([p.var(1) for p in pieces]).mean(0))
         assert not norm.training
     assert not set_norms(nn.Sequential(nn.Dropout()), images).training
-
-
-def test_it_counts_as_code_that_trials_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "root", lambda: tmp_path)
-    file = tmp_path / "fedleak_book" / "experiments" / "training.py"
-    file.parent.mkdir(parents=True)
-    found = set()
-    for text in ("LR = 0.1", "LR = 0.2"):
-        file.write_text(text)
-        found.add(units.code_of.__wrapped__("llg"))
-    assert len(found) == 2

@@ -15,10 +15,13 @@ from scipy.special import softmax
 
 MOST, TRIED, SEARCHES = 12, 40, 4
 """Samples at most; label counts at most; searches with each of them."""
-FITS, APART, NEGATIVE, COARSEST = 2.0, 20.0, 1e-6, 1e-5
-"""What a solution may leave, and every other counts' best solution must leave at least, in units of the gradient's
-noise; how far below 0 an entry is negative, relative to its row's largest; the largest singular value that should be
-0, relative to the gradient: beyond it the gradient was changed."""
+LEADING, FURTHER = 3, 40
+"""Label counts that are searched further, those nearest to a solution, and how often: most searches end in a local
+minimum, and how many do depends on the batch."""
+FITS, APART, NEGATIVE, COARSEST = 10.0, 100.0, 1e-6, 1e-5
+"""Largest remainder of a solution, and smallest of every other counts' best solution, in units of the gradient's noise
+(true counts leave 1 to 3, a local minimum thousands); how far below 0 an entry is negative, relative to its row's
+largest; the largest singular value that should be 0, relative to the gradient: beyond it the gradient was changed."""
 
 
 class Equations:
@@ -116,10 +119,10 @@ def labels_of(
         raise ValueError("the gradient is changed: it explains no label counts to the rounding of a client")
     noise = max(floor, rounding)
     each, least = [Equations(weight, labels, total) for labels in tried], np.full(len(tried), np.inf)
-    for _ in range(SEARCHES):
-        for k, one in enumerate(each):
-            _, left = one.solve(np.stack([draws.choice(starts[y]) for y in one.labels]))
-            least[k] = min(least[k], left)
+    for number in range(SEARCHES + FURTHER):
+        for k in range(len(each)) if number < SEARCHES else least.argsort()[:LEADING]:
+            _, remainder = each[k].solve(np.stack([draws.choice(starts[y]) for y in each[k].labels]))
+            least[k] = min(least[k], remainder)
         if least.min() <= FITS * noise:
             break
     best = int(least.argmin())

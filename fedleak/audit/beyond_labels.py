@@ -1,0 +1,63 @@
+"""What an update gives away besides its labels: images, by one inversion, and the words of texts."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.contest import FORESEEN, contest, view
+from fedleak.attacks.registry import WHITE_BOX, Attack, get
+from fedleak.attacks.words import word_embedding
+from fedleak.audit.case import Case, Trial, image_attack
+from fedleak.audit.findings import ImageResult, WordsResult
+from fedleak.federated import Update
+from fedleak.metrics import paired, psnr
+from fedleak.models import known_tokens
+
+
+def invert_once(case: Case, done: Trial, seen: Update, ranking: Iterable[Attack]) -> ImageResult:
+    """Invert the first trial's update; labels are those that are recovered, by the best of `ranking` that can."""
+    attack, who = image_attack(case.setup), view(case.setup.attacker, seen, case.model)
+    truth = done.x[0].flatten(0, 1)
+    try:
+        if truth.dim() != 4 or min(truth.shape[2:]) < 11:
+            raise ValueError(f"it is for images of at least 11 x 11 pixels, and the inputs are of shape {case.shape}")
+        if truth.min() < 0 or truth.max() > 1:
+            raise ValueError("it looks for pixels in [0, 1]; the data are not, so put the normalisation into the model")
+        if case.setup.epochs > 1:
+            raise ValueError("it takes the samples of every step for new ones, and several epochs have the same again")
+        if lacks := attack.lacking(who):
+            raise ValueError(f"the adversary lacks: {'; '.join(lacks)}")
+        attempts = contest(seen, case.attacked, who, {**case.knowledge, "runs": 1}, attacks=ranking)
+        counts = next(
+            (one.found for one in attempts if one.found is not None and one.found.sum() == seen.samples), None
+        )
+        if counts is None:
+            raise ValueError("it needs the labels first, and no label attack names as many as there are samples")
+        options = {"labels": torch.arange(len(counts)).repeat_interleave(counts), "seed": case.setup.seed}
+        found = attack(seen, case.attacked, adversary=who, iterations=case.setup.images, **options)
+    except FORESEEN as error:
+        return ImageResult(attack.name, str(error).strip().split("\n")[0])
+    generator = torch.Generator().manual_seed(case.setup.seed)
+    others = case.aux.x[torch.randint(len(case.aux), (len(truth),), generator=generator)].to(truth)
+    near, guess = (float(psnr(paired(images.to(truth), truth), truth).mean()) for images in (found, others))
+    return ImageResult(attack.name, "", case.setup.images, near, guess)
+
+
+def count_words(
+    so_far: WordsResult | None, update: Update, model: nn.Module, texts: Tensor | None = None
+) -> WordsResult | None:
+    """Count the words that one more update names, and where there are texts, those of them; None without tokens."""
+    if not known_tokens(model) or (so_far is not None and so_far.why):
+        return so_far
+    try:
+        found = set(get("embedding rows")(update, model, adversary=WHITE_BOX).tolist())
+    except FORESEEN as error:
+        return WordsResult(str(error))
+    so_far = so_far or WordsResult()
+    so_far = so_far._replace(named=so_far.named + len(found), updates=so_far.updates + 1)
+    if texts is None:
+        return so_far
+    embedding = model.get_submodule(word_embedding(model).rpartition(".")[0])
+    truth = set(texts.flatten().tolist()) - {getattr(embedding, "padding_idx", None)}
+    return so_far._replace(right=(so_far.right or 0) + len(found & truth), of=so_far.of + len(truth))

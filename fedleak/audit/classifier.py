@@ -1,0 +1,77 @@
+"""The model of a set-up: copied, and checked to be a classifier with a linear head."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from fedleak import models
+from fedleak.audit.setup import Setup
+from fedleak.data import Images
+from fedleak.models.heads import adds_up
+from fedleak.models.inputs import dummy_inputs, forward, run, watched
+
+
+def copy_model(setup: Setup) -> nn.Module:
+    """Copy or make the model; frozen parameters become constants, which are neither trained nor shared."""
+    made = setup.model
+    if not isinstance(made, nn.Module):
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(setup.seed)
+            made = made()
+        if not isinstance(made, nn.Module):
+            raise ValueError(f"the function that makes the model gives a {type(made).__name__}, not an nn.Module")
+    model = copy.deepcopy(made).cpu()
+    for module in model.modules():
+        for name, parameter in list(module._parameters.items()):
+            if parameter is not None and not parameter.requires_grad:
+                del module._parameters[name]
+                module.register_buffer(name, parameter.detach())
+    if not list(model.parameters()):
+        raise ValueError("the model has no parameter that is trained: all are frozen, or there is none")
+    return model
+
+
+def refuse_other_outputs(model: nn.Module, setup: Setup) -> None:
+    """Refuse a model that does not return one tensor of logits ``[N, n]``, and say what to audit instead."""
+    data = setup.data
+    inputs = dummy_inputs(model, None if setup.shape is None else tuple(setup.shape))
+    if data is not None:
+        inputs = iter([models.as_inputs((data.x if isinstance(data, Images) else data[0])[:2], model)])
+    outputs = next((y for x in inputs if (y := run(model, x)) is not None), None)
+    if isinstance(outputs, Tensor) and outputs.dim() != 2:
+        what, advice = f"tensor {list(outputs.shape)}", "one label per sample is covered, not one per token or pixel"
+    elif outputs is not None and not isinstance(outputs, Tensor):
+        key = ".logits" if hasattr(outputs, "logits") else "[0]"
+        key = f"[{next(iter(outputs))!r}]" if isinstance(outputs, dict) and key == "[0]" else key
+        what = type(outputs).__name__
+        advice = f"wrap it in a module whose forward returns the logits of one head, say `self.model(x){key}`"
+    else:
+        return
+    raise ValueError(f"a classifier gives one tensor of logits [N, n], this model a {what}: {advice}")
+
+
+@torch.no_grad()
+def check(model: nn.Module, x: Tensor) -> Tensor:
+    """Return a model's outputs; refuse one that does not take inputs ``[N, ...]``, or whose head is not linear."""
+    last = models.head(model)
+    outputs: list[Tensor] = []
+    try:
+        with torch.random.fork_rng(devices=[]), watched({"head": last.layer}, lambda _, __, y: outputs.append(y)):
+            logits = forward(model, models.as_inputs(x, model))
+    except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(
+            f"the model does not take {len(x)} inputs of {x.dtype} {tuple(x.shape[1:])} in "
+            f"{'training' if model.training else 'evaluation'} mode: {reason}"
+        ) from error
+    same = len(outputs) == 1 and outputs[0].shape == logits.shape
+    # Cross-entropy does not tell logits from their log-softmax.
+    same = same and torch.allclose(outputs[0].log_softmax(1), logits.log_softmax(1), atol=1e-6, equal_nan=True)
+    if not same and not adds_up(model, last.layer, models.as_inputs(x, model)):
+        correct = ", or set model.head_name to the layer that makes them" if hasattr(model, "head_name") else ""
+        raise ValueError(
+            "the last layer has to be linear: the model's outputs are not those of "
+            f"{last.name or 'the model itself'!r}. Return logits, without a softmax{correct}"
+        )
+    return logits

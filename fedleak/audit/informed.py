@@ -1,0 +1,152 @@
+"""Attackers who know the clients' loss: the same attacks, or linear systems, corrected for it.
+
+A factor changes the scale alone: every attack reads the update as the mean cross-entropy would have sent it. Class
+weights and soft targets change how much a sample counts: with t, T and D of `fedleak.federated.losses`, the mean
+gradient of the head's outputs is ``g = sum_i (t[y_i] p_i - T[y_i]) / D``. Given the mean softmax p_c of each class, it
+is linear in the counts n where D is 1, ``sum_c n_c (t_c p_c - T_c) = steps g``. Where D is the sum of ``d[y_i]``, it is
+linear in the shares ``q_c = n_c d_c / D``: ``sum_c q_c (t_c p_c - T_c) / d_c = g``. The head's weights give the same
+equations, each sample's times its inputs.
+"""
+
+from dataclasses import replace
+from functools import cache, wraps
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.labels.counts import solve, whole_counts
+from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, require_classes
+from fedleak.attacks.labels.whole_head import MOST, NUMBERS, spanned, weighted_solve
+from fedleak.attacks.registry import Attack, Need
+from fedleak.attacks.result import Prepared
+from fedleak.data import Images
+from fedleak.federated import Scheme, Update
+from fedleak.federated.losses import TOLERANCE, LossForm
+from fedleak.models import HeadPass, as_inputs, head, head_pass
+
+SUFFIX = ", informed of the loss"
+ROUNDS = 3
+"""Solutions of the linear system, each weighted by the counts of the one before."""
+
+
+def informed_attacks(form: LossForm, batch_size: int, attacks: list[Attack]) -> list[Attack]:
+    """Return the attacks of an adversary who knows a loss of this form; none where it is the mean cross-entropy."""
+    if (form.weights < TOLERANCE * form.weights.max()).any():
+        return []  # samples of a class without weight leave no trace
+    factor = form.factor(batch_size)
+    if factor is None:
+        return [_from_model(form), _from_auxiliary(form)]
+    equal = abs(factor - 1) < TOLERANCE
+    return [] if equal else [_rescaled(attack, factor) for attack in attacks if not attack.blind]
+
+
+def as_mean(update: Update, factor: float) -> Update:
+    """Return the update that the mean cross-entropy would have sent, of one that is `factor` times as large."""
+    rate = update.lr and update.lr * factor
+    if update.kind == "delta":
+        return Update(update.tensors, "delta", update.samples, update.steps, rate)
+    tensors = {name: tensor / factor for name, tensor in update.tensors.items()}
+    return Update(tensors, "gradient", update.samples, update.steps, rate)
+
+
+def _rescaled(attack: Attack, factor: float) -> Attack:
+    """Return an attack that takes the loss's factor off an update before it reads it."""
+    recover = attack.function
+
+    def rescaled(options: dict[str, Any]) -> dict[str, Any]:
+        scheme: Scheme | None = options.get("scheme")
+        if scheme is None:
+            return options
+        pull = scheme.regularisation / factor  # the quadratic term has no part in the loss's factor
+        return {**options, "scheme": replace(scheme, lr=scheme.lr * factor, regularisation=pull)}
+
+    def once(update: Update, model: Any, **options: Any) -> Any:
+        return recover(as_mean(update, factor), model, **rescaled(options))
+
+    def prepare(model: Any, **options: Any) -> Prepared:
+        prepared = recover(model, **options)
+        return Prepared(attack.name + SUFFIX, lambda u, **more: prepared.read(as_mean(u, factor), **rescaled(more)))
+
+    function = wraps(recover)(prepare if attack.prepares else once)
+    return replace(attack, name=attack.name + SUFFIX, function=function)
+
+
+def _per_step(gradient: Tensor, scheme: Scheme | None) -> Tensor:
+    """Return the mean gradient of a step, of what momentum or a quadratic term has weighted."""
+    return gradient if scheme is None else gradient / scheme.weights().mean().to(gradient)
+
+
+def _from_model(form: LossForm) -> Attack:
+    """Return iLRG's estimate of each class's softmax, in the linear system of a loss."""
+
+    def recover(update: Update, model: nn.Module, *, scheme: Scheme | None = None) -> Tensor:
+        layer = head(model).layer
+        weight, bias = (_per_step(g(update, model), scheme) for g in (head_gradient, bias_gradient))
+        embeddings = weight / bias.where(bias != 0, torch.finfo(bias.dtype).tiny ** 0.5)[:, None]
+        logits = embeddings @ layer.weight.detach().double().T + layer.bias.detach().double()
+        system = _errors(form, logits.softmax(1), torch.arange(len(bias))).T
+        scale = update.steps if form.norms is None else update.samples
+        return _counts(form, solve(system, scale * bias, update.samples))
+
+    needs = {Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL}
+    summary = "iLRG's estimate of each class's softmax, in the linear system that follows from the clients' loss."
+    name = "iLRG" + SUFFIX
+    return Attack(name, "labels", frozenset(needs), summary, recover, paper="ma2023ilrg", takes={"scheme"})
+
+
+def _from_auxiliary(form: LossForm) -> Attack:
+    """Return the equations of the whole head (RLU's, and those of the weights) for a loss."""
+
+    def prepare(model: nn.Module, aux: Images) -> Prepared:
+        last = head(model)
+        require_classes(aux, last.layer.out_features)
+        before = cache(lambda: head_pass(model, as_inputs(aux.x, model)))
+
+        def read(update: Update, *, scheme: Scheme | None = None) -> Tensor:
+            ends = [before()]
+            if update.steps > 1:
+                ends.append(head_pass(update.model(model), as_inputs(aux.x, model)))
+            has_bias = last.layer.bias is not None and last.bias in update.tensors
+            small = len(aux) * last.layer.weight.numel() <= NUMBERS
+            parts = [head_gradient(update, model)] * (small or not has_bias)
+            parts += [bias_gradient(update, model)[:, None]] * has_bias
+            gradient = _per_step(torch.cat(parts, 1), scheme)
+            inputs = [_inputs(passed, gradient.shape[1], has_bias) for passed in ends]
+            errors = (_errors(form, one.probabilities.double(), aux.y) for one in ends)
+            each = torch.stack([torch.einsum("sn,sd->snd", e, x) for e, x in zip(errors, inputs, strict=True)]).mean(0)
+            scale = update.steps / update.samples if form.norms is None else 1.0
+            rows, goal = each.flatten(1), scale * gradient.flatten()
+            rows, goal = (rows, goal) if rows.shape[1] <= MOST else spanned(rows, goal)
+            counts = torch.full((aux.n_classes,), update.samples / aux.n_classes).to(goal)
+            for _ in range(ROUNDS):
+                counts = weighted_solve(rows, aux.y, goal, counts, update.samples)
+            return _counts(form, counts)
+
+        return Prepared("RLU, whole head" + SUFFIX, read)
+
+    needs = {Need.HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL, Need.AUXILIARY_DATA}
+    summary = "Generalised least squares on the head's gradient, with what each auxiliary sample adds under the loss."
+    more: dict[str, Any] = {"paper": "chen2024rlu", "takes": {"scheme"}, "prepares": True}
+    return Attack("RLU, whole head" + SUFFIX, "labels", frozenset(needs), summary, prepare, **more)
+
+
+def _errors(form: LossForm, probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Return ``t p - T``, over d where there is one, of samples with this softmax ``[N, n]`` and these labels."""
+    errors = form.weights[labels, None] * probabilities - form.targets[labels]
+    return errors if form.norms is None else errors / form.norms[labels, None]
+
+
+def _counts(form: LossForm, solution: Tensor) -> Tensor:
+    """Return whole counts ``[n]`` of a solution of this sum: real counts, or shares times the samples."""
+    samples = round(float(solution.sum()))
+    if form.norms is not None:
+        solution = solution / form.norms
+        solution = solution * samples / solution.sum()
+    return whole_counts(solution, samples)
+
+
+def _inputs(passed: HeadPass, width: int, has_bias: bool) -> Tensor:
+    """Return the head's inputs that a gradient of this width has, ``[N, width]``; a bias's, 1, is the last."""
+    inputs = passed.inputs.double()
+    return nn.functional.pad(inputs, (0, 1), value=1.0)[:, -width:] if has_bias else inputs

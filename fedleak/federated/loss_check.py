@@ -1,0 +1,260 @@
+"""Measure, during a client's backward passes, which loss it minimises: from the logits and their gradients alone."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+CROSS_ENTROPY = "cross-entropy"
+WEIGHTED = "cross-entropy with class weights"
+SAMPLE_WEIGHTED = "a loss that weighs each sample by itself (focal loss, sample weights)"
+SMOOTHED = "cross-entropy with label smoothing"
+NO_SOFTMAX = "not a softmax cross-entropy (one sigmoid per class, a regression)"
+OTHER = "another loss (mixed or soft labels, an added term)"
+_LARGEST = 10**7
+"""Logits of larger batches are not looked at."""
+
+
+def never_raising(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a hook note on its object's ``failure`` what it would raise, so that no training ends by it."""
+
+    @wraps(method)
+    def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:
+            self.failure = self.failure or f"{type(error).__name__}: {error}"
+            return None
+
+    return guarded
+
+
+class Loss(NamedTuple):
+    """What the gradient of one batch's logits shows of the loss."""
+
+    name: str
+    labels: Tensor
+    """Labels that enter the loss, int64 ``[N]``; empty where they are not those of single classes."""
+    factor: float = float("nan")
+    """For cross-entropy: its multiple of the *sum* over the samples' losses; 1 / N for the mean."""
+
+
+def identify_loss(logits: Tensor, gradient: Tensor) -> Loss:
+    """Identify the loss of one batch, or its negative.
+
+    Softmax cross-entropy has the gradient ``f_i (p_i - onehot(y_i))``: one negative entry per sample, at its label.
+
+    Parameters
+    ----------
+    logits, gradient
+        The head's outputs ``[N, n]``, and the gradient of the loss with respect to them.
+    """
+    loss = _identify(logits, gradient)
+    if loss.name != OTHER:
+        return loss
+    negative = _identify(logits, -gradient)
+    return negative._replace(factor=-negative.factor) if negative.name == CROSS_ENTROPY else loss
+
+
+def _identify(logits: Tensor, gradient: Tensor) -> Loss:
+    tolerance = 1e-3 if gradient.dtype in (torch.float32, torch.float64) else 3e-2
+    p, g = logits.double().softmax(1), gradient.double()
+    size = g.norm(dim=1)
+    labels = g.argmin(1)
+    fitted = size > 1e-4 * size.max() if len(g) else size > 0
+    # Rows without a gradient are of samples that the loss ignores (-100), or that are predicted with certainty.
+    certain = ~fitted & (p.amax(1) > 1 - tolerance)
+    if not fitted.any():
+        return Loss(OTHER if len(g) else CROSS_ENTROPY, labels[:0], 1.0)
+    onehot = nn.functional.one_hot(labels, p.shape[1]).double()
+    direction = (p - onehot)[fitted]
+    rows = g[fitted]
+    factors = (rows * direction).sum(1) / direction.square().sum(1)
+    labels = torch.where(certain, p.argmax(1), labels)[fitted | certain]
+    if _differ(rows, factors[:, None] * direction) < tolerance:
+        weight = rows.norm(dim=1)
+        factor = float((factors * weight).sum() / weight.sum())
+        if bool(((factors - factor).abs() < 10 * tolerance * abs(factor)).all()):
+            return Loss(CROSS_ENTROPY, labels, factor)
+        return Loss(_weighted(factors, g.argmin(1)[fitted], tolerance), labels, factor)
+    if rows.sum(1).norm() > tolerance * rows.norm():
+        return Loss(NO_SOFTMAX, labels[:0])
+    return _smoothed(p[fitted], rows, g.argmin(1)[fitted], tolerance)
+
+
+def _smoothed(p: Tensor, rows: Tensor, labels: Tensor, tolerance: float) -> Loss:
+    """Fit ``f (p - (1 - e) onehot - e / n)``: f and e from all entries but the labels', which stand out of that fit."""
+    n = p.shape[1]
+    for _ in range(5):
+        label = nn.functional.one_hot(labels, n).bool()
+        design = torch.stack([p[~label], -torch.ones_like(p[~label])], 1)
+        f, share = torch.linalg.lstsq(design, rows[~label][:, None]).solution.flatten().tolist()
+        rest = rows - f * p + share
+        labels = rest.argmin(1)
+    onehot = nn.functional.one_hot(labels, n)
+    if 0 < share * n < 0.99 * f and _differ(rows, f * (p - onehot) + share * (n * onehot - 1)) < tolerance:
+        return Loss(SMOOTHED, labels, f)
+    return Loss(OTHER, labels[:0])
+
+
+def _differ(seen: Tensor, expected: Tensor) -> float:
+    return float((seen - expected).norm() / seen.norm())
+
+
+def _weighted(factors: Tensor, labels: Tensor, tolerance: float) -> str:
+    """Say whether factors differ between classes alone."""
+    for label in labels.unique():
+        of_class = factors[labels == label]
+        if bool(((of_class - of_class.mean()).abs() > 10 * tolerance * of_class.mean().abs()).any()):
+            return SAMPLE_WEIGHTED
+    return WEIGHTED
+
+
+@dataclass(eq=False)
+class Pass:
+    """One forward pass that took part in a backward pass."""
+
+    loss: Loss
+    samples: int
+    """Samples that enter the loss."""
+    gradient: Tensor
+    """The loss' gradient with respect to the head's weight (or its bias), of this pass alone."""
+
+
+@dataclass(eq=False)
+class Backward:
+    """One backward pass."""
+
+    passes: list[Pass] = field(default_factory=list)
+    step: int | None = None
+    """Number of the optimiser step that used its gradient, from 0; -1 for none."""
+
+
+class LossCheck:
+    """Watch a model's head while it is trained.
+
+    Parameters
+    ----------
+    model
+        What is trained. Its head is the `nn.Linear` whose outputs are the model's, or, where only parts of the model
+        are called, the one that a backward pass reaches first.
+    accumulates
+        Gradients outlive ``zero_grad``, as in Opacus' optimiser: no backward pass is dropped.
+    """
+
+    def __init__(self, model: nn.Module, accumulates: bool = False):
+        self.failure = ""
+        """What a hook would have raised, if anything."""
+        self.backwards: list[Backward] = []
+        self.head: str | None = None
+        """Name of the head; "" if the model's outputs are not those of one fully connected layer."""
+        self._accumulates = accumulates
+        self._layers = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
+        self._outputs: dict[str, Tensor] = {}
+        self._current: Backward | None = None
+        self._passes = 0
+        self._looked_at: set[int] = set()
+        self._handles: list[Any] = [
+            layer.register_forward_hook(partial(self._after_layer, name)) for name, layer in self._layers.items()
+        ]
+        self._handles.append(model.register_forward_hook(self._after_model))
+        trained = [p for p in model.parameters() if p.requires_grad]
+        self._last = trained[-1] if trained else None
+        if self._last is not None:
+            self._handles.append(self._last.register_hook(self._at_last_parameter))
+
+    def close(self) -> None:
+        """Take all hooks off."""
+        for handle in self._handles:
+            handle.remove()
+
+    @property
+    def parameter(self) -> Tensor | None:
+        """The head's trained parameter that gradients are compared on: its weight, or else its bias."""
+        layer = self._layers.get(self.head) if self.head is not None else None
+        both = () if layer is None else (layer.weight, layer.bias)
+        return next((p for p in both if isinstance(p, nn.Parameter) and p.requires_grad), None)
+
+    def take(self, step: int) -> list[Backward]:
+        """Assign all backward passes whose gradients still count to an optimiser step; return them."""
+        waiting = [one for one in self.backwards if one.step is None]
+        for one in waiting:
+            one.step = step
+        return waiting
+
+    @never_raising
+    def _after_layer(self, name: str, _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        if self.head not in (None, name) or not (isinstance(output, Tensor) and output.requires_grad):
+            return
+        if self.head is None:
+            self._outputs[name] = output.detach()
+        self._passes += 1
+        seen = inputs[0].detach() if inputs else torch.empty(0)
+        output.register_hook(partial(self._at_logits, name, self._passes, seen, output.detach()))
+
+    @never_raising
+    def _after_model(self, _: nn.Module, __: Any, output: Any) -> None:
+        """Find the head by the model's outputs, once."""
+        outputs, self._outputs = self._outputs, {}
+        logits = next((t.detach() for t in _tensors(output) if t.dim() > 1), None)
+        if self.head is None and outputs and logits is not None:
+            same = [n for n, y in outputs.items() if y.shape == logits.shape and _same_logits(y, logits)]
+            self.head = same[-1] if same else ""
+
+    @never_raising
+    def _at_logits(self, name: str, number: int, inputs: Tensor, logits: Tensor, gradient: Tensor) -> None:
+        if self.head is None:
+            self.head = name
+        if name != self.head or (self._accumulates and number in self._looked_at) or gradient.numel() > _LARGEST:
+            return
+        self._looked_at.add(number)
+        if self._current is None:  # this is the first of a backward pass, which has not reached any parameter yet
+            self._current = self._begin(self.parameter if self.parameter is not None else self._last)
+            torch.autograd.Variable._execution_engine.queue_callback(self._end)
+        flat = gradient.detach().flatten(0, -2)
+        loss = identify_loss(logits.flatten(0, -2), flat)
+        weighs = self.parameter is not None and self.parameter.dim() > 1
+        own = flat.T @ inputs.flatten(0, -2).to(flat.dtype) if weighs else flat.sum(0)
+        samples = len(loss.labels) or int((flat.abs().sum(1) > 0).sum())
+        self._current.passes.append(Pass(loss, samples, own))
+
+    @never_raising
+    def _at_last_parameter(self, _: Tensor) -> None:
+        """Note a backward pass in which no head was seen."""
+        if self._current is None and not self.head:
+            self._begin(self._last)
+
+    def _begin(self, parameter: Tensor | None) -> Backward:
+        """Begin a backward pass; what no step used before the gradients were set to zero is dropped."""
+        old = None if parameter is None else parameter.grad
+        if not self._accumulates and (old is None or not bool(old.any())):
+            for one in self.backwards:
+                one.step = -1 if one.step is None else one.step
+        self.backwards.append(Backward())
+        return self.backwards[-1]
+
+    def _end(self) -> None:
+        self._current = None
+
+
+def _same_logits(one: Tensor, other: Tensor) -> bool:
+    """Say whether two outputs are alike to a cross-entropy, which does not see a log-softmax."""
+    if one.data_ptr() == other.data_ptr():
+        return True
+    first, second = (t.float().log_softmax(-1) for t in (one, other))
+    return torch.allclose(first, second, atol=1e-5, equal_nan=True)
+
+
+def _tensors(output: Any) -> Iterator[Tensor]:
+    """Yield the tensors of a model's output, logits first where they have that name."""
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for value in [output[k] for k in ("logits",) if k in output] + list(output.values()):
+            yield from _tensors(value)
+    elif isinstance(output, tuple | list):
+        for value in output:
+            yield from _tensors(value)

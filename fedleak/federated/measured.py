@@ -1,0 +1,183 @@
+"""Put together what a client's loss and steps were measured to be: the scale at which its update is read."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedleak.federated.loss_check import CROSS_ENTROPY, SAMPLE_WEIGHTED, SMOOTHED, WEIGHTED, Backward, LossCheck
+from fedleak.federated.schemes import Scheme
+from fedleak.federated.step_check import StepCheck, Track
+
+TOLERANCE = 0.01
+"""A step, or a loss' gradient, is verified if it is as expected to this share of its size."""
+SPREAD = 2.0
+"""Steps of which one weighs more than this times another's are not read as alike."""
+HARD_LABELS = (CROSS_ENTROPY, WEIGHTED, SAMPLE_WEIGHTED, SMOOTHED)
+
+
+class StepFactor(NamedTuple):
+    """The head's gradient at a step, compared with that of the mean cross-entropy over the step's samples."""
+
+    loss: str = ""
+    """The loss; "" where no head was seen."""
+    factor: float = 1.0
+    """The gradient as a multiple of the mean cross-entropy's; of other losses, of what the backward passes left."""
+    altered: float = 0.0
+    """How much of the gradient is no multiple of what the backward passes left, as a share of its size."""
+
+
+def step_factor(
+    backwards: Sequence[Backward], at_step: Tensor | None, scale: float = 1.0, divisor: float | None = None
+) -> StepFactor:
+    """Compare the gradient at a step with what the backward passes behind it left.
+
+    Parameters
+    ----------
+    backwards
+        These.
+    at_step
+        The head's gradient that the optimiser saw, after clipping; None if it has none.
+    scale
+        By which the optimiser divides it.
+    divisor
+        What Opacus divides the sum of the samples' gradients by, infinity for a loss that is a sum; None without
+        Opacus, whose noise would hide the factor if it were measured.
+    """
+    seen_any = any(backward.passes for backward in backwards)
+    passes = [one for backward in backwards for one in backward.passes if one.samples]
+    if not passes:
+        return StepFactor(CROSS_ENTROPY if seen_any else "")
+    loss = " and ".join(dict.fromkeys(one.loss.name for one in passes))
+    factors = [one.loss.factor * one.samples for one in passes]  # 1 for a mean, N for a sum; together k for k means
+    total = sum(factors) if loss in (CROSS_ENTROPY, SMOOTHED) else 1.0
+    if divisor is not None:
+        undivided = sum(f * one.samples for f, one in zip(factors, passes, strict=True))
+        return StepFactor(loss, undivided / divisor if math.isfinite(divisor) else total)
+    left = torch.stack([one.gradient.double() for one in passes]).sum(0)
+    if at_step is None or at_step.shape != left.shape or not float(left.norm()):
+        return StepFactor(loss, total, 1.0)
+    seen = at_step.double() / scale
+    clipping = float((seen * left).sum() / left.square().sum())
+    altered = float((seen - clipping * left).norm() / seen.norm().clamp(min=1e-300))
+    return StepFactor(loss, total * clipping, altered)
+
+
+def labels_of_steps(shown: Sequence[Tensor], check: LossCheck, steps: int) -> tuple[list[Tensor], bool]:
+    """Return the labels behind every step, ``[steps]`` of int64 ``[N]``, and whether the loss' gradient shows them.
+
+    Where it does not, shown labels belong to backward passes in their order; where the numbers of both differ, to the
+    steps in equal numbers.
+    """
+    passes = [(one, backward.step) for backward in check.backwards for one in backward.passes]
+    used = [one.loss.name in HARD_LABELS for one, step in passes if step in range(steps)]
+    visible = bool(used) and not check.failure and all(used)
+    if visible:
+        owned = [(one.loss.labels.cpu(), step) for one, step in passes]
+    elif len(shown) == len(passes):
+        owned = [(y, step) for y, (_, step) in zip(shown, passes, strict=True)]
+    elif len(shown) == len(check.backwards):
+        owned = [(y, one.step) for y, one in zip(shown, check.backwards, strict=True)]
+    else:
+        owned = [(y, k * steps // len(shown)) for k, y in enumerate(shown)]
+    none = torch.empty(0, dtype=torch.long)
+    return [torch.cat([none, *(y for y, owner in owned if owner == step)]) for step in range(steps)], visible
+
+
+def measured_facts(
+    steps: StepCheck, check: LossCheck, factors: Sequence[StepFactor], failure: str = ""
+) -> dict[str, Any]:
+    """Return fields of `Contribution`: what was verified, what speaks against it, and the scale of the update.
+
+    `failure` is what a hook would have raised: then nothing is verified.
+    """
+    if failure:
+        return {"verified": [], "doubts": [f"steps and loss could not be measured ({failure})"]}
+    name = next((n for n, track in steps.tracks.items() if track.parameter is check.parameter), None)
+    stepped = [one for one in steps.tracks.values() if len(one.rules) == steps.steps]
+    track = steps.tracks[name] if name is not None else stepped[-1] if stepped else list(steps.tracks.values())[-1]
+    doubts = _doubts(track, "the head")
+    if not doubts and len(track.rules) < steps.steps:
+        doubts = [f"the head has a gradient in {len(track.rules)} of {steps.steps} steps"]
+    others = [n for n, one in steps.tracks.items() if one is not track and _doubts(one, n)]
+    if others and not doubts:
+        doubts = [
+            f"{_doubts(steps.tracks[others[0]], others[0])[0]} (so of {len(others)} of {len(steps.tracks)} tensors)"
+        ]
+    facts: dict[str, Any] = {"verified": [] if doubts else ["step"]}
+    losses = list(dict.fromkeys(one.loss for one in factors))
+    altered = max((one.altered for one in factors), default=0.0)
+    if "" in losses and len(losses) > 1:
+        doubts.append("a step follows no backward pass: a gradient was used again, or not all of them were seen")
+    elif "" not in losses:
+        facts["loss"] = " and ".join(losses)
+        if losses != [CROSS_ENTROPY]:
+            doubts.append(f"the loss is not the mean cross-entropy but {facts['loss']}")
+        elif altered > TOLERANCE:
+            doubts.append(f"{altered:.0%} of the head's gradient was altered between backward pass and step")
+        else:
+            facts["verified"].append("loss")
+    if "step" in facts["verified"]:
+        each = [1.0 if abs(one.factor - 1) < 1e-3 else one.factor for one in factors]
+        weights = [c * f for c, f in zip(track.coefficients.steps, each, strict=True)]
+        if min(weights) > 0:
+            facts |= _scale(steps, track, weights, each)
+        else:
+            doubts.append("a step climbs the cross-entropy, or changes nothing")
+        if min(weights) > 0 and (spread := facts.pop("spread")) > SPREAD:
+            doubts.append(f"one step weighs {spread:.3g} times as much as another (a schedule of rates, clipping)")
+    return {**facts, "doubts": doubts}
+
+
+def _scale(steps: StepCheck, head: Track, weights: list[float], factors: list[float]) -> dict[str, Any]:
+    """Return rate, scheme, weight decay and factor, and by how much the steps' weights differ from the scheme's."""
+    last = head.rules[-1]
+    forms = [("sgd", 0.0), ("nag" if last.nesterov else "sgd", last.momentum)]
+    fits = [
+        (_spread(weights, rho := _rho(name, momentum, len(weights))), name, momentum, rho) for name, momentum in forms
+    ]
+    spread, name, momentum, rho = min(fits, key=lambda fit: fit[0])
+    lr = weights[-1] / rho[-1] if spread < 1 + 1e-6 else sum(weights) / sum(rho)
+    plain = sum(weights) / len(weights)
+    same = {n: one.coefficients for n, one in steps.tracks.items() if len(one.rules) == len(factors)}
+    rates = {n: sum(c * f for c, f in zip(own.steps, factors, strict=True)) / len(factors) for n, own in same.items()}
+    decays = {n: own.decay / sum(own.steps) if sum(own.steps) else 0.0 for n, own in same.items()}
+    decay = decays[head.name]
+    return {
+        "optimiser": name,
+        "lr": lr,
+        "momentum": momentum,
+        "weight_decay": decay,
+        "decays": {n: own for n, own in decays.items() if abs(own - decay) > 1e-9},
+        "factor": sum(factors) / len(factors),
+        "rates": {n: rate for n, rate in rates.items() if abs(rate - plain) > 1e-6 * plain},
+        "spread": spread,
+    }
+
+
+def _rho(name: str, momentum: float, steps: int) -> list[float]:
+    kind: Any = name if name == "nag" else "sgdm" if momentum else "fedavg"
+    return Scheme(kind, 1.0, steps, momentum).weights().tolist()
+
+
+def _spread(weights: list[float], rho: list[float]) -> float:
+    ratios = [w / r for w, r in zip(weights, rho, strict=True)]
+    return max(ratios) / min(ratios)
+
+
+def _doubts(track: Track, what: str) -> list[str]:
+    """Say why the change of a parameter is not that of SGD's rule."""
+    if track.outside:
+        return [f"{what} changed otherwise than by the optimiser's steps"]
+    if track.error > TOLERANCE:
+        return [f"a step of {what} was not SGD's: {track.ratio:.3g} times as long, and {track.error:.0%} off"]
+    if track.rounding > 0.05:
+        return [f"the steps of {what} are smaller than 20 roundings of its {track.parameter.dtype}"]
+    if track.carried is not None and track.rules:
+        carried = abs(track.coefficients.carried) * float(track.carried.norm())
+        change = float((track.current - track.start).norm())
+        if carried > TOLERANCE * change:
+            return [f"{carried / max(change, 1e-300):.0%} of the change of {what} is momentum from an earlier round"]
+    return []

@@ -1,0 +1,200 @@
+"""Clients with a loss of their own and several epochs: who is informed of the loss reads the counts."""
+
+from functools import partial
+
+import pytest
+import torch
+from audit_networks import Residual, Two, WideAndDeep
+from torch import nn
+from torch.nn import functional as F
+
+from fedleak.audit import Setup, audit
+from fedleak.audit.case import passes, prepare
+from fedleak.audit.informed import SUFFIX, as_mean
+from fedleak.federated import fedavg
+
+WEIGHT = torch.tensor([1.0, 4.0, 0.5, 2.0])
+
+
+def focal(logits, labels):
+    ce = F.cross_entropy(logits, labels, reduction="none")
+    return ((1 - (-ce).exp()) ** 2 * ce).mean()
+
+
+def plain_mean(logits, labels):
+    return (WEIGHT[labels] * F.cross_entropy(logits, labels, reduction="none")).mean()
+
+
+def quick(**changes):
+    usual = {"model": Residual, "shape": (20,), "batch_size": 16, "trials": 4, "remedy_trials": 0, "auxiliary": 20}
+    return Setup(**{**usual, **changes})
+
+
+def best(report, informed):
+    means = report.table.query("applies").set_index("attack")["iacc"]
+    return means[[name for name in report.ranking() if name.endswith(SUFFIX) == informed]].max()
+
+
+LOSSES = {
+    "sum": nn.CrossEntropyLoss(reduction="sum"),
+    "ten times": lambda z, y: 10 * F.cross_entropy(z, y),
+    "class weights": nn.CrossEntropyLoss(WEIGHT),
+    "class weights, summed": partial(F.cross_entropy, weight=WEIGHT, reduction="sum"),
+    "class weights, plain mean": plain_mean,
+    "label smoothing": nn.CrossEntropyLoss(label_smoothing=0.2),
+    "class weights and smoothing": nn.CrossEntropyLoss(WEIGHT, label_smoothing=0.1),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_who_is_informed_of_the_loss_reads_the_counts(name):
+    """Over seeds: each is another network, other data and other batches."""
+    reports = [audit(quick(loss=LOSSES[name], seed=seed)) for seed in range(4)]
+    informed = [best(report, True) for report in reports]
+    assert sum(informed) / 4 > 0.93, informed
+    assert min(informed) > 0.85, informed
+    assert sum(informed) >= sum(best(report, False) for report in reports)
+    white_box = [audit(quick(loss=LOSSES[name], seed=seed, adversary="white-box model")) for seed in range(4)]
+    assert sum(best(report, True) for report in white_box) / 4 > 0.85
+
+
+@pytest.mark.parametrize("loss", [focal, nn.BCEWithLogitsLoss(), nn.MultiMarginLoss(), nn.MSELoss()])
+def test_attackers_of_any_other_loss_are_uninformed(loss):
+    report = audit(quick(loss=loss))
+    assert not any(name.endswith(SUFFIX) for name in report.table["attack"])
+    assert report.ranking(), "the others are judged"
+    assert "not a cross-entropy" in dict(report.untried)["attackers who are informed of the loss"]
+
+
+def test_a_report_names_the_loss():
+    text = audit(quick(loss=LOSSES["class weights"])).to_markdown()
+    assert "- Loss: CrossEntropyLoss (cross-entropy, mean over the batch, class weights from 0.267 to 2.13)." in text
+    assert "- Loss: focal (not a cross-entropy with fixed targets)." in audit(quick(loss=focal)).to_markdown()
+    assert "- Loss: mean cross-entropy." in audit(quick()).to_markdown()
+
+
+def test_the_plain_loss_under_another_name_changes_nothing():
+    one, other = audit(quick()), audit(quick(loss=nn.CrossEntropyLoss()))
+    assert one.rows.drop(columns="seconds").equals(other.rows.drop(columns="seconds"))
+
+
+def test_a_loss_of_log_probabilities_goes_with_a_model_that_gives_some():
+    make = lambda: nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 4), nn.LogSoftmax(1))
+    one = audit(quick(model=make, loss=nn.NLLLoss()))
+    other = audit(quick(model=make))
+    assert best(one, False) > 0.9
+    assert one.rows["iacc"].mean() == pytest.approx(other.rows["iacc"].mean(), abs=0.02)
+    assert best(audit(quick(model=make, loss=nn.NLLLoss(WEIGHT))), True) > 0.85
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss": "focal"}, "loss is a function or a module"),
+        ({"loss": nn.CrossEntropyLoss}, "loss is a function or a module"),
+        ({"loss": nn.CrossEntropyLoss(reduction="none")}, "reduce it over the batch"),
+        ({"loss": nn.CrossEntropyLoss(torch.ones(3))}, "the loss does not take logits"),
+        ({"epochs": 2}, "FedSGD has one local step, got steps=1, epochs=2"),
+        ({"epochs": 0, "algorithm": "fedavg"}, "epochs is a whole number, at least 1"),
+    ],
+)
+def test_what_no_client_can_train_with_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        prepare(quick(**changes))
+
+
+def test_a_factor_comes_off_gradients_and_changes_alike():
+    model, x, y = nn.Linear(6, 4), torch.rand(2, 8, 6), torch.randint(4, (2, 8))
+    for share in ("gradient", "delta"):
+        tenth = fedavg(model, x, y, 0.01, share, loss=lambda z, y: 10 * F.cross_entropy(z, y))
+        plain = fedavg(model, x, y, 0.1, share)
+        torch.testing.assert_close(as_mean(tenth, 10).gradient("weight"), plain.gradient("weight"))
+        torch.testing.assert_close(as_mean(tenth, 10).delta("weight"), plain.delta("weight"))
+
+
+EPOCHS = {"algorithm": "fedavg", "lr": 0.05, "steps": 2, "epochs": 3}
+
+
+def test_epochs_are_passes_over_the_same_samples():
+    order = passes(3, (1, 2, 4), torch.Generator().manual_seed(0))
+    assert order.shape == (6, 4)
+    assert [sorted(epoch.flatten().tolist()) for epoch in order.view(3, 2, 4)] == [list(range(8))] * 3
+    assert order[:2].flatten().tolist() == list(range(8))
+    assert order[2:4].flatten().tolist() != list(range(8))
+    case = prepare(quick(**EPOCHS))
+    done = case.trial(0)
+    (update,) = done.updates
+    assert (update.steps, update.samples, done.truth.sum().item()) == (6, 96, 32)
+    again = case.trial(0).updates[0]
+    assert all(torch.equal(update.tensors[name], again.tensors[name]) for name in update.tensors)
+
+
+def test_counts_are_those_of_one_epoch():
+    report = audit(quick(**EPOCHS, trials=6))
+    assert report.facts["samples"] == 32
+    assert best(report, False) > 0.9
+    assert "after 3 epochs of 2 steps, rate 0.05" in report.to_markdown()
+    guess = report.table.set_index("attack").loc["random guess", "iacc"]
+    once = audit(quick(algorithm="fedavg", lr=0.05, steps=2, trials=6)).table.set_index("attack")
+    assert guess == pytest.approx(once.loc["random guess", "iacc"], abs=0.15)
+
+
+def test_one_step_is_one_step():
+    text = audit(quick(algorithm="fedavg", batch_size=1)).to_markdown()
+    assert "after 1 step, rate 0.1 (fedavg), 1 sample a step." in text
+
+
+def several(kind):
+    class Several(nn.Module):
+        """Returns the logits of two heads in a container."""
+
+        def __init__(self):
+            super().__init__()
+            self.two = Two(both=True)
+
+        def forward(self, x):
+            return kind(self.two(x))
+
+    return Several
+
+
+class Output(dict):
+    """As transformers have it: a dictionary with attributes."""
+
+    def __getattr__(self, name):
+        return self[name]
+
+
+class Wrapper(nn.Module):
+    def __init__(self, model, take):
+        super().__init__()
+        self.model, self.take = model, take
+
+    def forward(self, x):
+        return self.take(self, x)
+
+
+CONTAINERS = [tuple, list, lambda both: {"head": both[0], "other": both[1]}, lambda both: Output(logits=both[0])]
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_the_advice_on_several_outputs_works(kind):
+    with pytest.raises(ValueError, match="wrap it in a module") as caught:
+        prepare(quick(model=several(kind)))
+    advice = str(caught.value).rpartition("say `")[2].rstrip("`")
+    take = eval(f"lambda self, x: {advice}")  # the advice is followed to the letter
+    report = audit(quick(model=lambda: Wrapper(several(kind)(), take), batch_size=8))
+    assert best(report, False) > 0.8
+
+
+def test_the_advice_on_a_wrong_name_and_a_softmax_works():
+    model = Two()
+    model.head_name = "other"
+    with pytest.raises(ValueError, match=r"set model\.head_name"):
+        prepare(quick(model=model))
+    model.head_name = "head"
+    assert prepare(quick(model=model)).n_classes == 7
+    with pytest.raises(ValueError, match="without a softmax"):
+        prepare(quick(model=nn.Sequential(nn.Linear(20, 4), nn.Softmax(1))))
+    with pytest.raises(ValueError, match="has to be linear"):
+        prepare(quick(model=WideAndDeep))

@@ -1,0 +1,114 @@
+"""Which code a trial runs: what its experiments import, and no other file."""
+
+import inspect
+
+import pytest
+
+from fedleak_book import paths
+from fedleak_book.experiments import notebooks, running, units
+from fedleak_book.experiments.imports import PACKAGES, file_of, imported_files
+
+FILES = {
+    "notebooks/one/experiments.py": """
+import fedleak.metrics
+from fedleak import data
+from fedleak.models import build, head as last_layer
+from fedleak_book.experiments import Experiment, spawned
+from notebooks.one.experiments_more import MORE
+def trial(ctx, seed):
+    from notebooks.two.experiments_shared import draw
+""",
+    "notebooks/one/experiments_more.py": "from fedleak.registry import all_attacks\nMORE = 1",
+    "notebooks/one/figures.py": "from fedleak.drawing import draw",
+    "notebooks/two/experiments.py": "",
+    "notebooks/two/experiments_shared.py": "from scipy import stats",
+    "fedleak_book/experiments/__init__.py": "from fedleak_book.experiments.runner import run\n"
+    "from fedleak_book.experiments.experiment import Experiment, spawned",
+    "fedleak_book/experiments/context.py": "from fedleak_book.experiments.training import train_once",
+    "fedleak_book/experiments/experiment.py": "",
+    "fedleak_book/experiments/training.py": "",
+    "fedleak_book/experiments/runner.py": "",
+    "fedleak/metrics.py": "",
+    "fedleak/data/__init__.py": "from fedleak.data.readers import read",
+    "fedleak/data/readers.py": "",
+    "fedleak/models/__init__.py": "from fedleak.models.zoo import build\nfrom fedleak.models.heads import head",
+    "fedleak/models/zoo.py": "",
+    "fedleak/models/heads.py": "",
+    "fedleak/models/states.py": "",
+    "fedleak/registry.py": "from importlib import import_module\n"
+    "def all_attacks():\n    for room in ('labels', 'images'):\n        import_module(f'fedleak.attacks.{room}')",
+    "fedleak/attacks/labels/__init__.py": "for m in names:\n    import_module(f'{__name__}.{m}')",
+    "fedleak/attacks/labels/llg.py": "from fedleak.counts import whole",
+    "fedleak/counts.py": "",
+    "fedleak/drawing.py": "",
+    "fedleak/audit/run.py": "",
+}
+UNUSED = {
+    "notebooks/one/figures.py",
+    "notebooks/two/experiments.py",
+    "fedleak_book/experiments/runner.py",
+    "fedleak_book/experiments/__init__.py",
+    "fedleak/models/__init__.py",
+    "fedleak/models/states.py",
+    "fedleak/drawing.py",
+    "fedleak/audit/run.py",
+}
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_hash_follows_what_is_imported_and_nothing_else(checkout, name):
+    code = units.code_of.__wrapped__
+    before = code("one")
+    assert code("one") == before
+    (checkout / name).write_text(FILES[name] + "\nX = 1\n")
+    assert (code("one") == before) == (name in UNUSED)
+
+
+def test_a_new_attack_counts_and_a_module_elsewhere_does_not(checkout):
+    before = units.code_of.__wrapped__("one")
+    (checkout / "fedleak" / "more.py").write_text("")
+    assert units.code_of.__wrapped__("one") == before
+    (checkout / "fedleak" / "attacks" / "labels" / "new.py").write_text("")
+    assert units.code_of.__wrapped__("one") != before
+
+
+def test_an_import_in_a_circle_ends(checkout):
+    (checkout / "fedleak" / "metrics.py").write_text("import fedleak.counts")
+    (checkout / "fedleak" / "counts.py").write_text("import fedleak.metrics")
+    assert checkout / "fedleak" / "counts.py" in imported_files(["fedleak.metrics"])
+
+
+@pytest.mark.parametrize("paper", ["llg", "lia_sa", "rlu", "gdbr", "agic", "learned"])
+def test_all_that_a_chapters_experiments_name_is_hashed(paper):
+    """What the module really holds after its import, of the project, is in the files that were found in the source."""
+    module = running.module(paper, "experiments")
+    files = set(imported_files([f"notebooks.{paper}.experiments"]))
+    used = {value.__module__ for value in vars(module).values() if inspect.isfunction(value) or inspect.isclass(value)}
+    used |= {value.__name__ for value in vars(module).values() if inspect.ismodule(value)}
+    named = {name for name in used if name.split(".")[0] in PACKAGES}
+    assert {name for name in named if file_of(name) not in files} == set()
+    assert len(named) > 5
+
+
+@pytest.mark.parametrize("paper", ["lia_sa", "rlu", "gdbr"])
+def test_what_trials_take_from_another_chapter_counts(paper):
+    shared = paths.root() / "notebooks" / "llg" / "experiments_levels.py"
+    assert shared in imported_files([f"notebooks.{paper}.experiments"])
+
+
+def test_a_chapter_is_stale_after_a_change_of_anothers_part(checkout, monkeypatch):
+    monkeypatch.setattr(notebooks.nbformat, "read", lambda *_, **__: notebooks.nbformat.from_dict({"cells": []}))
+    before = notebooks.fingerprint("one", {})
+    (checkout / "notebooks" / "two" / "experiments.py").write_text("X = 1\n")
+    assert notebooks.fingerprint("one", {}) == before
+    (checkout / "notebooks" / "two" / "experiments_shared.py").write_text("X = 1\n")
+    assert notebooks.fingerprint("one", {}) != before

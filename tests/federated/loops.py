@@ -1,0 +1,409 @@
+"""Training loops as people write them, by name; each is recorded, and says what may be made of its record.
+
+A loop takes a model, its samples and `saw`, trains, and returns nothing. ``expected`` is what the recorder must find:
+"verified", "factor" (a multiple of the mean cross-entropy, measured and used), "doubt" (not measurable, with a reason),
+or "assumed" (nothing seen of the loss).
+"""
+
+from contextlib import nullcontext
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+B, CLASSES, WIDTH, RATE = 24, 6, 20, 0.01
+WEIGHT = torch.tensor([1.0, 5.0, 0.2, 3.0, 1.0, 0.5])
+
+
+class Loop(NamedTuple):
+    expected: str
+    run: object
+    network: object
+    optimiser: object
+
+
+LOOPS: dict[str, Loop] = {}
+
+
+def samples():
+    generator = torch.Generator().manual_seed(3)
+    y = torch.tensor([0] * 9 + [1] * 7 + [3] * 4 + [5] * 4)
+    return torch.rand(B, WIDTH, generator=generator), y[torch.randperm(B, generator=generator)]
+
+
+def mlp():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(WIDTH, 32), nn.ReLU(), nn.Linear(32, CLASSES))
+
+
+class Optimisers:
+    """What the recorder is given, and the loop steps."""
+
+    def __init__(self, kind=torch.optim.SGD, **options):
+        self.kind, self.options = kind, {"lr": RATE, **options}
+
+    def __call__(self, model):
+        return self.kind([p for p in model.parameters() if p.requires_grad], **self.options)
+
+
+def loop(name, expected="verified", network=mlp, optimiser=None):
+    def decorate(run):
+        LOOPS[name] = Loop(expected, run, network, optimiser or Optimisers())
+        return run
+
+    return decorate
+
+
+def plain(
+    loss=F.cross_entropy, splits=2, backward=None, after=None, labels=lambda y: y, forward=None, epochs=1, divide=1.0
+):
+    """The usual loop, with one part replaced."""
+
+    def run(model, optimiser, x, y, saw):
+        for _ in range(epochs):
+            for part in torch.arange(len(y)).chunk(splits):
+                saw(labels(y[part]))
+                optimiser.zero_grad()
+                logits = forward(model, x[part]) if forward else model(x[part])
+                (loss(logits, y[part]) / divide).backward()
+                if backward:
+                    backward(model)
+                optimiser.step()
+                if after:
+                    after(model, optimiser)
+
+    return run
+
+
+def add(name, expected="verified", network=mlp, optimiser=None, **parts):
+    loop(name, expected, network, optimiser)(plain(**parts))
+
+
+def sequential(*layers):
+    def make():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(WIDTH, 32), nn.ReLU(), *(layer() for layer in layers), nn.Linear(32, CLASSES))
+
+    return make
+
+
+class Parts(nn.Module):
+    """A model whose forward is the test's."""
+
+    def __init__(self, forward, head=lambda: nn.Linear(32, CLASSES), **more):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.fc = nn.Sequential(nn.Linear(WIDTH, 32), nn.ReLU()), head()
+        for name, layer in more.items():
+            setattr(self, name, layer)
+        self.how = forward
+
+    def forward(self, x):
+        return self.how(self, x)
+
+
+def simple(m, x):
+    return m.fc(m.body(x))
+
+
+# Optimisers
+add("sgd")
+add("one step", splits=1)
+add("two epochs", epochs=2)
+add("momentum", optimiser=Optimisers(momentum=0.9))
+add("Nesterov", optimiser=Optimisers(momentum=0.9, nesterov=True))
+add("weight decay", optimiser=Optimisers(weight_decay=0.1), splits=1)
+add("weight decay with momentum", optimiser=Optimisers(weight_decay=0.05, momentum=0.5))
+add("dampening", optimiser=Optimisers(momentum=0.5, dampening=0.5), splits=3)
+add("strong dampening", "doubt", optimiser=Optimisers(momentum=0.9, dampening=0.9), splits=4)
+add("maximize the negative", "factor", optimiser=Optimisers(maximize=True), loss=lambda z, y: -F.cross_entropy(z, y))
+add("maximize", "doubt", optimiser=Optimisers(maximize=True))
+add("gradient ascent", "doubt", loss=lambda z, y: -F.cross_entropy(z, y))
+add("foreach", optimiser=Optimisers(foreach=True, momentum=0.9))
+add("fused", optimiser=Optimisers(fused=True, momentum=0.9))
+add("rate as a tensor", optimiser=Optimisers(lr=torch.tensor(RATE)))
+for kind in ("Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "RAdam", "Adamax", "Rprop", "Adadelta"):
+    add(kind, "doubt", optimiser=Optimisers(getattr(torch.optim, kind)))
+
+
+class SignSGD(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.grad = p.grad.sign()
+        return super().step()
+
+
+class Reimplemented(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p -= group["lr"] * p.grad
+
+
+add("a subclass that takes signs", "doubt", optimiser=Optimisers(SignSGD))
+add("SGD written anew", optimiser=Optimisers(Reimplemented))
+
+
+def grouped(**head):
+    return lambda m: torch.optim.SGD([{"params": m[:-1].parameters()}, {"params": m[-1].parameters(), **head}], lr=RATE)
+
+
+add("the head's own rate", optimiser=grouped(lr=10 * RATE))
+add("the head's own momentum", optimiser=grouped(momentum=0.9))
+add("bias without decay", optimiser=grouped(weight_decay=0.01))
+
+
+def warm(model):
+    """Velocity from an earlier round."""
+    optimiser = Optimisers(momentum=0.9)(model)
+    for p in model.parameters():
+        optimiser.state[p]["momentum_buffer"] = torch.full_like(p, 0.01)
+    return optimiser
+
+
+add("velocity of an earlier round", "doubt", optimiser=warm)
+
+
+@loop("L-BFGS", "doubt", optimiser=Optimisers(torch.optim.LBFGS, lr=0.1, max_iter=3))
+def _(model, optimiser, x, y, saw):
+    def closure():
+        optimiser.zero_grad()
+        value = F.cross_entropy(model(x), y)
+        value.backward()
+        return value
+
+    saw(y)
+    optimiser.step(closure)
+
+
+# Schedules, clipping, and what else happens between the steps
+@loop("a schedule inside", "doubt")
+def _(model, optimiser, x, y, saw):
+    schedule = torch.optim.lr_scheduler.StepLR(optimiser, 1, 0.3)
+    plain(splits=4, after=lambda *_: schedule.step())(model, optimiser, x, y, saw)
+
+
+@loop("a slow schedule", "verified")
+def _(model, optimiser, x, y, saw):
+    schedule = torch.optim.lr_scheduler.StepLR(optimiser, 1, 0.95)
+    plain(splits=4, after=lambda *_: schedule.step())(model, optimiser, x, y, saw)
+
+
+add("clipped norm", "factor", backward=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 0.05))
+add("clipped norm, bound not reached", backward=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 100.0))
+add("clipped values", "doubt", backward=lambda m: nn.utils.clip_grad_value_(m.parameters(), 0.005))
+
+
+@torch.no_grad()
+def noise(model):
+    for p in model.parameters():
+        p.grad += 0.01 * torch.randn(p.shape, generator=torch.Generator().manual_seed(0))
+
+
+add("noise on gradients", "doubt", backward=noise)
+
+
+@torch.no_grad()
+def bounded(model, _):
+    for p in model.parameters():
+        p.clamp_(-0.1, 0.1)
+
+
+add("weights clamped after the step", "doubt", after=bounded)
+
+
+@loop("another optimiser on the head", "doubt", optimiser=lambda m: torch.optim.SGD(m[:-1].parameters(), lr=RATE))
+def _(model, optimiser, x, y, saw):
+    other = torch.optim.Adam(model[-1].parameters(), lr=0.1)
+    plain(after=lambda *_: other.step())(model, optimiser, x, y, saw)
+
+
+@loop("two steps a batch", "doubt")
+def _(model, optimiser, x, y, saw):
+    saw(y)
+    F.cross_entropy(model(x), y).backward()
+    optimiser.step()
+    optimiser.step()
+
+
+@loop("gradients never set to zero", "doubt")
+def _(model, optimiser, x, y, saw):
+    for part in torch.arange(B).chunk(3):
+        saw(y[part])
+        F.cross_entropy(model(x[part]), y[part]).backward()
+        optimiser.step()
+
+
+class Lookahead:
+    def __init__(self, params, lr):
+        params = list(params)
+        self.optimizer = torch.optim.SGD(params, lr=lr)
+        self.slow = [p.detach().clone() for p in params]
+        self.params, self.param_groups = params, self.optimizer.param_groups
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+    @torch.no_grad()
+    def step(self):
+        self.optimizer.step()
+        for p, slow in zip(self.params, self.slow, strict=True):
+            slow += 0.5 * (p - slow)
+            p.copy_(slow)
+
+
+add("lookahead", "doubt", optimiser=Optimisers(Lookahead))
+
+
+# Gradient accumulation and mixed precision
+def accumulated(divide):
+    def run(model, optimiser, x, y, saw):
+        for half in torch.arange(B).chunk(2):
+            optimiser.zero_grad()
+            for part in half.chunk(3):
+                saw(y[part])
+                (F.cross_entropy(model(x[part]), y[part]) / divide).backward()
+            optimiser.step()
+
+    return run
+
+
+loop("accumulation, divided")(accumulated(3))
+loop("accumulation, not divided", "factor")(accumulated(1))
+
+
+@loop("labels shown after the step")
+def _(model, optimiser, x, y, saw):
+    for part in torch.arange(B).chunk(2):
+        optimiser.zero_grad()
+        F.cross_entropy(model(x[part]), y[part]).backward()
+        optimiser.step()
+        saw(y[part])
+
+
+@loop("one show for two parts of a batch")
+def _(model, optimiser, x, y, saw):
+    saw(y)
+    (0.5 * F.cross_entropy(model(x[:12]), y[:12]) + 0.5 * F.cross_entropy(model(x[12:]), y[12:])).backward()
+    optimiser.step()
+
+
+def scaled(scale, unscale=False, **more):
+    def run(model, optimiser, x, y, saw):
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        for part in torch.arange(B).chunk(4):
+            saw(y[part])
+            optimiser.zero_grad()
+            with torch.autocast("cpu", torch.float16) if more else nullcontext():
+                value = F.cross_entropy(model(x[part]), y[part])
+            scaler.scale(value).backward()
+            if unscale:
+                scaler.unscale_(optimiser)
+                nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+            scaler.step(optimiser)
+            scaler.update()
+
+    return run
+
+
+loop("GradScaler")(scaled(1024.0))
+loop("GradScaler, fused", optimiser=Optimisers(fused=True))(scaled(1024.0))
+loop("GradScaler and a clipped norm", "factor")(scaled(1024.0, unscale=True))
+loop("GradScaler that skips steps in float16")(scaled(2.0**19, half=True))
+loop("a scale that is never taken off", "factor")(plain(loss=lambda z, y: 1024 * F.cross_entropy(z, y)))
+
+
+@loop("a batch without a step")
+def _(model, optimiser, x, y, saw):
+    for number, part in enumerate(torch.arange(B).chunk(4)):
+        saw(y[part])
+        optimiser.zero_grad()
+        F.cross_entropy(model(x[part]), y[part]).backward()
+        if number != 1:
+            optimiser.step()
+
+
+# Losses
+add("sum", "factor", loss=lambda z, y: F.cross_entropy(z, y, reduction="sum"))
+add("half", "factor", divide=2.0)
+add("nll of a log-softmax", network=sequential(), loss=lambda z, y: F.nll_loss(z.log_softmax(1), y))
+add("log-softmax inside", network=lambda: Parts(lambda m, x: simple(m, x).log_softmax(1)), loss=F.nll_loss)
+add("class weights", "doubt", loss=lambda z, y: F.cross_entropy(z, y, weight=WEIGHT))
+add("label smoothing", "doubt", loss=lambda z, y: F.cross_entropy(z, y, label_smoothing=0.1))
+add("focal", "doubt", loss=lambda z, y: ((1 - (c := -F.cross_entropy(z, y, reduction="none")).exp()) ** 2 * -c).mean())
+add("BCE", "doubt", loss=lambda z, y: F.binary_cross_entropy_with_logits(z, F.one_hot(y, CLASSES).float()))
+add("squared error", "doubt", loss=lambda z, y: F.mse_loss(z, F.one_hot(y, CLASSES).float()))
+add("hinge", "doubt", loss=F.multi_margin_loss)
+add("distillation", "doubt", loss=lambda z, y: F.kl_div(z.log_softmax(1), torch.full_like(z, 1 / CLASSES).softmax(1)))
+mixed = torch.randperm(B // 2, generator=torch.Generator().manual_seed(1))
+add("mixup", "doubt", loss=lambda z, y: 0.7 * F.cross_entropy(z, y) + 0.3 * F.cross_entropy(z, y[mixed]))
+add("ignored labels", loss=lambda z, y: F.cross_entropy(z, torch.where(y == 5, -100, y)), labels=lambda y: y[y != 5])
+add("temperature", "doubt", loss=lambda z, y: F.cross_entropy(z / 3, y))
+
+
+@loop("a penalty on the weights", "doubt")
+def _(model, optimiser, x, y, saw):
+    penalty = lambda z, y: F.cross_entropy(z, y) + 0.1 * sum(p.square().sum() for p in model.parameters())
+    plain(loss=penalty)(model, optimiser, x, y, saw)
+
+
+@loop("FedProx", "doubt")
+def _(model, optimiser, x, y, saw):
+    start = [p.detach().clone() for p in model.parameters()]
+    near = lambda: sum((p - s).square().sum() for p, s in zip(model.parameters(), start, strict=True))
+    plain(loss=lambda z, y: F.cross_entropy(z, y) + 50.0 * near(), splits=4)(model, optimiser, x, y, saw)
+
+
+# Models and wrappers
+add("no bias", network=lambda: Parts(simple, lambda: nn.Linear(32, CLASSES, bias=False)))
+add("batch norm and dropout", network=sequential(lambda: nn.BatchNorm1d(32), lambda: nn.Dropout(0.5)))
+add("a frozen body", network=lambda: (m := mlp(), m[0].requires_grad_(False))[0])
+add(
+    "a dictionary of outputs",
+    network=lambda: Parts(lambda m, x: {"loss": None, "logits": simple(m, x)}),
+    forward=lambda m, x: m(x)["logits"],
+)
+add("layers called one by one", network=lambda: Parts(simple), forward=lambda m, x: m.fc(m.body(x)))
+add("data parallel", network=lambda: nn.DataParallel(mlp()))
+add("double precision", network=lambda: mlp().double(), forward=lambda m, x: m(x.double()))
+add("bfloat16", "doubt", network=lambda: mlp().bfloat16(), forward=lambda m, x: m(x.bfloat16()))
+add(
+    "a cosine head",
+    "assumed",
+    network=lambda: Parts(lambda m, x: 10 * F.linear(F.normalize(m.body(x)), F.normalize(m.fc.weight))),
+)
+add(
+    "two heads that add up",
+    "assumed",
+    network=lambda: Parts(lambda m, x: m.fc(m.body(x)) + m.other(m.body(x)), other=nn.Linear(32, CLASSES)),
+)
+add(
+    "checkpointed",
+    network=lambda: Parts(lambda m, x: m.fc(torch.utils.checkpoint.checkpoint(m.body, x, use_reentrant=False))),
+)
+
+
+@loop("passes without gradients in between")
+def _(model, optimiser, x, y, saw):
+    def look(model, _):
+        with torch.no_grad():
+            model(x)
+        model(x)  # nor a backward pass
+
+    plain(after=look)(model, optimiser, x, y, saw)
+
+
+class Detached(nn.Module):
+    """A loss of its own, of which autograd sees a custom function."""
+
+    def forward(self, z, y):
+        return F.cross_entropy(z.clone(), y)
+
+
+add("a module as loss", loss=Detached())
