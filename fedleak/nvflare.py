@@ -5,10 +5,11 @@
 Needs the extra ``nvflare``. Nothing else of fedleak imports this module, so nothing else pays for it.
 """
 
+import copy
 import json
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ import torch
 from torch import Tensor
 
 from fedleak.errors import extra
-from fedleak.federated.inspection import RefusedModel, inspect_model
-from fedleak.federated.loop import told
-from fedleak.federated.privacy import Privacy
-from fedleak.federated.recording import keep
+from fedleak.federated.inspection import RefusedModel, inspect_model, unreadable
+from fedleak.federated.platforms import as_json, keep, never_stopping
+from fedleak.federated.privacy import Privacy, without_noise
+from fedleak.federated.update import Update
 from fedleak.files import write_text
 
 with extra("nvflare"):
@@ -33,6 +34,7 @@ with extra("nvflare"):
     from nvflare.apis.shareable import Shareable
     from nvflare.app_common.app_constant import AppConstants
 
+TRAINED = "fedleak.trained"  # what the recorders in front of a filter saw
 FACTS = ("lr", "batch_size", "epochs", "optimiser", "momentum")
 log = logging.getLogger("fedleak.nvflare")
 
@@ -41,13 +43,17 @@ def note(folder: Path | str, **facts: Any) -> None:
     """Tell the recorder what only the client knows; call it in the script that trains, before ``flare.send``.
 
     It goes through a file of the client's own, ``notes/SITE.json`` in the `Recorder`'s folder, which takes it away.
-    Nothing is sent, with a recorder or without. The facts are ``labels`` of the training samples (integers ``[N]``), or
-    their number, ``examples``; ``batch_size`` and ``epochs``; ``optimiser``, one of `torch.optim`, or its name
-    (``"sgd"``, ``"nag"``, ``"adam"``, …) with ``lr`` and ``momentum``; or ``steps``, where they do not follow from
-    samples, batch size and epochs. Raises `RuntimeError` before ``flare.init``, and `PermissionError` if the folder
-    cannot be written.
+    Nothing is sent, with a recorder or without. The facts are ``labels`` of the training samples (integers ``[N]``,
+    those of `torch.nn.CrossEntropyLoss`), or their number, ``examples``; ``batch_size`` and ``epochs``; ``optimiser``,
+    one of `torch.optim`, or its name (``"sgd"``, ``"nag"``, ``"adam"``, …) with ``lr`` and ``momentum``; or ``steps``,
+    where they do not follow from samples, batch size and epochs. What cannot be noted, or written, is a warning in the
+    log. Raises `RuntimeError` before ``flare.init``.
     """
-    write_text(_noted(folder, flare.get_site_name()), json.dumps(told(facts)))
+    path = _noted(folder, flare.get_site_name())
+    try:
+        write_text(path, as_json(facts, log))
+    except OSError as error:  # a full disk ends no training
+        log.warning("nothing is noted in %s: %s", path, error)
 
 
 class _Filter(Filter):
@@ -75,11 +81,12 @@ class Inspector(_Filter):
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return a task's data as they are, or refuse them."""
-        state: dict[str, Tensor] = {}
-        with suppress(TypeError, ValueError):  # no model, or no numbers in it
+        try:
             dxo = from_shareable(shareable)
             state = _state(dxo.data) if dxo.data_kind == DataKind.WEIGHTS and not _hidden(dxo) else {}
-        found = inspect_model(state)
+            found = inspect_model(state)
+        except Exception as error:  # no model, no numbers in it, or whatever a task can hold
+            found = [unreadable(error)]
         for one in found:
             log.warning("node %s: %s", fl_ctx.get_identity_name(), one)
         if found and not self.warn:
@@ -97,8 +104,9 @@ class Recorder(_Filter):
 
     Weights and weight differences are recorded, of NumPy arrays or tensors. What a client trained and leaves out
     (`ExcludeVars`) stands unchanged in the record, as the server has it. What is encrypted or quantised is not
-    recorded: stand before that filter. It changes nothing and never stops a run: what cannot be recorded is a warning
-    in the log.
+    recorded: stand before that filter. With a recorder in front of a filter that adds noise and another behind it, the
+    record names the tensors without noise. It changes nothing and never stops a run: what cannot be recorded is a
+    warning in the log and a gap in the folder.
 
     The run's `folder` is on the client's machine, and all clients of a simulation may share it. NVFlare's processes
     work in folders of their own: give a whole path. The rest is what holds of every round, as for `note`, whose word
@@ -133,31 +141,43 @@ class Recorder(_Filter):
         return shareable
 
     def _came(self, task: Shareable, fl_ctx: FLContext) -> None:
-        _noted(self.folder, fl_ctx.get_identity_name()).unlink(missing_ok=True)  # of a round that came to nothing
         fl_ctx.set_prop(self._key, {}, private=True, sticky=False)
-        dxo = _model(task)
-        if dxo is not None and dxo.data_kind == DataKind.WEIGHTS:  # now: clients take the parameters out of the task
-            came = {"round": task.get_header(AppConstants.CURRENT_ROUND), "state": _state(dxo.data)}
+        came = {"round": task.get_header(AppConstants.CURRENT_ROUND)}
+        try:  # now: clients take the parameters out of the task
+            dxo = _model(task)
+            came["state"] = _state(dxo.data) if dxo is not None and dxo.data_kind == DataKind.WEIGHTS else {}
+        except Exception as error:  # it is a gap once the client has trained
+            came["fault"] = error
+        if came.get("state") != {}:
             fl_ctx.set_prop(self._key, came, private=True, sticky=False)
+        _noted(self.folder, fl_ctx.get_identity_name()).unlink(missing_ok=True)  # of a round that came to nothing
 
     def _goes(self, result: Shareable, fl_ctx: FLContext) -> None:
-        dxo, came, node = _model(result), fl_ctx.get_prop(self._key), fl_ctx.get_identity_name()
-        if dxo is None or came == {}:  # an evaluation, a failure, or a task that brought no model
+        came, node = fl_ctx.get_prop(self._key), fl_ctx.get_identity_name()
+        if came == {}:  # a task that brought no model
             return
-        if came is None:
-            raise ValueError("no model was seen to come: the recorder has to be among the filters of task data too")
-        if came["round"] is None:
-            raise ValueError("the task has no round")
+        if came is None or came["round"] is None:
+            if _model(result) is not None:
+                why = "no model was seen to come: the recorder has to be among the filters of task data too"
+                raise ValueError(why if came is None else "the task has no round")
+            return
+        with never_stopping(self.folder, log, round=came["round"], node=node, seen_by="client"):
+            if (dxo := _model(result)) is not None:  # else an evaluation, or a failure
+                self._record(came, dxo, node, fl_ctx)
+
+    def _record(self, came: dict[str, Any], dxo: DXO, node: str, fl_ctx: FLContext) -> None:
+        if "fault" in came:
+            raise came["fault"]
         before, after = came["state"], _after(came["state"], dxo)
         facts = {name: getattr(self, name) for name in FACTS if getattr(self, name) is not None}
-        if (path := _noted(self.folder, node)).is_file():
-            facts |= json.loads(path.read_text(encoding="utf-8"))
-            path.unlink()
+        facts |= _taken(_noted(self.folder, node))
         if "batch_size" not in facts and (steps := dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)):
             facts.setdefault("steps", int(steps))
-        if budget := dxo.get_meta_prop("svt_privacy_budget"):  # of NVFlare's SVTPrivacy, by its own account
-            stated, delta = float(budget["epsilon_total"]), float(budget["delta"])
-            facts["privacy"] = Privacy(neighbours="client", delta=delta, stated=stated, by="SVTPrivacy")
+        if claim := _claim(dxo):
+            bare = {*claim.unprotected, *without_noise(before, fl_ctx.get_prop(TRAINED) or {}, after)}
+            facts["privacy"] = replace(claim, unprotected=tuple(sorted(bare)))
+        else:
+            fl_ctx.set_prop(TRAINED, after, private=True, sticky=False)
         examples = facts.pop("examples", 0)
         if not examples and "labels" not in facts:
             raise ValueError("nobody told how many samples there are: note(folder, labels=...) or examples=...")
@@ -165,16 +185,44 @@ class Recorder(_Filter):
         keep(self.folder, facts, before, after, examples=examples, log=log, **seen)
 
 
+def _taken(path: Path) -> dict[str, Any]:
+    """Return what a client noted, and take its file away."""
+    if not path.is_file():
+        return {}
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    path.unlink()
+    return facts
+
+
+def _claim(dxo: DXO) -> Privacy | None:
+    """Return what NVFlare's `SVTPrivacy` says of a result; its noise leaves out tensors of shape ``()``."""
+    budget = dxo.get_meta_prop("svt_privacy_budget")
+    if not budget:
+        return None
+    bare = [name for name, value in dxo.data.items() if not np.ndim(value)] if budget["has_scalar_passthrough"] else []
+    stated, delta = float(budget["epsilon_total"]), float(budget["delta"])
+    return Privacy(neighbours="client", delta=delta, stated=stated, by="SVTPrivacy", unprotected=tuple(sorted(bare)))
+
+
 class Filtered:
     """An NVFlare filter of weight differences as a defence: see `fedleak.federated.defences.protect`.
 
-    Such as ``PercentilePrivacy()``, ``SVTPrivacy()`` or ``ExcludeVars(...)``; what it leaves out is not shared. A
-    gradient ``g`` reaches it as the difference ``-lr * g``, and comes back divided again. `seed` is that of NumPy's
-    global generator, from which these filters draw, while they run.
+    Such as ``PercentilePrivacy()``, ``SVTPrivacy()`` or ``ExcludeVars(...)``; what it leaves out is not shared. The
+    filter sees the change of the weights and the number of steps, by which NVFlare's own divide it: an update of kind
+    ``"delta"`` as it is, and a gradient ``g`` as ``-lr * g``, which comes back divided again. Called by itself, it
+    takes gradients of one step. `seed` is that of NumPy's global generator, from which these filters draw, while they
+    run.
     """
 
     def __init__(self, filtering: DXOFilter, lr: float, seed: int):
         self.filtering, self.lr, self.numbers = filtering, lr, np.random.RandomState(seed % 2**32)
+        self.scale, self.steps = -lr, 1
+
+    def fit_to(self, update: Update) -> "Filtered":
+        """Return the same filter, which goes on with the same numbers, for updates of this kind and number of steps."""
+        fitted = copy.copy(self)
+        fitted.scale, fitted.steps = (1.0 if update.kind == "delta" else -self.lr), update.steps
+        return fitted
 
     def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> dict[str, Tensor]:
         """Return the updates ``{name: [K, ...]}`` as the filter leaves them."""
@@ -188,10 +236,10 @@ class Filtered:
         return {name: torch.stack([one[name] for one in shared]) for name in shared[0]}
 
     def _of_one(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        moved = {name: (-self.lr * t).cpu().numpy() for name, t in update.items()}
-        dxo = DXO(DataKind.WEIGHT_DIFF, moved)
+        moved = {name: (self.scale * t).cpu().numpy() for name, t in update.items()}
+        dxo = DXO(DataKind.WEIGHT_DIFF, moved, meta={MetaKey.NUM_STEPS_CURRENT_ROUND: self.steps})
         left = self.filtering.process_dxo(dxo, Shareable(), FLContext()) or dxo
-        return {name: torch.as_tensor(value).to(update[name]) / -self.lr for name, value in left.data.items()}
+        return {name: torch.as_tensor(value).to(update[name]) / self.scale for name, value in left.data.items()}
 
 
 def _noted(folder: Path | str, node: str) -> Path:

@@ -5,16 +5,19 @@ an attack for an adversary that lacks something it needs.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial, wraps
 from importlib import import_module
 from inspect import signature
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from torch import nn
 
+from fedleak.attacks.plausible import contradictions
 from fedleak.attacks.result import Prepared
 from fedleak.federated import Update
+from fedleak.federated.update import unwrapped
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Goal = Literal["labels", "images", "words"]
@@ -123,6 +126,11 @@ class Attack:
         return self.needs <= {Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}
 
     @property
+    def checks(self) -> bool:
+        """Whether what an update cannot be matters to it: to attacks that read labels off one client's last layer."""
+        return self.goal == "labels" and not self.blind and self.sees == "one update" and self.server == "passive"
+
+    @property
     def uses(self) -> frozenset[Need]:
         """What it makes use of: all that it needs, and auxiliary data also if it can do without."""
         return self.needs | ({Need.AUXILIARY_DATA} if _OF_DATA & set(self.takes) else set())
@@ -159,7 +167,8 @@ class Attack:
             raise ValueError(f"{self.name} needs what the adversary '{adversary.name}' lacks: {'; '.join(lacks)}")
         if self.prepares:
             return self.function(model, **options)
-        return Prepared(self.name, lambda update, **more: self.function(update, model, **options, **more))
+        read = Prepared(self.name, lambda update, **more: self.function(update, model, **options, **more))
+        return _checked(read, model) if self.checks else read
 
     def split(self, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the options that prepare it, and those that are given with an update."""
@@ -206,10 +215,30 @@ def attack(name: str, *, needs: Iterable[Need], goal: Goal = "labels", **fields:
     """Register the decorated function as an `Attack` with these fields."""
 
     def decorate(function: Function) -> Function:
-        register(Attack(name, goal, frozenset(needs), function=function, **fields))
+        entry = Attack(name, goal, frozenset(needs), function=function, **fields)
+        if entry.prepares and entry.checks:
+
+            @wraps(function)
+            def prepare(model: Any, *args: Any, **kwargs: Any) -> Prepared:
+                return _checked(function(model, *args, **kwargs), model)
+
+            function = cast(Function, prepare)
+            entry = replace(entry, function=function)
+        register(entry)
         return function
 
     return decorate
+
+
+def _checked(prepared: Prepared, model: Any) -> Prepared:
+    """Return an attack that says what an update cannot be, and reads names with the prefixes of wrappers."""
+    if not isinstance(model, nn.Module) or not isinstance(prepared, Prepared):
+        return prepared
+
+    def read(update: Update, **of_the_update: Any) -> Any:
+        return prepared.read(update.replace(unwrapped(update.tensors, model)), **of_the_update)
+
+    return replace(prepared, read=read, check=partial(contradictions, model=model))
 
 
 def all_attacks() -> list[Attack]:

@@ -65,6 +65,8 @@ class Prepared:
     attack: str
     read: Callable[..., Tensor | Result]
     """``read(update, **of_the_update)``."""
+    check: Callable[..., tuple[str, ...]] | None = None
+    """``check(update, scheme=...)`` says what the update cannot be, as in `fedleak.attacks.plausible`."""
 
     def recover(self, update: Update, **of_the_update: Any) -> Result:
         """Read an update; `of_the_update` is what is known of its client alone, such as the ``scheme``.
@@ -79,7 +81,9 @@ class Prepared:
         if not isinstance(counts, Tensor) or counts.dtype != torch.long:
             what = f"{counts.dtype} {list(counts.shape)}" if isinstance(counts, Tensor) else type(counts).__name__
             raise TypeError(f"a label attack returns counts, torch.int64 [n]; this one returned {what}")
-        return replace(result, attack=self.attack, seconds=time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        contradicted = self.check(update, scheme=of_the_update.get("scheme")) if self.check else ()
+        return replace(result, attack=self.attack, seconds=seconds, unmet=(*result.unmet, *contradicted))
 
 
 def once(prepare: Callable[P, Prepared], **of_the_update: Any) -> Callable[Concatenate[Update, P], Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedleak.audit.case import Case, fresh
 from fedleak.audit.findings import PrivacyResult
 from fedleak.audit.setup import Setup
-from fedleak.federated.defences import ClippedNoise, Defence, PureNoise, Sparsification
+from fedleak.federated.defences import ClippedNoise, Defence, PureNoise, Sparsification, fit_defence
 from fedleak.federated.privacy import DELTA, DPSGD, Privacy, gaussian_epsilon
 from fedleak.federated.restricted import Withhold
 from fedleak.models.inputs import forward
@@ -132,10 +132,12 @@ def canary(case: Case, privacy: Privacy) -> PrivacyResult:
         drawn = [run(0), mixed]
     else:
         two = case.clients.class_counts.topk(2).indices.view(2, 1, 1).expand(2, setup.steps, setup.batch_size)
-        pair = [update.tensors for update in case.trained(two, two.flip(0), seed, generator).updates]
-        silent = [replace(d, sigma=TINY) if hasattr(d, "sigma") and is_dataclass(d) else d for d in setup.defences]
+        trained = case.trained(two, two.flip(0), seed, generator).updates
+        pair = [update.tensors for update in trained]
+        defences = [fit_defence(d, trained[0]) for d in setup.defences]
+        silent = [replace(d, sigma=TINY) if hasattr(d, "sigma") and is_dataclass(d) else d for d in defences]
         means = [next(_shared(silent, one, seed)) for one in pair]
-        rate, drawn = 1.0, [_shared(setup.defences, one, seed + place) for place, one in enumerate(pair)]
+        rate, drawn = 1.0, [_shared(defences, one, seed + place) for place, one in enumerate(pair)]
     direction = {name: (means[1][name] - means[0][name]).double() for name in means[0]}
     scores = [
         [sum(float((direction[k] * t).sum()) for k, t in one.items()) for one in islice(releases, n)]

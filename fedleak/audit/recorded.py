@@ -27,6 +27,7 @@ from fedleak.audit.setup import Setup
 from fedleak.errors import likely
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protect
+from fedleak.federated.spending import spent
 from fedleak.federated.update import unwrapped
 from fedleak.models import batch_dependent, head
 from fedleak.models.states import bare, last_matrix
@@ -153,7 +154,8 @@ def audit_run(
 
     started = time.perf_counter()
     dropped: list[str] | None = [] if skip_nan else None
-    run = read(folder, gaps=gaps, dropped=dropped)
+    missing: list[str] = []
+    run = read(folder, gaps=gaps, dropped=dropped, missing=missing)
     if setup is None:
         classes = max((len(one.counts) for one in run if one.counts), default=0)
         last, grounds = last_matrix(*run[0].states(), classes)
@@ -179,7 +181,11 @@ def audit_run(
         entrants = taking_part(model, server.case, update.samples)
         if number == 0:
             who = view(server.adversary, update, model)
-            known = {"name": Path(folder).resolve().name, "dropped": dropped or (), **facts(run, server, update, model)}
+            known = {
+                "name": Path(folder).resolve().name,
+                "dropped": [*missing, *(dropped or ())],
+                **facts(run, server, update, model),
+            }
             adversaries, untried = sort_out(entrants, who, update, model, knowledge, _excluded)
         blind = [attempt(attack, update, model, PRIOR, knowledge) for attack in entrants if attack.blind]
         seeing = list(server.attempts(one, update, model, number, kept))
@@ -206,6 +212,7 @@ def audit_run(
     report.unscored, report.words = pd.DataFrame(unscored), words
     claims = Counter(one.privacy for one in run if one.privacy is not None)
     report.privacy = [PrivacyResult(privacy, updates=updates) for privacy, updates in claims.items()]
+    report.spent = spent(run)
     return report
 
 

@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 from fedleak.attacks.registry import ADVERSARIES
 from fedleak.audit.findings import AS_IT_IS, ImageResult, PrivacyResult, Verdict, WordsResult
 from fedleak.audit.writing import PAGE, REPORT, check_ending
+from fedleak.federated.spending import Spent
 from fedleak.files import write_text
 from fedleak.intervals import LEAST, UNBOUNDED, interval
 
@@ -52,6 +53,8 @@ class Report:
         What the embedding gives away, of a model whose inputs are tokens.
     privacy
         The claims of differential privacy, and what a canary shows of them.
+    spent
+        Of a recorded run, the ε of each client over its rounds, the largest first.
     unscored
         Of a recorded run, one row a contribution without recorded labels: ``round``, ``node``, ``samples``, ``attack``
         (the one that the others agree with most), ``counts`` that it names, ``agreement`` in [0, 1]; see
@@ -72,6 +75,7 @@ class Report:
     images: ImageResult | None = None
     words: WordsResult | None = None
     privacy: Sequence[PrivacyResult] = ()
+    spent: Sequence[Spent] = ()
     unscored: pd.DataFrame = field(default_factory=pd.DataFrame)
     verdicts: Sequence[Verdict] = ()
     baseline: dict[str, Any] | None = None
@@ -268,6 +272,7 @@ class Report:
             **{name: json.loads(table.to_json(orient="records")) for name, table in tables.items()},
             "words": self.words and {**self.words._asdict(), "share": self.words.share},
             "privacy": [{"claim": one.text(), "wrong": one.wrong()} for one in self.privacy],
+            "spent": [{"node": client.node, "rounds": client.rounds, "claim": client.text()} for client in self.spent],
             "versions": self.facts["versions"],
             "seed": self.facts["seed"],
         }

@@ -26,8 +26,18 @@ class Defence(Protocol):
 
 def protect(update: Update, defence: Defence, client: int = 0) -> Update:
     """Apply a defence to one client's update."""
-    stacked = defence({name: t.unsqueeze(0) for name, t in update.tensors.items()}, torch.tensor([client]))
-    return update.replace({name: t.squeeze(0) for name, t in stacked.items()})
+    stacked = {name: t.unsqueeze(0) for name, t in update.tensors.items()}
+    shared = fit_defence(defence, update)(stacked, torch.tensor([client]))
+    return update.replace({name: t.squeeze(0) for name, t in shared.items()})
+
+
+def fit_defence(defence: Defence, update: Update) -> Defence:
+    """Return the defence for updates of this kind: what ``defence.fit_to(update)`` returns, if it has that method.
+
+    A defence needs it if its scale is that of changes of weights: it gets them, or gradients, and cannot tell which.
+    """
+    own = getattr(defence, "fit_to", None)
+    return own(update) if callable(own) else defence
 
 
 Maker = Callable[[float, nn.Module, int, int], Defence]

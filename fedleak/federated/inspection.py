@@ -96,8 +96,7 @@ def inspect_model(
         raise ValueError("samples are passed through the client's model, and are at least two")
     layers = list(_layers(state))
     if not layers:
-        why = "tensors that are called weights, which nothing can be inspected without"
-        return [Finding("not readable", "the state", 0, 1, why)]
+        return [unreadable("tensors that are called weights, which nothing can be inspected without")]
     wrong = {name: float((~t.isfinite()).sum()) for name, t in state.items() if not t.isfinite().all()}
     if wrong:
         return [Finding("not finite", name, number, 1, "entries") for name, number in wrong.items()]
@@ -105,6 +104,11 @@ def inspect_model(
     if matrices := [layer for layer in layers if layer[1].dim() == 2]:
         found += _of_head(*matrices[-1])
     return found + (_of_model(state, model, x) if model is not None else [])
+
+
+def unreadable(why: object) -> Finding:
+    """Return the finding of a model that cannot be inspected, for this reason."""
+    return Finding("not readable", "the state", 0, 1, str(why))
 
 
 def _layers(state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor, Tensor | None]]:

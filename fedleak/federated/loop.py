@@ -1,6 +1,5 @@
 """Record a training loop of one's own, plain PyTorch or Opacus: see `fedleak.federated.recording` for the folder."""
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,11 +11,9 @@ from torch import Tensor, nn
 
 from fedleak.federated.loss_check import CROSS_ENTROPY, LossCheck, never_raising
 from fedleak.federated.measured import StepFactor, labels_of_steps, measured_facts, step_factor
-from fedleak.federated.privacy import of_opacus, step_of
+from fedleak.federated.opacus import of_opacus, step_of
 from fedleak.federated.recording import Contribution, write
 from fedleak.federated.step_check import StepCheck, declared_rules, innermost
-
-log = logging.getLogger("fedleak")
 
 
 @contextmanager
@@ -90,7 +87,7 @@ def record(
         yield lambda y: labels.append(class_labels(y))
     finally:
         watch.close()
-    details = watch.facts(labels)
+    details = watch.facts(labels, before)
     write(folder, Contribution(round=round, node=node, **{**details, **facts}), before, inner.state_dict())
 
 
@@ -98,7 +95,7 @@ class _Watch:
     """Hooks on a model and its optimiser, and what they show of a client's part in a round."""
 
     def __init__(self, model: nn.Module, optimiser: Any):
-        self.optimiser, self.inner = optimiser, innermost(optimiser)
+        self.model, self.optimiser, self.inner = model, optimiser, innermost(optimiser)
         self.private = hasattr(optimiser, "attach_step_hook")
         self.failure = ""
         self.loss, self.steps = LossCheck(model, accumulates=self.private), StepCheck(model, self.inner)
@@ -152,7 +149,7 @@ class _Watch:
             scale = float(getattr(self.inner, "grad_scale", None) or 1.0)
             self.factors.append(step_factor(backwards, self._gradient, scale, divisor))
 
-    def facts(self, labels: list[Tensor]) -> dict[str, Any]:
+    def facts(self, labels: list[Tensor], before: Mapping[str, Tensor]) -> dict[str, Any]:
         """Return what is recorded: fields of `Contribution`."""
         self.steps.look_outside()
         if not self.steps.steps or not labels:
@@ -168,7 +165,7 @@ class _Watch:
             "steps": self.steps.steps,
             "batch_size": max(sizes),
             "counts": samples.bincount().tolist(),
-            "privacy": of_opacus(self.noise, sizes) if self.noise else None,
+            "privacy": of_opacus(self.noise, sizes, self.model, self.optimiser, before) if self.noise else None,
             **measured_facts(self.steps, self.loss, self.factors, self.failure or self.loss.failure),
         }
         return {**facts, "verified": [*facts["verified"], *["labels"] * visible]}
@@ -218,21 +215,3 @@ def training_facts(optimiser: Any) -> dict[str, Any]:
     }
     name += "".join(f" with {what}" for what, holds in odd.items() if holds)
     return {"optimiser": name, "lr": rule.lr, "momentum": rule.momentum, "weight_decay": rule.weight_decay}
-
-
-def told(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a client says of its training in plain values, as a platform's ``note`` passes them on.
-
-    ``labels`` are a list, as `class_labels` has them, and an optimiser, as in `training_facts`, its name with ``lr``,
-    ``momentum`` and ``weight_decay``. Labels of another kind are left out, with a warning in the log.
-    """
-    plain = dict(facts)
-    if not isinstance(plain.get("optimiser", ""), str):
-        plain |= training_facts(plain["optimiser"])
-    if "labels" in plain:
-        try:
-            plain["labels"] = class_labels(plain["labels"]).tolist()
-        except (ValueError, TypeError, RuntimeError) as error:  # no training ends because it cannot be recorded
-            log.warning("the labels are not recorded: %s", error)
-            del plain["labels"]
-    return plain

@@ -1,13 +1,11 @@
 """Differential privacy of one client's part in a round: what a Gaussian mechanism gives, and claims that are wrong."""
 
 import copy
-import inspect
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from scipy import optimize, stats
@@ -92,6 +90,8 @@ class Privacy:
         ε as somebody states it; by default what follows from the rest.
     by
         Who states it or adds the noise.
+    unprotected
+        Names of the tensors that the mechanism passes on without clipping or noise.
     """
 
     neighbours: Literal["sample", "client", "client added"]
@@ -102,6 +102,7 @@ class Privacy:
     aggregated: bool = False
     stated: float | None = None
     by: str = ""
+    unprotected: tuple[str, ...] = ()
 
     @property
     def claimed(self) -> float:
@@ -112,32 +113,41 @@ class Privacy:
 
     @property
     def epsilon(self) -> float | None:
-        """ε that follows for whoever sees the client's update; None of a mechanism that is not accounted for here."""
+        """ε that follows for whoever sees the update, but for what is `unprotected`; None if it cannot be accounted."""
         if not self.clipped or self.aggregated:
             return math.inf
-        if not self.history:
-            return None
+        return accounted(self.mechanisms, self.delta) if self.history else None
+
+    @property
+    def mechanisms(self) -> tuple[tuple[float, float, int], ...]:
+        """The mechanisms as they protect, like `history`: without Poisson sampling every sample is in each epoch."""
         once = tuple((z, 1.0, math.ceil(q * n)) for z, q, n in self.history)
-        return accounted(self.history if self.poisson else once, self.delta)
+        return self.history if self.poisson else once
 
     def wrong(self) -> list[str]:
         """Say what is wrong with the claim; nothing if it follows."""
+        reasons = []
         if self.aggregated:
-            return [
+            reasons.append(
                 "the noise is added after aggregation: the claim is of the model that is published. Whoever sees this "
                 "client's update, as the server does, sees it without noise, and for it no ε is finite"
-            ]
-        if not self.clipped:
-            return ["nothing bounds the norm of what a client shares: no ε is finite, however much noise is added"]
-        if self.epsilon is None or self.epsilon <= 1.001 * self.claimed + 0.011:  # PRV's own error
-            return []
-        why = "the noise is too small for what clipping leaves"
-        if not self.poisson:
-            why = (
-                "the batches are not drawn by Poisson sampling, so that no secret amplifies the privacy (what follows "
-                "takes every sample once an epoch)"
             )
-        return [f"{why}: ε = {self.epsilon:.3g} follows"]
+        if not self.clipped:
+            reasons.append(
+                "nothing bounds the norm of what a client shares: no ε is finite, however much noise is added"
+            )
+        if not reasons and self.epsilon is not None and self.epsilon > 1.001 * self.claimed + 0.011:  # PRV's own error
+            why = "the noise is too small for what clipping leaves"
+            if not self.poisson:
+                why = (
+                    "the batches are not drawn by Poisson sampling, so that no secret amplifies the privacy (what "
+                    "follows takes every sample once an epoch)"
+                )
+            reasons.append(f"{why}: ε = {self.epsilon:.3g} follows")
+        if self.unprotected:
+            names = ", ".join(map(repr, self.unprotected))
+            reasons.append(f"the mechanism passes on {names} without noise: no ε holds for that")
+        return reasons
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,21 +224,18 @@ class DPSGD:
             yield Update(found, "gradient", len(x))
 
 
-def of_opacus(steps: Sequence[tuple[float, float]], sizes: Sequence[int]) -> Privacy:
-    """Return the privacy of Opacus' steps, `steps` as `step_of` has them, on batches of these sizes.
+def without_noise(before: Mapping[str, Tensor], trained: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> list[str]:
+    """Name the tensors whose change is sent as it was trained, or a multiple of it: clipped at most, and without noise.
 
-    Batches that are all of one size, but for the last of four or more, are not those of Poisson sampling.
+    Parameters
+    ----------
+    before, trained, sent
+        The states of the model as it came, as the client trained it, and as it left the client.
     """
-    history = tuple((noise, rate, count) for (noise, rate), count in Counter(steps).items())
-    poisson = len(sizes) < 4 or len(set(sizes[:-1])) > 1
-    return Privacy(neighbours="sample", history=history, poisson=poisson, by="Opacus")
-
-
-def step_of(optimiser: Any, hook: Any) -> tuple[float, float]:
-    """Return noise multiplier and sampling rate of a step of Opacus' optimiser, whose accountant's hook tells the rate.
-
-    Without an accountant the rate is 1, which claims nothing.
-    """
-    known = inspect.getclosurevars(hook).nonlocals if inspect.isfunction(hook) else {}
-    rate = float(known.get("sample_rate", 1.0)) * optimiser.accumulated_iterations
-    return float(optimiser.noise_multiplier), min(rate, 1.0)
+    names = []
+    for name in sent.keys() & trained.keys() & before.keys():
+        moved, shared = (t[name].double().flatten() - before[name].double().flatten() for t in (trained, sent))
+        factor = (moved @ shared) / (moved @ moved) if len(moved) > 1 else 1.0
+        if shared.any() and (shared - factor * moved).norm() <= 1e-4 * shared.norm():
+            names.append(name)
+    return sorted(names)

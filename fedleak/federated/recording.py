@@ -11,12 +11,10 @@ every round::
 Every file is there whole or not at all, and its JSON comes last. A run that was interrupted can be read.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from itertools import zip_longest
-from logging import Logger
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,6 +22,7 @@ import torch
 from torch import Tensor
 
 from fedleak.errors import extra, likely
+from fedleak.federated.gaps import gap, list_gaps
 from fedleak.federated.privacy import Privacy
 from fedleak.federated.schemes import Scheme
 from fedleak.federated.state_files import place, read_state, shapes, write_state
@@ -189,60 +188,18 @@ def write(folder: Path | str, part: Contribution, before: Mapping[str, Tensor], 
     return part.path
 
 
-def keep(
-    folder: Path | str,
-    facts: Mapping[str, Any],
-    before: Mapping[str, Tensor],
-    after: Mapping[str, Tensor],
-    *,
-    examples: int | list[int],
-    log: Logger,
-    **seen: Any,
-) -> None:
-    """Write what a federation's platform shows of a contribution, or say in the log why there is none.
-
-    Nobody's training ends for want of a record. `facts` were told and the rest is `seen`, ``round`` and ``node`` among
-    it: fields of `Contribution`, and ``labels`` of the samples of one epoch, integers ``[N]``. Samples and steps follow
-    from `examples`, as many as the client says it has (0 if it does not say; a list of many clients', whose mean it
-    is), or from the labels, and from ``batch_size`` and ``epochs`` (one, if not told).
-    """
-    where = f"round {seen['round']}, node {seen['node']}"
-    try:
-        if not after or before.keys() != after.keys():
-            raise ValueError("what came back is no state of the model that was sent (masked by SecAgg+?)")
-        if "lr" not in facts:
-            raise ValueError("nobody told the learning rate: pass lr=... or note(..., lr=...)")
-        if "optimiser" not in facts:
-            what = "pass optimiser='sgd' or note(..., optimiser=...); without, no audit relies on what attacks say"
-            log.warning("nobody told the optimiser of %s: %s", where, what)
-        write(folder, Contribution(**seen, **_counted(dict(facts), examples)), before, after)
-    except (ValueError, TypeError, OSError) as error:
-        log.warning("nothing recorded of %s: %s", where, error)
-
-
-def _counted(facts: dict[str, Any], examples: int | list[int]) -> dict[str, Any]:
-    """Return the facts with samples, steps, clients and counts as they follow, where they were not told."""
-    epochs, size = facts.setdefault("epochs", 1), facts.get("batch_size")
-    if "labels" in facts:
-        labels = torch.as_tensor(facts.pop("labels"))
-        facts["counts"] = (labels.bincount() * epochs).tolist()
-        examples = examples or len(labels)
-    each = examples if isinstance(examples, list) else [examples]
-    weighted = sum(n * math.ceil(n / (size or max(n, 1))) for n in each) / max(sum(each), 1)
-    if len(each) > 1 and size:
-        facts["batch_size"] = size * len(each)
-    return {"samples": sum(each) * epochs, "steps": max(round(epochs * weighted), 1), "clients": len(each), **facts}
-
-
-def read(folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = None) -> list[Contribution]:
+def read(
+    folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = None, missing: list[str] | None = None
+) -> list[Contribution]:
     """Read a folder and check every file of it; return the contributions by round and node.
 
     What both client and server recorded is taken as the server saw it, with what the client told. In a round in which
     the server saw only the sum under secure aggregation, the clients' records tell its labels, and are no updates.
     Raises `FileNotFoundError` if there is no such folder; `ValueError` if it holds no round, or a round is missing; if
     a file is cut or changed, a state has other keys or shapes than the others, or holds NaN or infinity. The message
-    names the file. With `gaps`, rounds may be missing, as in the folder of a client that was not always chosen. If
-    `dropped` is given, contributions with NaN or infinity are left out, and are named in it.
+    names the file. With `gaps`, rounds may be missing, as in the folder of a client that was not always chosen, and
+    contributions that a recorder could not record; both are named in `missing`, if it is given. If `dropped` is given,
+    contributions with NaN or infinity are left out, and are named in it.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -253,19 +210,25 @@ def read(folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = 
             one = replace(_JSON.validate_json(path.read_bytes()), folder=folder)
             if one.path != path:
                 raise ValueError(f"it is of round {one.round} and node {one.node!r}, and belongs to {one.path.name}")
+        if gap(folder, one.round, one.seen_by, one.node).is_file():
+            continue  # an earlier run's, of a round that could not be recorded since
         key = one.round, one.node
         found[key] = _both(found[key], one) if key in found else one
     for key in [key for key, one in found.items() if one.node == SUM and one.clients > 1]:
         found[key] = _with_labels(found[key], [found.pop(k) for k in sorted(found) if k[0] == key[0] and k != key])
+    missed = list(list_gaps(folder, found, SUM))
     if not found:
-        raise ValueError(f"{folder} holds no recorded round (round-0001/*.json)")
+        why = f"; {missed[0]}" if missed else ""
+        raise ValueError(f"{folder} holds no recorded round (round-0001/*.json){why}")
     rounds = {number for number, _ in found}
-    missing = set(range(min(1, *rounds), max(rounds))) - rounds
-    if missing and not gaps:
-        raise ValueError(
-            f"{folder / f'round-{min(missing):04d}'} is missing, and rounds up to {max(rounds)} are there; "
-            "accept that with gaps=True (--gaps)"
-        )
+    empty = sorted(set(range(min(1, *rounds), max(rounds))) - rounds)
+    if empty:
+        more = f", and {len(empty) - 1} rounds more" * (len(empty) > 1)
+        missed = [f"{folder / f'round-{empty[0]:04d}'} is missing{more}", *missed]
+    if missed and not gaps:
+        raise ValueError(f"{missed[0]}, and rounds up to {max(rounds)} are there; accept that with gaps=True (--gaps)")
+    if missing is not None:
+        missing.extend(missed)
     run: list[Contribution] = []
     scanned: dict[str, tuple[set, str]] = {}
     for key in sorted(found, key=lambda key: (key[0], len(key[1]), key[1])):

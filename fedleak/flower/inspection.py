@@ -7,7 +7,7 @@ from flwr.app import Context, Error, Message, MessageType
 from flwr.common.constant import ErrorCode
 from torch import Tensor, nn
 
-from fedleak.federated.inspection import inspect_model
+from fedleak.federated.inspection import Finding, inspect_model, unreadable
 from fedleak.flower.recording import state_of
 
 log = logging.getLogger("fedleak.flower")
@@ -17,9 +17,10 @@ class InspectionMod:
     """A mod of a Flower client app that looks at the model before the client trains, and refuses one with findings.
 
     The server then gets an error, of the code ``MOD_FAILED_PRECONDITION``, and no update; what stands behind the mod in
-    ``mods=[...]`` is not called. Arrays that are not one readable model are refused too; a message without any passes,
-    as SecAgg+ has it in most of its stages: the mod stands in front of ``secaggplus_mod``. The findings are in the
-    client's log and, as the server needs to know no more, not in the error. With `warn` they are only there.
+    ``mods=[...]`` is not called. Arrays that are not one readable model are refused too, and so is what ends an
+    inspection with an error; a message without any passes, as SecAgg+ has it in most of its stages: the mod stands in
+    front of ``secaggplus_mod``. The findings are in the client's log and, as the server needs to know no more, not in
+    the error. With `warn` they are only there.
 
     Parameters
     ----------
@@ -50,11 +51,17 @@ class InspectionMod:
     def __call__(self, message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
         """Pass a message on, unless it asks to train on a model with findings."""
         if message.metadata.message_type.partition(".")[0] == MessageType.TRAIN and message.content.array_records:
-            model, x = self.model and self.model(), self.samples and self.samples(context)
-            found = inspect_model(state_of(message.content, self.names), model, x, bounds=self.bounds)
+            found = self._inspect(message, context)
             for one in found:
                 log.warning("node %s: %s", message.metadata.dst_node_id, one)
             if found and not self.warn:
                 reason = "the client does not train on this model"
                 return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=reason), reply_to=message)
         return call_next(message, context)
+
+    def _inspect(self, message: Message, context: Context) -> list[Finding]:
+        try:
+            model, x = self.model and self.model(), self.samples and self.samples(context)
+            return inspect_model(state_of(message.content, self.names), model, x, bounds=self.bounds)
+        except Exception as error:  # whatever was sent: the client answers, and its app goes on
+            return [unreadable(error)]

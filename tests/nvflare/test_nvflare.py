@@ -23,8 +23,8 @@ flare = pytest.importorskip("nvflare.client", reason="NVFlare is not installed: 
 
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.fl_constant import FilterKey, ReturnCode
-from nvflare.apis.fl_context import FLContextManager
-from nvflare.apis.shareable import make_reply
+from nvflare.apis.fl_context import FLContext, FLContextManager
+from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.utils.task_utils import apply_filters
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.filters.exclude_vars import ExcludeVars
@@ -148,7 +148,8 @@ def test_what_the_sparse_vector_technique_says_of_its_epsilon_is_recorded(tmp_pa
     run(tmp_path, SVTPrivacy(fraction=0.5, epsilon=0.2, epsilon_release=3.0))
     found = read(tmp_path)[0].privacy
     assert (found.claimed, found.delta, found.by, found.epsilon) == (pytest.approx(3.2), 0.0, "SVTPrivacy", None)
-    assert not found.wrong()
+    assert found.unprotected == ("1.num_batches_tracked",), "the only scalar, which NVFlare's accountant leaves out"
+    assert "passes on '1.num_batches_tracked' without noise" in found.wrong()[0]
 
 
 def test_a_layer_that_is_left_out_stands_unchanged_and_counts_as_withheld(tmp_path):
@@ -195,7 +196,7 @@ def test_a_client_without_labels_and_batch_size_tells_the_number_of_examples_and
         ("encrypted", "encrypted or quantised"),
         ("shape", "no state of the model that came, by 3.bias"),
         ("name", "no state of the model that came, by another"),
-        ("content", "nothing recorded of node site-1"),
+        ("content", "nothing recorded of round 1, node site-1"),
         ("rate", "nobody told the learning rate"),
         ("samples", "nobody told how many samples"),
         ("round", "the task has no round"),
@@ -229,6 +230,68 @@ def test_what_cannot_be_recorded_is_a_warning_and_the_run_goes_on(tmp_path, capl
     assert left is result
     assert reason in caplog.text
     assert not list(tmp_path.glob("run/round-*/*.json"))
+
+
+def test_recorders_before_and_behind_a_filter_name_what_got_no_noise(tmp_path):
+    class Partly(SVTPrivacy):
+        """Noise, but none on the last layer's bias."""
+
+        def process_dxo(self, dxo, shareable, fl_ctx):
+            bias = dxo.data["3.bias"].copy()
+            super().process_dxo(dxo, shareable, fl_ctx).data["3.bias"] = bias
+            return dxo
+
+    front, behind = (Recorder(tmp_path / name, lr=LR, optimiser="sgd") for name in ("front", "behind"))
+    before, after = trained()
+
+    def train(task):
+        for folder in ("front", "behind"):
+            note(tmp_path / folder, labels=LABELS)
+        return shareable(difference(before, after), DataKind.WEIGHT_DIFF)
+
+    Runner([front, behind], [front, Partly(), behind])(shareable(before), train)
+    assert read(tmp_path / "behind")[0].privacy.unprotected == ("1.num_batches_tracked", "3.bias")
+    assert read(tmp_path / "front")[0].privacy is None
+
+
+@pytest.mark.parametrize(
+    "tell",
+    [
+        {"labels": LABELS.float(), "epochs": {1}},
+        {"labels": torch.eye(3)[LABELS].long()},
+        {"labels": torch.zeros(6, 4, 4), "batch_size": 3 + 1j},
+    ],
+    ids=["floats", "one-hot", "masks"],
+)
+def test_labels_of_another_kind_leave_a_record_without_labels(tmp_path, tell, caplog):
+    with caplog.at_level(logging.WARNING, "fedleak.nvflare"):
+        run(tmp_path, tell=tell)
+    (one,) = read(tmp_path)
+    assert (one.samples, one.steps, one.counts) == (6, 2, None)
+    assert "labels are not noted" in caplog.text
+
+
+def test_a_full_disk_is_a_warning_for_note_and_recorder(tmp_path, monkeypatch, caplog):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedleak.files.os.fsync", full)
+    with caplog.at_level(logging.WARNING, "fedleak.nvflare"):
+        _, after, left = run(tmp_path, kind=DataKind.WEIGHTS)
+    assert np.array_equal(from_shareable(left).data["3.bias"], after["3.bias"])
+    assert "nothing is noted" in caplog.text
+    assert "nothing recorded of round 0, node site-1" in caplog.text
+
+
+@pytest.mark.parametrize("broken", ["task", "result"])
+def test_a_task_that_cannot_be_read_is_a_gap(tmp_path, broken):
+    recorder, (before, after) = Recorder(tmp_path, lr=LR, optimiser="sgd"), trained()
+    run(tmp_path, recorder=recorder)
+    task, result = shareable(before), shareable(after)
+    from_shareable(task if broken == "task" else result).data["3.bias"] = "ciphertext"
+    assert Runner([recorder], [recorder])(task, lambda task: result, 1) is result
+    with pytest.raises(ValueError, match="round 1, node site-1 is not recorded: can't convert"):
+        read(tmp_path)
 
 
 @pytest.mark.parametrize("case", ["failed", "evaluated", "asked"])
@@ -282,6 +345,28 @@ def test_the_example_runs_in_the_simulator_and_its_folder_is_audited(tmp_path):
     assert "6 updates of 3 clients in 2 rounds (0 to 1)" in report.to_markdown()
     right = report.table.set_index("attack")["iacc"]
     assert right["iLRG"] > 0.8 > right["random guess"]
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.parametrize("kind", ["gradient", "delta"])
+def test_a_filter_works_on_changes_of_weights_and_steps_whatever_is_shared(kind, steps):
+    moved = torch.tensor([0.001, 0.005, 0.02, -0.5, 3.0])
+    meta = {MetaKey.NUM_STEPS_CURRENT_ROUND: steps}
+    dxo = DXO(DataKind.WEIGHT_DIFF, {"w": moved.numpy().copy()}, meta=meta)
+    right = torch.as_tensor(PercentilePrivacy(percentile=30).process_dxo(dxo, Shareable(), FLContext()).data["w"])
+    scale = 1.0 if kind == "delta" else -LR
+    update = Update({"w": moved / scale}, kind, 8, steps, LR)
+    filtered = Filtered(PercentilePrivacy(percentile=30), lr=LR, seed=0)
+    torch.testing.assert_close(protect(update, filtered).tensors["w"] * scale, right)
+    torch.testing.assert_close(protect(update, filtered).tensors["w"] * scale, right)
+    assert filtered.steps == 1, "the next update can be of another kind"
+
+
+def test_a_filter_draws_new_numbers_for_every_update():
+    update = Update({"w": torch.linspace(-1, 1, 400)}, "delta", 8, 1, LR)
+    filtered = Filtered(SVTPrivacy(fraction=0.5), lr=LR, seed=0)
+    first, second = (protect(update, filtered).tensors["w"] for _ in range(2))
+    assert not torch.equal(first, second)
 
 
 def test_filters_are_defences_of_gradients_and_draw_by_their_seed_alone():

@@ -99,7 +99,7 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
         return contributions(model, list(names), aux)
 
     def read(update: Update) -> Tensor:
-        names = tuple(name for name in known if name in update.tensors)
+        names = tuple(name for name in known if name in update.tensors and update.tensors[name].any())
         if not names:
             raise ValueError("nothing that is shared adds to the last layer's outputs")
         gradient = torch.cat([fitting(update.gradient(k).double(), k, parameters[k]).view(n, -1) for k in names], 1)

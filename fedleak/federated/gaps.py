@@ -1,0 +1,28 @@
+"""Notes in a run's folder of contributions that a recorder could not record; see `fedleak.federated.recording`."""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+
+def gap(folder: Path | str, round: int, seen_by: str, node: str) -> Path:
+    """Return the file in which a recorder says why it could not record a contribution."""
+    return Path(folder) / "missing" / f"round-{round:04d}-{seen_by}-{node}.txt"
+
+
+def list_gaps(folder: Path, recorded: Collection[tuple[int, str]], total: str) -> Iterator[str]:
+    """Say which contributions are not recorded, and why.
+
+    Parameters
+    ----------
+    folder
+        The run's folder.
+    recorded
+        Round and node of what is recorded, by another recorder too.
+    total
+        Node of a sum, which has all contributions of its round.
+    """
+    for path in sorted(folder.glob("missing/round-*-*.txt")):
+        number, _, node = path.stem.removeprefix("round-").split("-", 2)
+        if (int(number), node) not in recorded and (int(number), total) not in recorded:
+            why = path.read_text(encoding="utf-8", errors="replace")
+            yield f"round {int(number)}, node {node} is not recorded: {why}"

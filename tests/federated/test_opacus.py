@@ -1,0 +1,132 @@
+"""Poisson sampling is claimed where Opacus' engine draws the batches so, and nowhere else; buffers get no noise."""
+
+import pytest
+import torch
+from opacus import PrivacyEngine
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from fedleak.federated.loop import record
+from fedleak.federated.opacus import UNLIKELY, _chance_of_shuffled, _shuffled
+from fedleak.federated.recording import read
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Counting(nn.Module):
+    """A classifier with a buffer of its own, which Opacus cannot protect."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.register_buffer("largest", torch.zeros(()))
+
+    def forward(self, x):
+        self.largest = torch.maximum(self.largest, x.detach().abs().max()) if len(x) else self.largest
+        return self.layer(x)
+
+
+def privacy(
+    folder, samples, size, epochs, poisson, seed=0, steps=None, physical=None, plain=False, model=None, **options
+):
+    """The privacy of a recorded round: `steps` at most, split into physical batches, from the plain loader."""
+    torch.manual_seed(seed)
+    model = model or nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+    data = DataLoader(TensorDataset(torch.rand(samples, 4), torch.randint(3, (samples,))), size, shuffle=True)
+    private, optimiser, loader = PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=data,
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        poisson_sampling=poisson,
+        **options,
+    )
+    loader = data if plain else loader
+    if physical:
+        loader = BatchMemoryManager(
+            data_loader=loader, max_physical_batch_size=physical, optimizer=optimiser
+        ).__enter__()
+    trained = private if options.get("wrap_model", True) else model
+    with record(folder, trained, optimiser, round=1) as saw:
+        for _ in range(epochs):
+            for step, (x, y) in enumerate(loader):
+                if step == steps:
+                    break
+                saw(y)
+                optimiser.zero_grad()
+                nn.functional.cross_entropy(trained(x), y).backward()
+                optimiser.step()
+    return read(folder)[0].privacy
+
+
+SHUFFLED = [
+    {"samples": 320, "epochs": 2},
+    {"samples": 330, "epochs": 1},
+    {"samples": 330, "epochs": 2},
+    {"samples": 330, "epochs": 3},
+    {"samples": 96, "epochs": 1},
+    {"samples": 330, "epochs": 2, "steps": 3},
+    {"samples": 330, "epochs": 1, "wrap_model": False},
+    {"samples": 330, "epochs": 2, "grad_sample_mode": "functorch"},
+    {"samples": 330, "epochs": 2, "grad_sample_mode": "ew"},
+]
+
+
+@pytest.mark.parametrize("case", SHUFFLED)
+def test_shuffled_batches_are_never_taken_for_poisson_sampling(tmp_path, case):
+    claim = privacy(tmp_path, size=32, poisson=False, **case)
+    assert not claim.poisson
+    reasons = ["not drawn by Poisson sampling" in why for why in claim.wrong()]
+    assert reasons == [True] * (claim.epsilon > claim.claimed), (
+        "with few batches an epoch costs no more than is claimed"
+    )
+
+
+@pytest.mark.parametrize("physical", [None, 13])
+def test_split_shuffled_batches_are_not_poisson(tmp_path, physical):
+    assert not privacy(tmp_path, samples=330, size=32, epochs=2, poisson=False, physical=physical).poisson
+
+
+def test_a_loader_that_the_engine_did_not_return_is_not_poisson(tmp_path):
+    assert not privacy(tmp_path, samples=330, size=32, epochs=2, poisson=True, plain=True).poisson
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"samples": 330, "size": 32, "epochs": 2},
+        {"samples": 330, "size": 32, "epochs": 1, "steps": 2},
+        {"samples": 208, "size": 52, "epochs": 2, "physical": 16},
+        {"samples": 64, "size": 1, "epochs": 1, "steps": 20, "rand_on_empty": True},
+        {"samples": 330, "size": 32, "epochs": 1, "wrap_model": False},
+    ],
+    ids=["two epochs", "two steps", "BatchMemoryManager", "rand_on_empty", "hooks alone"],
+)
+def test_poisson_sampling_is_never_called_shuffled(tmp_path, case, seed):
+    claim = privacy(tmp_path, poisson=True, seed=seed, **case)
+    assert claim.poisson
+    assert not claim.wrong()
+
+
+@pytest.mark.parametrize(("samples", "rate"), [(320, 0.1), (64, 1 / 64), (208, 0.25)])
+@pytest.mark.parametrize("steps", [1, 3, 20])
+def test_sizes_drawn_by_poisson_sampling_are_not_judged_impossible(samples, rate, steps):
+    generator = torch.Generator().manual_seed(0)
+    drawn = (torch.rand(2000, steps, samples, generator=generator) < rate).sum(2).tolist()
+    assert sum(_chance_of_shuffled(sizes, [rate] * steps) <= UNLIKELY for sizes in drawn) == 0
+
+
+def test_sizes_of_epochs_may_have_one_smaller_batch_each():
+    epoch = [32] * 10 + [10]
+    assert _shuffled(epoch * 2, [1 / 11] * 22)
+    assert not _shuffled([*epoch, *epoch[:-1], 11], [1 / 11] * 22), "the remainder is always the same"
+    assert not _shuffled([32, 10, 32, 10, 32], [1 / 11] * 5), "two remainders in half an epoch"
+
+
+def test_what_opacus_puts_no_noise_on_is_named(tmp_path):
+    claim = privacy(tmp_path, samples=64, size=8, epochs=1, poisson=True, model=Counting())
+    assert claim.unprotected == ("largest",)
+    assert "passes on 'largest' without noise" in claim.wrong()[-1]

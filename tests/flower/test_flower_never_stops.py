@@ -1,0 +1,137 @@
+"""Whatever a Flower run holds, recording and inspecting it end no round."""
+
+import logging
+
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
+from torch import nn
+
+from fedleak.federated.recording import read
+from fedleak.flower import InProcess, InspectionMod, RecordingMod, note, recorded
+
+FACTS = {"lr": 0.1, "batch_size": 16, "optimiser": "sgd"}
+PLAIN = {"labels": [0, 1] * 8}
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+
+
+def own_serialisation():
+    """Arrays as somebody sends bfloat16, which Flower's ArrayRecord does not take."""
+    state = network().bfloat16().state_dict()
+    raw = {k: t.view(torch.int16).numpy().tobytes() for k, t in state.items()}
+    return ArrayRecord({k: Array("bfloat16", tuple(state[k].shape), "raw.bfloat16", data) for k, data in raw.items()})
+
+
+def run(mods=(), wrap=lambda strategy: strategy, noted=PLAIN, arrays=None, reply=None, metrics=None, rounds=2):
+    """Run some rounds of two clients; return how often one trained, and was aggregated."""
+    trained, aggregated = [], []
+    app = ClientApp(mods=list(mods))
+
+    @app.train()
+    def _train(message, context):
+        trained.append(message.metadata.dst_node_id)
+        note(context, **noted)
+        sent = reply() if reply else {"arrays": message.content["arrays"]}
+        content = RecordDict({**sent, "metrics": MetricRecord(metrics or {"num-examples": 16})})
+        return Message(content, reply_to=message)
+
+    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=2, min_available_nodes=2)
+
+    def aggregate(number, replies):
+        aggregated.extend(reply.has_error() for reply in replies)
+        return None, None
+
+    strategy.aggregate_train = aggregate
+    start = arrays() if arrays else ArrayRecord(network().state_dict())
+    wrap(strategy).start(InProcess(app, 2), start, num_rounds=rounds)
+    return len(trained), aggregated
+
+
+def two_records():
+    record = ArrayRecord(network().state_dict())
+    return {"arrays": record, "control": record}
+
+
+class Mine:
+    def __len__(self):
+        raise RuntimeError("no length")
+
+
+CASES = {
+    "float labels": {"noted": {"labels": torch.rand(16)}},
+    "several labels": {"noted": {"labels": torch.ones(16, 3, dtype=torch.int64)}},
+    "ignored labels": {"noted": {"labels": torch.full((16,), -100)}},
+    "labels of a class of one's own": {"noted": {"labels": Mine()}},
+    "facts that are no JSON": {"noted": {"labels": [0], "epochs": {1, 2}, "batch_size": 1 + 2j}},
+    "an optimiser without rates": {"noted": {**PLAIN, "optimiser": nn.Linear(1, 1)}},
+    "unknown facts": {"noted": {**PLAIN, "weather": "fine"}},
+    "serialisation of one's own": {"arrays": own_serialisation},
+    "reply of one's own serialisation": {"reply": lambda: {"arrays": own_serialisation()}},
+    "two array records": {"reply": two_records},
+    "no array record": {"reply": dict},
+    "other names": {"reply": lambda: {"arrays": ArrayRecord(nn.Linear(2, 2).state_dict())}},
+    "a key of another name": {"metrics": {"images": 16}},
+    "infinitely many examples": {"metrics": {"num-examples": float("inf")}, "noted": {}},
+    "lists of examples": {"metrics": {"num-examples": [8, 8]}, "noted": {}},
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_no_round_ends_for_want_of_a_record(tmp_path, case, caplog):
+    mod, expected = RecordingMod(tmp_path / "client", **FACTS), run(**case)
+    assert expected == (4, [False] * 4)
+    with caplog.at_level(logging.WARNING, "fedleak.flower"):
+        assert run([mod], lambda strategy: recorded(strategy, tmp_path / "server", **FACTS), **case) == expected
+    assert caplog.text
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_a_round_that_could_not_be_read_is_a_gap(tmp_path, side):
+    mods = [RecordingMod(tmp_path, **FACTS)] if side == "client" else []
+    wrap = (lambda strategy: recorded(strategy, tmp_path, **FACTS)) if side == "server" else (lambda strategy: strategy)
+    run(mods, wrap, rounds=1)
+    run(mods, lambda strategy: second(wrap(strategy)), arrays=own_serialisation, rounds=1)
+    with pytest.raises(ValueError, match=r"round 2, node 1 is not recorded: .*raw\.bfloat16"):
+        read(tmp_path)
+    assert len(read(tmp_path, gaps=True)) == 2
+    run(mods, wrap, arrays=own_serialisation, rounds=1)
+    with pytest.raises(ValueError, match="no recorded round"):
+        read(tmp_path, gaps=True)  # what an earlier run left there is not that round
+
+
+def second(strategy):
+    """The strategy, in whose only round the number is 2."""
+    configure, aggregate = strategy.configure_train, strategy.aggregate_train
+    strategy.configure_train = lambda number, *rest: configure(number + 1, *rest)
+    strategy.aggregate_train = lambda number, replies: aggregate(number + 1, replies)
+    return strategy
+
+
+def broken(*_):
+    raise RuntimeError("out of order")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"arrays": own_serialisation},
+        {"mod": {"model": broken}},
+        {"mod": {"model": network, "samples": broken}},
+        {"mod": {"model": network, "samples": lambda _: torch.rand(4, 5)}},
+        {"mod": {"model": lambda: nn.Linear(3, 3)}},
+    ],
+    ids=["serialisation", "no model", "no samples", "samples of another shape", "another model"],
+)
+@pytest.mark.parametrize("warn", [True, False])
+def test_what_cannot_be_inspected_is_refused_or_warned_of(case, warn, caplog):
+    mod = InspectionMod(**case.get("mod", {}), warn=warn)
+    with caplog.at_level(logging.WARNING, "fedleak.flower"):
+        trained, errors = run([mod], arrays=case.get("arrays"))
+    assert (trained, errors) == ((4, [False] * 4) if warn else (0, [True] * 4))
+    assert "not readable" in caplog.text or "not the client's model" in caplog.text
