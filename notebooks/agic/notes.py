@@ -54,8 +54,8 @@ def error(run):
     At 1e-2 some clients diverge. With eight steps the error is {10 ** finite.mean():.0%} over the {len(finite)} of {len(eight)} batches that
     stay finite, in double precision too; with four steps one batch overflows single precision, so that this point is not drawn.
 
-    With batch norm in training mode, which the paper may mean as well, four steps at 1e-4 are off by {run.mean(own):.2f ci} (geometric mean of the
-    decadic logarithms: {run.mean(own_log):.2f ci}): the verdicts on both of its learning rates are the same in either mode.
+    With batch norm in training mode, which the paper may mean as well, four steps at 1e-4 are off by {run.mean(own):.2f ci}. The verdicts
+    on both learning rates are the same in either mode.
 
     The exact zeros behind the ReLU modifier are in the gradients of the convolutions under FedSGD. In the difference of weights that a
     FedAvg client sends in single precision a small step also rounds to zero, so that the modifier counts rounding too.
