@@ -113,8 +113,8 @@ def _pictures(found: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
     outside = ((found < -ROUNDING) | (found > 1 + ROUNDING)).double().mean().item()
     if outside > OUTSIDE:
         warnings.warn(
-            f"{outside:.0%} of a reconstruction's pixels lie outside [0, 1] and are clamped: if it is normalised, undo that "
-            "first",
+            f"{outside:.0%} of a reconstruction's pixels lie outside [0, 1] and are clamped: if it is normalised, undo "
+            "that first",
             stacklevel=3,
         )
     return found.detach().float().clamp(0, 1), truth.detach().float().clamp(0, 1)

@@ -114,7 +114,7 @@ def by_iterations(run):
     {agic:.1f ci} dB, where the paper prints 17.2.
 
     **As a transport** the change widens the interval of other images at 1,000, 2,000 or 5,000 iterations. That covers {covered} of {values}
-    values that are known at 10,000 (`choices`, `table4`), but with a mean half-width of {width:.1f} dB. At most 1 dB was allowed, so the transport
+    values that are known at 10,000 (`choices`, `table4`; six to eight images, so that they are not independent), but with a mean half-width of {width:.1f} dB. At most 1 dB was allowed, so the transport
     does not count and raises no grade.
     """
     return inspect.cleandoc(text).replace("TABLE", curves(run))
