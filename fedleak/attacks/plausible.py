@@ -1,4 +1,4 @@
-"""What an update's last layer cannot be, if it is made as it was said to be: checked for every label attack, for nothing."""
+"""What an update's last layer cannot be, if it is made as it was said to be: checked for every label attack."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ SUM = (
     "another loss (one sigmoid per class), the update was changed on its way, or it is a state and no difference"
 )
 SCALE = (
-    "the last bias' gradient is larger than that of any mean over samples: the loss is a sum or scaled, the local steps "
-    "were not divided out, the learning rate is another, or the update is a state and no difference"
+    "the last bias' gradient is larger than that of any mean over samples: the loss is a sum or scaled, the local "
+    "steps were not divided out, the learning rate is another, or the update is a state and no difference"
 )
 SIGN = (
     "more classes have a negative gradient than the update has samples: its sign is turned (start minus end), or the "

@@ -235,8 +235,11 @@ def _checked(prepared: Prepared, model: Any) -> Prepared:
     if not isinstance(model, nn.Module) or not isinstance(prepared, Prepared):
         return prepared
 
+    @wraps(prepared.read)
     def read(update: Update, **of_the_update: Any) -> Any:
-        return prepared.read(update.replace(unwrapped(update.tensors, model)), **of_the_update)
+        tensors = unwrapped(update.tensors, model)
+        same = tensors.keys() == update.tensors.keys()
+        return prepared.read(update if same else update.replace(tensors), **of_the_update)
 
     return replace(prepared, read=read, check=partial(contradictions, model=model))
 

@@ -40,8 +40,8 @@ def input_embedding(model: nn.Module) -> str | None:
 def known_tokens(model: nn.Module) -> int:
     """Return how many tokens the model knows; 0 if its inputs are none: no embedding, or a convolution over pixels.
 
-    Of several embeddings the one that takes the inputs counts (`input_embedding`); where they are divided among several,
-    the smallest. Raises `ValueError` if that is not known, because the model takes no made-up text.
+    Of several embeddings the one that takes the inputs counts (`input_embedding`); where they are divided among
+    several, the smallest. Raises `ValueError` if that is not known, because the model takes no made-up text.
     """
     layers = embeddings(model)
     sizes = sorted({m.num_embeddings for m in layers.values()})

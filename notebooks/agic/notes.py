@@ -42,9 +42,7 @@ def error(run):
     )
     bent = (each[1e-7] / each[1e-8])["relu"].gt(10.5).groupby("steps").sum()
     finite = eight[np.isfinite(eight)]
-    own, own_log = (
-        run.each(e.ERROR_OWN, value, lr=1e-4) for value in ("error", "log_error")
-    )
+    own, _ = (run.each(e.ERROR_OWN, value, lr=1e-4) for value in ("error", "log_error"))
     return f"""
     From 1e-7 to 1e-6 the geometric mean of the error in double precision grows by factors of {listed(grows, "{:.0f}")} for 2, 4 and 8 steps,
     where the bound has 10. With Tanh it is straight from 1e-8 to 1e-4. With ReLU it bends: already below 1e-7 in {bent[4]} of

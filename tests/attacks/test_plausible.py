@@ -1,0 +1,121 @@
+"""What an update cannot be is said by every attack, and honest updates are not accused."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from fedleak import Update
+from fedleak.attacks import plausible
+from fedleak.attacks.plausible import contradictions
+from fedleak.attacks.registry import all_attacks, get
+from fedleak.federated import fedsgd
+from fedleak.federated.schemes import Scheme
+
+N = 10
+
+
+def network(bias=True, relu=True):
+    last = (nn.ReLU() if relu else nn.Tanh(), nn.Linear(32, N, bias=bias))
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 32), *last)
+
+
+def client(seed, size=8, classes=N, bias=True, relu=True):
+    torch.manual_seed(seed)
+    return network(bias, relu), torch.rand(size, 1, 8, 8), torch.randint(classes, (size,)).square() % N
+
+
+def scaled(update, factor):
+    return update.replace({name: tensor * factor for name, tensor in update.tensors.items()})
+
+
+def trained(model, x, y, steps=1, lr=0.1, loss=F.cross_entropy, **options):
+    """The change of the weights over some steps, each on a part of the batch, and the model after them."""
+    after = copy.deepcopy(model)
+    optimiser = torch.optim.SGD(after.parameters(), lr=lr, **options)
+    for part in torch.arange(len(y)).chunk(steps):
+        optimiser.zero_grad()
+        loss(after(x[part]), y[part]).backward()
+        optimiser.step()
+    return after, Update.from_states(model.state_dict(), after.state_dict(), len(y), steps, lr)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("size", [1, 2, 8, 64, 512])
+def test_honest_updates_contradict_nothing(size, relu, bias):
+    for seed in range(10):
+        model, x, y = client(seed, size, bias=bias, relu=relu)
+        updates = [fedsgd(model, x, y), trained(model, x, y)[1]]
+        if size >= 8:
+            updates += [trained(model, x, y, steps, lr)[1] for steps, lr in ((4, 0.1), (4, 0.001), (8, 0.5))]
+        updates.append(trained(model, x, y, loss=nn.CrossEntropyLoss(label_smoothing=0.1))[1])
+        updates.append(trained(model, x, y, loss=nn.CrossEntropyLoss(weight=torch.arange(1.0, N + 1)))[1])
+        assert [contradictions(update, model) for update in updates] == [()] * len(updates)
+
+
+def test_momentum_is_no_contradiction_for_who_knows_it():
+    model, x, y = client(0, 64, classes=2)
+    _, update = trained(model, x, y, 8, momentum=0.9)
+    assert contradictions(update, model, Scheme("sgdm", 0.1, 8, 0.9)) == ()
+
+
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
+def test_half_precision_is_no_contradiction(precision):
+    for seed in range(10):
+        model, x, y = client(seed, 32)
+        model = model.to(precision)
+        _, update = trained(model, x.to(precision), y)
+        assert contradictions(update, model) == ()
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [(65536.0, plausible.SCALE), (8.0, plausible.SCALE), (-1.0, plausible.SIGN), (-8.0, plausible.SIGN)],
+)
+def test_scale_and_sign_are_told_of_most_updates(factor, said):
+    """A rate over 40 updates: a class may have so small a share that eight times as much is still possible."""
+    reports = []
+    for seed in range(40):
+        model, x, y = client(seed)
+        reports.append(said in contradictions(scaled(fedsgd(model, x, y), factor), model))
+    assert sum(reports) >= 36
+
+
+def test_a_sum_another_loss_and_a_state_are_told():
+    model, x, y = client(1, 32)
+    sigmoids = lambda z, y: F.binary_cross_entropy_with_logits(z, F.one_hot(y, N).float())
+    for loss in (nn.CrossEntropyLoss(reduction="sum"), sigmoids):
+        assert contradictions(trained(model, x, y, loss=loss)[1], model)
+    after, _ = trained(model, x, y)
+    change = {name: tensor - after.state_dict()[name] for name, tensor in model.state_dict().items()}
+    assert contradictions(Update.from_states(model.state_dict(), change, 32, 1, 0.1), model)
+    assert plausible.SUM in contradictions(Update(dict(after.state_dict()), "delta", 32, lr=0.1), model)
+
+
+def test_every_attack_on_one_client_says_so():
+    model, x, y = client(2)
+    odd = scaled(fedsgd(model, x, y), 1000.0)
+    for attack in all_attacks():
+        if attack.checks and not attack.lacking("white-box model") and not attack.trained and not attack.apart:
+            try:
+                result = attack.prepare(model, adversary="white-box model").recover(odd)
+            except (ValueError, TypeError):
+                continue  # it rejects such an update, or needs more
+            assert plausible.SCALE in result.unmet, attack.name
+
+
+def test_prefixes_of_wrappers_are_taken_off_whoever_calls_the_attack():
+    model, x, y = client(3)
+    update = fedsgd(model, x, y)
+    for prefix in ("module.", "_orig_mod.", "module._orig_mod."):
+        wrapped = update.replace({prefix + name: tensor for name, tensor in update.tensors.items()})
+        for name in ("LLG", "iLRG", "iDLG"):
+            attack = get(name)
+            try:
+                expected = attack(update, model, adversary="white-box model")
+            except ValueError:
+                continue
+            assert attack(wrapped, model, adversary="white-box model").equal(expected)
