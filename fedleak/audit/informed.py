@@ -110,7 +110,8 @@ def _from_auxiliary(form: LossForm) -> Attack:
             has_bias = last.layer.bias is not None and last.bias in update.tensors
             small = len(aux) * last.layer.weight.numel() <= NUMBERS
             parts = [head_gradient(update, model)] * (small or not has_bias)
-            parts += [bias_gradient(update, model)[:, None]] * has_bias
+            if has_bias:
+                parts.append(bias_gradient(update, model)[:, None])
             gradient = _per_step(torch.cat(parts, 1), scheme)
             inputs = [_inputs(passed, gradient.shape[1], has_bias) for passed in ends]
             errors = (_errors(form, one.probabilities.double(), aux.y) for one in ends)

@@ -58,6 +58,12 @@ def test_who_is_informed_of_the_loss_reads_the_counts(name):
     assert sum(best(report, True) for report in white_box) / 4 > 0.85
 
 
+@pytest.mark.parametrize("name", ["sum", "class weights", "label smoothing"])
+def test_a_head_without_a_bias_is_read_as_well(name):
+    reports = [audit(quick(model=lambda: Residual(bias=False), loss=LOSSES[name], seed=seed)) for seed in range(3)]
+    assert sum(best(report, True) for report in reports) / 3 > 0.85
+
+
 @pytest.mark.parametrize("loss", [focal, nn.BCEWithLogitsLoss(), nn.MultiMarginLoss(), nn.MSELoss()])
 def test_attackers_of_any_other_loss_are_uninformed(loss):
     report = audit(quick(loss=loss))
