@@ -175,14 +175,15 @@ def unwrapped(state: Mapping[str, T], model: nn.Module) -> dict[str, T]:
     """Return a state or an update by the model's names, where these differ by what wrappers put into them.
 
     DataParallel and torch.compile put ``module.`` and ``_orig_mod.`` before a part's name, of the model or of the
-    update; and what peft saves lacks the name of its adapter, ``default``. Other names stay as they are.
+    update; and what peft saves lacks the name of its adapter, ``default``. It stays as it is where that does not make
+    all of its names the model's.
     """
     known = model.state_dict().keys()
     if state.keys() <= known:
         return dict(state)
     names = {_plain(name): name for name in known}
     renamed = {name if name in known else names.get(_plain(name), name): value for name, value in state.items()}
-    return renamed if len(renamed) == len(state) else dict(state)
+    return renamed if renamed.keys() <= known and len(renamed) == len(state) else dict(state)
 
 
 def _plain(name: str) -> str:
