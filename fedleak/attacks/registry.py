@@ -216,22 +216,36 @@ def attack(name: str, *, needs: Iterable[Need], goal: Goal = "labels", **fields:
 
     def decorate(function: Function) -> Function:
         entry = Attack(name, goal, frozenset(needs), function=function, **fields)
-        if entry.prepares and entry.checks:
-
-            @wraps(function)
-            def prepare(model: Any, *args: Any, **kwargs: Any) -> Prepared:
-                return _checked(function(model, *args, **kwargs), model)
-
+        if not entry.checks:
+            register(entry)
+            return function
+        if entry.prepares:
+            prepare = checked(function)
             register(replace(entry, function=prepare))
-            return cast(Function, prepare)
+            return prepare
+
+        @wraps(function)
+        def recover(update: Update, model: Any, *args: Any, **kwargs: Any) -> Any:
+            read = Prepared(name, lambda given: function(given, model, *args, **kwargs))
+            return _checked(read, model).recover(update).counted()
+
         register(entry)
-        return function
+        return cast(Function, recover)
 
     return decorate
 
 
+def checked(prepare: Function) -> Function:
+    """Let what an attack's ``prepare(model, ...)`` returns say what an update cannot be, and read wrappers' names."""
+
+    @wraps(prepare)
+    def checking(model: Any, *args: Any, **kwargs: Any) -> Any:
+        return _checked(prepare(model, *args, **kwargs), model)
+
+    return cast(Function, checking)
+
+
 def _checked(prepared: Prepared, model: Any) -> Prepared:
-    """Return an attack that says what an update cannot be, and reads names with the prefixes of wrappers."""
     if not isinstance(model, nn.Module) or not isinstance(prepared, Prepared):
         return prepared
 

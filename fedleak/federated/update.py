@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fedleak.errors import WithheldParameter, wrapped
+from fedleak.errors import WRAPPERS, WithheldParameter
 
 MOST_SAMPLES = 10**8
 """Samples that an update may stand for; more than any client has, and few enough to draw a label for each."""
@@ -172,14 +172,25 @@ class Update:
 
 
 def unwrapped(state: Mapping[str, T], model: nn.Module) -> dict[str, T]:
-    """Return a state or an update by the model's names: without what DataParallel or torch.compile put before them.
+    """Return a state or an update by the model's names, where these differ by what wrappers put into them.
 
-    It stays as it is where that does not make all of its names the model's.
+    DataParallel and torch.compile put ``module.`` and ``_orig_mod.`` before a part's name, of the model or of the
+    update; and what peft saves lacks the name of its adapter, ``default``. It stays as it is where that does not make
+    all of its names the model's.
     """
-    found, known = dict(state), model.state_dict().keys()
-    while not found.keys() <= known and (prefix := wrapped(found)):
-        found = {name.removeprefix(prefix): value for name, value in found.items()}
-    return found if found.keys() <= known else dict(state)
+    known = model.state_dict().keys()
+    if state.keys() <= known:
+        return dict(state)
+    names = {_plain(name): name for name in known}
+    renamed = {name if name in known else names.get(_plain(name), name): value for name, value in state.items()}
+    return renamed if renamed.keys() <= known and len(renamed) == len(state) else dict(state)
+
+
+def _plain(name: str) -> str:
+    """Return a parameter's name without what wrappers put into it."""
+    parts = [part for part in name.split(".") if f"{part}." not in WRAPPERS]
+    of_adapter = [k for k, part in enumerate(parts) if part == "default" and k and "lora_" in parts[k - 1]]
+    return ".".join(part for k, part in enumerate(parts) if k not in of_adapter)
 
 
 def fitting(tensor: Tensor, name: str, parameter: Tensor) -> Tensor:

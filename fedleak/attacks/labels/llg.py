@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.labels.counts import apportion
 from fedleak.attacks.labels.inputs import require_classes
-from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.registry import Need, attack, checked
 from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images, draw
 from fedleak.federated import Update
@@ -192,6 +192,7 @@ def from_auxiliary(model: nn.Module, aux: Images, *, runs: int = RUNS, seed: int
     return prepare(model, aux, runs=runs, seed=seed)
 
 
+@checked
 def prepare(
     model: nn.Module,
     aux: Images | Dummy | None = None,

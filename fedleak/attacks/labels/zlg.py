@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fedleak.attacks.labels.confidence import by_class
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.inputs import require_classes, row_sums
-from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.registry import Need, attack, checked
 from fedleak.attacks.result import Prepared, once
 from fedleak.data import Images
 from fedleak.federated import Update
@@ -59,6 +59,7 @@ def from_auxiliary(model: nn.Module, aux: Images) -> Prepared:
     return prepare(model, aux)
 
 
+@checked
 def prepare(
     model: nn.Module, aux: Images | None = None, *, seed: int = 0, shape: tuple[int, ...] | None = None
 ) -> Prepared:
