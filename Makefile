@@ -7,10 +7,10 @@ TODAY  := .venv-today
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book today pdf axe look test test-slow test-pages lint recheck lab paper bench clean
+.PHONY: help book today pdf axe look test test-processors test-slow test-pages lint recheck lab paper bench clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 book: $(READY) ## Run every notebook in the quick profile and build the HTML, warnings being errors
 	$(BIN)/fedleak book
@@ -32,6 +32,14 @@ look: book ## Take pictures of pages, _build/look/: make look PAGES="book/index 
 
 test: lint ## Lint, then the tests of minutes: units, properties, devices, records; a process a core
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
+
+test-processors: $(READY) ## The numerical tests as other processors and numbers of threads compute them (most of an hour)
+	failed=; for setting in NATIVE=1 ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=AVX2; do \
+		for threads in 1 2; do \
+			echo "$$setting, threads: $$threads"; \
+			env $$setting OMP_NUM_THREADS=$$threads $(BIN)/python -m pytest -q -m "not slow" tests/attacks tests/models tests/federated || failed="$$failed $$setting/$$threads"; \
+		done; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 test-slow: book ## The tests that take longer: notebooks, the book and its internal links, killed workers, grading, a cell of every experiment
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n auto --maxprocesses 4 --dist loadfile
