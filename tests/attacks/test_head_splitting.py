@@ -87,13 +87,21 @@ def rectified():
     return nn.Sequential(nn.Flatten(), nn.Linear(20, WIDTH), nn.ReLU(), nn.Linear(WIDTH, N))
 
 
-@pytest.mark.parametrize("count", [4, 8])
-def test_with_images_more_samples_than_half_the_classes_are_read(count):
-    model, (x, _) = rectified(), batch(count)
+@pytest.mark.parametrize(("count", "least"), [(4, 5), (8, 3)])
+def test_with_images_more_samples_than_half_the_classes_are_read(count, least):
+    """The search is random: at least so many of five batches are read, and none wrongly."""
+    attack, complete = head_splitting.prepare(model := rectified(), images()), 0
     y = torch.tensor([1, 1, 3, 3, 3, 7, 7, 7])[:count]
-    found = head_splitting.prepare(model, images()).recover(fedsgd(model, x, y))
-    assert torch.equal(found.counts, y.bincount(minlength=N))
-    assert torch.equal(found.proven, found.counts)
+    for seed in range(5):
+        x = torch.rand(count, 1, 4, 5, generator=torch.Generator().manual_seed(100 + seed))
+        try:
+            result = attack.recover(fedsgd(model, x, y))
+        except ValueError:
+            continue
+        assert torch.equal(result.counts, y.bincount(minlength=N))
+        assert torch.equal(result.proven, result.counts)
+        complete += 1
+    assert complete >= least
 
 
 def test_the_derivative_of_all_samples_equations_is_that_of_differences():
