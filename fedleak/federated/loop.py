@@ -135,7 +135,8 @@ class _Watch:
         if self._depth > 1:
             return
         self.steps.before()
-        self._gradient = None if (p := self.loss.parameter) is None or p.grad is None else p.grad.detach().clone()
+        p = self.loss.last if self.loss.parameter is None else self.loss.parameter
+        self._gradient = None if p is None or p.grad is None else p.grad.detach().clone()
 
     @never_raising
     def _after(self, *_: Any) -> None:

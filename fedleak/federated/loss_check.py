@@ -14,6 +14,8 @@ SAMPLE_WEIGHTED = "a loss that weighs each sample by itself (focal loss, sample 
 SMOOTHED = "cross-entropy with label smoothing"
 NO_SOFTMAX = "not a softmax cross-entropy (one sigmoid per class, a regression)"
 OTHER = "another loss (mixed or soft labels, an added term)"
+OUTPUTS = "(outputs)"
+"""Stands for the head where the model's outputs are not those of one layer, as with adapters."""
 _LARGEST = 10**7
 """Logits of larger batches are not looked at."""
 
@@ -129,6 +131,8 @@ class Backward:
     """One backward pass."""
 
     passes: list[Pass] = field(default_factory=list)
+    left: Tensor | None = None
+    """What it left in the last trained parameter's gradient, where the head has none."""
     step: int | None = None
     """Number of the optimiser step that used its gradient, from 0; -1 for none."""
 
@@ -150,7 +154,7 @@ class LossCheck:
         """What a hook would have raised, if anything."""
         self.backwards: list[Backward] = []
         self.head: str | None = None
-        """Name of the head; "" if the model's outputs are not those of one fully connected layer."""
+        """Name of the head; `OUTPUTS` if the model's outputs are not those of one fully connected layer."""
         self._accumulates = accumulates
         self._layers = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
         self._outputs: dict[str, Tensor] = {}
@@ -161,10 +165,9 @@ class LossCheck:
             layer.register_forward_hook(partial(self._after_layer, name)) for name, layer in self._layers.items()
         ]
         self._handles.append(model.register_forward_hook(self._after_model))
-        trained = [p for p in model.parameters() if p.requires_grad]
-        self._last = trained[-1] if trained else None
-        if self._last is not None:
-            self._handles.append(self._last.register_hook(self._at_last_parameter))
+        self._trained = [p for p in model.parameters() if p.requires_grad]
+        if self._trained:
+            self._handles.append(self._trained[-1].register_hook(self._at_last_parameter))
 
     def close(self) -> None:
         """Take all hooks off."""
@@ -177,6 +180,12 @@ class LossCheck:
         layer = self._layers.get(self.head) if self.head is not None else None
         both = () if layer is None else (layer.weight, layer.bias)
         return next((p for p in both if isinstance(p, nn.Parameter) and p.requires_grad), None)
+
+    @property
+    def last(self) -> Tensor | None:
+        """The last trained parameter that has a gradient, or the last of all."""
+        with_gradient = (p for p in reversed(self._trained) if p.grad is not None)
+        return next(with_gradient, self._trained[-1] if self._trained else None)
 
     def take(self, step: int) -> list[Backward]:
         """Assign all backward passes whose gradients still count to an optimiser step; return them."""
@@ -199,10 +208,15 @@ class LossCheck:
     def _after_model(self, _: nn.Module, __: Any, output: Any) -> None:
         """Find the head by the model's outputs, once."""
         outputs, self._outputs = self._outputs, {}
-        logits = next((t.detach() for t in _tensors(output) if t.dim() > 1), None)
-        if self.head is None and outputs and logits is not None:
-            same = [n for n, y in outputs.items() if y.shape == logits.shape and _same_logits(y, logits)]
-            self.head = same[-1] if same else ""
+        logits = next((t for t in _tensors(output) if t.dim() > 1), None)
+        if logits is None or not logits.requires_grad:
+            return
+        if self.head is None:
+            alike = [n for n, y in outputs.items() if y.shape == logits.shape and _same_logits(y, logits.detach())]
+            self.head = alike[-1] if alike else OUTPUTS
+        if self.head == OUTPUTS:
+            self._passes += 1
+            logits.register_hook(partial(self._at_logits, OUTPUTS, self._passes, logits.detach(), logits.detach()))
 
     @never_raising
     def _at_logits(self, name: str, number: int, inputs: Tensor, logits: Tensor, gradient: Tensor) -> None:
@@ -212,7 +226,7 @@ class LossCheck:
             return
         self._looked_at.add(number)
         if self._current is None:  # this is the first of a backward pass, which has not reached any parameter yet
-            self._current = self._begin(self.parameter if self.parameter is not None else self._last)
+            self._current = self._begin(self.parameter if self.parameter is not None else self.last)
             torch.autograd.Variable._execution_engine.queue_callback(self._end)
         flat = gradient.detach().flatten(0, -2)
         loss = identify_loss(logits.flatten(0, -2), flat)
@@ -224,8 +238,8 @@ class LossCheck:
     @never_raising
     def _at_last_parameter(self, _: Tensor) -> None:
         """Note a backward pass in which no head was seen."""
-        if self._current is None and not self.head:
-            self._begin(self._last)
+        if self._current is None and self.head is None:
+            self._begin(self.last)
 
     def _begin(self, parameter: Tensor | None) -> Backward:
         """Begin a backward pass; what no step used before the gradients were set to zero is dropped."""
@@ -237,6 +251,8 @@ class LossCheck:
         return self.backwards[-1]
 
     def _end(self) -> None:
+        if self._current and self.parameter is None and self.last is not None and self.last.grad is not None:
+            self._current.left = self.last.grad.detach().clone()
         self._current = None
 
 

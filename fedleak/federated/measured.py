@@ -57,6 +57,8 @@ def step_factor(
         undivided = sum(f * one.samples for f, one in zip(factors, passes, strict=True))
         return StepFactor(loss, undivided / divisor if math.isfinite(divisor) else total)
     left = torch.stack([one.gradient.double() for one in passes]).sum(0)
+    if backwards[-1].left is not None:
+        left = backwards[-1].left.double()
     if at_step is None or at_step.shape != left.shape or not float(left.norm()):
         return StepFactor(loss, total, 1.0)
     seen = at_step.double() / scale

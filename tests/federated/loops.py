@@ -375,12 +375,12 @@ add("double precision", network=lambda: mlp().double(), forward=lambda m, x: m(x
 add("bfloat16", "doubt", network=lambda: mlp().bfloat16(), forward=lambda m, x: m(x.bfloat16()))
 add(
     "a cosine head",
-    "assumed",
+    "verified",
     network=lambda: Parts(lambda m, x: 10 * F.linear(F.normalize(m.body(x)), F.normalize(m.fc.weight))),
 )
 add(
     "two heads that add up",
-    "assumed",
+    "verified",
     network=lambda: Parts(lambda m, x: m.fc(m.body(x)) + m.other(m.body(x)), other=nn.Linear(32, CLASSES)),
 )
 add(

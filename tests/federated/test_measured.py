@@ -23,6 +23,8 @@ UNCLEAR_OUTPUTS = (
     "data parallel",
     "a dictionary of outputs",
     "GradScaler that skips steps in float16",
+    "a cosine head",
+    "two heads that add up",
     "a scale that is never taken off",  # in its steps of 10 the probabilities move
 )
 """Loops of which the mean probabilities are not those of a pass over all samples before."""
