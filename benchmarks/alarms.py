@@ -127,13 +127,13 @@ def trained_server(n: int, network: str, loss: Loss, prototypes: Tensor) -> nn.M
     return model
 
 
-def clients(count: int, each: int = 10) -> Iterator[Client]:
-    """Yield honest clients, `each` of the same network."""
-    for _ in range(count // each):
+def clients(count: int, group: int = 10) -> Iterator[Client]:
+    """Yield honest clients, `group` of the same network."""
+    for _ in range(count // group):
         n, network, of_loss = (2, 5, 10, 30)[int(torch.randint(4, ()))], draw(list(NETWORKS)), draw(LOSSES)
         loss, prototypes = loss_of(of_loss, n), torch.rand(n, 1, SIDE, SIDE)
         model = trained_server(n, network, loss, prototypes)
-        for _ in range(each):
+        for _ in range(group):
             size = (4, 8, 32, 128)[int(torch.randint(4, ()))]
             x, y = batch(size, n, prototypes)
             form = draw(("gradient", "delta", "delta", "half", "bfloat16", "secure mean"))
@@ -145,9 +145,11 @@ def honest(model: nn.Module, x: Tensor, y: Tensor, loss: Loss, form: str) -> Upd
     """Return what an honest client sends."""
     if form != "delta":
         groups = torch.arange(len(y)).tensor_split(2 if form == "secure mean" else 1)  # clients of an aggregate
-        each = [torch.autograd.grad(loss(model(x[g]), y[g]), list(model.parameters())) for g in groups]
+        gradients = [torch.autograd.grad(loss(model(x[g]), y[g]), list(model.parameters())) for g in groups]
         kinds = {"half": torch.float16, "bfloat16": torch.bfloat16}
-        rounded = [(sum(parts) / len(groups)).to(kinds.get(form, parts[0].dtype)) for parts in zip(*each, strict=True)]
+        rounded = [
+            (sum(parts) / len(groups)).to(kinds.get(form, parts[0].dtype)) for parts in zip(*gradients, strict=True)
+        ]
         return Update(dict(zip(dict(model.named_parameters()), rounded, strict=True)), "gradient", len(y))
     steps = min((1, 2, 4)[int(torch.randint(3, ()))], len(y) // 2)
     lr = 10 ** (-3 * float(torch.rand(())))
@@ -198,22 +200,22 @@ def _norm(update: Update) -> Tensor:
 def main(count: int) -> None:
     """Print the table: honest updates by kind, then the share of altered ones that is detected."""
     torch.manual_seed(0)
-    alarms, said, kinds = 0, Counter[str](), defaultdict[str, list[bool]](list)
+    alarms, causes, kinds = 0, Counter[str](), defaultdict[str, list[bool]](list)
     done = 0
     for client in clients(count):
         done += 1
         reasons = contradictions(client.update, client.model)
         alarms += bool(reasons)
-        said.update(f"{reason[:40]} | {client.kind}" for reason in reasons)
+        causes.update(f"{reason[:40]} | {client.kind}" for reason in reasons)
         if done % 10 == 0:
             few = client.update.samples < head(client.model).layer.out_features
             for name, alter in ALTERED.items():
                 name = name + (", fewer samples than classes" if name == "turned" and few else "")
                 kinds[name].append(bool(contradictions(alter(client), client.model)))
     print(f"| update | n | contradicted |\n|---|---|---|\n| honest | {done:,} | {alarms / done:.2%} |")
-    for name, found in kinds.items():
-        print(f"| {name} | {len(found):,} | {sum(found) / len(found):.0%} |")
-    for reason, times in said.most_common():
+    for name, reports in kinds.items():
+        print(f"| {name} | {len(reports):,} | {sum(reports) / len(reports):.0%} |")
+    for reason, times in causes.most_common():
         print(f"false alarm, {times} times: {reason}", file=sys.stderr)
 
 

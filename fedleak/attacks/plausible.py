@@ -28,13 +28,13 @@ STATE = (
 SHARE = 0.02
 """By how much sums may be off, as a share of their terms."""
 SMOOTHED = 0.2
-"""The most label smoothing that a client is believed to train with: of a class without samples the gradient is at least
-minus this, divided by the number of classes, times the mean input."""
+"""The most label smoothing that a client is believed to train with: the gradient of a class without samples is at
+least minus this, divided by the number of classes, times the mean input."""
 LARGER = 1000.0
 """How much larger a client's inputs of the last layer may be than those made up for it."""
 
 
-class _Seen(NamedTuple):
+class _LastLayer(NamedTuple):
     """The last layer's gradients in an update, and their rounding."""
 
     weight: Tensor | None
@@ -62,10 +62,14 @@ def contradictions(update: Update, model: nn.Module, scheme: Any = None) -> tupl
         update = update.replace(unwrapped(update.tensors, model))
         if _is_state(update, model):
             return (STATE,)
-        seen = _seen(update, model, head(model), scheme)
+        last_layer = _seen(update, model, head(model), scheme)
     except (ValueError, RuntimeError):
         return ()  # the attack itself says what is wrong
-    checks = ((SUM, _unbalanced(seen)), (SCALE, _too_large(seen)), (SIGN, _raised(seen) > update.samples))
+    checks = (
+        (SUM, _unbalanced(last_layer)),
+        (SCALE, _too_large(last_layer)),
+        (SIGN, _raised(last_layer) > update.samples),
+    )
     return tuple(reason for reason, is_so in checks if is_so)
 
 
@@ -81,7 +85,7 @@ def _is_state(update: Update, model: nn.Module) -> bool:
     return size > 0 and least < size / 4
 
 
-def _seen(update: Update, model: nn.Module, last: Head, scheme: Any) -> _Seen:
+def _seen(update: Update, model: nn.Module, last: Head, scheme: Any) -> _LastLayer:
     larger = 1.0 if scheme is None or update.kind == "gradient" else float(scheme.weights().mean())
     gradients: list[Tensor | None] = []
     noise: list[float] = []
@@ -93,47 +97,51 @@ def _seen(update: Update, model: nn.Module, last: Head, scheme: Any) -> _Seen:
         usable = usable and not (last.tied and name == last.weight)  # another layer's gradient is in it
         gradients.append(update.gradient(name).double() / larger if usable else None)
         noise.append(_rounding(update, p, given) / larger if usable and given is not None and p is not None else 0.0)
-    return _Seen(gradients[0], gradients[1], noise[0], noise[1], head_inputs(model))
+    return _LastLayer(gradients[0], gradients[1], noise[0], noise[1], head_inputs(model))
 
 
-def _unbalanced(seen: _Seen) -> bool:
+def _unbalanced(last_layer: _LastLayer) -> bool:
     """Say whether the gradient's sum over the classes is not 0, beyond rounding."""
     eps = torch.finfo(torch.float32).eps
-    if seen.bias is not None:
-        bound = SHARE * seen.bias.norm() * len(seen.bias) ** 0.5 + 4 * len(seen.bias) * (seen.bias_noise + eps)
-        return bool(seen.bias.sum().abs() > bound)
-    if seen.weight is None:
+    if last_layer.bias is not None:
+        bound = SHARE * last_layer.bias.norm() * len(last_layer.bias) ** 0.5 + 4 * len(last_layer.bias) * (
+            last_layer.bias_noise + eps
+        )
+        return bool(last_layer.bias.sum().abs() > bound)
+    if last_layer.weight is None:
         return False
-    n, m = seen.weight.shape
-    size = m**0.5 if seen.inputs is None else float(seen.inputs.norm(dim=1).mean())
-    bound = SHARE * seen.weight.norm() * n**0.5 + 4 * n * (seen.weight_noise * m**0.5 + eps * size)
-    return bool(seen.weight.sum(0).norm() > bound)
+    n, m = last_layer.weight.shape
+    size = m**0.5 if last_layer.inputs is None else float(last_layer.inputs.norm(dim=1).mean())
+    bound = SHARE * last_layer.weight.norm() * n**0.5 + 4 * n * (last_layer.weight_noise * m**0.5 + eps * size)
+    return bool(last_layer.weight.sum(0).norm() > bound)
 
 
-def _too_large(seen: _Seen) -> bool:
+def _too_large(last_layer: _LastLayer) -> bool:
     """Say whether the entries are larger than those of any mean over samples."""
-    if seen.bias is not None:
-        most = seen.bias.clamp(max=0).sum().abs().maximum(seen.bias.clamp(min=0).sum())
-        return bool(most > 1 + SHARE + 4 * len(seen.bias) * seen.bias_noise)
-    if seen.weight is None or seen.inputs is None:
+    if last_layer.bias is not None:
+        most = last_layer.bias.clamp(max=0).sum().abs().maximum(last_layer.bias.clamp(min=0).sum())
+        return bool(most > 1 + SHARE + 4 * len(last_layer.bias) * last_layer.bias_noise)
+    if last_layer.weight is None or last_layer.inputs is None:
         return False
-    return bool(seen.weight.clamp(max=0).sum().abs() > LARGER * seen.inputs.abs().sum(1).mean().clamp(min=1e-3))
+    return bool(
+        last_layer.weight.clamp(max=0).sum().abs() > LARGER * last_layer.inputs.abs().sum(1).mean().clamp(min=1e-3)
+    )
 
 
-def _raised(seen: _Seen) -> int:
-    """Count the classes that the update raises: of an honest one they are among those of its samples.
+def _raised(last_layer: _LastLayer) -> int:
+    """Count the classes that the update raises; an honest update raises none without samples.
 
     By the bias, and behind a ReLU by every entry of a row.
     """
     of_bias = of_rows = 0
-    if seen.bias is not None:
-        of_bias = int((seen.bias < -SMOOTHED / len(seen.bias) - 4 * seen.bias_noise).sum())
-    if seen.weight is not None and seen.inputs is not None and float(seen.inputs.min()) >= 0:
-        mean = seen.inputs.abs().double().mean(0)
-        if seen.bias is not None:  # the gradient tells what inputs it was made of
-            mean = (seen.weight.T @ seen.bias / (seen.bias @ seen.bias)).abs()
-        least = SMOOTHED / len(seen.weight) * mean.clamp(min=float(mean.mean())) + 4 * seen.weight_noise
-        of_rows = int((seen.weight < -least).any(1).sum())
+    if last_layer.bias is not None:
+        of_bias = int((last_layer.bias < -SMOOTHED / len(last_layer.bias) - 4 * last_layer.bias_noise).sum())
+    if last_layer.weight is not None and last_layer.inputs is not None and float(last_layer.inputs.min()) >= 0:
+        mean = last_layer.inputs.abs().double().mean(0)
+        if last_layer.bias is not None:  # the gradient tells what inputs it was made of
+            mean = (last_layer.weight.T @ last_layer.bias / (last_layer.bias @ last_layer.bias)).abs()
+        least = SMOOTHED / len(last_layer.weight) * mean.clamp(min=float(mean.mean())) + 4 * last_layer.weight_noise
+        of_rows = int((last_layer.weight < -least).any(1).sum())
     return max(of_bias, of_rows)
 
 

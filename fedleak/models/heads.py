@@ -160,10 +160,10 @@ def _source(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
 
 
 def _no_head(
-    model: nn.Module, linears: dict[str, nn.Linear], seen: dict[str, Tensor], x: Tensor, logits: Tensor
+    model: nn.Module, linears: dict[str, nn.Linear], outputs: dict[str, Tensor], x: Tensor, logits: Tensor
 ) -> str:
     """Say why no layer's outputs are the model's, and what to do."""
-    for name, y in seen.items():
+    for name, y in outputs.items():
         chosen = y.dim() == 3 and y.shape[0] == len(x) and y.shape[2] == logits.shape[1]
         if chosen and any(same_logits(y[:, k], logits) for k in range(y.shape[1])):
             return (
