@@ -1,13 +1,13 @@
 """What an update's last layer cannot be, if it is made as it was said to be: checked for every label attack."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fedleak.federated import Update
 from fedleak.federated.update import unwrapped
-from fedleak.models import head, negative_inputs
+from fedleak.models import Head, head, head_inputs
 
 SUM = (
     "the rows of the last layer's gradient do not sum to 0, as those of a softmax cross-entropy do: the clients have "
@@ -21,12 +21,35 @@ SIGN = (
     "more classes have a negative gradient than the update has samples: its sign is turned (start minus end), or the "
     "number of samples is another"
 )
-_SHARE = 0.02
+STATE = (
+    "the update is next to equal to the model's own weights (or to these, negative): it is a state, not the difference "
+    "between two, or a difference was passed for a state"
+)
+SHARE = 0.02
 """By how much sums may be off, as a share of their terms."""
+SMOOTHED = 0.2
+"""The most label smoothing that a client is believed to train with: the gradient of a class without samples is at
+least minus this, divided by the number of classes, times the mean input."""
+LARGER = 1000.0
+"""How much larger a client's inputs of the last layer may be than those made up for it."""
+
+
+class _LastLayer(NamedTuple):
+    """The last layer's gradients in an update, and their rounding."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+    weight_noise: float
+    bias_noise: float
+    inputs: Tensor | None
+    """What the layer is given for made-up inputs, ``[2, m]``; None if it is not known."""
 
 
 def contradictions(update: Update, model: nn.Module, scheme: Any = None) -> tuple[str, ...]:
     """Say what an update's last layer cannot be, if it is of a mean cross-entropy; empty if nothing contradicts it.
+
+    What is too small contradicts nothing: a model that fits its samples well has such gradients. Class weights and
+    label smoothing contradict nothing either.
 
     Parameters
     ----------
@@ -36,53 +59,95 @@ def contradictions(update: Update, model: nn.Module, scheme: Any = None) -> tupl
         How the client trained, if it is known; momentum makes the change larger.
     """
     try:
-        last = head(model)
-        tensors = unwrapped(update.tensors, model)
-        update = update.replace(tensors)
-        larger = 1.0 if scheme is None or update.kind == "gradient" else float(scheme.weights().mean())
-        shared = {
-            name: update.gradient(name).double() / larger
-            for name, p in ((last.bias, last.layer.bias), (last.weight, last.layer.weight))
-            if p is not None and name in tensors and tensors[name].shape == p.shape
-        }
+        update = update.replace(unwrapped(update.tensors, model))
+        if _is_state(update, model):
+            return (STATE,)
+        last_layer = _seen(update, model, head(model), scheme)
     except (ValueError, RuntimeError):
         return ()  # the attack itself says what is wrong
-    bias, weight = shared.get(last.bias), shared.get(last.weight)
-    noise = {
-        last.bias: _rounding(update, last.layer.bias, bias),
-        last.weight: _rounding(update, last.layer.weight, weight),
-    }
-    said = []
-    rows = bias if bias is not None else None if weight is None or last.tied else weight
-    if rows is not None and bool(torch.isfinite(rows).all()):
-        rest, terms = rows.sum(0).norm(), rows.norm(dim=0).norm() if rows.dim() > 1 else rows.norm()
-        margin = noise[last.bias if bias is not None else last.weight] * rows.numel() ** 0.5 * 4
-        if float(rest) > _SHARE * float(terms) * rows.shape[0] ** 0.5 + margin:
-            said.append(SUM)
-    if (
-        bias is not None
-        and float(bias.clamp(max=0).sum().abs().maximum(bias.max())) > 1 + _SHARE + 4 * noise[last.bias]
-    ):
-        said.append(SCALE)
-    if weight is not None and not last.tied and _negative_rows(weight, noise[last.weight]) > update.samples:
-        if negative_inputs(model) == 0:
-            said.append(SIGN)
-    elif bias is not None and _negative_rows(bias[:, None], noise[last.bias]) > update.samples:
-        said.append(SIGN)
-    return tuple(said)
+    checks = (
+        (SUM, _unbalanced(last_layer)),
+        (SCALE, _too_large(last_layer)),
+        (SIGN, _raised(last_layer) > update.samples),
+    )
+    return tuple(reason for reason, is_so in checks if is_so)
 
 
-def _negative_rows(rows: Tensor, noise: float) -> int:
-    """Count rows with an entry that is negative beyond rounding."""
-    least = 1e-5 * float(rows.abs().max()) + 4 * noise
-    return int((rows.amin(1) < -least).sum())
+def _is_state(update: Update, model: nn.Module) -> bool:
+    """Say whether an update is next to equal to the model's parameters, of which it has enough to tell."""
+    pairs = [
+        (update.tensors[k].double(), p.detach().double()) for k, p in model.named_parameters() if k in update.tensors
+    ]
+    if sum(p.numel() for _, p in pairs) < 50:
+        return False
+    size = sum(float(p.square().sum()) for _, p in pairs)
+    least = min(sum(float((t - sign * p).square().sum()) for t, p in pairs) for sign in (1, -1))
+    return size > 0 and least < size / 4
 
 
-def _rounding(update: Update, parameter: Tensor | None, gradient: Tensor | None) -> float:
+def _seen(update: Update, model: nn.Module, last: Head, scheme: Any) -> _LastLayer:
+    larger = 1.0 if scheme is None or update.kind == "gradient" else float(scheme.weights().mean())
+    gradients: list[Tensor | None] = []
+    noise: list[float] = []
+    for name, p in ((last.weight, last.layer.weight), (last.bias, last.layer.bias)):
+        given = update.tensors.get(name) if p is not None else None
+        usable = (
+            given is not None and given.shape == p.shape and bool(given.any()) and bool(torch.isfinite(given).all())
+        )
+        usable = usable and not (last.tied and name == last.weight)  # another layer's gradient is in it
+        gradients.append(update.gradient(name).double() / larger if usable else None)
+        noise.append(_rounding(update, p, given) / larger if usable and given is not None and p is not None else 0.0)
+    return _LastLayer(gradients[0], gradients[1], noise[0], noise[1], head_inputs(model))
+
+
+def _unbalanced(last_layer: _LastLayer) -> bool:
+    """Say whether the gradient's sum over the classes is not 0, beyond rounding."""
+    eps = torch.finfo(torch.float32).eps
+    if last_layer.bias is not None:
+        bound = SHARE * last_layer.bias.norm() * len(last_layer.bias) ** 0.5 + 4 * len(last_layer.bias) * (
+            last_layer.bias_noise + eps
+        )
+        return bool(last_layer.bias.sum().abs() > bound)
+    if last_layer.weight is None:
+        return False
+    n, m = last_layer.weight.shape
+    size = m**0.5 if last_layer.inputs is None else float(last_layer.inputs.norm(dim=1).mean())
+    bound = SHARE * last_layer.weight.norm() * n**0.5 + 4 * n * (last_layer.weight_noise * m**0.5 + eps * size)
+    return bool(last_layer.weight.sum(0).norm() > bound)
+
+
+def _too_large(last_layer: _LastLayer) -> bool:
+    """Say whether the entries are larger than those of any mean over samples."""
+    if last_layer.bias is not None:
+        most = last_layer.bias.clamp(max=0).sum().abs().maximum(last_layer.bias.clamp(min=0).sum())
+        return bool(most > 1 + SHARE + 4 * len(last_layer.bias) * last_layer.bias_noise)
+    if last_layer.weight is None or last_layer.inputs is None:
+        return False
+    return bool(
+        last_layer.weight.clamp(max=0).sum().abs() > LARGER * last_layer.inputs.abs().sum(1).mean().clamp(min=1e-3)
+    )
+
+
+def _raised(last_layer: _LastLayer) -> int:
+    """Count the classes that the update raises; an honest update raises none without samples.
+
+    By the bias, and behind a ReLU by every entry of a row.
+    """
+    of_bias = of_rows = 0
+    if last_layer.bias is not None:
+        of_bias = int((last_layer.bias < -SMOOTHED / len(last_layer.bias) - 4 * last_layer.bias_noise).sum())
+    if last_layer.weight is not None and last_layer.inputs is not None and float(last_layer.inputs.min()) >= 0:
+        mean = last_layer.inputs.abs().double().mean(0)
+        if last_layer.bias is not None:  # the gradient tells what inputs it was made of
+            mean = (last_layer.weight.T @ last_layer.bias / (last_layer.bias @ last_layer.bias)).abs()
+        least = SMOOTHED / len(last_layer.weight) * mean.clamp(min=float(mean.mean())) + 4 * last_layer.weight_noise
+        of_rows = int((last_layer.weight < -least).any(1).sum())
+    return max(of_bias, of_rows)
+
+
+def _rounding(update: Update, parameter: Tensor, given: Tensor) -> float:
     """Return the rounding error of an entry: of a change of weights that of the weights themselves."""
-    if parameter is None or gradient is None:
-        return 0.0
-    eps = torch.finfo(parameter.dtype).eps
+    eps = max(torch.finfo(parameter.dtype).eps, torch.finfo(given.dtype).eps)
     if update.kind == "gradient" or update.lr is None:
-        return eps * float(gradient.abs().max())
-    return eps * float(parameter.detach().abs().max()) / (update.lr * update.steps)
+        return eps * float(given.abs().max()) / update.steps
+    return eps * float(parameter.detach().abs().max()) / update.lr

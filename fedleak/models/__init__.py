@@ -9,7 +9,7 @@ from torch import nn
 from fedleak.models import zoo
 from fedleak.models.bridged import AlexNet, positive_, resnet_conv, vgg11, without_biases
 from fedleak.models.chains import Link, chain
-from fedleak.models.heads import Head, HeadPass, batch_dependent, head, head_pass, negative_inputs
+from fedleak.models.heads import Head, HeadPass, batch_dependent, head, head_inputs, head_pass, negative_inputs
 from fedleak.models.inputs import as_inputs, input_shape, known_tokens
 from fedleak.models.zoo import ACTIVATIONS, count_parameters
 
@@ -24,6 +24,7 @@ __all__ = [
     "chain",
     "count_parameters",
     "head",
+    "head_inputs",
     "head_pass",
     "input_shape",
     "known_tokens",

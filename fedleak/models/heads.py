@@ -160,10 +160,10 @@ def _source(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
 
 
 def _no_head(
-    model: nn.Module, linears: dict[str, nn.Linear], seen: dict[str, Tensor], x: Tensor, logits: Tensor
+    model: nn.Module, linears: dict[str, nn.Linear], outputs: dict[str, Tensor], x: Tensor, logits: Tensor
 ) -> str:
     """Say why no layer's outputs are the model's, and what to do."""
-    for name, y in seen.items():
+    for name, y in outputs.items():
         chosen = y.dim() == 3 and y.shape[0] == len(x) and y.shape[2] == logits.shape[1]
         if chosen and any(same_logits(y[:, k], logits) for k in range(y.shape[1])):
             return (
@@ -189,12 +189,27 @@ def _listed(linears: dict[str, nn.Linear]) -> str:
     return ", ".join(names if len(names) < 6 else [names[0], "…", *names[-4:]])
 
 
+_INPUTS: WeakKeyDictionary[nn.Module, tuple[list[tuple[int, int]], Tensor | None]] = WeakKeyDictionary()
+
+
+def head_inputs(model: nn.Module) -> Tensor | None:
+    """Return the head's inputs ``[2, m]`` for two made-up inputs, by one pass per state of a model.
+
+    None where no made-up input fits.
+    """
+    state = [(id(p), p._version) for p in model.parameters()]
+    if model not in _INPUTS or _INPUTS[model][0] != state:
+        seen: list[Tensor] = []
+        with watched({"head": head(model).layer}, lambda _, x, __: seen.append(x)):
+            fits = any(run(model, x) is not None for x in dummy_inputs(model))
+        _INPUTS[model] = state, seen[-1].detach() if fits and seen else None
+    return _INPUTS[model][1]
+
+
 def negative_inputs(model: nn.Module) -> float:
     """Return the share of the head's inputs that are negative, for made-up inputs; 0 where none fits."""
-    seen: list[Tensor] = []
-    with watched({"head": head(model).layer}, lambda _, x, __: seen.append(x)):
-        fits = any(run(model, x) is not None for x in dummy_inputs(model))
-    return float((seen[-1] < 0).double().mean()) if fits and seen else 0.0
+    inputs = head_inputs(model)
+    return 0.0 if inputs is None else float((inputs < 0).double().mean())
 
 
 class HeadPass(NamedTuple):

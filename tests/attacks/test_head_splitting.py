@@ -1,5 +1,7 @@
 """Head splitting: samples that were made for it, updates of a network, and everything that must be refused."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import torch
@@ -29,8 +31,8 @@ def network(precision=torch.float32):
     return nn.Sequential(nn.Flatten(), nn.Linear(20, WIDTH), nn.Tanh(), nn.Linear(WIDTH, N)).to(precision)
 
 
-def batch(count, precision=torch.float32):
-    generator = torch.Generator().manual_seed(1)
+def batch(count, precision=torch.float32, seed=1):
+    generator = torch.Generator().manual_seed(seed)
     x = torch.randn(count, 1, 4, 5, generator=generator, dtype=torch.double).to(precision)
     return x, torch.randint(N, (count,), generator=generator)
 
@@ -81,27 +83,53 @@ def images(count=20):
     return Images(x, torch.arange(N).repeat(count))
 
 
-def rectified():
+def rectified(seed=0):
     """A network whose head's inputs are not negative: signs tell the classes."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     return nn.Sequential(nn.Flatten(), nn.Linear(20, WIDTH), nn.ReLU(), nn.Linear(WIDTH, N))
 
 
-@pytest.mark.parametrize(("count", "least"), [(4, 5), (8, 3)])
+@pytest.mark.parametrize(("count", "least"), [(4, 6), (8, 5)])
 def test_with_images_more_samples_than_half_the_classes_are_read(count, least):
-    """The search is random: at least so many of five batches are read, and none wrongly."""
-    attack, complete = head_splitting.prepare(model := rectified(), images()), 0
+    """A rate over six networks and batches: a search that starts at random may end beside the solution."""
     y = torch.tensor([1, 1, 3, 3, 3, 7, 7, 7])[:count]
-    for seed in range(5):
-        x = torch.rand(count, 1, 4, 5, generator=torch.Generator().manual_seed(100 + seed))
-        try:
-            result = attack.recover(fedsgd(model, x, y))
-        except ValueError:
-            continue
-        assert torch.equal(result.counts, y.bincount(minlength=N))
-        assert torch.equal(result.proven, result.counts)
-        complete += 1
-    assert complete >= least
+    answers = []
+    for seed in range(6):
+        model, (x, _) = rectified(seed), batch(count, seed=seed)
+        with contextlib.suppress(ValueError):
+            answers.append(head_splitting.prepare(model, images()).recover(fedsgd(model, x, y)))
+    assert len(answers) >= least
+    for found in answers:
+        assert torch.equal(found.counts, y.bincount(minlength=N))
+        assert torch.equal(found.proven, found.counts)
+
+
+def test_the_last_bit_of_a_gradient_decides_nothing():
+    model, (x, _) = rectified(), batch(8)
+    update = fedsgd(model, x, y := torch.tensor([1, 1, 3, 3, 3, 7, 7, 7]))
+    attack, draws = head_splitting.prepare(model, images()), torch.Generator().manual_seed(0)
+    for _ in range(3):
+        signs = {k: torch.randint(-1, 2, t.shape, generator=draws) for k, t in update.tensors.items()}
+        moved = {k: t * (1 + torch.finfo(t.dtype).eps * signs[k]) for k, t in update.tensors.items()}
+        assert torch.equal(attack.recover(update.replace(moved)).counts, y.bincount(minlength=N))
+
+
+def test_counts_nearest_to_a_solution_are_searched_further(monkeypatch):
+    """The first searches all end in local minima; then the leading counts alone are searched, until one is solved."""
+    weight, inputs, labels, gradient = samples(4)
+    searched = []
+
+    def solve(self, start):
+        searched.append(tuple(self.labels))
+        right = sorted(self.labels) == sorted(labels.tolist())
+        number = len(searched)
+        return start, (0.0 if right and number > 60 else 1.0 if right else 2.0 + len(set(self.labels)))
+
+    monkeypatch.setattr(joint.Equations, "solve", solve)
+    tried = list(joint.candidates((4 * gradient).numpy(), 4))
+    found = joint.labels_of((4 * gradient).numpy(), weight.numpy(), 4, 1e-9, 1e-9, [inputs.numpy()] * N)
+    assert sorted(found) == sorted(labels.tolist())
+    assert len(set(searched[joint.SEARCHES * len(tried) :])) <= joint.LEADING
 
 
 def test_the_derivative_of_all_samples_equations_is_that_of_differences():

@@ -1,5 +1,6 @@
 """Other people's models: the head is where the outputs come from, or the reason why nobody can tell is given."""
 
+import copy
 import warnings
 
 import pytest
@@ -11,7 +12,7 @@ from fedleak.attacks.labels import ilrg, llg, rlu, zlg
 from fedleak.data import Images
 from fedleak.federated import fedsgd
 from fedleak.metrics import counts, instance_accuracy
-from fedleak.models import chain, head, head_pass, input_shape, negative_inputs
+from fedleak.models import chain, head, head_pass, input_shape, known_tokens, negative_inputs
 
 LABELS = torch.tensor([0, 0, 0, 3, 3, 1, 5, 5])
 SEEDED = torch.Generator().manual_seed(0)
@@ -184,3 +185,118 @@ def test_llg_does_not_warn_where_they_are_not(activation):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         llg.recover(fedsgd(model, torch.rand(8, 12), LABELS), model)
+
+
+class Cosine(nn.Linear):
+    """A linear layer of inputs and weights of length 1."""
+
+    def forward(self, x):
+        return 10 * nn.functional.linear(nn.functional.normalize(x), nn.functional.normalize(self.weight))
+
+
+class Scaled(nn.Linear):
+    """A linear layer whose outputs are divided by a temperature."""
+
+    def forward(self, x):
+        return super().forward(x) / 2
+
+
+class Same(nn.Linear):
+    """A linear layer that computes its product in its own way."""
+
+    def forward(self, x):
+        return x @ self.weight.T + self.bias
+
+
+@pytest.mark.parametrize("kind", [Cosine, Scaled])
+def test_a_layer_with_a_forward_of_its_own_is_measured_and_refused_with_the_reason(kind):
+    named = nn.Sequential(nn.Linear(12, 20), nn.ReLU(), kind(20, 6), nn.Identity())
+    named.head_name = "2"
+    for model in (nn.Sequential(nn.Linear(12, 20), nn.ReLU(), kind(20, 6)), named):
+        with pytest.raises(ValueError, match=rf"'2', is no linear layer: {kind.__name__} has a forward of its own"):
+            head(model)
+
+
+def test_a_layer_that_computes_the_same_in_its_own_way_is_a_head():
+    assert head(nn.Sequential(nn.Linear(12, 20), nn.ReLU(), Same(20, 6))).name == "2"
+
+
+class Positions(nn.Module):
+    """A text classifier whose layer is applied to every position, of which the last counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.score = nn.Embedding(50, 16), nn.Linear(16, 6)
+
+    def forward(self, tokens):
+        return self.score(self.words(tokens))[:, -1]
+
+
+class Magnitudes(nn.Module):
+    """A frozen layer whose outputs are scaled class by class, as DoRA's are once it is trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.base = nn.Linear(12, 20), nn.Linear(20, 6, bias=False).requires_grad_(False)
+        self.magnitude, self.A, self.B = (nn.Parameter(torch.rand(*s) + 0.5) for s in ((6,), (4, 20), (6, 4)))
+
+    def forward(self, x):
+        h = self.body(x).relu()
+        return self.magnitude * (self.base(h) + h @ self.A.T @ self.B.T)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [(Positions, "applied to all 8 positions of a text"), (Magnitudes, "the frozen layer 'base' are scaled, by ")],
+)
+def test_a_refusal_names_the_real_cause(make, reason):
+    with pytest.raises(ValueError, match=reason):
+        head(make())
+
+
+def test_a_compiled_model_and_a_compiled_part_have_a_head():
+    plain = nn.Sequential(nn.Sequential(nn.Linear(12, 20), nn.ReLU()), nn.Linear(20, 6))
+    update = fedsgd(plain, torch.rand(8, 12), LABELS)
+    expected = ilrg.recover(update, plain)
+    compiled = torch.compile(copy.deepcopy(plain))
+    assert head(compiled).name == "_orig_mod.1"
+    part = copy.deepcopy(plain)
+    part[0] = torch.compile(part[0])
+    for model in (compiled, part):
+        assert torch.equal(ilrg.recover(update, model), expected)
+
+
+class Bert(nn.Module):
+    """Three embeddings, of which one takes the inputs, the smallest of all or neither smallest nor largest."""
+
+    def __init__(self, vocabulary, positions, types):
+        super().__init__()
+        sizes = vocabulary, positions, types
+        self.types, self.positions, self.words = (nn.Embedding(size, 8) for size in reversed(sizes))
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1]).expand(len(x), -1)
+        return self.fc((self.words(x) + self.positions(places) + self.types(torch.zeros_like(x))).mean(1))
+
+
+@pytest.mark.parametrize("sizes", [(100, 64, 2), (100, 512, 2), (30, 64, 40), (2, 64, 2)])
+def test_the_vocabulary_is_that_of_the_embedding_that_takes_the_inputs(sizes):
+    assert known_tokens(Bert(*sizes)) == sizes[0]
+
+
+def test_a_table_of_categories_knows_the_tokens_of_its_smallest_column_and_a_long_text_asks_for_its_length():
+    class Table(nn.Module):
+        def __init__(self, longest):
+            super().__init__()
+            self.first, self.second, self.longest = nn.Embedding(7, 4), nn.Embedding(5, 4), longest
+            self.fc = nn.Linear(8, 3)
+
+        def forward(self, x):
+            if self.longest and x.shape[1] != self.longest:
+                raise ValueError(f"texts are of {self.longest} tokens")
+            return self.fc(torch.cat([self.first(x[:, 0]), self.second(x[:, 1])], 1))
+
+    assert known_tokens(Table(0)) == 5
+    with pytest.raises(ValueError, match=r"5, 7 entries.*model.input_shape = \(L,\)"):
+        known_tokens(Table(99))
