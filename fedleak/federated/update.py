@@ -212,6 +212,8 @@ def _check_tensors(tensors: Any) -> None:
     if not isinstance(tensors, Mapping):
         raise ValueError(f"tensors map parameter names to tensors: pass a dict, not {_kind(tensors)}")
     for name, tensor in tensors.items():
+        if hasattr(tensor, "full_tensor"):
+            raise ValueError(f"the update's {name!r} is a part of a distributed tensor: pass tensor.full_tensor()")
         dense = isinstance(tensor, Tensor) and tensor.layout == torch.strided and not tensor.is_meta
         if not isinstance(name, str) or not dense or tensor.is_nested or tensor.dtype not in _DTYPES:
             raise ValueError(

@@ -322,3 +322,12 @@ def test_models_without_a_stacked_form_are_inverted_one_by_one():
     updates = [fedsgd(model, a, b) for a, b in zip(x, y, strict=True)]
     both = invg.invert_many(updates, model, y, iterations=5)
     assert torch.equal(both.images[:1], invg.invert_many(updates[:1], model, y[:1], iterations=5).images)
+
+
+def test_labels_that_were_not_given_and_repeat_are_said():
+    model = build("resnet20-relu", SHAPE, CLASSES, seed=0).eval()
+    x = torch.rand(2, *SHAPE)
+    with pytest.warns(UserWarning, match="no labels were given, and fewer classes have a negative gradient"):
+        invg.labelled(fedsgd(model, x, torch.tensor([1, 1])), model, None)
+    with pytest.raises(ValueError, match="no labels were given, and GI recovers none: GI names distinct labels"):
+        invg.labelled(fedsgd(model, torch.rand(CLASSES + 1, *SHAPE), torch.zeros(CLASSES + 1).long()), model, None)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedleak import Update, WithheldParameter
+from fedleak.federated.update import unwrapped
 from fedleak.models import build
 
 
@@ -173,3 +174,33 @@ def test_what_is_withheld_is_named_and_the_rest_is_kept():
 def test_bad_updates(changes, message):
     with pytest.raises(ValueError, match=message):
         update(**changes)
+
+
+def test_a_distributed_tensor_is_refused_with_what_to_pass():
+    distributed, store = torch.distributed, torch.distributed.HashStore()
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        mesh = distributed.device_mesh.init_device_mesh("cpu", (1,))
+        sharded = distributed.tensor.distribute_tensor(torch.rand(4, 3), mesh)
+        with pytest.raises(ValueError, match=r"'fc.weight' is a part of a distributed tensor: pass tensor.full_tensor"):
+            Update({"fc.weight": sharded}, "gradient", 4)
+        assert Update({"fc.weight": sharded.full_tensor()}, "gradient", 4).samples == 4
+    finally:
+        distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("names", "sent"),
+    [
+        (("a", "b.c"), ("module.a", "module._orig_mod.b.c")),
+        (("a._orig_mod.c",), ("a.c",)),
+        (("a.c",), ("a._orig_mod.c",)),
+        (("module.a",), ("a",)),
+        (("fc.lora_B.default.weight",), ("fc.lora_B.weight",)),
+    ],
+)
+def test_names_that_wrappers_changed_are_the_models(names, sent):
+    model = torch.nn.Module()
+    model.state_dict = lambda: dict.fromkeys(names, torch.zeros(1))
+    assert unwrapped(dict.fromkeys(sent, 1), model) == dict.fromkeys(names, 1)
+    assert unwrapped({**dict.fromkeys(sent, 1), "other": 2}, model) == {**dict.fromkeys(sent, 1), "other": 2}

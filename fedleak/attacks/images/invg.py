@@ -1,5 +1,6 @@
 """InvG, Inverting Gradients (Geiping et al., NeurIPS 2020): cosine of the gradients, total variation, signed Adam."""
 
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Unpack
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from fedleak.attacks.images.engine import invert
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Descent, Inversion, Options, Start
+from fedleak.attacks.labels.inputs import head_gradient
 from fedleak.attacks.registry import WHITE_BOX, Need, attack, get
 from fedleak.federated import Update
 
@@ -29,10 +31,20 @@ inversion = partial(
 def inferred(update: Update, model: nn.Module, rule: str = "GI") -> Tensor:
     """Return the labels ``[samples]`` that a label attack of the registry reads off the update, in ascending order.
 
-    `rule` is its name. GI, which the AGIC paper uses, never repeats a label; others do (LLG, LLG*, iLRG, …). Raises
-    `ValueError` if the rule does not name as many labels as there are samples.
+    `rule` is its name. GI, which the AGIC paper uses, never repeats a label; others do (LLG, LLG*, iLRG, …). Warns
+    where labels must repeat and GI is used. Raises `ValueError` if the rule recovers nothing, or does not name as many
+    labels as there are samples.
     """
-    counts = get(rule)(update, model, adversary=WHITE_BOX)
+    try:
+        counts = get(rule)(update, model, adversary=WHITE_BOX)
+    except ValueError as error:
+        raise ValueError(f"no labels were given, and {rule} recovers none: {error}. Pass labels") from error
+    if rule == "GI" and bool((head_gradient(update, model)[counts > 0] >= 0).all(1).any()):
+        warnings.warn(
+            "no labels were given, and fewer classes have a negative gradient than there are samples: labels repeat, "
+            "which GI's rule does not name. Pass labels",
+            stacklevel=4,
+        )
     if int(counts.sum()) != update.samples:
         raise ValueError(f"{rule} names {int(counts.sum())} labels for {update.samples} samples: use another rule")
     return torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
