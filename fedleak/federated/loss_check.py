@@ -102,8 +102,8 @@ def _smoothed(p: Tensor, rows: Tensor, labels: Tensor, tolerance: float) -> Loss
     return Loss(OTHER, labels[:0])
 
 
-def _differ(seen: Tensor, expected: Tensor) -> float:
-    return float((seen - expected).norm() / seen.norm())
+def _differ(head_inputs: Tensor, expected: Tensor) -> float:
+    return float((head_inputs - expected).norm() / head_inputs.norm())
 
 
 def _weighted(factors: Tensor, labels: Tensor, tolerance: float) -> str:
@@ -131,7 +131,7 @@ class Backward:
     """One backward pass."""
 
     passes: list[Pass] = field(default_factory=list)
-    left: Tensor | None = None
+    accumulated: Tensor | None = None
     """What it left in the last trained parameter's gradient, where the head has none."""
     step: int | None = None
     """Number of the optimiser step that used its gradient, from 0; -1 for none."""
@@ -189,9 +189,9 @@ class LossCheck:
 
     def take(self, step: int) -> list[Backward]:
         """Assign all backward passes whose gradients still count to an optimiser step; return them."""
-        waiting = [one for one in self.backwards if one.step is None]
-        for one in waiting:
-            one.step = step
+        waiting = [item for item in self.backwards if item.step is None]
+        for item in waiting:
+            item.step = step
         return waiting
 
     @never_raising
@@ -201,8 +201,8 @@ class LossCheck:
         if self.head is None:
             self._outputs[name] = output.detach()
         self._passes += 1
-        seen = inputs[0].detach() if inputs else torch.empty(0)
-        output.register_hook(partial(self._at_logits, name, self._passes, seen, output.detach()))
+        head_inputs = inputs[0].detach() if inputs else torch.empty(0)
+        output.register_hook(partial(self._at_logits, name, self._passes, head_inputs, output.detach()))
 
     @never_raising
     def _after_model(self, _: nn.Module, __: Any, output: Any) -> None:
@@ -231,9 +231,9 @@ class LossCheck:
         flat = gradient.detach().flatten(0, -2)
         loss = identify_loss(logits.flatten(0, -2), flat)
         weighs = self.parameter is not None and self.parameter.dim() > 1
-        own = flat.T @ inputs.flatten(0, -2).to(flat.dtype) if weighs else flat.sum(0)
+        head_gradient = flat.T @ inputs.flatten(0, -2).to(flat.dtype) if weighs else flat.sum(0)
         samples = len(loss.labels) or int((flat.abs().sum(1) > 0).sum())
-        self._current.passes.append(Pass(loss, samples, own))
+        self._current.passes.append(Pass(loss, samples, head_gradient))
 
     @never_raising
     def _at_last_parameter(self, _: Tensor) -> None:
@@ -245,22 +245,22 @@ class LossCheck:
         """Begin a backward pass; what no step used before the gradients were set to zero is dropped."""
         old = None if parameter is None else parameter.grad
         if not self._accumulates and (old is None or not bool(old.any())):
-            for one in self.backwards:
-                one.step = -1 if one.step is None else one.step
+            for item in self.backwards:
+                item.step = -1 if item.step is None else item.step
         self.backwards.append(Backward())
         return self.backwards[-1]
 
     def _end(self) -> None:
         if self._current and self.parameter is None and self.last is not None and self.last.grad is not None:
-            self._current.left = self.last.grad.detach().clone()
+            self._current.accumulated = self.last.grad.detach().clone()
         self._current = None
 
 
-def _same_logits(one: Tensor, other: Tensor) -> bool:
+def _same_logits(item: Tensor, other: Tensor) -> bool:
     """Say whether two outputs are alike to a cross-entropy, which does not see a log-softmax."""
-    if one.data_ptr() == other.data_ptr():
+    if item.data_ptr() == other.data_ptr():
         return True
-    first, second = (t.float().log_softmax(-1) for t in (one, other))
+    first, second = (t.float().log_softmax(-1) for t in (item, other))
     return torch.allclose(first, second, atol=1e-5, equal_nan=True)
 
 

@@ -47,43 +47,43 @@ def step_factor(
         Opacus, whose noise would hide the factor if it were measured.
     """
     seen_any = any(backward.passes for backward in backwards)
-    passes = [one for backward in backwards for one in backward.passes if one.samples]
+    passes = [item for backward in backwards for item in backward.passes if item.samples]
     if not passes:
         return StepFactor(CROSS_ENTROPY if seen_any else "")
-    loss = " and ".join(dict.fromkeys(one.loss.name for one in passes))
-    factors = [one.loss.factor * one.samples for one in passes]  # 1 for a mean, N for a sum; together k for k means
+    loss = " and ".join(dict.fromkeys(item.loss.name for item in passes))
+    factors = [item.loss.factor * item.samples for item in passes]  # 1 for a mean, N for a sum; together k for k means
     total = sum(factors) if loss in (CROSS_ENTROPY, SMOOTHED) else 1.0
     if divisor is not None:
-        undivided = sum(f * one.samples for f, one in zip(factors, passes, strict=True))
+        undivided = sum(f * item.samples for f, item in zip(factors, passes, strict=True))
         return StepFactor(loss, undivided / divisor if math.isfinite(divisor) else total)
-    left = torch.stack([one.gradient.double() for one in passes]).sum(0)
-    if backwards[-1].left is not None:
-        left = backwards[-1].left.double()
-    if at_step is None or at_step.shape != left.shape or not float(left.norm()):
+    accumulated = torch.stack([item.gradient.double() for item in passes]).sum(0)
+    if backwards[-1].accumulated is not None:
+        accumulated = backwards[-1].accumulated.double()
+    if at_step is None or at_step.shape != accumulated.shape or not float(accumulated.norm()):
         return StepFactor(loss, total, 1.0)
-    seen = at_step.double() / scale
-    clipping = float((seen * left).sum() / left.square().sum())
-    altered = float((seen - clipping * left).norm() / seen.norm().clamp(min=1e-300))
+    step_gradient = at_step.double() / scale
+    clipping = float((step_gradient * accumulated).sum() / accumulated.square().sum())
+    altered = float((step_gradient - clipping * accumulated).norm() / step_gradient.norm().clamp(min=1e-300))
     return StepFactor(loss, total * clipping, altered)
 
 
-def labels_of_steps(shown: Sequence[Tensor], check: LossCheck, steps: int) -> tuple[list[Tensor], bool]:
+def labels_of_steps(labels: Sequence[Tensor], check: LossCheck, steps: int) -> tuple[list[Tensor], bool]:
     """Return the labels behind every step, ``[steps]`` of int64 ``[N]``, and whether the loss' gradient shows them.
 
     Where it does not, shown labels belong to backward passes in their order; where the numbers of both differ, to the
     steps in equal numbers.
     """
-    passes = [(one, backward.step) for backward in check.backwards for one in backward.passes]
-    used = [one.loss.name in HARD_LABELS for one, step in passes if step in range(steps)]
+    passes = [(item, backward.step) for backward in check.backwards for item in backward.passes]
+    used = [item.loss.name in HARD_LABELS for item, step in passes if step in range(steps)]
     visible = bool(used) and not check.failure and all(used)
     if visible:
-        owned = [(one.loss.labels.cpu(), step) for one, step in passes]
-    elif len(shown) == len(passes):
-        owned = [(y, step) for y, (_, step) in zip(shown, passes, strict=True)]
-    elif len(shown) == len(check.backwards):
-        owned = [(y, one.step) for y, one in zip(shown, check.backwards, strict=True)]
+        owned = [(item.loss.labels.cpu(), step) for item, step in passes]
+    elif len(labels) == len(passes):
+        owned = [(y, step) for y, (_, step) in zip(labels, passes, strict=True)]
+    elif len(labels) == len(check.backwards):
+        owned = [(y, item.step) for y, item in zip(labels, check.backwards, strict=True)]
     else:
-        owned = [(y, k * steps // len(shown)) for k, y in enumerate(shown)]
+        owned = [(y, k * steps // len(labels)) for k, y in enumerate(labels)]
     none = torch.empty(0, dtype=torch.long)
     return [torch.cat([none, *(y for y, owner in owned if owner == step)]) for step in range(steps)], visible
 
@@ -98,19 +98,19 @@ def measured_facts(
     if failure:
         return {"verified": [], "doubts": [f"steps and loss could not be measured ({failure})"]}
     name = next((n for n, track in steps.tracks.items() if track.parameter is check.parameter), None)
-    stepped = [one for one in steps.tracks.values() if len(one.rules) == steps.steps]
+    stepped = [item for item in steps.tracks.values() if len(item.rules) == steps.steps]
     track = steps.tracks[name] if name is not None else stepped[-1] if stepped else list(steps.tracks.values())[-1]
     doubts = _doubts(track, "the head")
     if not doubts and len(track.rules) < steps.steps:
         doubts = [f"the head has a gradient in {len(track.rules)} of {steps.steps} steps"]
-    others = [n for n, one in steps.tracks.items() if one is not track and _doubts(one, n)]
+    others = [n for n, item in steps.tracks.items() if item is not track and _doubts(item, n)]
     if others and not doubts:
         doubts = [
             f"{_doubts(steps.tracks[others[0]], others[0])[0]} (so of {len(others)} of {len(steps.tracks)} tensors)"
         ]
     facts: dict[str, Any] = {"verified": [] if doubts else ["step"]}
-    losses = list(dict.fromkeys(one.loss for one in factors))
-    altered = max((one.altered for one in factors), default=0.0)
+    losses = list(dict.fromkeys(item.loss for item in factors))
+    altered = max((item.altered for item in factors), default=0.0)
     if "" in losses and len(losses) > 1:
         doubts.append("a step follows no backward pass: a gradient was used again, or not all of them were seen")
     elif "" not in losses:
@@ -122,10 +122,10 @@ def measured_facts(
         else:
             facts["verified"].append("loss")
     if "step" in facts["verified"]:
-        each = [1.0 if abs(one.factor - 1) < 1e-3 else one.factor for one in factors]
-        weights = [c * f for c, f in zip(track.coefficients.steps, each, strict=True)]
+        step_factors = [1.0 if abs(item.factor - 1) < 1e-3 else item.factor for item in factors]
+        weights = [c * f for c, f in zip(track.coefficients.steps, step_factors, strict=True)]
         if min(weights) > 0:
-            facts |= _scale(steps, track, weights, each)
+            facts |= _scale(steps, track, weights, step_factors)
         else:
             doubts.append("a step climbs the cross-entropy, or changes nothing")
         if min(weights) > 0 and (spread := facts.pop("spread")) > SPREAD:
@@ -143,16 +143,19 @@ def _scale(steps: StepCheck, head: Track, weights: list[float], factors: list[fl
     spread, name, momentum, rho = min(fits, key=lambda fit: fit[0])
     lr = weights[-1] / rho[-1] if spread < 1 + 1e-6 else sum(weights) / sum(rho)
     plain = sum(weights) / len(weights)
-    same = {n: one.coefficients for n, one in steps.tracks.items() if len(one.rules) == len(factors)}
-    rates = {n: sum(c * f for c, f in zip(own.steps, factors, strict=True)) / len(factors) for n, own in same.items()}
-    decays = {n: own.decay / sum(own.steps) if sum(own.steps) else 0.0 for n, own in same.items()}
+    same = {n: item.coefficients for n, item in steps.tracks.items() if len(item.rules) == len(factors)}
+    rates = {
+        n: sum(c * f for c, f in zip(unrolled.steps, factors, strict=True)) / len(factors)
+        for n, unrolled in same.items()
+    }
+    decays = {n: unrolled.decay / sum(unrolled.steps) if sum(unrolled.steps) else 0.0 for n, unrolled in same.items()}
     decay = decays[head.name]
     return {
         "optimiser": name,
         "lr": lr,
         "momentum": momentum,
         "weight_decay": decay,
-        "decays": {n: own for n, own in decays.items() if abs(own - decay) > 1e-9},
+        "decays": {n: unrolled for n, unrolled in decays.items() if abs(unrolled - decay) > 1e-9},
         "factor": sum(factors) / len(factors),
         "rates": {n: rate for n, rate in rates.items() if abs(rate - plain) > 1e-6 * plain},
         "spread": spread,
