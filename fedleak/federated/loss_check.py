@@ -102,8 +102,8 @@ def _smoothed(p: Tensor, rows: Tensor, labels: Tensor, tolerance: float) -> Loss
     return Loss(OTHER, labels[:0])
 
 
-def _differ(head_inputs: Tensor, expected: Tensor) -> float:
-    return float((head_inputs - expected).norm() / head_inputs.norm())
+def _differ(rows: Tensor, expected: Tensor) -> float:
+    return float((rows - expected).norm() / rows.norm())
 
 
 def _weighted(factors: Tensor, labels: Tensor, tolerance: float) -> str:
@@ -256,11 +256,11 @@ class LossCheck:
         self._current = None
 
 
-def _same_logits(item: Tensor, other: Tensor) -> bool:
+def _same_logits(outputs: Tensor, logits: Tensor) -> bool:
     """Say whether two outputs are alike to a cross-entropy, which does not see a log-softmax."""
-    if item.data_ptr() == other.data_ptr():
+    if outputs.data_ptr() == logits.data_ptr():
         return True
-    first, second = (t.float().log_softmax(-1) for t in (item, other))
+    first, second = (t.float().log_softmax(-1) for t in (outputs, logits))
     return torch.allclose(first, second, atol=1e-5, equal_nan=True)
 
 
