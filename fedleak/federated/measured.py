@@ -83,6 +83,8 @@ def labels_of_steps(labels: Sequence[Tensor], check: LossCheck, steps: int) -> t
     elif len(labels) == len(check.backwards):
         owned = [(y, item.step) for y, item in zip(labels, check.backwards, strict=True)]
     else:
+        owned = []
+    if not any(step in range(steps) for _, step in owned):
         owned = [(y, k * steps // len(labels)) for k, y in enumerate(labels)]
     none = torch.empty(0, dtype=torch.long)
     return [torch.cat([none, *(y for y, owner in owned if owner == step)]) for step in range(steps)], visible
@@ -97,17 +99,18 @@ def measured_facts(
     """
     if failure:
         return {"verified": [], "doubts": [f"steps and loss could not be measured ({failure})"]}
-    name = next((n for n, track in steps.tracks.items() if track.parameter is check.parameter), None)
-    stepped = [item for item in steps.tracks.values() if len(item.rules) == steps.steps]
-    track = steps.tracks[name] if name is not None else stepped[-1] if stepped else list(steps.tracks.values())[-1]
+    tracks = steps.tracks()
+    stepped = [item for item in tracks.values() if len(item.rules) == steps.steps]
+    candidates = (
+        [item for item in tracks.values() if item.parameter is check.parameter] or stepped or [*tracks.values()]
+    )
+    track = candidates[-1]
     doubts = _doubts(track, "the head")
     if not doubts and len(track.rules) < steps.steps:
         doubts = [f"the head has a gradient in {len(track.rules)} of {steps.steps} steps"]
-    others = [n for n, item in steps.tracks.items() if item is not track and _doubts(item, n)]
+    others = [n for n, item in tracks.items() if item is not track and _doubts(item, n)]
     if others and not doubts:
-        doubts = [
-            f"{_doubts(steps.tracks[others[0]], others[0])[0]} (so of {len(others)} of {len(steps.tracks)} tensors)"
-        ]
+        doubts = [f"{_doubts(tracks[others[0]], others[0])[0]} (so of {len(others)} of {len(tracks)} tensors)"]
     facts: dict[str, Any] = {"verified": [] if doubts else ["step"]}
     losses = list(dict.fromkeys(item.loss for item in factors))
     altered = max((item.altered for item in factors), default=0.0)
@@ -125,7 +128,7 @@ def measured_facts(
         step_factors = [1.0 if abs(item.factor - 1) < 1e-3 else item.factor for item in factors]
         weights = [c * f for c, f in zip(track.coefficients.steps, step_factors, strict=True)]
         if min(weights) > 0:
-            facts |= _scale(steps, track, weights, step_factors)
+            facts |= _scale(tracks, track, weights, step_factors)
         else:
             doubts.append("a step climbs the cross-entropy, or changes nothing")
         if min(weights) > 0 and (spread := facts.pop("spread")) > SPREAD:
@@ -133,7 +136,7 @@ def measured_facts(
     return {**facts, "doubts": doubts}
 
 
-def _scale(steps: StepCheck, head: Track, weights: list[float], factors: list[float]) -> dict[str, Any]:
+def _scale(tracks: dict[str, Track], head: Track, weights: list[float], factors: list[float]) -> dict[str, Any]:
     """Return rate, scheme, weight decay and factor, and by how much the steps' weights differ from the scheme's."""
     last = head.rules[-1]
     forms = [("sgd", 0.0), ("nag" if last.nesterov else "sgd", last.momentum)]
@@ -143,7 +146,7 @@ def _scale(steps: StepCheck, head: Track, weights: list[float], factors: list[fl
     spread, name, momentum, rho = min(fits, key=lambda fit: fit[0])
     lr = weights[-1] / rho[-1] if spread < 1 + 1e-6 else sum(weights) / sum(rho)
     plain = sum(weights) / len(weights)
-    same = {n: item.coefficients for n, item in steps.tracks.items() if len(item.rules) == len(factors)}
+    same = {n: item.coefficients for n, item in tracks.items() if len(item.rules) == len(factors)}
     rates = {
         n: sum(c * f for c, f in zip(unrolled.steps, factors, strict=True)) / len(factors)
         for n, unrolled in same.items()
@@ -180,9 +183,9 @@ def _doubts(track: Track, what: str) -> list[str]:
         return [f"a step of {what} was not SGD's: {track.ratio:.3g} times as long, and {track.error:.0%} off"]
     if track.rounding > 0.05:
         return [f"the steps of {what} are smaller than 20 roundings of its {track.parameter.dtype}"]
-    if track.carried is not None and track.rules:
-        carried = abs(track.coefficients.carried) * float(track.carried.norm())
-        change = float((track.current - track.start).norm())
-        if carried > TOLERANCE * change:
-            return [f"{carried / max(change, 1e-300):.0%} of the change of {what} is momentum from an earlier round"]
+    if track.rules:
+        carried = abs(track.coefficients.carried) * track.carried
+        if carried > TOLERANCE * track.change:
+            share = carried / max(track.change, 1e-300)
+            return [f"{share:.0%} of the change of {what} is momentum from an earlier round"]
     return []
