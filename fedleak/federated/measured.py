@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -56,14 +57,14 @@ def step_factor(
     if divisor is not None:
         undivided = sum(f * item.samples for f, item in zip(factors, passes, strict=True))
         return StepFactor(loss, undivided / divisor if math.isfinite(divisor) else total)
-    accumulated = torch.stack([item.gradient.double() for item in passes]).sum(0)
-    if backwards[-1].accumulated is not None:
-        accumulated = backwards[-1].accumulated.double()
-    if at_step is None or at_step.shape != accumulated.shape or not float(accumulated.norm()):
+    accumulated = backwards[-1].accumulated
+    if accumulated is None:
+        accumulated = torch.stack([item.gradient for item in passes]).sum(0)
+    if at_step is None or at_step.shape != accumulated.shape or not bool(accumulated.any()):
         return StepFactor(loss, total, 1.0)
-    step_gradient = at_step.double() / scale
-    clipping = float((step_gradient * accumulated).sum() / accumulated.square().sum())
-    altered = float((step_gradient - clipping * accumulated).norm() / step_gradient.norm().clamp(min=1e-300))
+    old, new = (t.to("cpu", torch.float64).numpy().ravel() for t in (accumulated, at_step / scale))
+    clipping = float(new @ old / (old @ old))
+    altered = float(np.linalg.norm(new - clipping * old)) / max(float(np.linalg.norm(new)), 1e-300)
     return StepFactor(loss, total * clipping, altered)
 
 

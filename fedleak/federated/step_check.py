@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-_ENTRIES = 4096
+_ENTRIES = 1024
 """Entries of a tensor that are compared, evenly spread; all of a smaller one."""
 
 
