@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedleak.models.heads import same_logits
+
 Array = NDArray[Any]
 
 CROSS_ENTROPY = "cross-entropy"
@@ -226,7 +228,7 @@ class LossCheck:
         if logits is None or not logits.requires_grad:
             return
         if self.head is None:
-            alike = [n for n, y in outputs.items() if y.shape == logits.shape and _same_logits(y, logits.detach())]
+            alike = [n for n, y in outputs.items() if same_logits(y, logits.detach())]
             self.head = alike[-1] if alike else OUTPUTS
         if self.head == OUTPUTS:
             self._passes += 1
@@ -269,14 +271,6 @@ class LossCheck:
         if self._current and self.parameter is None and self.last is not None and self.last.grad is not None:
             self._current.accumulated = self.last.grad.detach().clone()
         self._current = None
-
-
-def _same_logits(outputs: Tensor, logits: Tensor) -> bool:
-    """Say whether two outputs are alike to a cross-entropy, which does not see a log-softmax."""
-    if outputs.data_ptr() == logits.data_ptr():
-        return True
-    first, second = (t.float().log_softmax(-1) for t in (outputs, logits))
-    return torch.allclose(first, second, atol=1e-5, equal_nan=True)
 
 
 def _tensors(output: Any) -> Iterator[Tensor]:
