@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from fedleak import models
 from fedleak.audit.setup import Setup
 from fedleak.data import Images
-from fedleak.models.heads import adds_up
+from fedleak.models.heads import adds_up, same_logits
 from fedleak.models.inputs import dummy_inputs, forward, run, watched
 
 
@@ -65,9 +65,7 @@ def check(model: nn.Module, x: Tensor) -> Tensor:
             f"the model does not take {len(x)} inputs of {x.dtype} {tuple(x.shape[1:])} in "
             f"{'training' if model.training else 'evaluation'} mode: {reason}"
         ) from error
-    same = len(outputs) == 1 and outputs[0].shape == logits.shape
-    # Cross-entropy does not tell logits from their log-softmax.
-    same = same and torch.allclose(outputs[0].log_softmax(1), logits.log_softmax(1), atol=1e-6, equal_nan=True)
+    same = len(outputs) == 1 and same_logits(outputs[0], logits)
     if not same and not adds_up(model, last.layer, models.as_inputs(x, model)):
         correct = ", or set model.head_name to the layer that makes them" if hasattr(model, "head_name") else ""
         raise ValueError(

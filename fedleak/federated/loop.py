@@ -82,12 +82,11 @@ def record(
     inner = getattr(model, "_module", model)  # Opacus' GradSampleModule
     before = {name: tensor.detach().clone() for name, tensor in inner.state_dict().items()}
     watch = _Watch(inner, optimiser)
-    labels: list[Tensor] = []
     try:
-        yield lambda y: labels.append(class_labels(y))
+        yield watch.show
     finally:
         watch.close()
-    details = watch.facts(labels, before)
+    details = watch.facts(before)
     write(folder, Contribution(round=round, node=node, **{**details, **facts}), before, inner.state_dict())
 
 
@@ -99,6 +98,9 @@ class _Watch:
         self.private = hasattr(optimiser, "attach_step_hook")
         self.failure = ""
         self.loss, self.steps = LossCheck(model, accumulates=self.private), StepCheck(model, self.inner)
+        self.labels: list[Tensor] = []
+        self.nested = ""
+        """Shape of labels that are not ``[B]``, if there were some."""
         self.noise: list[tuple[float, float]] = []
         self.factors: list[StepFactor] = []
         self._divisor = 1.0
@@ -112,6 +114,13 @@ class _Watch:
         self._accountant = optimiser.step_hook if self.private else None
         if self.private:
             optimiser.attach_step_hook(self._noisy)
+
+    def show(self, labels: Tensor) -> None:
+        """Take the labels of a batch."""
+        self.labels.append(class_labels(labels))
+        shape = list(torch.as_tensor(labels).shape)
+        if len(shape) > 1 and shape[-1] > 1:
+            self.nested = str(shape)
 
     def close(self) -> None:
         """Leave model and optimiser as they were."""
@@ -150,8 +159,9 @@ class _Watch:
             scale = float(getattr(self.inner, "grad_scale", None) or 1.0)
             self.factors.append(step_factor(backwards, self._gradient, scale, divisor))
 
-    def facts(self, labels: list[Tensor], before: Mapping[str, Tensor]) -> dict[str, Any]:
+    def facts(self, before: Mapping[str, Tensor]) -> dict[str, Any]:
         """Return what is recorded: fields of `Contribution`."""
+        labels = self.labels
         self.steps.look_outside()
         if not self.steps.steps or not labels:
             raise ValueError(
@@ -169,6 +179,10 @@ class _Watch:
             "privacy": of_opacus(self.noise, sizes, self.model, self.optimiser, before) if self.noise else None,
             **measured_facts(self.steps, self.loss, self.factors, self.failure or self.loss.failure),
         }
+        if self.nested and not visible:
+            facts["doubts"].append(
+                f"labels of shape {self.nested} were shown, and no gradient shows one class for each"
+            )
         return {**facts, "verified": [*facts["verified"], *["labels"] * visible]}
 
 

@@ -124,15 +124,21 @@ def test_what_came_and_what_left_is_recorded_and_nothing_is_changed(tmp_path, ki
     assert all(np.array_equal(dxo.data[name], content[name]) for name in content)
 
 
-def test_a_recorder_sees_what_the_filters_before_it_leave(tmp_path):
-    front, behind = (Recorder(tmp_path / name, lr=LR, optimiser="sgd") for name in ("front", "behind"))
+def between_two_recorders(folder):
+    """Two recorders, states before and after training, and a task that notes its labels for both."""
+    recorders = [Recorder(folder / name, lr=LR, optimiser="sgd") for name in ("front", "behind")]
     before, after = trained()
 
     def train(task):
-        for folder in ("front", "behind"):
-            note(tmp_path / folder, labels=LABELS)
+        for name in ("front", "behind"):
+            note(folder / name, labels=LABELS)
         return shareable(difference(before, after), DataKind.WEIGHT_DIFF)
 
+    return *recorders, before, after, train
+
+
+def test_a_recorder_sees_what_the_filters_before_it_leave(tmp_path):
+    front, behind, before, after, train = between_two_recorders(tmp_path)
     percentile = PercentilePrivacy(percentile=50, gamma=0.01)
     left = Runner([front, behind], [front, percentile, behind])(shareable(before), train)
     (seen,), (really,) = read(tmp_path / "front"), read(tmp_path / "behind")
@@ -241,14 +247,7 @@ def test_recorders_before_and_behind_a_filter_name_what_got_no_noise(tmp_path):
             super().process_dxo(dxo, shareable, fl_ctx).data["3.bias"] = bias
             return dxo
 
-    front, behind = (Recorder(tmp_path / name, lr=LR, optimiser="sgd") for name in ("front", "behind"))
-    before, after = trained()
-
-    def train(task):
-        for folder in ("front", "behind"):
-            note(tmp_path / folder, labels=LABELS)
-        return shareable(difference(before, after), DataKind.WEIGHT_DIFF)
-
+    front, behind, before, _, train = between_two_recorders(tmp_path)
     Runner([front, behind], [front, Partly(), behind])(shareable(before), train)
     assert read(tmp_path / "behind")[0].privacy.unprotected == ("1.num_batches_tracked", "3.bias")
     assert read(tmp_path / "front")[0].privacy is None
