@@ -19,7 +19,7 @@ Stacked = dict[str, Tensor]
 """The updates of K clients: parameter name to ``[K, ...]``."""
 T = TypeVar("T")
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Update:
         moved = {}
         for name, old in before.items():
             new = after[name].detach().to(old.device)
-            if not (old.is_floating_point() or old.is_complex()) or name.rpartition(".")[2] in _STATISTICS:
+            if not (old.is_floating_point() or old.is_complex()) or name.rpartition(".")[2] in STATISTICS:
                 continue
             if old.shape != new.shape:
                 raise ValueError(
