@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -56,14 +57,14 @@ def step_factor(
     if divisor is not None:
         undivided = sum(f * item.samples for f, item in zip(factors, passes, strict=True))
         return StepFactor(loss, undivided / divisor if math.isfinite(divisor) else total)
-    accumulated = torch.stack([item.gradient.double() for item in passes]).sum(0)
-    if backwards[-1].accumulated is not None:
-        accumulated = backwards[-1].accumulated.double()
-    if at_step is None or at_step.shape != accumulated.shape or not float(accumulated.norm()):
+    accumulated = backwards[-1].accumulated
+    if accumulated is None:
+        accumulated = torch.stack([item.gradient for item in passes]).sum(0)
+    if at_step is None or at_step.shape != accumulated.shape or not bool(accumulated.any()):
         return StepFactor(loss, total, 1.0)
-    step_gradient = at_step.double() / scale
-    clipping = float((step_gradient * accumulated).sum() / accumulated.square().sum())
-    altered = float((step_gradient - clipping * accumulated).norm() / step_gradient.norm().clamp(min=1e-300))
+    old, new = (t.to("cpu", torch.float64).numpy().ravel() for t in (accumulated, at_step / scale))
+    clipping = float(new @ old / (old @ old))
+    altered = float(np.linalg.norm(new - clipping * old)) / max(float(np.linalg.norm(new)), 1e-300)
     return StepFactor(loss, total * clipping, altered)
 
 
@@ -83,6 +84,8 @@ def labels_of_steps(labels: Sequence[Tensor], check: LossCheck, steps: int) -> t
     elif len(labels) == len(check.backwards):
         owned = [(y, item.step) for y, item in zip(labels, check.backwards, strict=True)]
     else:
+        owned = []
+    if not any(step in range(steps) for _, step in owned):
         owned = [(y, k * steps // len(labels)) for k, y in enumerate(labels)]
     none = torch.empty(0, dtype=torch.long)
     return [torch.cat([none, *(y for y, owner in owned if owner == step)]) for step in range(steps)], visible
@@ -97,17 +100,18 @@ def measured_facts(
     """
     if failure:
         return {"verified": [], "doubts": [f"steps and loss could not be measured ({failure})"]}
-    name = next((n for n, track in steps.tracks.items() if track.parameter is check.parameter), None)
-    stepped = [item for item in steps.tracks.values() if len(item.rules) == steps.steps]
-    track = steps.tracks[name] if name is not None else stepped[-1] if stepped else list(steps.tracks.values())[-1]
+    tracks = steps.tracks()
+    stepped = [item for item in tracks.values() if len(item.rules) == steps.steps]
+    candidates = (
+        [item for item in tracks.values() if item.parameter is check.parameter] or stepped or [*tracks.values()]
+    )
+    track = candidates[-1]
     doubts = _doubts(track, "the head")
     if not doubts and len(track.rules) < steps.steps:
         doubts = [f"the head has a gradient in {len(track.rules)} of {steps.steps} steps"]
-    others = [n for n, item in steps.tracks.items() if item is not track and _doubts(item, n)]
+    others = [n for n, item in tracks.items() if item is not track and _doubts(item, n)]
     if others and not doubts:
-        doubts = [
-            f"{_doubts(steps.tracks[others[0]], others[0])[0]} (so of {len(others)} of {len(steps.tracks)} tensors)"
-        ]
+        doubts = [f"{_doubts(tracks[others[0]], others[0])[0]} (so of {len(others)} of {len(tracks)} tensors)"]
     facts: dict[str, Any] = {"verified": [] if doubts else ["step"]}
     losses = list(dict.fromkeys(item.loss for item in factors))
     altered = max((item.altered for item in factors), default=0.0)
@@ -125,7 +129,7 @@ def measured_facts(
         step_factors = [1.0 if abs(item.factor - 1) < 1e-3 else item.factor for item in factors]
         weights = [c * f for c, f in zip(track.coefficients.steps, step_factors, strict=True)]
         if min(weights) > 0:
-            facts |= _scale(steps, track, weights, step_factors)
+            facts |= _scale(tracks, track, weights, step_factors)
         else:
             doubts.append("a step climbs the cross-entropy, or changes nothing")
         if min(weights) > 0 and (spread := facts.pop("spread")) > SPREAD:
@@ -133,7 +137,7 @@ def measured_facts(
     return {**facts, "doubts": doubts}
 
 
-def _scale(steps: StepCheck, head: Track, weights: list[float], factors: list[float]) -> dict[str, Any]:
+def _scale(tracks: dict[str, Track], head: Track, weights: list[float], factors: list[float]) -> dict[str, Any]:
     """Return rate, scheme, weight decay and factor, and by how much the steps' weights differ from the scheme's."""
     last = head.rules[-1]
     forms = [("sgd", 0.0), ("nag" if last.nesterov else "sgd", last.momentum)]
@@ -143,7 +147,7 @@ def _scale(steps: StepCheck, head: Track, weights: list[float], factors: list[fl
     spread, name, momentum, rho = min(fits, key=lambda fit: fit[0])
     lr = weights[-1] / rho[-1] if spread < 1 + 1e-6 else sum(weights) / sum(rho)
     plain = sum(weights) / len(weights)
-    same = {n: item.coefficients for n, item in steps.tracks.items() if len(item.rules) == len(factors)}
+    same = {n: item.coefficients for n, item in tracks.items() if len(item.rules) == len(factors)}
     rates = {
         n: sum(c * f for c, f in zip(unrolled.steps, factors, strict=True)) / len(factors)
         for n, unrolled in same.items()
@@ -180,9 +184,9 @@ def _doubts(track: Track, what: str) -> list[str]:
         return [f"a step of {what} was not SGD's: {track.ratio:.3g} times as long, and {track.error:.0%} off"]
     if track.rounding > 0.05:
         return [f"the steps of {what} are smaller than 20 roundings of its {track.parameter.dtype}"]
-    if track.carried is not None and track.rules:
-        carried = abs(track.coefficients.carried) * float(track.carried.norm())
-        change = float((track.current - track.start).norm())
-        if carried > TOLERANCE * change:
-            return [f"{carried / max(change, 1e-300):.0%} of the change of {what} is momentum from an earlier round"]
+    if track.rules:
+        carried = abs(track.coefficients.carried) * track.carried
+        if carried > TOLERANCE * track.change:
+            share = carried / max(track.change, 1e-300)
+            return [f"{share:.0%} of the change of {what} is momentum from an earlier round"]
     return []

@@ -1,14 +1,15 @@
 """Measure whether an optimiser's steps are those of SGD, as its parameter groups declare them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-_ENTRIES = 4096
+_ENTRIES = 1024
 """Entries of a tensor that are compared, evenly spread; all of a smaller one."""
 
 
@@ -32,11 +33,11 @@ class Rule(NamedTuple):
         rest = bool(group.get("nesterov")), float(group.get("weight_decay") or 0)
         return cls(float(group.get("lr") or 0), momentum, 1 - dampening, *rest, -1.0 if group.get("maximize") else 1.0)
 
-    def change(self, weights: Tensor, gradient: Tensor, velocity: Tensor | None) -> Tensor:
-        """Return the change of the weights."""
+    def change(self, weights: Any, gradient: Any, velocity: Any) -> Any:
+        """Return the change of the weights; at the first step the velocity is 0."""
         direction = self.sign * gradient + self.weight_decay * weights
-        new = direction if velocity is None else self.momentum * velocity + self.gain * direction
-        return -self.lr * (direction + self.momentum * new if self.nesterov else new)
+        new = self.momentum * velocity + self.gain * direction
+        return -self.lr * (new + self.nesterov * (direction + (self.momentum - 1) * new))
 
 
 class Coefficients(NamedTuple):
@@ -68,32 +69,29 @@ def coefficients(rules: tuple[Rule, ...]) -> Coefficients:
 
 @dataclass(eq=False)
 class Track:
-    """One parameter over the steps of a round."""
+    """One parameter over the steps of a round; sizes are norms over its compared entries."""
 
     name: str
     parameter: Tensor
-    start: Tensor
-    """Its entries that are compared, float64, before the round."""
-    current: Tensor
-    """The same now."""
-    rules: list[Rule] = field(default_factory=list)
+    rules: tuple[Rule, ...]
     """Of the steps that were made."""
-    expected: Tensor | None = None
-    carried: Tensor | None = None
-    """The velocity that came in from an earlier round."""
-    error: float = 0.0
+    error: float
     """Largest distance of a step's change from SGD's, in units of SGD's, beyond rounding."""
-    ratio: float = 1.0
+    ratio: float
     """That change, as a multiple of SGD's."""
-    rounding: float = 0.0
+    rounding: float
     """Largest rounding error of the weights' precision, in the same units."""
-    outside: bool = False
+    outside: bool
     """Whether it changed otherwise than by a step of the optimiser."""
+    change: float
+    """Size of its change over the round."""
+    carried: float
+    """Size of the velocity that came in from an earlier round."""
 
     @property
     def coefficients(self) -> Coefficients:
         """How the gradients of the steps make up the parameter's change."""
-        return coefficients(tuple(self.rules))
+        return coefficients(self.rules)
 
 
 class StepCheck:
@@ -112,64 +110,102 @@ class StepCheck:
 
     def __init__(self, model: nn.Module, optimiser: Any):
         self.optimiser = optimiser
-        self.steps = 0
-        self.tracks = {name: Track(name, p, _entries(p), _entries(p)) for name, p in model.named_parameters()}
-        self._of = {id(track.parameter): track for track in self.tracks.values()}
+        self._parameters = {name: p for name, p in model.named_parameters() if p.numel()}
+        self._index = {id(p): i for i, p in enumerate(self._parameters.values())}
+        # All parameters' compared entries are one vector, which costs a small model a tenth of a vector each.
+        self._sizes = np.array([len(_entries(p)) for p in self._parameters.values()])
+        self._starts = np.cumsum(self._sizes) - self._sizes
+        self._eps = np.array([torch.finfo(p.dtype).eps for p in self._parameters.values()])
+        self._rules: list[list[Rule | None]] = []
+        self._start = self._current = self._vector(list(self._parameters.values()))
+        self._carried, self._error, self._rounding = (np.zeros(len(self._sizes)) for _ in range(3))
+        self._ratio = np.ones(len(self._sizes))
+        self._outside, self._stepped = (np.zeros(len(self._sizes), bool) for _ in range(2))
+        self._expanded: tuple[list[Rule | None], Any] = ([], None)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps that were made."""
+        return len(self._rules)
 
     def before(self, *_: Any) -> None:
         """Predict the step that is about to be made."""
         self.look_outside()
-        scale = getattr(
-            self.optimiser, "grad_scale", None
-        )  # fused optimisers unscale a GradScaler's gradients themselves
-        self._rules: dict[str, Rule] = {}
+        gradients: list[Tensor | None] = [None] * len(self._sizes)
+        velocities, rules = gradients.copy(), [cast(Rule | None, None)] * len(self._sizes)
         for group in self.optimiser.param_groups:
-            for parameter in group["params"]:
-                track = self._of.get(id(parameter))
-                if track is None or parameter.grad is None:
+            first, later = Rule.of(group, True), Rule.of(group, False)
+            for p in group["params"]:
+                if (i := self._index.get(id(p))) is None or p.grad is None:
                     continue
-                velocity = self.optimiser.state.get(parameter, {}).get("momentum_buffer")
-                velocity = _entries(velocity) if isinstance(velocity, Tensor) and group.get("momentum") else None
-                if not track.rules:
-                    track.carried = velocity
-                rule = self._rules[track.name] = Rule.of(group, velocity is None)
-                gradient = _entries(parameter.grad) / (1.0 if scale is None else float(scale))
-                track.expected = rule.change(track.current, gradient, velocity)
+                velocity = self.optimiser.state.get(p, {}).get("momentum_buffer") if later.momentum else None
+                gradients[i], velocities[i] = p.grad, velocity
+                rules[i] = first if velocity is None else later
+        # Fused optimisers unscale a GradScaler's gradients themselves.
+        scale = getattr(self.optimiser, "grad_scale", None)
+        gradient, velocity = self._vector(gradients), self._vector(velocities)
+        self._carried = np.where(self._stepped, self._carried, self._norms(velocity))
+        self._next = rules
+        rule = self._of_entries(rules)
+        self._expected = rule.change(self._current, gradient if scale is None else gradient / float(scale), velocity)
 
     def after(self, *_: Any) -> bool:
         """Compare the step that was made with the prediction; return whether one was made."""
         if bool(getattr(self.optimiser, "found_inf", None)):
             return False
-        for track in self.tracks.values():
-            now = _entries(track.parameter)
-            change, track.current = now - track.current, now
-            if (rule := self._rules.get(track.name)) is None:
-                track.outside |= bool(change.any())
-                continue
-            track.rules.append(rule)
-            self._compare(track, change)
-        self.steps += 1
+        now = self._vector(list(self._parameters.values()))
+        change, self._current = now - self._current, now
+        self._rules.append(self._next)
+        size, rounding = self._norms(self._expected), self._eps * self._norms(now)
+        stepped = np.array([rule is not None for rule in self._next])
+        self._stepped |= stepped
+        self._outside |= (size == 0) & (self._norms(change) > rounding * stepped)
+        compared = stepped & (size > 0)
+        size = np.where(compared, size, 1.0)
+        error = np.where(compared, self._norms(change - self._expected) - rounding, 0.0) / size
+        worse = ~(error <= self._error)  # not a number is worse, too
+        self._ratio[worse] = (np.add.reduceat(change * self._expected, self._starts) / size**2)[worse]
+        self._error[worse] = np.nan_to_num(error[worse], nan=np.inf)
+        self._rounding = np.maximum(self._rounding, np.where(compared, rounding, 0.0) / size)
         return True
-
-    @staticmethod
-    def _compare(track: Track, change: Tensor) -> None:
-        assert track.expected is not None
-        size = float(track.expected.norm())
-        rounding = float(torch.finfo(track.parameter.dtype).eps * track.current.norm())
-        if not size:
-            track.outside |= float(change.norm()) > rounding
-            return
-        error = max(float((change - track.expected).norm()) - rounding, 0.0) / size
-        if error > track.error:
-            track.error, track.ratio = error, float((change * track.expected).sum()) / size**2
-        track.rounding = max(track.rounding, rounding / size)
 
     def look_outside(self) -> None:
         """Notice parameters that changed since the last step, or since the beginning."""
-        for track in self.tracks.values():
-            now = _entries(track.parameter)
-            track.outside |= not torch.equal(now, track.current)
-            track.current = now
+        now = self._vector(list(self._parameters.values()))
+        if not np.array_equal(now, self._current):
+            self._outside |= np.logical_or.reduceat(now != self._current, self._starts)
+        self._current = now
+
+    def tracks(self) -> dict[str, Track]:
+        """Return what the steps up to now show of every parameter."""
+        change = self._norms(self._current - self._start)
+        columns = (self._error, self._ratio, self._rounding, self._outside, change, self._carried)
+        rules = [tuple(r for r in of_one if r is not None) for of_one in zip(*self._rules, strict=True)]
+        return {
+            name: Track(name, p, rules[i] if rules else (), *(column[i].item() for column in columns))
+            for i, (name, p) in enumerate(self._parameters.items())
+        }
+
+    def _vector(self, tensors: Sequence[Tensor | None]) -> Any:
+        """Return the compared entries of one tensor per parameter, float64; zeros for None."""
+        entries = [
+            torch.zeros(size) if tensor is None else _entries(tensor)
+            for tensor, size in zip(tensors, self._sizes.tolist(), strict=True)
+        ]
+        if len({part.device for part in entries}) > 1:
+            entries = [part.cpu() for part in entries]
+        return torch.cat(entries).to("cpu", torch.float64).numpy()
+
+    def _norms(self, vector: Any) -> Any:
+        return np.sqrt(np.add.reduceat(vector * vector, self._starts))
+
+    def _of_entries(self, rules: list[Rule | None]) -> Any:
+        """Return a rule whose fields have one value per compared entry."""
+        if self._expanded[0] != rules:
+            fields = zip(*(rule or Rule(0.0) for rule in rules), strict=True)
+            expanded: Any = [np.repeat(np.array(column, float), self._sizes) for column in fields]
+            self._expanded = (rules, Rule(*expanded))
+        return self._expanded[1]
 
 
 def innermost(optimiser: Any) -> Any:
@@ -188,7 +224,7 @@ def declared_rules(optimiser: Any) -> list[Rule]:
 
 
 def _entries(tensor: Tensor) -> Tensor:
-    """Return entries of a tensor in double precision, evenly spread, a copy."""
+    """Return a tensor's compared entries, evenly spread."""
     tensor = tensor.detach()
-    flat = (tensor if tensor.layout == torch.strided else tensor.to_dense()).flatten()
-    return flat[:: max(-(-flat.numel() // _ENTRIES), 1)].to(torch.float64, copy=True)
+    flat = (tensor if tensor.layout == torch.strided else tensor.to_dense()).reshape(-1)
+    return flat[:: max(-(-flat.numel() // _ENTRIES), 1)]

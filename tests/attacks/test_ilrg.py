@@ -40,7 +40,16 @@ def test_a_batch_of_updates_at_once():
     layer, update = even()
     w, b = (update.gradient(k).expand(4, *update.gradient(k).shape) for k in ("weight", "bias"))
     counts = ilrg.solve(layer.weight.detach(), layer.bias.detach(), w, b, 3)
-    assert counts.tolist() == [[2, 0, 1]] * 4
+    assert counts.round().tolist() == [[2, 0, 1]] * 4
+
+
+def test_a_scaled_update_has_a_solution_that_no_batch_has():
+    layer, update = even()
+    read = ilrg.prepare(layer).recover
+    assert read(update).facts["residual"] < 1e-6
+    larger = read(update.replace({k: 10 * t for k, t in update.tensors.items()}))
+    assert larger.facts["residual"] > 1
+    assert larger.facts["solution"].min() < 0
 
 
 def test_a_class_without_gradient_is_no_division_by_zero():

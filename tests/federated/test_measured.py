@@ -151,7 +151,7 @@ def test_the_labels_that_the_loss_used_count_and_not_what_was_shown(tmp_path):
     assert read(tmp_path)[0].truth(CLASSES).tolist() == y.bincount(minlength=CLASSES).tolist()
 
 
-@pytest.mark.parametrize("broken", ["identify_loss", "_same_logits"])
+@pytest.mark.parametrize("broken", ["identify_loss", "same_logits"])
 def test_a_check_that_fails_ends_no_training(tmp_path, monkeypatch, broken):
     monkeypatch.setattr(loss_check, broken, lambda *_: 1 / 0)
     one = recorded(tmp_path, LOOPS["sgd"])

@@ -22,7 +22,7 @@ from fedleak.attacks.labels.confidence import (
 from fedleak.attacks.labels.counts import solve, whole_counts
 from fedleak.attacks.labels.inputs import head_with_bias, require_classes
 from fedleak.attacks.registry import WITH_AUXILIARY, Need, attack
-from fedleak.attacks.result import Prepared, once
+from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images
 from fedleak.federated import Scheme, Softening, Update
 from fedleak.federated.update import fitting
@@ -157,10 +157,12 @@ def prepare(
     With an update may be given its client's ``scheme`` (by default plain SGD), ``history``, h of the head's bias
     ``[n]`` for schemes that have one (`fedleak.federated.Server.history`), and ``smoothing``, the label smoothing that
     the client is known to train with (`fedleak.federated.Softening`; beyond the paper). Of an update of one step the
-    head's bias and weights are used, of several all parameters. Raises `ValueError` if the model's head has no bias, or
-    auxiliary data lack a class; when an update is read, `WithheldParameter` if a parameter that is needed is not
-    shared, and `ValueError` if the learning rate is missing, scheme and update do not fit each other, a gradient is NaN
-    or infinite, or the smoothing is not in [0, 1].
+    head's bias and weights are used, of several all parameters. `Result.facts` has the real-valued ``estimates`` and
+    the ``residual``, the share of the bias' change that no counts in [0, K] explain under the mean coefficients.
+
+    Raises `ValueError` if the model's head has no bias, or auxiliary data lack a class; when an update is read,
+    `WithheldParameter` if a parameter that is needed is not shared, and `ValueError` if the learning rate is missing,
+    scheme and update do not fit each other, a gradient is NaN or infinite, or the smoothing is not in [0, 1].
 
     Parameters
     ----------
@@ -186,22 +188,26 @@ def prepare(
         before = logits(model)
         return before, erroneous_confidence(before, labels, confidence)
 
+    def result(update: Update, counts: Tensor, system: Tensor, target: Tensor) -> Result:
+        residual = float((system @ counts - target).norm() / target.norm().clamp(min=1e-300))
+        return Result(whole_counts(counts, update.samples), facts={"estimates": counts, "residual": residual})
+
     def read(
         update: Update, *, scheme: Scheme | None = None, history: Tensor | None = None, smoothing: float = 0.0
-    ) -> Tensor:
+    ) -> Result:
         Softening(smoothing)  # refuses what no client can do
         observed = observe(update, model, scheme, history)._replace(smoothing=smoothing)
         before, believed = start()
         rho = float(observed.scheme.weights().mean())
         system = rho * coefficients(believed, smoothing)
         if update.steps == 1:
-            return whole_counts(solve(system, observed.target, update.samples), update.samples)
+            return result(update, solve(system, observed.target, update.samples), system, observed.target)
         after = logits(update.model(model))
         system = (system + rho * coefficients(erroneous_confidence(after, labels, confidence), smoothing)) / 2
         found = solve(system, observed.target, update.samples)
         if trajectory == "search":
             found = search(found, before, after, labels, observed, confidence)
-        return whole_counts(found, update.samples)
+        return result(update, found, system, observed.target)
 
     return Prepared("RLU", read)
 
