@@ -54,7 +54,7 @@ test-platforms: $(READY) ## What the clients of other platforms send: the real p
 		test -x $$env/bin/python || $(BIN)/python -m venv $$env; \
 		echo "import site; site.addsitedir('$$(site $(BIN)/python)')" > $$(site $$env/bin/python)/project.pth; \
 		$$env/bin/python -m pip install --disable-pip-version-check -q --no-deps --no-compile -r $$lock; \
-		OMP_NUM_THREADS=1 $$env/bin/python -m pytest -q tests/platforms/test_$$name.py; \
+		OMP_NUM_THREADS=1 $$env/bin/python -m pytest -q tests/platforms/test_$$name.py tests/platforms/test_recorders.py; \
 	done
 
 lint: $(READY) ## Check style, formatting and types
