@@ -251,8 +251,8 @@ def test_a_bias_in_front_of_batch_norm_raises_no_doubt(seed, tmp_path):
             optimiser.zero_grad()
             F.cross_entropy(model(x[batch]), y[batch]).backward()
             optimiser.step()
-    (one,) = read(tmp_path)
-    assert sorted(one.verified) == ["labels", "loss", "step"], one.doubts
+    (contribution,) = read(tmp_path)
+    assert sorted(contribution.verified) == ["labels", "loss", "step"], contribution.doubts
 
 
 def test_steps_that_rounding_swallows_are_doubted_where_they_matter(tmp_path):
@@ -263,9 +263,9 @@ def test_steps_that_rounding_swallows_are_doubted_where_they_matter(tmp_path):
         saw(y)
         F.cross_entropy(model(x.bfloat16()).float(), y).backward()
         optimiser.step()
-    (one,) = read(tmp_path)
-    assert "step" not in one.verified
-    assert "roundings" in one.doubts[0]
+    (contribution,) = read(tmp_path)
+    assert "step" not in contribution.verified
+    assert "roundings" in contribution.doubts[0]
 
 
 def test_a_sent_state_that_is_not_the_trained_one_keeps_the_labels_alone(tmp_path):
@@ -281,6 +281,6 @@ def test_a_sent_state_that_is_not_the_trained_one_keeps_the_labels_alone(tmp_pat
             saw(y)
             F.cross_entropy(model(x), y).backward()
             optimiser.step()
-        (one,) = read(tmp_path / folder)
-        assert sorted(one.verified) == (["labels", "loss", "step"] if folder == "same" else ["labels"])
-        torch.testing.assert_close(one.states()[1]["2.bias"], model.state_dict()["2.bias"] * factor)
+        (contribution,) = read(tmp_path / folder)
+        assert sorted(contribution.verified) == (["labels", "loss", "step"] if folder == "same" else ["labels"])
+        torch.testing.assert_close(contribution.states()[1]["2.bias"], model.state_dict()["2.bias"] * factor)

@@ -88,8 +88,8 @@ def test_ternary_compression_makes_updates_too_small():
     for seed, steps in ROUNDS:
         exact, ternary = read(seed, steps, NoCompressionPipeline()), read(seed, steps, STCPipeline())
         sizes = [u.tensors["9.weight"].abs() for u in (exact, ternary)]
-        left = sizes[1] > 0
-        assert sizes[1][left].mean() < 0.25 * sizes[0][left].mean()
+        surviving = sizes[1] > 0
+        assert sizes[1][surviving].mean() < 0.25 * sizes[0][surviving].mean()
         assert labels_right(ternary, seed)["iLRG"] <= 6 * steps
 
 

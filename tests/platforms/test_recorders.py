@@ -54,12 +54,21 @@ CLIENTS = {name: client for name, client in {"appfl": appfl, "declearn": declear
 def test_a_round_is_recorded_and_verified(seed, steps, platform, tmp_path):
     train, _ = CLIENTS[platform](seed, steps, tmp_path)
     train(1)
-    (one,) = read(tmp_path)
-    assert sorted(one.verified) == ["labels", "loss", "step"], one.doubts
-    assert (one.round, one.node, one.samples, one.steps, one.lr) == (1, "a", 8 * steps, steps, RATE)
-    assert one.counts == [steps, steps, 0, 4 * steps, 0, 0, 0, 2 * steps]
-    assert one.optimiser == "sgd"
-    check_labels(one.update().replace({n: one.update().tensors[n] for n, _ in network(0).named_parameters()}), seed)
+    (contribution,) = read(tmp_path)
+    assert sorted(contribution.verified) == ["labels", "loss", "step"], contribution.doubts
+    assert (contribution.round, contribution.node, contribution.samples, contribution.steps, contribution.lr) == (
+        1,
+        "a",
+        8 * steps,
+        steps,
+        RATE,
+    )
+    assert contribution.counts == [steps, steps, 0, 4 * steps, 0, 0, 0, 2 * steps]
+    assert contribution.optimiser == "sgd"
+    check_labels(
+        contribution.update().replace({n: contribution.update().tensors[n] for n, _ in network(0).named_parameters()}),
+        seed,
+    )
 
 
 @pytest.mark.parametrize("platform", CLIENTS)
@@ -67,7 +76,7 @@ def test_rounds_follow_each_other_and_are_audited(platform, tmp_path):
     train, _ = CLIENTS[platform](0, 1, tmp_path)
     for number in (1, 2, 3):
         train(number)
-    assert [one.round for one in read(tmp_path)] == [1, 2, 3]
+    assert [contribution.round for contribution in read(tmp_path)] == [1, 2, 3]
     report = audit_run(tmp_path, Setup(model=network(0), adversary="white-box model", remedy_trials=0))
     assert "iLRG" in report.to_markdown()
 
@@ -77,9 +86,9 @@ def test_an_optimiser_other_than_sgd_is_doubted(platform, tmp_path):
     options = {"optim": "Adam", "optim_args": {"lr": 0.01}} if platform == "appfl" else {"modules": ["adam"]}
     train, _ = CLIENTS[platform](0, 4, tmp_path, **options)
     train(1)
-    (one,) = read(tmp_path)
-    assert "step" not in one.verified
-    assert one.doubts
+    (contribution,) = read(tmp_path)
+    assert "step" not in contribution.verified
+    assert contribution.doubts
 
 
 @pytest.mark.parametrize("platform", CLIENTS)
@@ -91,17 +100,19 @@ def test_momentum_is_measured(platform, tmp_path):
     )
     train, _ = CLIENTS[platform](0, 4, tmp_path, **options)
     train(1)
-    (one,) = read(tmp_path)
-    assert (one.momentum, sorted(one.verified)) == (0.9, ["labels", "loss", "step"]), one.doubts
+    (contribution,) = read(tmp_path)
+    assert (contribution.momentum, sorted(contribution.verified)) == (0.9, ["labels", "loss", "step"]), (
+        contribution.doubts
+    )
 
 
 @pytest.mark.skipif("declearn" not in PLATFORMS, reason="needs declearn")
 def test_declearns_decoupled_weight_decay_is_measured(tmp_path):
     train, _ = declearn(0, 1, tmp_path, w_decay=0.001)
     train(1)
-    (one,) = read(tmp_path)
-    assert "step" in one.verified, one.doubts
-    assert one.weight_decay == pytest.approx(0.01)
+    (contribution,) = read(tmp_path)
+    assert "step" in contribution.verified, contribution.doubts
+    assert contribution.weight_decay == pytest.approx(0.01)
 
 
 @pytest.mark.skipif("declearn" not in PLATFORMS, reason="needs declearn")
@@ -129,9 +140,9 @@ class TestAppfl:
         options = {"use_dp": True, "dp_mechanism": "laplace", "epsilon": 1, "clip_grad": True, "clip_value": 1}
         train, client = appfl(0, 1, tmp_path, clip_norm=2, **options)
         train(1)
-        (one,) = read(tmp_path)
-        assert one.verified == ["labels"]
-        torch.testing.assert_close(one.states()[1]["9.weight"], client.get_parameters()[0]["9.weight"])
+        (contribution,) = read(tmp_path)
+        assert contribution.verified == ["labels"]
+        torch.testing.assert_close(contribution.states()[1]["9.weight"], client.get_parameters()[0]["9.weight"])
 
     def test_a_masked_upload_is_a_gap_and_the_round_goes_on(self, tmp_path, caplog):
         train, client = appfl(0, 1, tmp_path, use_secure_agg=True)
