@@ -7,7 +7,7 @@ TODAY  := .venv-today
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book today pdf axe look test test-processors test-slow test-pages lint recheck lab paper bench clean
+.PHONY: help book today pdf axe look test test-processors test-slow test-pages test-platforms lint recheck lab paper bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,16 @@ test-slow: book ## The tests that take longer: notebooks, the book and its inter
 
 test-pages: book ## Of these the notebooks, the book's pages, and the numbers in them
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow tests/test_pages.py tests/test_notebooks.py tests/chapters -n auto --maxprocesses 4 --dist loadfile
+
+test-platforms: $(READY) ## What the clients of other platforms send: the real packages, each in an environment over the project's
+	set -e; site() { $$1 -c "import sysconfig; print(sysconfig.get_path('purelib'))"; }; \
+	for lock in tests/platforms/*.lock; do \
+		name=$$(basename $$lock .lock); env=.venv-platforms/$$name; echo "$$name"; \
+		test -x $$env/bin/python || $(BIN)/python -m venv $$env; \
+		echo "import site; site.addsitedir('$$(site $(BIN)/python)')" > $$(site $$env/bin/python)/project.pth; \
+		$$env/bin/python -m pip install --disable-pip-version-check -q --no-deps --no-compile -r $$lock; \
+		OMP_NUM_THREADS=1 $$env/bin/python -m pytest -q tests/platforms/test_$$name.py tests/platforms/test_recorders.py; \
+	done
 
 lint: $(READY) ## Check style, formatting and types
 	$(BIN)/ruff check .

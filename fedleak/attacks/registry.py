@@ -17,7 +17,7 @@ from torch import nn
 from fedleak.attacks.plausible import contradictions
 from fedleak.attacks.result import Prepared
 from fedleak.federated import Update
-from fedleak.federated.update import unwrapped
+from fedleak.federated.update import unwrapped, without_frozen
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Goal = Literal["labels", "images", "words"]
@@ -251,7 +251,7 @@ def _checked(prepared: Prepared, model: Any) -> Prepared:
 
     @wraps(prepared.read)
     def read(update: Update, **of_the_update: Any) -> Any:
-        tensors = unwrapped(update.tensors, model)
+        tensors = without_frozen(unwrapped(update.tensors, model), model)
         same = tensors.keys() == update.tensors.keys()
         return prepared.read(update if same else update.replace(tensors), **of_the_update)
 

@@ -18,7 +18,14 @@ from fedleak.federated.step_check import StepCheck, declared_rules, innermost
 
 @contextmanager
 def record(
-    folder: Path | str, model: nn.Module, optimiser: Any, *, round: int, node: str = "0", **facts: Any
+    folder: Path | str,
+    model: nn.Module,
+    optimiser: Any,
+    *,
+    round: int,
+    node: str = "0",
+    sent: Callable[[], Mapping[str, Tensor]] | None = None,
+    **facts: Any,
 ) -> Iterator[Callable[[Tensor], None]]:
     """Record what a block of ordinary PyTorch training makes of a model, as one client's part in a round.
 
@@ -35,6 +42,8 @@ def record(
         steps, their rate and their momentum, and Opacus' also its noise.
     round, node, facts
         As in `Contribution`.
+    sent
+        Returns the state that leaves the client, by the model's names, where it is not the trained model's own.
 
     Yields
     ------
@@ -87,7 +96,17 @@ def record(
     finally:
         watch.close()
     details = watch.facts(before)
-    write(folder, Contribution(round=round, node=node, **{**details, **facts}), before, inner.state_dict())
+    after = trained = inner.state_dict()
+    if sent is not None and _differ(before, trained, after := {**sent()}):
+        details["verified"] = [what for what in details["verified"] if what == "labels"]
+    write(folder, Contribution(round=round, node=node, **{**details, **facts}), before, after)
+
+
+def _differ(before: Mapping[str, Tensor], trained: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> bool:
+    """Return whether a sent state is another one than the trained model's, beyond a thousandth of its change."""
+    changed = {name: tensor for name, tensor in trained.items() if tensor.is_floating_point()}
+    size = math.hypot(*((tensor - before[name]).norm().item() for name, tensor in changed.items()))
+    return not math.hypot(*((sent[name].to(t) - t).norm().item() for name, t in changed.items())) <= 1e-3 * size
 
 
 class _Watch:

@@ -14,6 +14,8 @@ from fedleak.federated.step_check import StepCheck, Track
 
 TOLERANCE = 0.01
 """A step, or a loss' gradient, is verified if it is as expected to this share of its size."""
+ROUNDING = 0.05
+"""Steps whose rounding error is more than this share of their size are not verified."""
 SPREAD = 2.0
 """Steps of which one weighs more than this times another's are not read as alike."""
 HARD_LABELS = (CROSS_ENTROPY, WEIGHTED, SAMPLE_WEIGHTED, SMOOTHED)
@@ -109,7 +111,10 @@ def measured_facts(
     doubts = _doubts(track, "the head")
     if not doubts and len(track.rules) < steps.steps:
         doubts = [f"the head has a gradient in {len(track.rules)} of {steps.steps} steps"]
-    others = [n for n, item in tracks.items() if item is not track and _doubts(item, n)]
+    # A bias in front of batch norm has a gradient of rounding errors alone, and no share in the update.
+    negligible = 1e-3 * math.hypot(*(item.change for item in tracks.values()))
+    shared = {n: item for n, item in tracks.items() if item.rounding <= ROUNDING or item.change > negligible}
+    others = [n for n, item in shared.items() if item is not track and _doubts(item, n)]
     if others and not doubts:
         doubts = [f"{_doubts(tracks[others[0]], others[0])[0]} (so of {len(others)} of {len(tracks)} tensors)"]
     facts: dict[str, Any] = {"verified": [] if doubts else ["step"]}
@@ -182,7 +187,7 @@ def _doubts(track: Track, what: str) -> list[str]:
         return [f"{what} changed otherwise than by the optimiser's steps"]
     if track.error > TOLERANCE:
         return [f"a step of {what} was not SGD's: {track.ratio:.3g} times as long, and {track.error:.0%} off"]
-    if track.rounding > 0.05:
+    if track.rounding > ROUNDING:
         return [f"the steps of {what} are smaller than 20 roundings of its {track.parameter.dtype}"]
     if track.rules:
         carried = abs(track.coefficients.carried) * track.carried

@@ -19,7 +19,8 @@ Stacked = dict[str, Tensor]
 """The updates of K clients: parameter name to ``[K, ...]``."""
 T = TypeVar("T")
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+SAVED, MAGNITUDE = "modules_to_save", "lora_magnitude_vector"
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Update:
         moved = {}
         for name, old in before.items():
             new = after[name].detach().to(old.device)
-            if not (old.is_floating_point() or old.is_complex()) or name.rpartition(".")[2] in _STATISTICS:
+            if not (old.is_floating_point() or old.is_complex()) or name.rpartition(".")[2] in STATISTICS:
                 continue
             if old.shape != new.shape:
                 raise ValueError(
@@ -175,8 +176,8 @@ def unwrapped(state: Mapping[str, T], model: nn.Module) -> dict[str, T]:
     """Return a state or an update by the model's names, where these differ by what wrappers put into them.
 
     DataParallel and torch.compile put ``module.`` and ``_orig_mod.`` before a part's name, of the model or of the
-    update; and what peft saves lacks the name of its adapter, ``default``. It stays as it is where that does not make
-    all of its names the model's.
+    update; and what peft saves lacks the name of its adapter, ``default``, and what it puts around a saved module and a
+    magnitude. It stays as it is where that does not make all of its names the model's.
     """
     known = model.state_dict().keys()
     if state.keys() <= known:
@@ -186,11 +187,21 @@ def unwrapped(state: Mapping[str, T], model: nn.Module) -> dict[str, T]:
     return renamed if renamed.keys() <= known and len(renamed) == len(state) else dict(state)
 
 
+def without_frozen(tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """Return an update without the model's frozen parameters that did not move: whole states hold them as zeros."""
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    return {name: tensor for name, tensor in tensors.items() if name not in frozen or bool(tensor.any())}
+
+
 def _plain(name: str) -> str:
     """Return a parameter's name without what wrappers put into it."""
     parts = [part for part in name.split(".") if f"{part}." not in WRAPPERS]
-    of_adapter = [k for k, part in enumerate(parts) if part == "default" and k and "lora_" in parts[k - 1]]
-    return ".".join(part for k, part in enumerate(parts) if k not in of_adapter)
+    dropped = [k for k, part in enumerate(parts) if part == "default" and k and "lora_" in parts[k - 1]]
+    if SAVED in parts[:-2]:  # peft's modules_to_save.default
+        dropped += [k := parts.index(SAVED), k + 1]
+    if MAGNITUDE in parts[:-1]:  # a module in the model, a tensor in what peft saves
+        dropped.append(len(parts) - 1)
+    return ".".join(part for k, part in enumerate(parts) if k not in dropped)
 
 
 def fitting(tensor: Tensor, name: str, parameter: Tensor) -> Tensor:

@@ -236,3 +236,51 @@ def test_a_state_in_another_precision_has_not_moved_where_only_rounding_differs(
     moved = Update.from_states(sent, after, 4, 1, 0.1).tensors["w"]
     assert moved[[0, 1, 3, 4]].eq(0).all()
     assert moved[2].ne(0).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_bias_in_front_of_batch_norm_raises_no_doubt(seed, tmp_path):
+    """Its gradient is nothing but rounding errors, and no part of what an update shows."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(20, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, CLASSES))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = samples()
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        for batch in (slice(0, 12), slice(12, 24)):
+            saw(y[batch])
+            optimiser.zero_grad()
+            F.cross_entropy(model(x[batch]), y[batch]).backward()
+            optimiser.step()
+    (contribution,) = read(tmp_path)
+    assert sorted(contribution.verified) == ["labels", "loss", "step"], contribution.doubts
+
+
+def test_steps_that_rounding_swallows_are_doubted_where_they_matter(tmp_path):
+    model = mlp().to(torch.bfloat16)
+    optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x, y = samples()
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        saw(y)
+        F.cross_entropy(model(x.bfloat16()).float(), y).backward()
+        optimiser.step()
+    (contribution,) = read(tmp_path)
+    assert "step" not in contribution.verified
+    assert "roundings" in contribution.doubts[0]
+
+
+def test_a_sent_state_that_is_not_the_trained_one_keeps_the_labels_alone(tmp_path):
+    for folder, factor in (("same", 1.0), ("noisy", 1.01)):
+        model = mlp()
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, y = samples()
+
+        def sent(model=model, factor=factor):
+            return {name: tensor * factor for name, tensor in model.state_dict().items()}
+
+        with record(tmp_path / folder, model, optimiser, round=1, sent=sent) as saw:
+            saw(y)
+            F.cross_entropy(model(x), y).backward()
+            optimiser.step()
+        (contribution,) = read(tmp_path / folder)
+        assert sorted(contribution.verified) == (["labels", "loss", "step"] if folder == "same" else ["labels"])
+        torch.testing.assert_close(contribution.states()[1]["2.bias"], model.state_dict()["2.bias"] * factor)

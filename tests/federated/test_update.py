@@ -197,6 +197,8 @@ def test_a_distributed_tensor_is_refused_with_what_to_pass():
         (("a.c",), ("a._orig_mod.c",)),
         (("module.a",), ("a",)),
         (("fc.lora_B.default.weight",), ("fc.lora_B.weight",)),
+        (("fc.lora_magnitude_vector.default.weight",), ("fc.lora_magnitude_vector",)),
+        (("modules_to_save.weight",), ("modules_to_save.weight",)),
     ],
 )
 def test_names_that_wrappers_changed_are_the_models(names, sent):
@@ -204,3 +206,9 @@ def test_names_that_wrappers_changed_are_the_models(names, sent):
     model.state_dict = lambda: dict.fromkeys(names, torch.zeros(1))
     assert unwrapped(dict.fromkeys(sent, 1), model) == dict.fromkeys(names, 1)
     assert unwrapped({**dict.fromkeys(sent, 1), "other": 2}, model) == {**dict.fromkeys(sent, 1), "other": 2}
+
+
+def test_a_saved_module_of_peft_is_the_trained_copy():
+    model = torch.nn.Module()
+    model.state_dict = lambda: dict.fromkeys(("fc.original_module.weight", "fc.modules_to_save.default.weight"))
+    assert unwrapped({"fc.weight": 1}, model) == {"fc.modules_to_save.default.weight": 1}

@@ -1,0 +1,50 @@
+"""Parts that the readers of several platforms' uploads share."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedleak.federated.update import STATISTICS
+
+PREFIXES = ("_module.", "module.")
+"""Prefixes of every name where Opacus or declearn has wrapped the client's model."""
+
+
+def plain_names(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state without the prefix that a wrapper has put before all of its names."""
+    for prefix in PREFIXES:
+        if state and all(name.startswith(prefix) for name in state):
+            return {name.removeprefix(prefix): value for name, value in state.items()}
+    return dict(state)
+
+
+def parameter_changes(state: Mapping[str, Any], factor: float = 1.0) -> dict[str, Tensor]:
+    """Return the parameters of an uploaded change of the weights, times `factor`; statistics and counters are left out.
+
+    Raises `ValueError` for anything else than arrays or tensors by name.
+    """
+    if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
+        raise ValueError(f"an upload maps names to arrays, not a {type(state).__name__}")
+    changes = {}
+    for name, value in plain_names(state).items():
+        if not hasattr(value, "dtype"):
+            raise ValueError(f"the upload's {name!r} is a {type(value).__name__}, not an array or a tensor")
+        tensor = torch.as_tensor(value).detach()
+        if tensor.is_floating_point() and name.rpartition(".")[2] not in STATISTICS:
+            changes[name] = tensor * factor
+    if not changes:
+        raise ValueError("the upload holds no parameter: is it encrypted or masked by secure aggregation?")
+    return changes
+
+
+def positive_weight(weight: Any) -> float:
+    """Return the weight by which a client has multiplied its update; `ValueError` unless it is a positive number."""
+    try:
+        number = float(weight)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise ValueError(f"the weight of an upload is a positive number, got {weight!r}")
+    return number
