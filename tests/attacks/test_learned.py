@@ -14,7 +14,7 @@ from fedleak.attacks.labels.counts import solve
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
 from fedleak.attacks.labels.reader import Reader, minimise
 from fedleak.attacks.labels.simulated import WIDER, Local, Seen, draw_labels, raise_own, shifted, walk
-from fedleak.attacks.labels.whole_head import contributions, weighted_solve
+from fedleak.attacks.labels.whole_head import Equations, contributions
 from fedleak.attacks.registry import WITH_AUXILIARY, get
 from fedleak.data import Images, compose
 from fedleak.federated import Softening, Update, fedavg, fedsgd
@@ -226,6 +226,7 @@ def test_its_closed_forms_are_those_of_the_attacks(bias):
     impact, offset = llg.impact_and_offset(probes[None], B)
     each = contributions([head_pass(MODEL, aux.x)], aux, torch.ones(1))
     each = (each if bias else each[:, :, :-1]).flatten(1)
+    equations = Equations(each, aux.y, CLASSES)
     for update in updates:
         found = reader.estimates(reader.read(update, MODEL), B)[0].double()
         named = llg.extract(llg.class_gradients(update, MODEL), impact, offset, B, stop_at_samples=True)
@@ -234,7 +235,7 @@ def test_its_closed_forms_are_those_of_the_attacks(bias):
         gradient = gradient[:, : each.shape[1] // CLASSES].flatten()
         whole = torch.full((CLASSES,), B / CLASSES).double()
         for _ in range(3):
-            whole = weighted_solve(each, aux.y, gradient, whole, B)
+            whole = equations.solve(gradient, whole, B)
         torch.testing.assert_close(found[0], whole / B, atol=0.03, rtol=0)
         if bias:
             p = by_class(head_pass(MODEL, aux.x).probabilities.double(), aux.y, CLASSES)

@@ -227,7 +227,7 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
             raise ValueError(f"peeling reads one local step, this update is of {update.steps}")
         peeled, why = peel(update, model, seed)
         if peeled is None:
-            counts = estimate.recover(update).counts
+            counts = estimate.read(update)
             return Result(counts, proven=torch.zeros_like(counts), unmet=(why,))
         proven = peeled.labels.bincount(minlength=len(peeled.of_head))
         counts = proven
