@@ -13,7 +13,7 @@ from fedleak.attacks.labels.guess import uniform_counts
 from fedleak.attacks.registry import EAVESDROPPER, Adversary, Need, get
 from fedleak.attacks.result import Prepared
 from fedleak.audit import Setup, audit
-from fedleak.audit.case import fresh, prepare
+from fedleak.audit.case import BATCHES, fresh, prepare
 from fedleak.audit.findings import score
 from fedleak.audit.run import Run
 from fedleak.federated.algorithms import SCHEMES
@@ -149,7 +149,7 @@ def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatc
     assert report.table.set_index("attack").loc["learned", "n"] == 3
     case = prepare(setup)
     done = case.trial(1)
-    found = learned.prepare(case.attacked, case.aux, iterations=10).recover(done.updates[0])
+    found = learned.prepare(case.attacked, case.aux, iterations=10, batches=BATCHES).recover(done.updates[0])
     row = report.rows.query("attack == 'learned' and trial == 1 and scenario == 'as it is'").iloc[0]
     assert row["iacc"] == instance_accuracy(found.counts, done.truth[0]).item()
     assert row["held"] == ((found.low <= done.truth[0]) & (done.truth[0] <= found.high)).double().mean().item()
@@ -173,7 +173,7 @@ def test_an_attacker_that_is_trained_simulates_the_set_ups_defences(monkeypatch)
     report = audit(setup)
     assert "trained on clients with the set-up's defences" in report.to_markdown()
     done = case.trial(0)
-    told = learned.recover(case.seen(done), case.attacked, case.aux, iterations=10, defence=make)
+    told = learned.recover(case.seen(done), case.attacked, case.aux, iterations=10, batches=BATCHES, defence=make)
     row = report.rows.query("attack == 'learned' and trial == 0 and scenario == 'as it is'").iloc[0]
     assert row["iacc"] == instance_accuracy(told, done.truth[0]).item()
 

@@ -58,6 +58,7 @@ def train(
     train_loss: float | None = None,
     prior: Prior = draw_labels,
     batches: int = BATCHES,
+    progress: bool = False,
 ) -> Learned:
     """Train an attacker for a model and a batch size, on simulated clients, whose images are also moved (`shifted`).
 
@@ -99,6 +100,8 @@ def train(
         Draws the labels of the simulated batches: by default of all kinds, for an attacker who knows nothing of them.
     batches
         Simulated batches per iteration; fewer of more than 256 samples, but at least 32.
+    progress
+        Show a progress bar of the training.
     """
     samples = batch_size * local.steps
     if not 1 <= samples <= MOST_SAMPLES:
@@ -116,7 +119,7 @@ def train(
     learnt, kept = aux.split_in_two(seed, 0.8) if (aux.class_counts >= FEWEST).all() else (aux, aux)
     reader = Reader(model, learnt, bias, train_loss)
     pools = [reader.pool(model, each, defence, local)._replace(prior=prior) for each in (shifted(learnt), kept)]
-    learned = Learned(reader, pools[0], samples, iterations, seed, level, seconds, local, batches)
+    learned = Learned(reader, pools[0], samples, iterations, seed, level, seconds, local, batches, progress)
     learned.calibrate(pools[1], seed + 1)
     learned.defended = defence is not None
     if defence is None and local.steps == 1:  # else the noise is not that of the images alone
@@ -128,7 +131,7 @@ def train(
     "learned",
     needs={Need.HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL, Need.AUXILIARY_DATA},
     summary="A network trained on simulated clients reads the counts off the last layer's gradient.",
-    takes={"iterations", "batches", "seconds", "defence"},
+    takes={"iterations", "batches", "progress", "seconds", "defence"},
     prepares=True,
 )
 def prepare(
@@ -140,6 +143,7 @@ def prepare(
     seconds: float = float("inf"),
     defence: Defended | None = None,
     batches: int = BATCHES,
+    progress: bool = False,
 ) -> Prepared:
     """Prepare the attack: `train` an attacker for each batch size, number and rate of steps that an update has.
 
@@ -153,7 +157,7 @@ def prepare(
     ----------
     model, aux
         Before the round; labelled images of every class.
-    iterations, seed, seconds, defence, batches
+    iterations, seed, seconds, defence, batches, progress
         As for `train`.
     """
     last = head(model)
@@ -162,7 +166,7 @@ def prepare(
     @cache
     def trained(batch_size: int, local: Local, bias: bool) -> Learned:
         how = {"iterations": iterations, "seed": seed, "seconds": seconds, "defence": defence}
-        how["batches"] = batches
+        how |= {"batches": batches, "progress": progress}
         return train(model, aux, batch_size, bias=bias, local=local, **how)  # type: ignore[arg-type]
 
     def read(update: Update) -> Result:

@@ -142,7 +142,9 @@ def probe(model: nn.Module, images: Tensor, index: Tensor) -> Tensor:
         distinct, place = index.unique(return_inverse=True)
         return head_pass(model, images[distinct]).row_sums(place, labels)
     own = torch.arange(index.shape[2], device=images.device)
-    batches, place = index.flatten(0, 1).unique(dim=0, return_inverse=True)  # dummy images that are constant are all equal
+    batches, place = index.flatten(0, 1).unique(
+        dim=0, return_inverse=True
+    )  # dummy images that are constant are all equal
     passes = [head_pass(model, images[batch]) for batch in batches]
     found = [passes[k].row_sums(own, label) for k, label in zip(place.tolist(), labels.flatten(0, 1), strict=True)]
     return torch.stack(found).unflatten(0, index.shape[:2])

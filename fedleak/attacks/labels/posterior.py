@@ -5,6 +5,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from tqdm import tqdm, trange
 
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.reader import Reader
@@ -77,6 +78,7 @@ class Learned:
         seconds: float,
         local: Local,
         batches: int = BATCHES,
+        progress: bool = False,
     ):
         self.reader, self.batch_size, self.level, self.local = reader, batch_size, level, local
         self.defended = False
@@ -91,7 +93,8 @@ class Learned:
             torch.default_generator.manual_seed(seed)
             network = Network(columns.shape[-1], 2 + reader.bias, reader.n_classes)
         self.network = network.to(columns.device)
-        self._fit(pool, iterations, generator, seconds, max(32, min(batches, batches * BATCHES // batch_size)))
+        steps = trange(iterations, desc="learned attacker", unit="iteration", leave=False, disable=not progress)
+        self._fit(pool, steps, generator, seconds, batches)
         self.margin = torch.zeros((), device=columns.device)
 
     def read(self, update: Update, model: nn.Module) -> Result:
@@ -151,23 +154,36 @@ class Learned:
 
     def _outputs(self, seen: Seen) -> tuple[Tensor, Tensor, Tensor]:
         """Return shares and their lower and upper quantile, ``[..., n]`` each."""
+        return self._answers(*self._inputs(seen))
+
+    def _inputs(self, seen: Seen) -> tuple[Tensor, Tensor]:
+        """Return what the network is given, rows and logarithms of shares; nothing of it is learnt."""
         logs = self._logs(seen)
-        shares, distances = self.network((self._columns(seen, logs) - self.centre) / self.spread, logs)
+        return (self._columns(seen, logs) - self.centre) / self.spread, logs
+
+    def _answers(self, rows: Tensor, logs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        shares, distances = self.network(rows, logs)
         low, high = (distances / self.batch_size**0.5).unbind(-2)
         return shares, shares.detach() - low, shares.detach() + high
 
     @torch.enable_grad()
-    def _fit(self, pool: Pool, iterations: int, generator: torch.Generator, seconds: float, batches: int) -> None:
+    def _fit(self, pool: Pool, steps: "tqdm[int]", generator: torch.Generator, seconds: float, batches: int) -> None:
+        iterations = len(steps)
         optimiser = torch.optim.Adam(self.network.parameters(), lr=RATE)
         rising = 0.1 if iterations != 10 else 0.2  # torch divides by the iterations that it rises for, less one
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=iterations, pct_start=rising)
         tail, begun = (1 - self.level) / 2, time.perf_counter()
-        for done in range(iterations):
+        at_once = max(32, min(BATCHES, BATCHES**2 // self.batch_size))  # closed forms cost less for many at once
+        portion = max(1, at_once * min(batches, BATCHES) // BATCHES)
+        for done in steps:
             if done == PACE and (takes := (time.perf_counter() - begun) * iterations / PACE) > seconds:
                 raise ValueError(f"its training would take about {takes:.0f} s here, and {seconds:.3g} s are allowed")
-            seen, counts = pool.draw(batches, self.batch_size, generator)
-            truth = counts / self.batch_size
-            shares, low, high = self._outputs(seen)
+            place = done % (at_once // portion) * portion
+            if place == 0:
+                seen, counts = pool.draw(at_once, self.batch_size, generator)
+                drawn = (*self._inputs(seen), counts / self.batch_size)
+            rows, logs, truth = (each[place : place + portion] for each in drawn)
+            shares, low, high = self._answers(rows, logs)
             below, above = truth - low, high - truth
             pinball = sum(torch.maximum(tail * off, (tail - 1) * off) for off in (below, above))
             loss = ((shares - truth).abs() + pinball).sum(-1).mean()
