@@ -429,8 +429,8 @@ def test_what_cannot_be_learned_is_refused(attacker):
         (lambda: learned.train(MODEL, aux, 0), ValueError, "1 to 10000 samples are simulated, not of 0"),
         (lambda: learned.train(MODEL, aux, 10**6), ValueError, "not of 1000000"),
         (lambda: learned.train(MODEL, aux, B, iterations=0), ValueError, "iterations are at least 1"),
-        (lambda: learned.train(MODEL, aux, B, batches=0), ValueError, "iterations and batches are at least 1"),
-        (lambda: learned.train(MODEL, aux, B, level=1.0), ValueError, "level is between 0 and 1; got 300, 256, 1.0"),
+        (lambda: learned.train(MODEL, aux, B, batches=0), ValueError, "batches is at least 1, got 0"),
+        (lambda: learned.train(MODEL, aux, B, level=1.0), ValueError, "level is between 0 and 1; got 300 and 1.0"),
         (lambda: learned.train(MODEL, aux, B, train_loss=0.0), ValueError, "training loss is above 0"),
         (lambda: learned.train(MODEL, aux, B, train_loss=1.0, local=Local(2, 0.1)), ValueError, "for one local step"),
         (lambda: attacker.read(dataclasses.replace(update, samples=7), MODEL), ValueError, "trained for 6 samples"),
@@ -438,3 +438,26 @@ def test_what_cannot_be_learned_is_refused(attacker):
     ):
         with pytest.raises(error, match=message):
             what()
+
+
+@pytest.mark.parametrize("batches", [16, 100])
+def test_portions_of_the_simulated_clients_train_as_well(batches):
+    """Clients are drawn many at a time and trained on in portions: every iteration has its own."""
+    attacker = learned.train(MODEL, pool(), B, iterations=30, batches=batches)
+    other = attacker.reader.pool(MODEL, pool(seed=5))
+    seen, truth = other.draw(500, B, torch.Generator().manual_seed(7))
+    even = torch.full_like(truth, B // CLASSES)
+    assert instance_accuracy(attacker.counts(seen), truth).mean() > instance_accuracy(even, truth).mean() + 0.1
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_directions_of_few_samples_are_those_of_the_whole_covariance(bias, monkeypatch):
+    """With fewer auxiliary images than entries an N x N matrix is inverted: the closed form stays what it was."""
+    few, (updates, _) = pool(6), drawn(5, seed=8)
+    reader = Reader(MODEL, few, bias)
+    assert len(few) < CLASSES * reader.axes.shape[1]
+    monkeypatch.setattr("fedleak.attacks.labels.reader.by_samples", lambda residual: False)
+    whole = Reader(MODEL, few, bias)
+    for update in updates:
+        found = [one.whole_head(one.read(update, MODEL).pulls.double()) for one in (reader, whole)]
+        torch.testing.assert_close(*found, atol=1e-4, rtol=0)

@@ -11,6 +11,7 @@ from torch import nn
 from fedleak.attacks.labels import learned
 from fedleak.attacks.labels.guess import uniform_counts
 from fedleak.attacks.registry import EAVESDROPPER, Adversary, Need, get
+from fedleak.attacks.registry import all_attacks as registry_attacks
 from fedleak.attacks.result import Prepared
 from fedleak.audit import Setup, audit
 from fedleak.audit.case import BATCHES, fresh, prepare
@@ -20,7 +21,7 @@ from fedleak.federated.algorithms import SCHEMES
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
 from fedleak.federated.restricted import FedVF, Withhold
 from fedleak.metrics import counts, instance_accuracy
-from fedleak.models import build, head
+from fedleak.models import build, head, heads
 
 
 def quick(**changes):
@@ -157,6 +158,43 @@ def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatc
     assert f"are {report.sure().loc['learned', 'width']:.1f} samples wide on average" in report.to_markdown()
     assert "intervals hold" not in audit(quick(adversary="shared gradients")).to_markdown()
     assert "learned" in audit(quick(algorithm="fedavg", steps=2, lr=0.05)).ranking()
+
+
+def test_a_fast_audit_trains_nothing_and_says_so(monkeypatch):
+    monkeypatch.setattr(learned, "train", lambda *args, **how: pytest.fail("an attacker was trained"))
+    report = audit(quick(), fast=True)
+    whole = [attack.name for attack in registry_attacks() if attack.trained]
+    assert whole
+    for name in whole:
+        assert "fast audit leaves out" in dict(report.untried)[name]
+        assert name not in report.ranking()
+    assert "fast audit leaves out attackers that are trained" in report.to_markdown()
+    assert {"LLG", "RLU"} <= set(report.ranking())
+
+
+@pytest.mark.parametrize("remedy_trials", [0, 1, 5])
+def test_the_progress_bar_counts_every_attack_of_every_scenario(remedy_trials):
+    run = Run(prepare(quick(remedy_trials=remedy_trials)), progress=False)
+    run.trials()
+    remedied = min(3, remedy_trials)
+    assert run.bar.total == len(run.adversaries) * (3 + len(run.remedies) * remedied)
+    announced = list(run._announced([get("LLG"), get("RLU")], {"LLG"}, 0, "as it is"))
+    assert [attack.name for attack in announced] == ["RLU"]
+
+
+def test_an_audit_runs_the_model_on_the_same_inputs_once(monkeypatch):
+    passes, compute = [], heads._head_pass
+
+    def noted(model, x, chunk):
+        passes.append((model, x))
+        return compute(model, x, chunk)
+
+    monkeypatch.setattr(heads, "_head_pass", noted)
+    case = prepare(quick(remedy_trials=0))
+    Run(case, progress=False).trials()
+    own = [x for model, x in passes if model is case.attacked]
+    assert own
+    assert not any(a.shape == b.shape and a.equal(b) for k, a in enumerate(own) for b in own[:k])
 
 
 def test_an_attacker_that_is_trained_simulates_the_set_ups_defences(monkeypatch):

@@ -106,9 +106,10 @@ def train(
     samples = batch_size * local.steps
     if not 1 <= samples <= MOST_SAMPLES:
         raise ValueError(f"batches of 1 to {MOST_SAMPLES} samples are simulated, not of {samples}")
-    if iterations < 1 or batches < 1 or not 0 < level < 1:
-        got = f"{iterations}, {batches}, {level}"
-        raise ValueError(f"iterations and batches are at least 1, level is between 0 and 1; got {got}")
+    if iterations < 1 or not 0 < level < 1:
+        raise ValueError(f"iterations are at least 1, level is between 0 and 1; got {iterations} and {level}")
+    if batches < 1:
+        raise ValueError(f"batches is at least 1, got {batches}")
     if train_loss is not None and not (train_loss > 0 and local.steps == 1):
         raise ValueError(f"a training loss is above 0 and of use for one local step, got {train_loss}, {local.steps}")
     n = head(model).layer.out_features

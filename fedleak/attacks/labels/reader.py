@@ -58,6 +58,11 @@ def minimise(quadratic: Tensor, linear: Tensor, steps: int = 60, start: Tensor |
     return found
 
 
+def by_samples(residual: Tensor) -> bool:
+    """Say whether a matrix of N x N is smaller than the covariance of residuals ``[N, entries]``."""
+    return residual.shape[0] < residual.shape[1]
+
+
 def _own(errors: Tensor, labels: Tensor) -> Tensor:
     """Return the probability of each image's own class ``[N]`` from ``p - y``."""
     return 1 + errors.gather(1, labels[:, None])[:, 0]
@@ -152,12 +157,12 @@ class Reader:
             covariance.diagonal().add_((rest * ridge.sum() + (own * ridge[label] if label is not None else 0)).item())
             return torch.linalg.cholesky(covariance)
 
-        by_samples = len(residual) < residual.shape[1]
-        products, along = (residual @ residual.mT, residual @ mean.mT) if by_samples else (residual, residual)
+        few_samples = by_samples(residual)
+        products, along = (residual @ residual.mT, residual @ mean.mT) if few_samples else (residual, residual)
 
         def solved(own: float, label: int) -> Tensor:
             """Solve for the means; of few samples by an N x N matrix (Woodbury), which is the same."""
-            if not by_samples:
+            if not few_samples:
                 return torch.cholesky_solve(mean.mT, factor(own, label))
             rest = (1 - own) / n
             scale = (rest + own * (labels == label)).sqrt()[:, None]
