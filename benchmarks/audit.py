@@ -93,8 +93,8 @@ def differences(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> pd
     if missing := set(both.loc[both["iacc_before"].isna() != both["iacc_after"].isna(), "attack"]):
         raise ValueError(f"only one version reads with: {', '.join(sorted(missing))}")
     both["difference"] = both["iacc_after"] - both["iacc_before"]
-    found = both.dropna().groupby("attack")["difference"].agg(["mean", "std", "count"])
-    return found.assign(half=1.96 * found["std"] / found["count"] ** 0.5)
+    table = both.dropna().groupby("attack")["difference"].agg(["mean", "std", "count"])
+    return table.assign(half=1.96 * table["std"] / table["count"] ** 0.5)
 
 
 def compare(name: str, earlier: Path, rounds: int) -> bool:
@@ -102,15 +102,15 @@ def compare(name: str, earlier: Path, rounds: int) -> bool:
     done = [(run(earlier, name), run(ROOT, name)) for _ in range(rounds)]
     before, after = done[0]
     ratios = [old["seconds"] / new["seconds"] for old, new in done]
-    old, new = (statistics.median(each[k]["seconds"] for each in done) for k in (0, 1))
+    old, new = (statistics.median(pair[k]["seconds"] for pair in done) for k in (0, 1))
     spread = f"{statistics.median(ratios):.2f} times ({min(ratios):.2f} to {max(ratios):.2f}, {rounds} rounds)"
     print(f"{name}: {old:.1f} s, now {new:.1f} s of processor time: {spread}")
-    found = differences(before["rows"], after["rows"])
-    for attack, row in found[found["mean"].abs() + found["half"] > 0].iterrows():
+    changes = differences(before["rows"], after["rows"])
+    for attack, row in changes[changes["mean"].abs() + changes["half"] > 0].iterrows():
         print(f"  {attack}: label accuracy {row['mean']:+.3f} ± {row['half']:.3f} (n = {row['count']:.0f})")
     same = before["verdicts"] == after["verdicts"]
-    print(f"  {len(found)} attacks; verdicts {'agree' if same else 'differ'}", flush=True)
-    return same and bool((found["mean"].abs() <= OFF).all())
+    print(f"  {len(changes)} attacks; verdicts {'agree' if same else 'differ'}", flush=True)
+    return same and bool((changes["mean"].abs() <= OFF).all())
 
 
 def main(

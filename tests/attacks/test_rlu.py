@@ -221,18 +221,18 @@ def test_solving_by_samples_gives_the_counts_of_the_whitened_equations(monkeypat
     monkeypatch.setattr(whole_head, "MOST", most)
     generator = torch.Generator().manual_seed(samples)
     labels = torch.arange(samples) % n
-    each = torch.randn(n, entries, generator=generator)[labels] + torch.randn(samples, entries, generator=generator)
-    each = each.double()
-    system = whole_head.Equations(each, labels, n)
+    rows = torch.randn(n, entries, generator=generator)[labels] + torch.randn(samples, entries, generator=generator)
+    rows = rows.double()
+    system = whole_head.Equations(rows, labels, n)
     assert system.by_samples
-    basis = torch.linalg.qr(each.T).Q if entries > most else torch.eye(entries).double()  # large heads: in the span
-    direct = whole_head.Equations(each @ basis, labels, n)
+    basis = torch.linalg.qr(rows.T).Q if entries > most else torch.eye(entries).double()  # large heads: in the span
+    direct = whole_head.Equations(rows @ basis, labels, n)
     direct.by_samples = False
-    gradient = each[torch.randint(samples, (9,), generator=generator)].mean(0) + 0.01 * each.std()
+    gradient = rows[torch.randint(samples, (9,), generator=generator)].mean(0) + 0.01 * rows.std()
     for start in (torch.full((n,), 9 / n).double(), 9.0 * torch.eye(n).double()[0]):
-        found, expected = system.solve(gradient, start, 9), direct.solve(gradient @ basis, start, 9)
-        torch.testing.assert_close(found, expected, atol=1e-8, rtol=0)
-        torch.testing.assert_close(found.sum(), torch.tensor(9.0).double())
+        solved, expected = system.solve(gradient, start, 9), direct.solve(gradient @ basis, start, 9)
+        torch.testing.assert_close(solved, expected, atol=1e-8, rtol=0)
+        torch.testing.assert_close(solved.sum(), torch.tensor(9.0).double())
 
 
 def test_auxiliary_images_and_a_head_that_memory_has_no_room_for_are_refused(monkeypatch):

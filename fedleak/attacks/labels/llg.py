@@ -141,13 +141,11 @@ def probe(model: nn.Module, images: Tensor, index: Tensor) -> Tensor:
     if not batch_dependent(model):
         distinct, place = index.unique(return_inverse=True)
         return head_pass(model, images[distinct]).row_sums(place, labels)
-    own = torch.arange(index.shape[2], device=images.device)
-    batches, place = index.flatten(0, 1).unique(
-        dim=0, return_inverse=True
-    )  # dummy images that are constant are all equal
+    places = torch.arange(index.shape[2], device=images.device)
+    batches, place = index.flatten(0, 1).unique(dim=0, return_inverse=True)
     passes = [head_pass(model, images[batch]) for batch in batches]
-    found = [passes[k].row_sums(own, label) for k, label in zip(place.tolist(), labels.flatten(0, 1), strict=True)]
-    return torch.stack(found).unflatten(0, index.shape[:2])
+    sums = [passes[k].row_sums(places, label) for k, label in zip(place.tolist(), labels.flatten(0, 1), strict=True)]
+    return torch.stack(sums).unflatten(0, index.shape[:2])
 
 
 @_LLG(

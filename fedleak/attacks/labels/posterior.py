@@ -180,9 +180,9 @@ class Learned:
                 raise ValueError(f"its training would take about {takes:.0f} s here, and {seconds:.3g} s are allowed")
             place = done % (at_once // portion) * portion
             if place == 0:
-                seen, counts = pool.draw(at_once, self.batch_size, generator)
-                drawn = (*self._inputs(seen), counts / self.batch_size)
-            rows, logs, truth = (each[place : place + portion] for each in drawn)
+                simulated, counts = pool.draw(at_once, self.batch_size, generator)
+                drawn = (*self._inputs(simulated), counts / self.batch_size)
+            rows, logs, truth = (part[place : place + portion] for part in drawn)
             shares, low, high = self._answers(rows, logs)
             below, above = truth - low, high - truth
             pinball = sum(torch.maximum(tail * off, (tail - 1) * off) for off in (below, above))

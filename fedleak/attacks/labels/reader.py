@@ -161,7 +161,7 @@ class Reader:
         products, along = (residual @ residual.mT, residual @ mean.mT) if few_samples else (residual, residual)
 
         def solved(own: float, label: int) -> Tensor:
-            """Solve for the means; of few samples by an N x N matrix (Woodbury), which is the same."""
+            """Solve for the means; with few samples by an N x N matrix, by Woodbury's identity."""
             if not few_samples:
                 return torch.cholesky_solve(mean.mT, factor(own, label))
             rest = (1 - own) / n
@@ -173,8 +173,8 @@ class Reader:
             return (mean.mT - residual.mT @ (scale * inside)) / least
 
         root, few = factor(0.0), n if n <= FEW_CLASSES else 0
-        each_solved = [torch.cholesky_solve(mean.mT, root), *(solved(0.9, label) for label in range(few))]
-        seen = root.mT @ torch.cat(each_solved, 1)
+        solutions = [torch.cholesky_solve(mean.mT, root), *(solved(0.9, label) for label in range(few))]
+        seen = root.mT @ torch.cat(solutions, 1)
         most = equations * n if few else n
         kept = torch.linalg.svd(seen / seen.norm(dim=0).clamp(min=1e-300), full_matrices=False).U[:, :most]
         self.directions = torch.linalg.solve_triangular(root.mT, kept, upper=True)

@@ -90,23 +90,23 @@ class Equations:
     """The head's equations of auxiliary samples, solved for the counts of any number of updates.
 
     With C the covariance of the noise, the solution needs only the products ``A' C^-1 A`` of the classes' means and the
-    gradient. Of N samples with more entries than that, C is a multiple of 1 plus a matrix of rank N: by Woodbury's
-    identity an N x N matrix is inverted, and it is made of products of the samples that no update changes.
+    gradient. Where the N samples are fewer than the entries, C is a multiple of 1 plus a matrix of rank N. By
+    Woodbury's identity an N x N matrix is inverted, made of products of the samples that no update changes.
 
     Parameters
     ----------
-    each, labels
+    parts, labels
         Contributions of the auxiliary samples, ``[N, entries]``, and their labels ``[N]``, of every class.
     n_classes
         Number of classes, n.
     """
 
-    def __init__(self, each: Tensor, labels: Tensor, n_classes: int):
+    def __init__(self, parts: Tensor, labels: Tensor, n_classes: int):
         self.labels, self.sizes = labels, labels.bincount(minlength=n_classes)
-        self.mean = by_class(each, labels, n_classes)
-        self.residual = each - self.mean[labels]
-        self.by_samples = len(each) < each.shape[1] or each.shape[1] > MOST
-        self.dimensions = min(each.shape) if each.shape[1] > MOST else each.shape[1]
+        self.mean = by_class(parts, labels, n_classes)
+        self.residual = parts - self.mean[labels]
+        self.by_samples = len(parts) < parts.shape[1] or parts.shape[1] > MOST
+        self.dimensions = min(parts.shape) if parts.shape[1] > MOST else parts.shape[1]
         """Directions that the ridge is spread over: those of large heads are the samples' span."""
 
     @cached_property
