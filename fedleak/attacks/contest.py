@@ -76,10 +76,12 @@ def attempt(
     knowledge: Mapping[str, Any],
     clock: Callable[[], float] = time.process_time,
     kept: dict[str, Prepared] | None = None,
+    checks: dict[Any, tuple[str, ...]] | None = None,
 ) -> Attempt:
     """Run one attack; whatever it raises is the reason of its failure.
 
-    Parameters as for `contest`; `model` is the list of models that were sent, for an attack that sends them.
+    Parameters as for `contest`; `model` is the list of models that were sent, for an attack that sends them. `checks`
+    keeps the contradictions of an update for the next attack on the same update and model.
     """
     first, then = attack.split(attack.inputs(adversary, knowledge))
     kept, started = {} if kept is None else kept, clock()
@@ -87,7 +89,7 @@ def attempt(
     try:
         if attack.name not in kept:
             kept[attack.name] = attack.prepare(model, adversary=adversary, **first)
-        found = kept[attack.name].recover(update, **then)
+        found = _checking_once(kept[attack.name], {} if checks is None else checks).recover(update, **then)
         n = head(model if isinstance(model, nn.Module) else model[0]).layer.out_features
         if found.counts.shape[-1:] != (n,):
             raise TypeError(f"a label attack returns counts, torch.int64 [{n}]; this one {list(found.counts.shape)}")
@@ -97,6 +99,21 @@ def attempt(
         told = type(error).__name__
         reason = str(error) or told if refused else f"{UNFORESEEN}{told}: {error}"
     return Attempt(attack, result, clock() - started, reason)
+
+
+def _checking_once(prepared: Prepared, checks: dict[Any, tuple[str, ...]]) -> Prepared:
+    """Return a prepared attack that computes the contradictions of an update only if `checks` lacks them."""
+    check = prepared.check
+    if check is None:
+        return prepared
+
+    def once(update: Update, scheme: Any = None) -> tuple[str, ...]:
+        key = (id(update), id(scheme))  # both live as long as the contest
+        if key not in checks:
+            checks[key] = check(update, scheme=scheme)
+        return checks[key]
+
+    return replace(prepared, check=once)
 
 
 def contest(
@@ -135,6 +152,7 @@ def contest(
         Where attacks are kept once they are prepared, and taken from for the next update: a dictionary for one model
         (in one state) and one `knowledge` but for what is told of each update.
     """
+    checks: dict[Any, tuple[str, ...]] = {}
     for attack in entrants() if attacks is None else attacks:
         if attack.lacking(adversary) or (attack.sends and attack.name not in (manipulated or {})):
             continue
@@ -142,4 +160,4 @@ def contest(
             yield attempt(attack, *manipulated[attack.name], adversary, knowledge, clock, kept)
         else:
             read = update if plain is None or "scheme" in attack.takes else plain
-            yield attempt(attack, read, model, adversary, knowledge, clock, kept)
+            yield attempt(attack, read, model, adversary, knowledge, clock, kept, checks)

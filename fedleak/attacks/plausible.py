@@ -76,13 +76,19 @@ def contradictions(update: Update, model: nn.Module, scheme: Any = None) -> tupl
 def _is_state(update: Update, model: nn.Module) -> bool:
     """Say whether an update is next to equal to the model's parameters, of which it has enough to tell."""
     pairs = [
-        (update.tensors[k].double(), p.detach().double()) for k, p in model.named_parameters() if k in update.tensors
+        (update.tensors[k].float().flatten(), p.detach().float().flatten())
+        for k, p in model.named_parameters()
+        if k in update.tensors
     ]
     if sum(p.numel() for _, p in pairs) < 50:
         return False
-    size = sum(float(p.square().sum()) for _, p in pairs)
-    least = min(sum(float((t - sign * p).square().sum()) for t, p in pairs) for sign in (1, -1))
-    return size > 0 and least < size / 4
+    size, length, common = (sum(float(a.dot(b)) for a, b in products) for products in _products(pairs))
+    return size > 0 and length + size - 2 * abs(common) < size / 4  # |t - p|² or |t + p|², the smaller
+
+
+def _products(pairs: list[tuple[Tensor, Tensor]]) -> tuple[list[tuple[Tensor, Tensor]], ...]:
+    """Return the factors of |p|², |t|² and t · p, of pairs of t and p."""
+    return [(p, p) for _, p in pairs], [(t, t) for t, _ in pairs], pairs
 
 
 def _seen(update: Update, model: nn.Module, last: Head, scheme: Any) -> _LastLayer:

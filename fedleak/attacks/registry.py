@@ -70,6 +70,8 @@ INPUTS = {
     "batch_size": "B, which the server prescribes",
     "input_shape": "of one input",
     "iterations": "of the training of an attack that is trained once for a model and a batch size",
+    "batches": "simulated batches in each of these iterations",
+    "progress": "whether such a training shows a progress bar",
     "seconds": "that such a training may take; longer ones are not begun",
     "defence": "the clients' own, as `make(clients, seed)`, where the attacker knows it",
 }

@@ -27,10 +27,13 @@ from fedleak.federated.losses import Loss, LossForm, as_loss, differentiate, mea
 from fedleak.intervals import interval
 from fedleak.metrics import counts
 
-PROBES = 4096
-"""Where batch norm makes each probe batch of LLG* and LLG+ a pass of its own: images of all of them together."""
+PROBES, RUNS = 4096, 3
+"""Where batch norm makes each probe batch of LLG* and LLG+ a pass of its own: images of all of them together, and
+batches per label, at most."""
 TRAINING = 300
 """Iterations of an attacker that is trained once for a model and a batch size."""
+BATCHES, BATCHES_OF_MANY, FEW_CLASSES = 64, 32, 15
+"""Simulated batches in each iteration, for a few classes and for more, whose batches have more rows to learn from."""
 MOST = 1000
 """Samples that the accuracy is measured on."""
 
@@ -198,10 +201,14 @@ def prepare(setup: Setup) -> Case:
     for module in attacked.modules():
         if not isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.training = False
-    runs = min(10, max(1, PROBES // (n * setup.batch_size))) if models.batch_dependent(attacked) else None
+    runs = min(RUNS, max(1, PROBES // (n * setup.batch_size))) if models.batch_dependent(attacked) else None
     knowledge = {"aux": aux, "prior": prior, "scheme": setup.scheme, "runs": runs}
     knowledge |= {"batch_size": setup.batch_size, "input_shape": shape}
-    knowledge |= {"iterations": TRAINING, "defence": known_defence(setup, model)}
+    knowledge |= {
+        "iterations": TRAINING,
+        "batches": BATCHES if n <= FEW_CLASSES else BATCHES_OF_MANY,
+        "defence": known_defence(setup, model),
+    }
     loss = None if setup.loss is None else as_loss(copy.deepcopy(setup.loss))
     form = None if loss is None else form_of(loss, logits)
     return Case(setup, model, attacked, shape, n, clients, aux, knowledge, loss, form)

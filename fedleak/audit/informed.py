@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.labels.counts import solve, whole_counts
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, require_classes
-from fedleak.attacks.labels.whole_head import MOST, NUMBERS, spanned, weighted_solve
+from fedleak.attacks.labels.whole_head import NUMBERS, Equations
 from fedleak.attacks.registry import Attack, Need
 from fedleak.attacks.result import Prepared
 from fedleak.data import Images
@@ -117,11 +117,10 @@ def _from_auxiliary(form: LossForm) -> Attack:
             errors = (_errors(form, one.probabilities.double(), aux.y) for one in ends)
             each = torch.stack([torch.einsum("sn,sd->snd", e, x) for e, x in zip(errors, inputs, strict=True)]).mean(0)
             scale = update.steps / update.samples if form.norms is None else 1.0
-            rows, goal = each.flatten(1), scale * gradient.flatten()
-            rows, goal = (rows, goal) if rows.shape[1] <= MOST else spanned(rows, goal)
+            equations, goal = Equations(each.flatten(1), aux.y, aux.n_classes), scale * gradient.flatten()
             counts = torch.full((aux.n_classes,), update.samples / aux.n_classes).to(goal)
             for _ in range(ROUNDS):
-                counts = weighted_solve(rows, aux.y, goal, counts, update.samples)
+                counts = equations.solve(goal, counts, update.samples)
             return _counts(form, counts)
 
         return Prepared("RLU, whole head" + SUFFIX, read)

@@ -65,6 +65,14 @@ def command(
             "recorded rate), 'loss' (the mean cross-entropy), 'labels' (the recorded ones), or 'all'. Repeatable.",
         ),
     ] = None,
+    fast: Annotated[
+        bool,
+        typer.Option(
+            "--fast",
+            help="Leave out attackers that are trained for the model, which take most of the time; the report names "
+            "them [default: train them].",
+        ),
+    ] = False,
     junit: Annotated[Path | None, typer.Option(help="Write the verdicts as JUnit's XML; needs a limit.")] = None,
     baseline: Annotated[Path | None, typer.Option(help="An earlier report's .json, to compare with.")] = None,
     threads: Annotated[
@@ -101,7 +109,7 @@ def command(
             reserve(path).unlink()  # what cannot be written is said before the work
         earlier = None if baseline is None else _earlier(baseline)
         torch.set_num_threads(threads)
-        report = _report(file, setup, {"gaps": gaps, "skip_nan": skip_nan}, trials=trials, seed=seed)
+        report = _report(file, setup, {"gaps": gaps, "skip_nan": skip_nan}, fast, trials=trials, seed=seed)
         report.baseline = earlier
         if limited:
             report.verdicts = guard.verdicts(report, limits, assume or ())
@@ -143,7 +151,7 @@ def _earlier(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is no report that `fedleak audit --out FILE.json` wrote: {error!r}") from error
 
 
-def _report(file: Path, setup: Path | None, options: dict[str, bool], **asked: int | None) -> "Report":
+def _report(file: Path, setup: Path | None, options: dict[str, bool], fast: bool, **asked: int | None) -> "Report":
     from fedleak.audit import audit, audit_run
     from fedleak.audit.setup import load
 
@@ -151,7 +159,9 @@ def _report(file: Path, setup: Path | None, options: dict[str, bool], **asked: i
     if not file.is_dir():
         if setup is not None or any(options.values()):
             raise ValueError(f"--setup, --gaps and --skip-nan go with a recorded run's folder, and {file} is none")
-        return audit(replace(load(file), **given), progress=True)
+        return audit(replace(load(file), **given), progress=True, fast=fast)
+    if fast:
+        raise ValueError("--fast goes with a set-up: for a recorded run no attacker is trained")
     if "trials" in given:
         raise ValueError("--trials goes with a set-up: of a recorded run every update is attacked")
     if given and setup is None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedleak.attacks import contest, registry
+from fedleak.attacks import contest, plausible, registry
 from fedleak.attacks.labels import llg
 from fedleak.attacks.registry import (
     EAVESDROPPER,
@@ -19,7 +19,7 @@ from fedleak.attacks.registry import (
 )
 from fedleak.audit import Setup, audit
 from fedleak.data import Images
-from fedleak.federated import Scheme, fedavg, fedsgd
+from fedleak.federated import Scheme, Update, fedavg, fedsgd
 from fedleak.federated import defences as defences_module
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import protections, register
@@ -258,3 +258,34 @@ def test_guesses_are_known_by_what_they_need():
     assert not registry.get("LLG").blind
     nobody = Adversary("a logger", frozenset({Need.SAMPLE_COUNT}))
     assert registry.get("random guess").lacking(nobody) == []
+
+
+def test_contradictions_of_an_update_are_computed_once_and_said_by_every_attack(aux, model, monkeypatch):
+    computed, compute = [], plausible.contradictions
+
+    def noted(update, **how):
+        computed.append(update)
+        return compute(update, **how)
+
+    monkeypatch.setattr(registry, "contradictions", noted)
+    attacks = [registry.get(name) for name in ("LLG", "iLRG", "ZLG")]
+    for turned in (False, True):
+        update = fedsgd(model, aux.x[:6], aux.y[:6])
+        if turned:
+            update = update.replace({name: 50 * t for name, t in update.tensors.items()})
+        computed.clear()
+        done = list(contest.contest(update, model, WHITE_BOX, {}, attacks=attacks))
+        assert len(computed) == 1
+        assert computed[0] is update
+        assert all((plausible.SCALE in one.result.unmet) == turned for one in done if one.result is not None)
+        assert sum(one.result is not None for one in done) >= 2
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_a_state_is_told_from_a_difference_in_every_precision(model, sign, dtype):
+    state = {name: sign * p.detach().to(dtype) for name, p in model.named_parameters()}
+    near = {name: t + 0.1 * t.std() * torch.randn(t.shape).to(dtype) for name, t in state.items()}
+    far = {name: t + 3 * t.std() * torch.randn(t.shape).to(dtype) for name, t in state.items()}
+    said = [plausible.STATE in plausible.contradictions(Update(t, "gradient", 6), model) for t in (state, near, far)]
+    assert said == [True, True, False]

@@ -14,7 +14,7 @@ from fedleak.attacks.labels.counts import solve
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
 from fedleak.attacks.labels.reader import Reader, minimise
 from fedleak.attacks.labels.simulated import WIDER, Local, Seen, draw_labels, raise_own, shifted, walk
-from fedleak.attacks.labels.whole_head import contributions, weighted_solve
+from fedleak.attacks.labels.whole_head import Equations, contributions
 from fedleak.attacks.registry import WITH_AUXILIARY, get
 from fedleak.data import Images, compose
 from fedleak.federated import Softening, Update, fedavg, fedsgd
@@ -226,6 +226,7 @@ def test_its_closed_forms_are_those_of_the_attacks(bias):
     impact, offset = llg.impact_and_offset(probes[None], B)
     each = contributions([head_pass(MODEL, aux.x)], aux, torch.ones(1))
     each = (each if bias else each[:, :, :-1]).flatten(1)
+    equations = Equations(each, aux.y, CLASSES)
     for update in updates:
         found = reader.estimates(reader.read(update, MODEL), B)[0].double()
         named = llg.extract(llg.class_gradients(update, MODEL), impact, offset, B, stop_at_samples=True)
@@ -234,7 +235,7 @@ def test_its_closed_forms_are_those_of_the_attacks(bias):
         gradient = gradient[:, : each.shape[1] // CLASSES].flatten()
         whole = torch.full((CLASSES,), B / CLASSES).double()
         for _ in range(3):
-            whole = weighted_solve(each, aux.y, gradient, whole, B)
+            whole = equations.solve(gradient, whole, B)
         torch.testing.assert_close(found[0], whole / B, atol=0.03, rtol=0)
         if bias:
             p = by_class(head_pass(MODEL, aux.x).probabilities.double(), aux.y, CLASSES)
@@ -428,6 +429,7 @@ def test_what_cannot_be_learned_is_refused(attacker):
         (lambda: learned.train(MODEL, aux, 0), ValueError, "1 to 10000 samples are simulated, not of 0"),
         (lambda: learned.train(MODEL, aux, 10**6), ValueError, "not of 1000000"),
         (lambda: learned.train(MODEL, aux, B, iterations=0), ValueError, "iterations are at least 1"),
+        (lambda: learned.train(MODEL, aux, B, batches=0), ValueError, "batches is at least 1, got 0"),
         (lambda: learned.train(MODEL, aux, B, level=1.0), ValueError, "level is between 0 and 1; got 300 and 1.0"),
         (lambda: learned.train(MODEL, aux, B, train_loss=0.0), ValueError, "training loss is above 0"),
         (lambda: learned.train(MODEL, aux, B, train_loss=1.0, local=Local(2, 0.1)), ValueError, "for one local step"),
@@ -436,3 +438,26 @@ def test_what_cannot_be_learned_is_refused(attacker):
     ):
         with pytest.raises(error, match=message):
             what()
+
+
+@pytest.mark.parametrize("batches", [16, 100])
+def test_portions_of_the_simulated_clients_train_as_well(batches):
+    """Clients are drawn many at a time and trained on in portions: every iteration has its own."""
+    attacker = learned.train(MODEL, pool(), B, iterations=30, batches=batches)
+    other = attacker.reader.pool(MODEL, pool(seed=5))
+    seen, truth = other.draw(500, B, torch.Generator().manual_seed(7))
+    even = torch.full_like(truth, B // CLASSES)
+    assert instance_accuracy(attacker.counts(seen), truth).mean() > instance_accuracy(even, truth).mean() + 0.1
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_directions_of_few_samples_are_those_of_the_whole_covariance(bias, monkeypatch):
+    """With fewer auxiliary images than entries an N x N matrix is inverted: the closed form stays what it was."""
+    few, (updates, _) = pool(6), drawn(5, seed=8)
+    reader = Reader(MODEL, few, bias)
+    assert len(few) < CLASSES * reader.axes.shape[1]
+    monkeypatch.setattr("fedleak.attacks.labels.reader.by_samples", lambda residual: False)
+    whole = Reader(MODEL, few, bias)
+    for update in updates:
+        found = [one.whole_head(one.read(update, MODEL).pulls.double()) for one in (reader, whole)]
+        torch.testing.assert_close(*found, atol=1e-4, rtol=0)

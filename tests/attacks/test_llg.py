@@ -15,6 +15,7 @@ from fedleak.data import Images
 from fedleak.federated import fedavg, fedsgd
 from fedleak.metrics import counts as count_labels
 from fedleak.models import build
+from fedleak.models.heads import head_pass
 
 PROPERTY = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -301,3 +302,21 @@ def test_recover_refuses_no_runs(runs):
     update = fedsgd(model, torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
     with pytest.raises(ValueError, match=f"runs is at least 1, got {runs}"):
         llg.recover(update, model, "zeros", runs=runs)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_equal_probe_batches_pass_the_model_once(monkeypatch, constant):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).train()
+    images = torch.zeros(1, 16) if constant else torch.randn(24, 16)
+    index = torch.zeros(2, 3, 4, dtype=torch.long) if constant else torch.randperm(24).view(2, 3, 4)
+    expected = torch.stack(
+        [
+            head_pass(model, images[index[run, label]]).row_sums(torch.arange(4), torch.full((4,), label))
+            for run in range(2)
+            for label in range(3)
+        ]
+    ).view(2, 3, 3)
+    passes, compute = [], llg.head_pass
+    monkeypatch.setattr(llg, "head_pass", lambda *args: passes.append(args) or compute(*args))
+    torch.testing.assert_close(llg.probe(model, images, index), expected)
+    assert len(passes) == (1 if constant else 6)

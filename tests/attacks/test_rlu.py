@@ -212,10 +212,27 @@ def test_a_large_head_is_solved_along_the_span_of_the_auxiliary_images(monkeypat
         found[most] = whole_head.recover(update, model, few)
     assert found[entries].sum() == found[entries - 1].sum() == 12
     assert (found[entries] - found[entries - 1]).abs().sum() <= 2
-    each, gradient = torch.randn(3, 7).double(), torch.randn(7).double()
-    along, seen = whole_head.spanned(each, gradient)
-    torch.testing.assert_close(along @ along.T, each @ each.T)
-    torch.testing.assert_close(along @ seen, each @ gradient)
+
+
+@pytest.mark.parametrize(("samples", "entries", "n"), [(30, 40, 3), (12, 90, 5), (200, 210, 20), (60, 1200, 2)])
+@pytest.mark.parametrize("most", [10, 5000])
+def test_solving_by_samples_gives_the_counts_of_the_whitened_equations(monkeypatch, samples, entries, n, most):
+    """With few samples an N x N matrix is inverted instead of the covariance: the counts must be the same."""
+    monkeypatch.setattr(whole_head, "MOST", most)
+    generator = torch.Generator().manual_seed(samples)
+    labels = torch.arange(samples) % n
+    rows = torch.randn(n, entries, generator=generator)[labels] + torch.randn(samples, entries, generator=generator)
+    rows = rows.double()
+    system = whole_head.Equations(rows, labels, n)
+    assert system.by_samples
+    basis = torch.linalg.qr(rows.T).Q if entries > most else torch.eye(entries).double()  # large heads: in the span
+    direct = whole_head.Equations(rows @ basis, labels, n)
+    direct.by_samples = False
+    gradient = rows[torch.randint(samples, (9,), generator=generator)].mean(0) + 0.01 * rows.std()
+    for start in (torch.full((n,), 9 / n).double(), 9.0 * torch.eye(n).double()[0]):
+        solved, expected = system.solve(gradient, start, 9), direct.solve(gradient @ basis, start, 9)
+        torch.testing.assert_close(solved, expected, atol=1e-8, rtol=0)
+        torch.testing.assert_close(solved.sum(), torch.tensor(9.0).double())
 
 
 def test_auxiliary_images_and_a_head_that_memory_has_no_room_for_are_refused(monkeypatch):

@@ -76,3 +76,10 @@ def test_a_mistake_in_the_call_is_one_clear_line(invoke, written, tmp_path):
     assert "no file" in invoke(tmp_path / "none.py", ends=2).stderr
     assert "ends in .html, .md, .json" in invoke(written(GOOD), "--out", tmp_path / "r.pdf", ends=2).stderr
     assert "trials is a whole number" in invoke(written(GOOD), "--trials", 0, ends=2).stderr
+
+
+def test_a_fast_audit_names_what_it_leaves_out(invoke, written, run):
+    result = invoke(written(GOOD), "--trials", 2, "--fast")
+    assert "learned" in result.stdout
+    assert "fast audit leaves out attackers" in result.stdout
+    assert "no attacker is trained" in invoke(run, "--fast", ends=2).output

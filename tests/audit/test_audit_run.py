@@ -11,16 +11,17 @@ from torch import nn
 from fedleak.attacks.labels import learned
 from fedleak.attacks.labels.guess import uniform_counts
 from fedleak.attacks.registry import EAVESDROPPER, Adversary, Need, get
+from fedleak.attacks.registry import all_attacks as registry_attacks
 from fedleak.attacks.result import Prepared
 from fedleak.audit import Setup, audit
-from fedleak.audit.case import fresh, prepare
+from fedleak.audit.case import BATCHES, fresh, prepare
 from fedleak.audit.findings import score
 from fedleak.audit.run import Run
 from fedleak.federated.algorithms import SCHEMES
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
 from fedleak.federated.restricted import FedVF, Withhold
 from fedleak.metrics import counts, instance_accuracy
-from fedleak.models import build, head
+from fedleak.models import build, head, heads
 
 
 def quick(**changes):
@@ -34,7 +35,7 @@ def test_the_numbers_are_those_of_the_attack_itself():
     case = prepare(setup)
     done = case.trial(1)
     (update,) = done.updates
-    found = get("iLRG").function(update, case.attacked)
+    found = get("iLRG")(update, case.attacked, adversary="server")
     row = report.rows.query("attack == 'iLRG' and trial == 1 and scenario == 'as it is'").iloc[0]
     assert row["iacc"] == instance_accuracy(found, done.truth[0]).item()
     nothing = {"iacc": 0.0, "cacc": (done.truth == 0).double().mean().item(), "exact": 0.0}
@@ -149,7 +150,7 @@ def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatc
     assert report.table.set_index("attack").loc["learned", "n"] == 3
     case = prepare(setup)
     done = case.trial(1)
-    found = learned.prepare(case.attacked, case.aux, iterations=10).recover(done.updates[0])
+    found = learned.prepare(case.attacked, case.aux, iterations=10, batches=BATCHES).recover(done.updates[0])
     row = report.rows.query("attack == 'learned' and trial == 1 and scenario == 'as it is'").iloc[0]
     assert row["iacc"] == instance_accuracy(found.counts, done.truth[0]).item()
     assert row["held"] == ((found.low <= done.truth[0]) & (done.truth[0] <= found.high)).double().mean().item()
@@ -157,6 +158,43 @@ def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatc
     assert f"are {report.sure().loc['learned', 'width']:.1f} samples wide on average" in report.to_markdown()
     assert "intervals hold" not in audit(quick(adversary="shared gradients")).to_markdown()
     assert "learned" in audit(quick(algorithm="fedavg", steps=2, lr=0.05)).ranking()
+
+
+def test_a_fast_audit_trains_nothing_and_says_so(monkeypatch):
+    monkeypatch.setattr(learned, "train", lambda *args, **how: pytest.fail("an attacker was trained"))
+    report = audit(quick(), fast=True)
+    whole = [attack.name for attack in registry_attacks() if attack.trained]
+    assert whole
+    for name in whole:
+        assert "fast audit leaves out" in dict(report.untried)[name]
+        assert name not in report.ranking()
+    assert "fast audit leaves out attackers that are trained" in report.to_markdown()
+    assert {"LLG", "RLU"} <= set(report.ranking())
+
+
+@pytest.mark.parametrize("remedy_trials", [0, 1, 5])
+def test_the_progress_bar_counts_every_attack_of_every_scenario(remedy_trials):
+    run = Run(prepare(quick(remedy_trials=remedy_trials)), progress=False)
+    run.trials()
+    remedied = min(3, remedy_trials)
+    assert run.bar.total == len(run.adversaries) * (3 + len(run.remedies) * remedied)
+    announced = list(run._announced([get("LLG"), get("RLU")], {"LLG"}, 0, "as it is"))
+    assert [attack.name for attack in announced] == ["RLU"]
+
+
+def test_an_audit_runs_the_model_on_the_same_inputs_once(monkeypatch):
+    passes, compute = [], heads._head_pass
+
+    def noted(model, x, chunk):
+        passes.append((model, x))
+        return compute(model, x, chunk)
+
+    monkeypatch.setattr(heads, "_head_pass", noted)
+    case = prepare(quick(remedy_trials=0))
+    Run(case, progress=False).trials()
+    own = [x for model, x in passes if model is case.attacked]
+    assert own
+    assert not any(a.shape == b.shape and a.equal(b) for k, a in enumerate(own) for b in own[:k])
 
 
 def test_an_attacker_that_is_trained_simulates_the_set_ups_defences(monkeypatch):
@@ -173,7 +211,7 @@ def test_an_attacker_that_is_trained_simulates_the_set_ups_defences(monkeypatch)
     report = audit(setup)
     assert "trained on clients with the set-up's defences" in report.to_markdown()
     done = case.trial(0)
-    told = learned.recover(case.seen(done), case.attacked, case.aux, iterations=10, defence=make)
+    told = learned.recover(case.seen(done), case.attacked, case.aux, iterations=10, batches=BATCHES, defence=make)
     row = report.rows.query("attack == 'learned' and trial == 0 and scenario == 'as it is'").iloc[0]
     assert row["iacc"] == instance_accuracy(told, done.truth[0]).item()
 

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from fedleak.attacks.labels.inputs import head_gradient, require_classes
+from fedleak.attacks.labels.posterior import BATCHES
 from fedleak.attacks.labels.posterior import PACE as PACE
 from fedleak.attacks.labels.posterior import Learned as Learned
 from fedleak.attacks.labels.reader import Reader
@@ -56,6 +57,8 @@ def train(
     local: Local = ONE_STEP,
     train_loss: float | None = None,
     prior: Prior = draw_labels,
+    batches: int = BATCHES,
+    progress: bool = False,
 ) -> Learned:
     """Train an attacker for a model and a batch size, on simulated clients, whose images are also moved (`shifted`).
 
@@ -76,7 +79,7 @@ def train(
     bias
         Whether the clients share the gradient of the head's bias.
     iterations
-        Of the training, of 256 simulated batches each, fewer of more than 256 samples.
+        Of the training.
     seed
         Of the network and of the simulation.
     level
@@ -95,12 +98,18 @@ def train(
         for every batch the logits of their own classes are raised, by 0 to twice what gives the training loss.
     prior
         Draws the labels of the simulated batches: by default of all kinds, for an attacker who knows nothing of them.
+    batches
+        Simulated batches per iteration; fewer of more than 256 samples, but at least 32.
+    progress
+        Show a progress bar of the training.
     """
     samples = batch_size * local.steps
     if not 1 <= samples <= MOST_SAMPLES:
         raise ValueError(f"batches of 1 to {MOST_SAMPLES} samples are simulated, not of {samples}")
     if iterations < 1 or not 0 < level < 1:
         raise ValueError(f"iterations are at least 1, level is between 0 and 1; got {iterations} and {level}")
+    if batches < 1:
+        raise ValueError(f"batches is at least 1, got {batches}")
     if train_loss is not None and not (train_loss > 0 and local.steps == 1):
         raise ValueError(f"a training loss is above 0 and of use for one local step, got {train_loss}, {local.steps}")
     n = head(model).layer.out_features
@@ -111,7 +120,7 @@ def train(
     learnt, kept = aux.split_in_two(seed, 0.8) if (aux.class_counts >= FEWEST).all() else (aux, aux)
     reader = Reader(model, learnt, bias, train_loss)
     pools = [reader.pool(model, each, defence, local)._replace(prior=prior) for each in (shifted(learnt), kept)]
-    learned = Learned(reader, pools[0], samples, iterations, seed, level, seconds, local)
+    learned = Learned(reader, pools[0], samples, iterations, seed, level, seconds, local, batches, progress)
     learned.calibrate(pools[1], seed + 1)
     learned.defended = defence is not None
     if defence is None and local.steps == 1:  # else the noise is not that of the images alone
@@ -123,7 +132,7 @@ def train(
     "learned",
     needs={Need.HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL, Need.AUXILIARY_DATA},
     summary="A network trained on simulated clients reads the counts off the last layer's gradient.",
-    takes={"iterations", "seconds", "defence"},
+    takes={"iterations", "batches", "progress", "seconds", "defence"},
     prepares=True,
 )
 def prepare(
@@ -134,6 +143,8 @@ def prepare(
     seed: int = 0,
     seconds: float = float("inf"),
     defence: Defended | None = None,
+    batches: int = BATCHES,
+    progress: bool = False,
 ) -> Prepared:
     """Prepare the attack: `train` an attacker for each batch size, number and rate of steps that an update has.
 
@@ -147,7 +158,7 @@ def prepare(
     ----------
     model, aux
         Before the round; labelled images of every class.
-    iterations, seed, seconds, defence
+    iterations, seed, seconds, defence, batches, progress
         As for `train`.
     """
     last = head(model)
@@ -156,6 +167,7 @@ def prepare(
     @cache
     def trained(batch_size: int, local: Local, bias: bool) -> Learned:
         how = {"iterations": iterations, "seed": seed, "seconds": seconds, "defence": defence}
+        how |= {"batches": batches, "progress": progress}
         return train(model, aux, batch_size, bias=bias, local=local, **how)  # type: ignore[arg-type]
 
     def read(update: Update) -> Result:

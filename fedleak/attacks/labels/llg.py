@@ -141,10 +141,11 @@ def probe(model: nn.Module, images: Tensor, index: Tensor) -> Tensor:
     if not batch_dependent(model):
         distinct, place = index.unique(return_inverse=True)
         return head_pass(model, images[distinct]).row_sums(place, labels)
-    own = torch.arange(index.shape[2], device=images.device)
-    batches = zip(index.flatten(0, 1), labels.flatten(0, 1), strict=True)
-    found = [head_pass(model, images[batch]).row_sums(own, label) for batch, label in batches]
-    return torch.stack(found).unflatten(0, index.shape[:2])
+    places = torch.arange(index.shape[2], device=images.device)
+    batches, place = index.flatten(0, 1).unique(dim=0, return_inverse=True)
+    passes = [head_pass(model, images[batch]) for batch in batches]
+    sums = [passes[k].row_sums(places, label) for k, label in zip(place.tolist(), labels.flatten(0, 1), strict=True)]
+    return torch.stack(sums).unflatten(0, index.shape[:2])
 
 
 @_LLG(

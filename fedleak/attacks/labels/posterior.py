@@ -5,6 +5,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from tqdm import tqdm, trange
 
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.reader import Reader
@@ -13,15 +14,16 @@ from fedleak.attacks.result import Result
 from fedleak.federated import Update
 
 BATCHES, RATE = 256, 1e-3
-"""Simulated batches in each iteration of the training (fewer of large ones), and Adam's highest learning rate."""
+"""Simulated batches in each iteration of the training (fewer of more samples than this), and Adam's highest learning
+rate."""
 PACE = 5
 """Iterations after which it is foreseen how long all of them take."""
 WIDTH, HEADS, BLOCKS = 96, 4, 2
 """Of the transformer that reads the rows."""
 SCALES = (1.0, 10.0, 100.0)
 """Features are seen as ``asinh(scale * x)``: they have heavy tails, and small values tell as well."""
-CALIBRATION = 2048
-"""Batches that scale the features, and as many that calibrate the intervals."""
+CALIBRATION, SCALING = 2048, 8
+"""Batches that calibrate the intervals; iterations whose number of batches scales the features."""
 
 
 ALTERED = (
@@ -55,8 +57,9 @@ class Network(nn.Module):
         `rows` are the features ``[..., n, features]``, `logs` the logarithms of the closed forms' shares
         ``[..., forms, n]``: what it learns is a correction.
         """
-        own = torch.einsum("...nf,nfw->...nw", rows, self.own)
-        out = self.last(self.blocks(self.shared(rows) + own + self.place)).mT
+        weights = self.own + self.shared.weight.mT  # one product for both
+        read = torch.einsum("...nf,nfw->...nw", rows, weights) + self.shared.bias
+        out = self.last(self.blocks(read + self.place)).mT
         shares = (out[..., 0, :] + torch.einsum("f,...fn->...n", self.trust, logs)).softmax(-1)
         return shares, nn.functional.softplus(out[..., 1:, :])
 
@@ -74,12 +77,14 @@ class Learned:
         level: float,
         seconds: float,
         local: Local,
+        batches: int = BATCHES,
+        progress: bool = False,
     ):
         self.reader, self.batch_size, self.level, self.local = reader, batch_size, level, local
         self.defended = False
         """Whether it was trained on clients with a defence, whose updates are changed."""
         generator = torch.Generator().manual_seed(seed)  # on the CPU: the same numbers on every device
-        first, _ = pool.draw(CALIBRATION, batch_size, generator)
+        first, _ = pool.draw(SCALING * batches, batch_size, generator)
         parts = reader.features(first).abs().flatten(1).split(1000, dim=1)  # of so many numbers quantile takes more
         self.unit = torch.cat([part.quantile(0.9, dim=0) for part in parts]).clamp(min=1e-12)
         columns = self._columns(first, self._logs(first))
@@ -88,7 +93,8 @@ class Learned:
             torch.default_generator.manual_seed(seed)
             network = Network(columns.shape[-1], 2 + reader.bias, reader.n_classes)
         self.network = network.to(columns.device)
-        self._fit(pool, iterations, generator, seconds)
+        steps = trange(iterations, desc="learned attacker", unit="iteration", leave=False, disable=not progress)
+        self._fit(pool, steps, generator, seconds, batches)
         self.margin = torch.zeros((), device=columns.device)
 
     def read(self, update: Update, model: nn.Module) -> Result:
@@ -148,24 +154,36 @@ class Learned:
 
     def _outputs(self, seen: Seen) -> tuple[Tensor, Tensor, Tensor]:
         """Return shares and their lower and upper quantile, ``[..., n]`` each."""
+        return self._answers(*self._inputs(seen))
+
+    def _inputs(self, seen: Seen) -> tuple[Tensor, Tensor]:
+        """Return what the network is given, rows and logarithms of shares; nothing of it is learnt."""
         logs = self._logs(seen)
-        shares, distances = self.network((self._columns(seen, logs) - self.centre) / self.spread, logs)
+        return (self._columns(seen, logs) - self.centre) / self.spread, logs
+
+    def _answers(self, rows: Tensor, logs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        shares, distances = self.network(rows, logs)
         low, high = (distances / self.batch_size**0.5).unbind(-2)
         return shares, shares.detach() - low, shares.detach() + high
 
     @torch.enable_grad()
-    def _fit(self, pool: Pool, iterations: int, generator: torch.Generator, seconds: float) -> None:
+    def _fit(self, pool: Pool, steps: "tqdm[int]", generator: torch.Generator, seconds: float, batches: int) -> None:
+        iterations = len(steps)
         optimiser = torch.optim.Adam(self.network.parameters(), lr=RATE)
         rising = 0.1 if iterations != 10 else 0.2  # torch divides by the iterations that it rises for, less one
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=iterations, pct_start=rising)
-        tail, batches = (1 - self.level) / 2, max(32, min(BATCHES, BATCHES**2 // self.batch_size))
-        begun = time.perf_counter()
-        for done in range(iterations):
+        tail, begun = (1 - self.level) / 2, time.perf_counter()
+        at_once = max(32, min(BATCHES, BATCHES**2 // self.batch_size))  # closed forms cost less for many at once
+        portion = max(1, at_once * min(batches, BATCHES) // BATCHES)
+        for done in steps:
             if done == PACE and (takes := (time.perf_counter() - begun) * iterations / PACE) > seconds:
                 raise ValueError(f"its training would take about {takes:.0f} s here, and {seconds:.3g} s are allowed")
-            seen, counts = pool.draw(batches, self.batch_size, generator)
-            truth = counts / self.batch_size
-            shares, low, high = self._outputs(seen)
+            place = done % (at_once // portion) * portion
+            if place == 0:
+                simulated, counts = pool.draw(at_once, self.batch_size, generator)
+                drawn = (*self._inputs(simulated), counts / self.batch_size)
+            rows, logs, truth = (part[place : place + portion] for part in drawn)
+            shares, low, high = self._answers(rows, logs)
             below, above = truth - low, high - truth
             pinball = sum(torch.maximum(tail * off, (tail - 1) * off) for off in (below, above))
             loss = ((shares - truth).abs() + pinball).sum(-1).mean()

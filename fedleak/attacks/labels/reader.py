@@ -58,6 +58,11 @@ def minimise(quadratic: Tensor, linear: Tensor, steps: int = 60, start: Tensor |
     return found
 
 
+def by_samples(residual: Tensor) -> bool:
+    """Say whether a matrix of N x N is smaller than the covariance of residuals ``[N, entries]``."""
+    return residual.shape[0] < residual.shape[1]
+
+
 def _own(errors: Tensor, labels: Tensor) -> Tensor:
     """Return the probability of each image's own class ``[N]`` from ``p - y``."""
     return 1 + errors.gather(1, labels[:, None])[:, 0]
@@ -152,14 +157,29 @@ class Reader:
             covariance.diagonal().add_((rest * ridge.sum() + (own * ridge[label] if label is not None else 0)).item())
             return torch.linalg.cholesky(covariance)
 
+        few_samples = by_samples(residual)
+        products, along = (residual @ residual.mT, residual @ mean.mT) if few_samples else (residual, residual)
+
+        def solved(own: float, label: int) -> Tensor:
+            """Solve for the means; with few samples by an N x N matrix, by Woodbury's identity."""
+            if not few_samples:
+                return torch.cholesky_solve(mean.mT, factor(own, label))
+            rest = (1 - own) / n
+            scale = (rest + own * (labels == label)).sqrt()[:, None]
+            least = rest * ridge.sum() + own * ridge[label]
+            inner = scale * products * scale.mT
+            inner.diagonal().add_(least)
+            inside = torch.cholesky_solve(scale * along, torch.linalg.cholesky(inner))
+            return (mean.mT - residual.mT @ (scale * inside)) / least
+
         root, few = factor(0.0), n if n <= FEW_CLASSES else 0
-        solved = [torch.cholesky_solve(mean.mT, one) for one in (root, *(factor(0.9, label) for label in range(few)))]
-        seen = root.mT @ torch.cat(solved, 1)
+        solutions = [torch.cholesky_solve(mean.mT, root), *(solved(0.9, label) for label in range(few))]
+        seen = root.mT @ torch.cat(solutions, 1)
         most = equations * n if few else n
         kept = torch.linalg.svd(seen / seen.norm(dim=0).clamp(min=1e-300), full_matrices=False).U[:, :most]
         self.directions = torch.linalg.solve_triangular(root.mT, kept, upper=True)
-        self.means, along = mean @ self.directions, residual @ self.directions
-        noise = torch.stack([along[labels == label].mT @ along[labels == label] for label in range(n)])
+        self.means, noisy = mean @ self.directions, residual @ self.directions
+        noise = torch.stack([noisy[labels == label].mT @ noisy[labels == label] for label in range(n)])
         self.noise = noise + ridge[:, None, None] * (self.directions.mT @ self.directions)
         self.mean_errors = by_class(errors, labels, n)
 

@@ -7,7 +7,7 @@ is trained on auxiliary data with the counts found so far, and bent so that it e
 
 import copy
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor, nn
@@ -86,34 +86,64 @@ def contributions(passes: Sequence[HeadPass], aux: Images, weights: Tensor, smoo
     return total / len(passes)
 
 
-def spanned(each: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Return contributions ``[N, entries]`` and gradient ``[entries]`` along the directions that the former span."""
-    basis = torch.linalg.qr(each.T).Q
-    return each @ basis, gradient @ basis
+class Equations:
+    """The head's equations of auxiliary samples, solved for the counts of any number of updates.
 
-
-def weighted_solve(each: Tensor, labels: Tensor, gradient: Tensor, start: Tensor, samples: int) -> Tensor:
-    """Solve for the real counts ``[n]`` by generalised least squares on the simplex of sum K.
+    With C the covariance of the noise, the solution needs only the products ``A' C^-1 A`` of the classes' means and the
+    gradient. Where the N samples are fewer than the entries, C is a multiple of 1 plus a matrix of rank N. By
+    Woodbury's identity an N x N matrix is inverted, made of products of the samples that no update changes.
 
     Parameters
     ----------
-    each, labels
-        Contributions of the auxiliary samples, ``[N, entries]``, and their labels ``[N]``.
-    gradient
-        The client's weighted mean gradient, ``[entries]``.
-    start
-        Counts that weight the classes' covariances, ``[n]``.
+    parts, labels
+        Contributions of the auxiliary samples, ``[N, entries]``, and their labels ``[N]``, of every class.
+    n_classes
+        Number of classes, n.
     """
-    n_classes = len(start)
-    mean = by_class(each, labels, n_classes)
-    share = (start / samples).clamp(min=0.02 / n_classes) / labels.bincount(minlength=n_classes)
-    residual = (each - mean[labels]) * share[labels].sqrt()[:, None]
-    covariance = residual.T @ residual
-    covariance.diagonal().add_(RIDGE * covariance.diagonal().mean())
-    white = torch.linalg.solve_triangular(
-        torch.linalg.cholesky(covariance), torch.cat([mean, gradient[None]]).T, upper=False
-    )
-    return solve(white[:, :-1] / samples, white[:, -1], samples)
+
+    def __init__(self, parts: Tensor, labels: Tensor, n_classes: int):
+        self.labels, self.sizes = labels, labels.bincount(minlength=n_classes)
+        self.mean = by_class(parts, labels, n_classes)
+        self.residual = parts - self.mean[labels]
+        self.by_samples = len(parts) < parts.shape[1] or parts.shape[1] > MOST
+        self.dimensions = min(parts.shape) if parts.shape[1] > MOST else parts.shape[1]
+        """Directions that the ridge is spread over: those of large heads are the samples' span."""
+
+    @cached_property
+    def _products(self) -> Tensor:
+        return self.residual @ self.residual.T
+
+    def solve(self, gradient: Tensor, start: Tensor, samples: int) -> Tensor:
+        """Solve for the real counts ``[n]`` by generalised least squares on the simplex of sum K.
+
+        Parameters
+        ----------
+        gradient
+            The client's weighted mean gradient, ``[entries]``.
+        start
+            Counts that weight the classes' covariances, ``[n]``.
+        samples
+            K.
+        """
+        share = (start / samples).clamp(min=0.02 / len(start)) / self.sizes
+        vectors, scale = torch.cat([self.mean, gradient[None]]), share[self.labels].sqrt()
+        white = self._by_samples(vectors, scale) if self.by_samples else self._whitened(vectors, scale)
+        return solve(white[:, :-1] / samples, white[:, -1], samples)
+
+    def _whitened(self, vectors: Tensor, scale: Tensor) -> Tensor:
+        residual = self.residual * scale[:, None]
+        covariance = residual.T @ residual
+        covariance.diagonal().add_(RIDGE * covariance.diagonal().mean())
+        return torch.linalg.solve_triangular(torch.linalg.cholesky(covariance), vectors.T, upper=False)
+
+    def _by_samples(self, vectors: Tensor, scale: Tensor) -> Tensor:
+        inner = scale[:, None] * self._products * scale
+        ridge = (RIDGE * inner.diagonal().sum() / self.dimensions).clamp(min=1e-300)
+        along = scale[:, None] * (self.residual @ vectors.T)
+        inner.diagonal().add_(ridge)
+        part = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), along, upper=False)
+        values, axes = torch.linalg.eigh((vectors @ vectors.T - part.T @ part) / ridge)
+        return values.clamp(min=0).sqrt()[:, None] * axes.T
 
 
 @attack(
@@ -152,6 +182,13 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
         )
     before = cache(lambda: head_pass(model, as_inputs(aux.x, model)))
 
+    def equations(passes: Sequence[HeadPass], weights: Tensor, smoothing: float) -> Equations:
+        return Equations(contributions(passes, aux, weights, smoothing).flatten(1), aux.y, layer.out_features)
+
+    @cache
+    def of_one_step(weight: float, smoothing: float) -> Equations:
+        return equations([before()], torch.tensor([weight]).double(), smoothing)
+
     def read(update: Update, *, scheme: Scheme | None = None, seed: int = 0, smoothing: float = 0.0) -> Tensor:
         if scheme is not None and scheme.name in ("scaffold", "feddyn", "feddc"):
             raise ValueError(
@@ -161,19 +198,22 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
         observed = observe(update, model, scheme, None)
         scheme, samples, batch_size = observed.scheme, update.samples, update.batch_size
         gradient = whole_gradient(update, model).flatten()
-        ends = [model] if update.steps == 1 else [model, update.model(model)]
-        passes = [before(), *(head_pass(end, as_inputs(aux.x, end)) for end in ends[1:])]
-        each = contributions(passes, aux, scheme.weights().mean().expand(len(ends)), smoothing)
+        if update.steps == 1:
+            ends, system = [model], of_one_step(float(scheme.weights()), smoothing)
+        else:
+            ends = [model, update.model(model)]
+            passes = [before(), head_pass(ends[1], as_inputs(aux.x, ends[1]))]
+            system = equations(passes, scheme.weights().mean().expand(2), smoothing)
         # RLU's own estimate to start from: the bias alone, with the mean of both ends
-        found = solve(-by_class(each[:, :, -1], aux.y, len(observed.bias)).T, observed.target, samples)
+        of_bias = system.mean.unflatten(1, (layer.out_features, -1))[:, :, -1]
+        found = solve(-of_bias.T, observed.target, samples)
         for attempt in range(1 if update.steps == 1 else ROUNDS):
             if update.steps > 1:
                 simulated = path(model, ends[1], aux, found, scheme, batch_size, seed + attempt, smoothing)
                 passes = [head_pass(one, as_inputs(aux.x, one)) for one in simulated]
-                each = contributions(passes, aux, scheme.weights(), smoothing)
-            parts = (each.flatten(1), gradient) if entries <= MOST else spanned(each.flatten(1), gradient)
+                system = equations(passes, scheme.weights(), smoothing)
             for _ in range(2):
-                found = weighted_solve(parts[0], aux.y, parts[1], found, samples)
+                found = system.solve(gradient, found, samples)
         return whole_counts(found, samples)
 
     return Prepared("RLU, whole head", read)
