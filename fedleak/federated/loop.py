@@ -116,7 +116,10 @@ class _Watch:
         self.model, self.optimiser, self.inner = model, optimiser, innermost(optimiser)
         self.private = hasattr(optimiser, "attach_step_hook")
         self.failure = ""
-        self.loss, self.steps = LossCheck(model, accumulates=self.private), StepCheck(model, self.inner)
+        self.steps = StepCheck(model, self.inner)
+        note = (lambda: None) if self.private else self.steps.note_gradients
+        self.loss = LossCheck(model, accumulates=self.private, after_backward=note)
+        self._summed: Tensor | None = None
         self.labels: list[Tensor] = []
         self.nested = ""
         """Shape of labels that are not ``[B]``, if there were some."""
@@ -154,6 +157,8 @@ class _Watch:
             self._accountant(optimiser)
         self.noise.append(step_of(optimiser, self._accountant))
         # Opacus takes each sample's gradient of a mean as if its loss were undivided, and divides by its own number.
+        summed = getattr(self.loss.parameter, "summed_grad", None)
+        self._summed = summed.detach().clone() if isinstance(summed, Tensor) else None
         mean = optimiser.loss_reduction == "mean"
         self._divisor = optimiser.expected_batch_size * optimiser.accumulated_iterations if mean else math.inf
 
@@ -163,8 +168,11 @@ class _Watch:
         if self._depth > 1:
             return
         self.steps.before()
+        self._gradient = self._head_gradient()
+
+    def _head_gradient(self) -> Tensor | None:
         p = self.loss.last if self.loss.parameter is None else self.loss.parameter
-        self._gradient = None if p is None or p.grad is None else p.grad.detach().clone()
+        return None if p is None or p.grad is None else p.grad.detach().clone()
 
     @never_raising
     def _after(self, *_: Any) -> None:
@@ -176,6 +184,10 @@ class _Watch:
                 return
             divisor = self._divisor if self.private else None
             scale = float(getattr(self.inner, "grad_scale", None) or 1.0)
+            if self.steps.inside:
+                self._gradient = self._head_gradient()
+            elif self.private and self._summed is not None:
+                self._gradient = self._summed
             self.factors.append(step_factor(backwards, self._gradient, scale, divisor))
 
     def facts(self, before: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -198,6 +210,13 @@ class _Watch:
             "privacy": of_opacus(self.noise, sizes, self.model, self.optimiser, before) if self.noise else None,
             **measured_facts(self.steps, self.loss, self.factors, self.failure or self.loss.failure),
         }
+        shown = torch.cat(labels).bincount(minlength=len(facts["counts"]))
+        used = torch.tensor(facts["counts"])
+        used = nn.functional.pad(used, (0, len(shown) - len(used)))
+        if visible and (missing := int((used - shown).clamp(min=0).sum())):
+            facts["doubts"].append(
+                f"{missing} of the {len(samples)} labels that the loss used were not shown (pseudo-labels, or others)"
+            )
         if self.nested and not visible:
             facts["doubts"].append(
                 f"labels of shape {self.nested} were shown, and no gradient shows one class for each"

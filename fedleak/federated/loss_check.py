@@ -1,5 +1,6 @@
 """Measure, during a client's backward passes, which loss it minimises: from the logits and their gradients alone."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial, wraps
@@ -77,13 +78,17 @@ def _identify(p: Array, g: Array, tolerance: float) -> Loss:
     size = np.linalg.norm(g, axis=1)
     labels = g.argmin(1)
     fitted = size > 1e-4 * size.max(initial=0.0)
-    # Rows without a gradient are of samples that the loss ignores (-100), or that are predicted with certainty.
+    # Rows next to 0 are of samples that the model is certain of; rows of zeros also of those that the loss ignores.
     certain = ~fitted & (p.max(1) > 1 - tolerance)
+    silent, certain = certain & (size == 0), certain & (size > 0)
     if not fitted.any():
         return _loss(OTHER if len(g) else CROSS_ENTROPY, labels[:0], 1.0)
     direction = (p - _onehot(labels, p.shape[1]))[fitted]
     rows = g[fitted]
     factors = (rows * direction).sum(1) / (direction**2).sum(1)
+    every = float((factors * size[fitted]).sum() / size[fitted].sum()) * (fitted | certain | silent).sum()
+    if abs(every - 1) < tolerance:  # the mean is over the silent ones, too
+        certain |= silent
     labels = np.where(certain, p.argmax(1), labels)[fitted | certain]
     if _differ(rows, factors[:, None] * direction) < tolerance:
         weight = size[fitted]
@@ -163,15 +168,19 @@ class LossCheck:
         are called, the one that a backward pass reaches first.
     accumulates
         Gradients outlive ``zero_grad``, as in Opacus' optimiser: no backward pass is dropped.
+    after_backward
+        Called at the end of every backward pass that reached the head.
     """
 
-    def __init__(self, model: nn.Module, accumulates: bool = False):
+    def __init__(self, model: nn.Module, accumulates: bool = False, after_backward: Callable[[], None] = lambda: None):
         self.failure = ""
         """What a hook would have raised, if anything."""
         self.backwards: list[Backward] = []
         self.head: str | None = None
         """Name of the head; `OUTPUTS` if the model's outputs are not those of one fully connected layer."""
-        self._accumulates = accumulates
+        self._accumulates, self._after_backward = accumulates, after_backward
+        uses = Counter(id(p) for m in model.modules() for p in m._parameters.values())
+        self._tied = {key for key, count in uses.items() if count > 1}
         self._layers = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
         self._outputs: dict[str, Tensor] = {}
         self._current: Backward | None = None
@@ -195,7 +204,8 @@ class LossCheck:
         """The head's trained parameter that gradients are compared on: its weight, or else its bias."""
         layer = self._layers.get(self.head) if self.head is not None else None
         both = () if layer is None else (layer.weight, layer.bias)
-        return next((p for p in both if isinstance(p, nn.Parameter) and p.requires_grad), None)
+        own = (p for p in both if isinstance(p, nn.Parameter) and p.requires_grad and id(p) not in self._tied)
+        return next(own, None)
 
     @property
     def last(self) -> Tensor | None:
@@ -267,10 +277,12 @@ class LossCheck:
         self.backwards.append(Backward())
         return self.backwards[-1]
 
+    @never_raising
     def _end(self) -> None:
         if self._current and self.parameter is None and self.last is not None and self.last.grad is not None:
             self._current.accumulated = self.last.grad.detach().clone()
         self._current = None
+        self._after_backward()
 
 
 def _tensors(output: Any) -> Iterator[Tensor]:

@@ -16,8 +16,8 @@ TOLERANCE = 0.01
 """A step, or a loss' gradient, is verified if it is as expected to this share of its size."""
 ROUNDING = 0.05
 """Steps whose rounding error is more than this share of their size are not verified."""
-SPREAD = 2.0
-"""Steps of which one weighs more than this times another's are not read as alike."""
+UNEVEN = 0.05
+"""Share of the labels that may be misread because samples do not weigh alike: half the sum of the differences."""
 HARD_LABELS = (CROSS_ENTROPY, WEIGHTED, SAMPLE_WEIGHTED, SMOOTHED)
 
 
@@ -30,6 +30,8 @@ class StepFactor(NamedTuple):
     """The gradient as a multiple of the mean cross-entropy's; of other losses, of what the backward passes left."""
     altered: float = 0.0
     """How much of the gradient is no multiple of what the backward passes left, as a share of its size."""
+    weights: tuple[tuple[int, float], ...] = ()
+    """Of each forward pass the number of samples, and the weight of one, in any unit."""
 
 
 def step_factor(
@@ -56,18 +58,22 @@ def step_factor(
     loss = " and ".join(dict.fromkeys(item.loss.name for item in passes))
     factors = [item.loss.factor * item.samples for item in passes]  # 1 for a mean, N for a sum; together k for k means
     total = sum(factors) if loss in (CROSS_ENTROPY, SMOOTHED) else 1.0
-    if divisor is not None:
-        undivided = sum(f * item.samples for f, item in zip(factors, passes, strict=True))
-        return StepFactor(loss, undivided / divisor if math.isfinite(divisor) else total)
+    weights = tuple((item.samples, item.loss.factor) for item in passes)
     accumulated = backwards[-1].accumulated
     if accumulated is None:
         accumulated = torch.stack([item.gradient for item in passes]).sum(0)
+    if divisor is not None:
+        mean = math.isfinite(divisor)  # then Opacus' samples are not divided by the batch
+        weights = tuple((n, f * n if mean else f) for n, f in weights)
+        total = sum(n * f for n, f in weights) / divisor if mean else total
+        sizes = [float(item.samples) if mean else 1.0 for item in passes]
+        accumulated = torch.stack([n * item.gradient for n, item in zip(sizes, passes, strict=True)]).sum(0)
     if at_step is None or at_step.shape != accumulated.shape or not bool(accumulated.any()):
-        return StepFactor(loss, total, 1.0)
+        return StepFactor(loss, total, 0.0 if divisor is not None else 1.0, weights)
     old, new = (t.to("cpu", torch.float64).numpy().ravel() for t in (accumulated, at_step / scale))
     clipping = float(new @ old / (old @ old))
     altered = float(np.linalg.norm(new - clipping * old)) / max(float(np.linalg.norm(new)), 1e-300)
-    return StepFactor(loss, total * clipping, altered)
+    return StepFactor(loss, total * clipping, altered, weights)
 
 
 def labels_of_steps(labels: Sequence[Tensor], check: LossCheck, steps: int) -> tuple[list[Tensor], bool]:
@@ -137,8 +143,11 @@ def measured_facts(
             facts |= _scale(tracks, track, weights, step_factors)
         else:
             doubts.append("a step climbs the cross-entropy, or changes nothing")
-        if min(weights) > 0 and (spread := facts.pop("spread")) > SPREAD:
-            doubts.append(f"one step weighs {spread:.3g} times as much as another (a schedule of rates, clipping)")
+        if min(weights) > 0 and (share := _misread(factors, weights, facts.pop("rho"))) > UNEVEN:
+            doubts.append(
+                f"samples do not weigh alike, so that up to {share:.0%} of the labels are misread (batches or parts of "
+                "different sizes or weights, a schedule of rates, clipping)"
+            )
     return {**facts, "doubts": doubts}
 
 
@@ -154,11 +163,16 @@ def _scale(tracks: dict[str, Track], head: Track, weights: list[float], factors:
     plain = sum(weights) / len(weights)
     same = {n: item.coefficients for n, item in tracks.items() if len(item.rules) == len(factors)}
     rates = {
-        n: sum(c * f for c, f in zip(unrolled.steps, factors, strict=True)) / len(factors)
+        n: sum(
+            c * f * own / of_head if of_head else c * f
+            for c, f, own, of_head in zip(unrolled.steps, factors, tracks[n].factors, head.factors, strict=True)
+        )
+        / len(factors)
         for n, unrolled in same.items()
     }
-    decays = {n: unrolled.decay / sum(unrolled.steps) if sum(unrolled.steps) else 0.0 for n, unrolled in same.items()}
-    decay = decays[head.name]
+    # The update takes off each parameter's rate times its decay, and the rate holds the gradient's factor.
+    decays = {n: c.decay / (rates[n] * len(factors)) if rates[n] else 0.0 for n, c in same.items()}
+    decay = head.coefficients.decay / sum(head.coefficients.steps)
     return {
         "optimiser": name,
         "lr": lr,
@@ -167,8 +181,18 @@ def _scale(tracks: dict[str, Track], head: Track, weights: list[float], factors:
         "decays": {n: unrolled for n, unrolled in decays.items() if abs(unrolled - decay) > 1e-9},
         "factor": sum(factors) / len(factors),
         "rates": {n: rate for n, rate in rates.items() if abs(rate - plain) > 1e-6 * plain},
-        "spread": spread,
+        "rho": rho,
     }
+
+
+def _misread(factors: Sequence[StepFactor], weights: Sequence[float], rho: Sequence[float]) -> float:
+    """Return the share of a round's weight that lies on other samples than if all weighed alike."""
+    samples: list[tuple[int, float]] = []
+    for item, weight, expected in zip(factors, weights, rho, strict=True):
+        total = sum(n * w for n, w in item.weights)
+        samples += [(n, weight / expected * w / total) for n, w in item.weights] if total else []
+    whole, mass = sum(n for n, _ in samples), sum(n * w for n, w in samples)
+    return sum(abs(n * w / mass - n / whole) for n, w in samples) / 2 if mass and whole else 0.0
 
 
 def _rho(name: str, momentum: float, steps: int) -> list[float]:
@@ -189,6 +213,8 @@ def _doubts(track: Track, what: str) -> list[str]:
         return [f"a step of {what} was not SGD's: {track.ratio:.3g} times as long, and {track.error:.0%} off"]
     if track.rounding > ROUNDING:
         return [f"the steps of {what} are smaller than 20 roundings of its {track.parameter.dtype}"]
+    if track.altered > TOLERANCE and what != "the head":
+        return [f"{track.altered:.0%} of the gradient of {what} was altered between backward pass and step"]
     if track.rules:
         carried = abs(track.coefficients.carried) * track.carried
         if carried > TOLERANCE * track.change:

@@ -18,6 +18,7 @@ from torch import Tensor
 from fedleak.federated.gaps import gap
 from fedleak.federated.loop import class_labels, training_facts
 from fedleak.federated.recording import Contribution, write
+from fedleak.federated.update import plain_name
 from fedleak.files import write_text
 
 MOST_CLASSES = 1_000_000
@@ -106,6 +107,8 @@ def keep(
     and steps follow from `examples`, as many as the client says it has (0 if it does not say; a list of many clients',
     whose mean it is), or from the labels, and from ``batch_size`` and ``epochs`` (one, if not noted).
     """
+    if before.keys() != after.keys():  # one of them has the prefixes of DataParallel or torch.compile
+        before, after = ({plain_name(name): tensor for name, tensor in state.items()} for state in (before, after))
     if not after or before.keys() != after.keys():
         raise ValueError("what came back is no state of the model that was sent (masked by SecAgg+?)")
     if "lr" not in facts:
@@ -114,7 +117,10 @@ def keep(
         what = "pass optimiser='sgd' or note(..., optimiser=...); without, no audit relies on what attacks say"
         log.warning("nobody told the optimiser of round %s, node %s: %s", round, node, what)
     plain = {name: _plain(value) if hasattr(value, "tolist") else value for name, value in facts.items()}
-    one = Contribution(round=round, node=node, seen_by=seen_by, **_counted(plain, examples))
+    counted = _counted(plain, examples)
+    if counted["steps"] > counted["samples"]:
+        raise ValueError(f"{counted['steps']} steps of {counted['samples']} samples: every step takes one at least")
+    one = Contribution(round=round, node=node, seen_by=seen_by, **counted)
     write(folder, one, before, after)
     gap(folder, round, seen_by, node).unlink(missing_ok=True)
 

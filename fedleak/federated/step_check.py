@@ -87,6 +87,10 @@ class Track:
     """Size of its change over the round."""
     carried: float
     """Size of the velocity that came in from an earlier round."""
+    altered: float = 0.0
+    """How much of its gradient changed between backward pass and step, beyond a factor, as a share of its size."""
+    factors: tuple[float, ...] = ()
+    """That factor at each step, as of a clipped norm."""
 
     @property
     def coefficients(self) -> Coefficients:
@@ -122,15 +126,34 @@ class StepCheck:
         self._ratio = np.ones(len(self._sizes))
         self._outside, self._stepped = (np.zeros(len(self._sizes), bool) for _ in range(2))
         self._expanded: tuple[list[Rule | None], Any] = ([], None)
+        self._noted: Any = None
+        self._factors: list[Any] = []
+        self._altered = np.zeros(len(self._sizes))
+        self.inside = False
+        """Whether the last step's backward pass was made inside of it, by a closure."""
 
     @property
     def steps(self) -> int:
         """Number of steps that were made."""
         return len(self._rules)
 
+    def note_gradients(self) -> None:
+        """Read all gradients at the end of a backward pass, before anything is done to them."""
+        self.inside, self._noted = True, self._vector([p.grad for p in self._parameters.values()])
+
     def before(self, *_: Any) -> None:
         """Predict the step that is about to be made."""
         self.look_outside()
+        self.inside = False
+        states = self.optimiser.state
+        self._velocities = {
+            id(p): buffer.clone() if p.grad is None else buffer
+            for p in self._parameters.values()
+            if isinstance(buffer := states.get(p, {}).get("momentum_buffer"), Tensor)
+        }
+        self._predict()
+
+    def _predict(self) -> None:
         gradients: list[Tensor | None] = [None] * len(self._sizes)
         velocities, rules = gradients.copy(), [cast(Rule | None, None)] * len(self._sizes)
         for group in self.optimiser.param_groups:
@@ -138,7 +161,7 @@ class StepCheck:
             for p in group["params"]:
                 if (i := self._index.get(id(p))) is None or p.grad is None:
                     continue
-                velocity = self.optimiser.state.get(p, {}).get("momentum_buffer") if later.momentum else None
+                velocity = self._velocities.get(id(p)) if later.momentum else None
                 gradients[i], velocities[i] = p.grad, velocity
                 rules[i] = first if velocity is None else later
         # Fused optimisers unscale a GradScaler's gradients themselves.
@@ -146,14 +169,32 @@ class StepCheck:
         gradient, velocity = self._vector(gradients), self._vector(velocities)
         self._carried = np.where(self._stepped, self._carried, self._norms(velocity))
         self._next = rules
-        rule = self._of_entries(rules)
-        self._expected = rule.change(self._current, gradient if scale is None else gradient / float(scale), velocity)
+        self._gradient = gradient if scale is None else gradient / float(scale)
+        self._expected = self._of_entries(rules).change(self._current, self._gradient, velocity)
+
+    def _compare_gradients(self) -> None:
+        """Measure by which factor each gradient differs from the one that the backward pass left."""
+        noted, self._noted = self._noted, None
+        if noted is None:
+            self._factors.append(np.ones(len(self._sizes)))
+            return
+        squares = np.add.reduceat(noted * noted, self._starts)
+        products = np.add.reduceat(noted * self._gradient, self._starts)
+        factors = np.divide(products, squares, out=np.ones(len(squares)), where=squares > 0)
+        rest, size = (
+            self._norms(v) for v in (self._gradient - np.repeat(factors, self._sizes) * noted, self._gradient)
+        )
+        self._altered = np.maximum(self._altered, np.divide(rest, size, out=np.zeros(len(size)), where=size > 0))
+        self._factors.append(factors)
 
     def after(self, *_: Any) -> bool:
         """Compare the step that was made with the prediction; return whether one was made."""
         if bool(getattr(self.optimiser, "found_inf", None)):
             return False
         now = self._vector(list(self._parameters.values()))
+        if self.inside:
+            self._predict()
+        self._compare_gradients()
         change, self._current = now - self._current, now
         self._rules.append(self._next)
         size, rounding = self._norms(self._expected), self._eps * self._norms(now)
@@ -179,12 +220,22 @@ class StepCheck:
     def tracks(self) -> dict[str, Track]:
         """Return what the steps up to now show of every parameter."""
         change = self._norms(self._current - self._start)
-        columns = (self._error, self._ratio, self._rounding, self._outside, change, self._carried)
-        rules = [tuple(r for r in of_one if r is not None) for of_one in zip(*self._rules, strict=True)]
-        return {
-            name: Track(name, p, rules[i] if rules else (), *(column[i].item() for column in columns))
-            for i, (name, p) in enumerate(self._parameters.items())
+        columns = {
+            "error": self._error,
+            "ratio": self._ratio,
+            "rounding": self._rounding,
+            "outside": self._outside,
+            "change": change,
+            "carried": self._carried,
+            "altered": self._altered,
         }
+        rules = [tuple(r for r in of_one if r is not None) for of_one in zip(*self._rules, strict=True)]
+        tracks: dict[str, Track] = {}
+        for i, (name, p) in enumerate(self._parameters.items()):
+            first: tuple[Rule, ...] = rules[i] if rules else ()
+            values = {key: column[i].item() for key, column in columns.items()}
+            tracks[name] = Track(name, p, first, factors=tuple(step[i].item() for step in self._factors), **values)
+        return tracks
 
     def _vector(self, tensors: Sequence[Tensor | None]) -> Any:
         """Return the compared entries of one tensor per parameter, float64; zeros for None."""

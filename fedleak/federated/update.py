@@ -182,18 +182,27 @@ def unwrapped(state: Mapping[str, T], model: nn.Module) -> dict[str, T]:
     known = model.state_dict().keys()
     if state.keys() <= known:
         return dict(state)
-    names = {_plain(name): name for name in known}
-    renamed = {name if name in known else names.get(_plain(name), name): value for name, value in state.items()}
+    names = {plain_name(name): name for name in known}
+    renamed = {name if name in known else names.get(plain_name(name), name): value for name, value in state.items()}
     return renamed if renamed.keys() <= known and len(renamed) == len(state) else dict(state)
 
 
 def without_frozen(tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """Return an update without the model's frozen parameters that did not move: whole states hold them as zeros."""
-    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
-    return {name: tensor for name, tensor in tensors.items() if name not in frozen or bool(tensor.any())}
+    """Return an update without parameters that did not move, which whole states hold as zeros.
+
+    These are the model's frozen ones, and linear layers' weights and biases where other parameters moved: the client
+    has frozen them, whatever the attacker's model says. A gradient of zeros in a whole last layer is none.
+    """
+    if not any(bool(tensor.any()) for tensor in tensors.values()):
+        return dict(tensors)
+    still = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    for name, layer in model.named_modules():
+        if isinstance(layer, nn.Linear):
+            still |= {f"{name}.{part}".lstrip(".") for part in ("weight", "bias")}
+    return {name: tensor for name, tensor in tensors.items() if name not in still or bool(tensor.any())}
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """Return a parameter's name without what wrappers put into it."""
     parts = [part for part in name.split(".") if f"{part}." not in WRAPPERS]
     dropped = [k for k, part in enumerate(parts) if part == "default" and k and "lora_" in parts[k - 1]]

@@ -53,6 +53,10 @@ def head(model: nn.Module, name: str | None = None) -> Head:
     if name is not None:
         if name not in linears:
             raise ValueError(f"{name!r} is no fully connected layer of the model; there are: {_listed(linears)}")
+        state = [id(m) for m in linears.values()]
+        if model not in _FOUND or _FOUND[model] != (state, name):
+            _require_logits(model, name, linears[name])
+            _FOUND[model] = state, name
         return _head(model, name, linears[name])
     last = model
     while type(last).forward is nn.Sequential.forward and len(last):  # type: ignore[arg-type]
@@ -137,6 +141,21 @@ def adds_up(model: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
         return False
     moved = pushed(model, layer, x)
     return moved is not None and torch.allclose(moved, torch.ones_like(moved), atol=1e-4)
+
+
+def _require_logits(model: nn.Module, name: str, layer: nn.Linear) -> None:
+    """Raise `ValueError` if a made-up input shows that the logits are not the named layer's, but of their shape."""
+    outputs: list[Tensor] = []
+    with watched({name: layer}, lambda _, __, y: outputs.append(y)):
+        x, logits = next(((x, y) for x in dummy_inputs(model) if (y := run(model, x)) is not None), (None, None))
+    last = outputs[-1] if outputs else None
+    if x is None or last is None or not isinstance(logits, Tensor) or last.shape != logits.shape:
+        return
+    if not same_logits(last, logits) and not adds_up(model, layer, x):
+        raise ValueError(
+            f"the model's outputs are not those of {name!r}, which model.head_name names: something behind it changes "
+            "them (a temperature, a prior, a softmax, a sum), and gradients have another form. Return its outputs"
+        )
 
 
 def _source(model: nn.Module, linears: dict[str, nn.Linear]) -> str:

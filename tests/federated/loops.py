@@ -115,7 +115,7 @@ add("momentum", optimiser=Optimisers(momentum=0.9))
 add("Nesterov", optimiser=Optimisers(momentum=0.9, nesterov=True))
 add("weight decay", optimiser=Optimisers(weight_decay=0.1), splits=1)
 add("weight decay with momentum", optimiser=Optimisers(weight_decay=0.05, momentum=0.5))
-add("dampening", optimiser=Optimisers(momentum=0.5, dampening=0.5), splits=3)
+add("dampening", "doubt", optimiser=Optimisers(momentum=0.5, dampening=0.5), splits=3)
 add("strong dampening", "doubt", optimiser=Optimisers(momentum=0.9, dampening=0.9), splits=4)
 add("maximize the negative", "factor", optimiser=Optimisers(maximize=True), loss=lambda z, y: -F.cross_entropy(z, y))
 add("maximize", "doubt", optimiser=Optimisers(maximize=True))
@@ -314,7 +314,7 @@ def scaled(scale, unscale=False, **more):
 
 loop("GradScaler")(scaled(1024.0))
 loop("GradScaler, fused", optimiser=Optimisers(fused=True))(scaled(1024.0))
-loop("GradScaler and a clipped norm", "factor")(scaled(1024.0, unscale=True))
+loop("GradScaler and a clipped norm", "doubt")(scaled(1024.0, unscale=True))
 loop("GradScaler that skips steps in float16")(scaled(2.0**19, half=True))
 loop("a scale that is never taken off", "factor")(plain(loss=lambda z, y: 1024 * F.cross_entropy(z, y)))
 
