@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from fedleak_book import paths
-from fedleak_book.experiments import notebooks, published, records, scoreboard
+from fedleak_book.experiments import notebooks, published, records
 
 ROOT = paths.root()
 CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -246,7 +246,7 @@ def test_every_recorded_result_comes_from_a_commit_of_this_history():
     assert sorted(c for c in commits if not any(known.startswith(c) for known in history)) == []
 
 
-@pytest.mark.parametrize("paper", scoreboard.papers())
+@pytest.mark.parametrize("paper", paths.papers())
 def test_every_published_number_names_its_place_in_the_paper_and_what_is_immaterial_its_evidence(paper):
     found = published.load(paper)  # refuses two values of one id, and missing or unknown fields
     assert found.title

@@ -1,0 +1,108 @@
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedleak_book import counts, paths
+from fedleak_book.experiments import records, scoreboard
+
+ROOT = Path(__file__).parents[2]
+PAPER = "gdbr"
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """Return the root of a checkout with one chapter's published tables, and with records of the tables alone."""
+    for folder in ("published", "results"):
+        shutil.copytree(ROOT / "data" / folder / PAPER, tmp_path / "data" / folder / PAPER)
+    (tmp_path / "data" / "results" / PAPER / "claims.json").unlink()
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.delenv("FEDLEAK_CACHE", raising=False)
+    return tmp_path
+
+
+def cached(checkout):
+    return json.loads((checkout / "_build" / "cache" / "counts" / f"{PAPER}.json").read_text())["counts"]
+
+
+def test_counts_are_read_from_the_cache(checkout, monkeypatch):
+    computed = counts.overview()
+    assert computed[PAPER] == computed["all"] == cached(checkout)
+    assert computed[PAPER] == scoreboard.count(scoreboard.rows(PAPER))
+    monkeypatch.setattr(scoreboard, "rows", None)
+    assert counts.overview() == computed
+
+
+def test_a_changed_record_changes_the_counts(checkout):
+    before = counts.chapter_counts(PAPER)
+    for path in paths.recorded(PAPER).glob("*.csv"):
+        table, facts = records.recorded(PAPER, path.stem)
+        for name in facts["declared"]["kinds"]:
+            table[name] = 0.0
+        records.record(PAPER, path.stem, table, facts)
+    after = counts.chapter_counts(PAPER)
+    assert after == scoreboard.count(scoreboard.rows(PAPER)) == cached(checkout) != before
+
+
+def test_a_changed_published_value_changes_the_counts(checkout):
+    before = counts.chapter_counts(PAPER)
+    for table in paths.published(PAPER).glob("*.csv"):
+        lines = table.read_text().splitlines()
+        table.write_text("\n".join(lines[:-1]) + "\n")  # the paper prints a row less
+    assert counts.chapter_counts(PAPER)["total"] < before["total"]
+
+
+def test_changed_choices_change_the_counts(checkout):
+    before = counts.chapter_counts(PAPER)
+    (paths.published(PAPER) / "choices.toml").unlink()
+    after = counts.chapter_counts(PAPER)
+    assert sum(before["B"].values()) > 0
+    assert sum(after["B"].values()) == 0  # without choices there is no evidence of grade B
+
+
+def test_changed_code_is_counted_anew(checkout, monkeypatch):
+    before = counts.chapter_counts(PAPER)
+    monkeypatch.setattr(counts, "_CODE", "edited")
+    monkeypatch.setattr(scoreboard, "rows", lambda paper: [])
+    assert counts.chapter_counts(PAPER)["total"] == 0 < before["total"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"digest": 1}', "{"])
+def test_a_damaged_cache_is_replaced(checkout, text, monkeypatch):
+    monkeypatch.setattr(scoreboard, "rows", lambda paper: [{"beyond": False, "grade": "A", "verdict": "agrees"}])
+    path = checkout / "_build" / "cache" / "counts" / f"{PAPER}.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert counts.chapter_counts(PAPER)["A"]["agrees"] == 1
+    assert cached(checkout)["total"] == 1
+
+
+def test_counts_of_files_that_change_meanwhile_are_not_cached(checkout, monkeypatch):
+    def rows(paper):
+        (paths.published(paper) / "choices.toml").write_text("written = 'later'\n")
+        return []
+
+    monkeypatch.setattr(scoreboard, "rows", rows)
+    counts.chapter_counts(PAPER)
+    assert not (checkout / "_build" / "cache" / "counts" / f"{PAPER}.json").exists()
+
+
+def test_every_file_that_the_values_depend_on_is_in_the_digest(checkout, monkeypatch):
+    """A change of any file that judging the values opens changes the digest."""
+    opened = set()
+
+    def note(event, arguments):
+        if event == "open" and isinstance(arguments[0], str | Path) and str(checkout) in str(arguments[0]):
+            opened.add(Path(arguments[0]))
+
+    sys.addaudithook(note)
+    scoreboard.rows(PAPER)
+    data = {path for path in opened if path.is_file()}
+    assert len(data) > 5
+    for path in sorted(data):
+        before, content = counts.digest(PAPER), path.read_bytes()
+        path.write_bytes(content + b"\n")
+        assert counts.digest(PAPER) != before, path
+        path.write_bytes(content)
