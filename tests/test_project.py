@@ -100,9 +100,17 @@ def imported(path):
 def test_the_package_itself_asks_for_what_its_modules_import_and_no_more():
     """The extras are imported in blocks `with extra(...)`, or in functions."""
     files = [path for path in (ROOT / "fedleak").rglob("*.py") if path.parts[-2] != "flower" and path.stem != "suite"]
-    found = set(chain(*map(imported, files))) - set(sys.stdlib_module_names) - {"fedleak"}
-    called = {"markdown_it": "markdown-it-py", "PIL": "pillow"}
-    assert {called.get(name, name) for name in found} == {name_of(one) for one in PROJECT["dependencies"]}
+    audit = [path for path in files if path.parts[-2] in ("audit", "commands") or path.stem == "cli"]
+    core = required([path for path in files if path not in audit])
+    assert core == {name_of(one) for one in PROJECT["dependencies"]}
+    assert required(audit) - core == {name_of(one) for one in EXTRAS["audit"]}
+
+
+def required(files):
+    """Return the packages that these files import, by the names of their distributions."""
+    names = {"markdown_it": "markdown-it-py", "PIL": "pillow"}
+    modules = set(chain(*map(imported, files))) - set(sys.stdlib_module_names) - {"fedleak"}
+    return {names.get(module, module) for module in modules}
 
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
