@@ -30,7 +30,7 @@ attempts = list(contest(update, model, WITH_AUXILIARY, {"aux": aux, "seed": 0}))
 assert len(attempts) > 10 and len(all_attacks()) > len(attempts)
 print([one.attack.name for one in attempts if one.unforeseen])
 print(sum(one.result is not None for one in attempts) > 5)
-print(learned.recover(update, model, aux=aux, iterations=10).counts.sum().item())
+print(learned.recover(update, model, aux=aux, iterations=10).sum().item())
 """
 
 
