@@ -4,6 +4,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 WRAPPERS = ("module.", "_orig_mod.")
@@ -58,6 +59,13 @@ def extra(name: str) -> Iterator[None]:
         if isinstance(error, MissingExtra):
             raise
         raise MissingExtra(f"{error.name} is not installed: pip install 'fedleak[{name}]'", name=error.name) from error
+
+
+def require(*modules: str) -> None:
+    """Raise `ModuleNotFoundError` for the first of these modules that is not installed; none is imported."""
+    for module in modules:
+        if find_spec(module) is None:
+            raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
 
 class DataNotFound(FileNotFoundError):

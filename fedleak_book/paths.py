@@ -40,6 +40,11 @@ def published(paper: str) -> Path:
     return root() / "data" / "published" / paper
 
 
+def papers() -> list[str]:
+    """Return the chapters that have a paper, by the folders of ``data/published/``."""
+    return sorted(path.parent.name for path in (root() / "data" / "published").glob("*/tables.toml"))
+
+
 def units() -> Path:
     """Return the folder of finished units, which ``FEDLEAK_CACHE`` names: by default one of this checkout's own."""
     return Path(os.environ.get("FEDLEAK_CACHE") or root() / "_build" / "cache")

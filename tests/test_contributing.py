@@ -18,7 +18,7 @@ from fedleak.attacks import registry
 from fedleak.attacks.contest import entrants
 from fedleak.audit import Setup, audit
 from fedleak.federated import defences
-from fedleak_book import paths
+from fedleak_book import counts, paths
 from fedleak_book.commands import experiments as commands
 from fedleak_book.experiments import Results, records, running, scoreboard
 
@@ -103,7 +103,7 @@ def test_experiment_claim_and_paper_are_in_the_scoreboard(newcomers, checkout):
     assert {row["verdict"] for row in results.values} == {"not attempted"}  # a quick run counts nothing
     run(profile="paper", record=True)
     commands.claims("example")
-    assert scoreboard.papers() == ["example"]
+    assert paths.papers() == ["example"]
     rows = {row["id"]: row for row in scoreboard.rows("example")}
     assert set(rows) == {"ahead", "tab1-4-llg", "tab1-4-randomguess", "tab1-16-llg", "tab1-16-randomguess"}
     assert "not attempted" not in {row["verdict"] for row in rows.values()}
@@ -120,7 +120,7 @@ def test_a_setting_that_is_added_leaves_what_is_finished(checkout, capsys):
     rows = run(profile="paper", others="use").rows(running.declared("example")["table1"])
     assert set(rows["batch_size"]) == {2, 4, 8, 16}
     assert rows.loc[rows["batch_size"] != 2, "iacc"].tolist() == pytest.approx(before["iacc"].tolist())
-    assert scoreboard.overview()["example"]["total"] == 5
+    assert counts.overview()["example"]["total"] == 5
 
 
 def test_the_notebook_runs(checkout):

@@ -10,11 +10,11 @@ import overview
 import pytest
 from values import cells, numbers
 
-from fedleak_book import paths
+from fedleak_book import counts, paths
 from fedleak_book.experiments import notebooks, published, running, scoreboard
 from fedleak_book.experiments.results import figure_of, slug
 
-PUBLISHED = {paper: published.load(paper) for paper in scoreboard.papers()}
+PUBLISHED = {paper: published.load(paper) for paper in paths.papers()}
 NOTEBOOKS = {path.stem: json.loads(path.read_text()) for path in (paths.root() / "notebooks").glob("*.ipynb")}
 ARTEFACTS, ERRATA = overview.read("artefacts"), overview.read("errata")
 
@@ -162,7 +162,7 @@ def test_a_chapter_whose_claims_are_older_than_its_records_is_a_warning(monkeypa
 def test_every_value_is_counted_once_and_every_command_names_a_record_that_is_there():
     everything = generated.comparisons()
     text = artefact.appendix(everything)
-    assert f"{scoreboard.overview()['all']['total']} values" in text
+    assert f"{counts.overview()['all']['total']} values" in text
     for paper in everything:
         name, rows = paper["chapter"], [row for row in paper["rows"] if not row["beyond"]]
         of = [[row for row in rows if overview.belongs(row, one)] for one in ARTEFACTS[name]]

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from fedleak_book import paths
-from fedleak_book.experiments import notebooks, published, records, scoreboard
+from fedleak_book.experiments import notebooks, published, records
 
 ROOT = paths.root()
 CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -100,9 +100,17 @@ def imported(path):
 def test_the_package_itself_asks_for_what_its_modules_import_and_no_more():
     """The extras are imported in blocks `with extra(...)`, or in functions."""
     files = [path for path in (ROOT / "fedleak").rglob("*.py") if path.parts[-2] != "flower" and path.stem != "suite"]
-    found = set(chain(*map(imported, files))) - set(sys.stdlib_module_names) - {"fedleak"}
-    called = {"markdown_it": "markdown-it-py", "PIL": "pillow"}
-    assert {called.get(name, name) for name in found} == {name_of(one) for one in PROJECT["dependencies"]}
+    audit = [path for path in files if path.parts[-2] in ("audit", "commands") or path.stem == "cli"]
+    core = required([path for path in files if path not in audit])
+    assert core == {name_of(one) for one in PROJECT["dependencies"]}
+    assert required(audit) - core == {name_of(one) for one in EXTRAS["audit"]}
+
+
+def required(files):
+    """Return the packages that these files import, by the names of their distributions."""
+    names = {"markdown_it": "markdown-it-py", "PIL": "pillow"}
+    modules = set(chain(*map(imported, files))) - set(sys.stdlib_module_names) - {"fedleak"}
+    return {names.get(module, module) for module in modules}
 
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -246,7 +254,7 @@ def test_every_recorded_result_comes_from_a_commit_of_this_history():
     assert sorted(c for c in commits if not any(known.startswith(c) for known in history)) == []
 
 
-@pytest.mark.parametrize("paper", scoreboard.papers())
+@pytest.mark.parametrize("paper", paths.papers())
 def test_every_published_number_names_its_place_in_the_paper_and_what_is_immaterial_its_evidence(paper):
     found = published.load(paper)  # refuses two values of one id, and missing or unknown fields
     assert found.title

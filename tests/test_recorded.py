@@ -5,7 +5,8 @@ from datetime import date
 
 import pytest
 
-from fedleak_book.experiments import published, recheck, scoreboard, verdicts
+from fedleak_book import counts, paths
+from fedleak_book.experiments import published, recheck, verdicts
 from fedleak_book.experiments.recheck import DIFFERS, SAME
 
 SEED = int(os.environ.get("FEDLEAK_RECHECK_SEED", date.today().toordinal()))
@@ -28,10 +29,10 @@ def test_recorded_cells_come_out_again(capsys):
 
 
 def test_the_scoreboard_counts_all_that_the_papers_print():
-    found = scoreboard.overview()
+    found = counts.overview()
     assert set(found) == {"agic", "gdbr", "lia_sa", "llg", "rlu", "all"}
-    printed = {paper: len(published.load(paper).items) for paper in scoreboard.papers()}
+    printed = {paper: len(published.load(paper).items) for paper in paths.papers()}
     assert found["all"]["total"] + found["all"]["beyond"] == sum(printed.values())
-    for counts in found.values():
-        graded = sum(sum(counts[grade].values()) for grade in verdicts.GRADES)
-        assert graded + counts["depends"] + counts["not_attempted"] == counts["total"]
+    for own in found.values():
+        graded = sum(sum(own[grade].values()) for grade in verdicts.GRADES)
+        assert graded + own["depends"] + own["not_attempted"] == own["total"]

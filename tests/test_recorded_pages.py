@@ -11,7 +11,7 @@ from values import cells, item, numbers
 from fedleak.federated.inspection import inspect_model
 from fedleak.models import build
 from fedleak_book import paths
-from fedleak_book.experiments import choices, published, running, scoreboard
+from fedleak_book.experiments import choices, published, running
 from fedleak_book.experiments.choices import Choice, Choices
 from fedleak_book.experiments.published import LOST
 from fedleak_book.experiments.status import Difference, Measured
@@ -171,7 +171,7 @@ def test_pruning_takes_the_share_that_it_says(units):
 # --- what the papers do not print --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("paper", scoreboard.papers())
+@pytest.mark.parametrize("paper", paths.papers())
 def test_choices_are_of_settings_that_the_paper_leaves_open(paper):
     declared, tables = choices.load(paper), published.load(paper).tables
     assert declared.written

@@ -22,6 +22,7 @@ from sphinx.util import logging
 import fedleak
 from fedleak import data
 from fedleak.data.sources import DOWNLOADS
+from fedleak_book import paths
 from fedleak_book.experiments import notebooks, published, scoreboard
 from fedleak_book.experiments.verdicts import DECIDED, DEPENDS, GRADES, NOT_ATTEMPTED, OPEN
 
@@ -36,7 +37,7 @@ def comparisons() -> list[dict[str, Any]]:
     """
     found = []
     for chapter in notebooks.chapters():
-        if chapter in scoreboard.papers():
+        if chapter in paths.papers():
             try:
                 title, rows = published.load(chapter).title, scoreboard.rows(chapter)
             except ValueError as error:

@@ -1,4 +1,12 @@
-"""What your own set-up gives away: every attack that applies to it, measured, and a report."""
+"""What your own set-up gives away: every attack that applies to it, measured, and a report.
+
+Needs the extra ``audit``.
+"""
+
+from fedleak.errors import extra, require
+
+with extra("audit"):  # some of these are imported late, after an audit that may take an hour
+    require("jinja2", "markdown_it", "matplotlib", "pandas", "seaborn", "tqdm")
 
 from fedleak.audit.recorded import audit_run
 from fedleak.audit.report import Report

@@ -73,9 +73,9 @@ def scoreboard_command(
     """
     import pandas as pd
 
-    from fedleak_book.experiments import scoreboard
+    from fedleak_book import counts as counted
 
-    found = scoreboard.overview()
+    found = counted.overview()
     if as_json:
         typer.echo(json.dumps(found, indent=1))
         return

@@ -132,11 +132,15 @@ def _holds(one: Choice | Transport, table: str, cell: Row) -> bool:
     return table in (one.tables or (table,)) and fits(one.when, cell)
 
 
-@lru_cache(maxsize=32)
 def load(paper: str) -> Choices:
     """Read what is declared of a paper; nothing where it has no such file."""
     path = paths.published(paper) / "choices.toml"
-    if not path.exists():
+    return _load(paper, path, records.changed(path))
+
+
+@lru_cache(maxsize=32)
+def _load(paper: str, path: Path, changed: int) -> Choices:
+    if not changed:
         return Choices()
     said = tomllib.loads(path.read_text(encoding="utf-8"))
     choices: list[Choice] = []

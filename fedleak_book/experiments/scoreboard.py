@@ -91,23 +91,8 @@ def kept(paper: str) -> dict[str, list[Measured]]:
     return found
 
 
-def papers() -> list[str]:
-    """Return the chapters that have a paper, by the folders of ``data/published/``."""
-    return sorted(path.parent.name for path in (paths.root() / "data" / "published").glob("*/tables.toml"))
-
-
-def overview() -> dict[str, dict[str, Any]]:
-    """Count the values of every chapter, and of ``all``: by grade and verdict, and what has no grade.
-
-    ``depends`` is of grades A to C and in none of their counts; ``total`` is the sum of all; ``beyond`` counts what no
-    paper prints, which is in none of the others.
-    """
-    found = {paper: rows(paper) for paper in papers()}
-    every = [row for own in found.values() for row in own]
-    return {name: _counted(own) for name, own in {**found, "all": every}.items()}
-
-
-def _counted(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def count(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Count the rows of values, as `fedleak_book.counts.overview` says."""
     printed = [row for row in values if not row["beyond"]]
     own = Counter((row["grade"], row["verdict"]) for row in printed)
     words = (*verdicts.DECIDED, verdicts.OPEN)

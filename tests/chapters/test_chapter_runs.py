@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from fresh_modules import forget
 
+from fedleak_book import paths
 from fedleak_book.commands import experiments as commands
 from fedleak_book.experiments import Experiment, Number, Results, grid, records, running, scoreboard
 from fedleak_book.experiments.kinds import MEAN
@@ -16,7 +17,7 @@ from fedleak_book.experiments.results import figure_of, slug
 
 
 def page(chapter):
-    return evidence.page(chapter, scoreboard.rows(chapter) if chapter in scoreboard.papers() else ())
+    return evidence.page(chapter, scoreboard.rows(chapter) if chapter in paths.papers() else ())
 
 
 def rows_of(name="table1", **options):
@@ -241,7 +242,7 @@ def test_a_value_is_under_the_heading_of_its_figure(item, anchor, heading):
     assert slug(figure_of({"item": item, "anchor": anchor})) == heading
 
 
-@pytest.mark.parametrize("chapter", scoreboard.papers())
+@pytest.mark.parametrize("chapter", paths.papers())
 def test_no_two_headings_of_the_evidence_have_one_name(chapter):
     headings = {row["anchor"]: slug(figure_of(row)) for row in reversed(Results(chapter, device="cpu").values)}
     assert len(set(headings.values())) == len(headings), headings

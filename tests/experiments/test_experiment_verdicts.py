@@ -251,7 +251,7 @@ def test_an_effect_counts_for_a_claim_where_it_is_of_every_cell_that_differs(mon
 
 def test_every_choice_has_a_source(tmp_path, monkeypatch):
     monkeypatch.setattr(choices.paths, "published", lambda paper: tmp_path)
-    monkeypatch.setattr(choices, "load", choices.load.__wrapped__)
+    monkeypatch.setattr(choices, "_load", choices._load.__wrapped__)
     assert choices.load("x") == Choices()
     text = 'written = "today"\n[[choice]]\nsetting = "lr"\ntied = "table"\nis = [1, 2]\nsources = ["code"]\n'
     (tmp_path / "choices.toml").write_text(text)

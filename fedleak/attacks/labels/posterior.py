@@ -1,16 +1,17 @@
 """The network behind the learned attacker: from what is seen of an update to class shares and their intervals."""
 
 import time
+from collections.abc import Collection
 from functools import partial
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm, trange
 
 from fedleak.attacks.labels.counts import whole_counts
 from fedleak.attacks.labels.reader import Reader
 from fedleak.attacks.labels.simulated import Local, Pool, Seen
 from fedleak.attacks.result import Result
+from fedleak.errors import extra
 from fedleak.federated import Update
 
 BATCHES, RATE = 256, 1e-3
@@ -24,6 +25,14 @@ SCALES = (1.0, 10.0, 100.0)
 """Features are seen as ``asinh(scale * x)``: they have heavy tails, and small values tell as well."""
 CALIBRATION, SCALING = 2048, 8
 """Batches that calibrate the intervals; iterations whose number of batches scales the features."""
+
+
+@extra("audit")
+def _with_progress(iterations: Collection[int]) -> Collection[int]:
+    """Return the iterations with a progress bar on standard error."""
+    from tqdm import tqdm
+
+    return tqdm(iterations, desc="learned attacker", unit="iteration", leave=False)
 
 
 ALTERED = (
@@ -93,7 +102,7 @@ class Learned:
             torch.default_generator.manual_seed(seed)
             network = Network(columns.shape[-1], 2 + reader.bias, reader.n_classes)
         self.network = network.to(columns.device)
-        steps = trange(iterations, desc="learned attacker", unit="iteration", leave=False, disable=not progress)
+        steps = _with_progress(range(iterations)) if progress else range(iterations)
         self._fit(pool, steps, generator, seconds, batches)
         self.margin = torch.zeros((), device=columns.device)
 
@@ -167,7 +176,9 @@ class Learned:
         return shares, shares.detach() - low, shares.detach() + high
 
     @torch.enable_grad()
-    def _fit(self, pool: Pool, steps: "tqdm[int]", generator: torch.Generator, seconds: float, batches: int) -> None:
+    def _fit(
+        self, pool: Pool, steps: Collection[int], generator: torch.Generator, seconds: float, batches: int
+    ) -> None:
         iterations = len(steps)
         optimiser = torch.optim.Adam(self.network.parameters(), lr=RATE)
         rising = 0.1 if iterations != 10 else 0.2  # torch divides by the iterations that it rises for, less one
