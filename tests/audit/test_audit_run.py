@@ -35,7 +35,7 @@ def test_the_numbers_are_those_of_the_attack_itself():
     case = prepare(setup)
     done = case.trial(1)
     (update,) = done.updates
-    found = get("iLRG")(update, case.attacked, adversary="server")
+    found = get("iLRG").prepare(case.attacked, adversary="white-box model").recover(update).counts
     row = report.rows.query("attack == 'iLRG' and trial == 1 and scenario == 'as it is'").iloc[0]
     assert row["iacc"] == instance_accuracy(found, done.truth[0]).item()
     nothing = {"iacc": 0.0, "cacc": (done.truth == 0).double().mean().item(), "exact": 0.0}
