@@ -159,7 +159,7 @@ def deep(run):
         for name, ours in (("lead", "learned"), ("lead told", KNOWS)):
             lead, _ = cells.lead_of(wide, ours, rivals, network_of(cell))
             row |= numbers(name, lead)
-            # by the rule of before: the rival picked on the updates that it is scored on
+            # the previous rule picked the rival on the updates that it was scored on
             row[f"{name}, rival picked on them"] = mean[ours] - wide[best.attack].mean()
         yield row
 
