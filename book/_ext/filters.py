@@ -7,10 +7,11 @@ from render import arena, keep, table
 from sphinx.application import Sphinx
 
 from fedleak_book.experiments import records
-from fedleak_book.experiments.kinds import interval, rate
 from notebooks.arena.experiments_updates import FLOORS
+from notebooks.arena.ranking import networks, winners
 
 WORDS = {"PercentilePrivacy": "percentile", "SVTPrivacy": "fraction"}
+INTERVAL = ["iacc", "iacc low", "iacc high"]
 
 
 def shown(mean: float, low: float, high: float) -> str:
@@ -18,12 +19,10 @@ def shown(mean: float, low: float, high: float) -> str:
     return f"{100 * mean:.0f} [{100 * low:.0f}, {100 * high:.0f}]"
 
 
-def strongest(rows: pd.DataFrame, labels: int) -> tuple[str, tuple[float, float, float]]:
-    """Return the best attack, picked on every other update, and what it names of the rest, with the interval."""
-    even = rows["trial"] % 2 == 0
-    best = rows[even & ~rows["attack"].isin(FLOORS)].groupby("attack")["iacc"].mean().idxmax()
-    scored = rows[~even & (rows["attack"] == best)]["iacc"].to_numpy()
-    return best, (scored.mean(), *interval(scored, rate(labels)))
+def best(read: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Return the best attack of every cell, by the arena's rule, without the guesses."""
+    attacks = set(read["attack"]) - {*FLOORS}
+    return winners(read.assign(network=networks(read)), by, attacks)
 
 
 def guessed(rows: pd.DataFrame) -> float:
@@ -33,14 +32,15 @@ def guessed(rows: pd.DataFrame) -> float:
 
 def filters(read: pd.DataFrame, facts: dict[str, Any], costs: pd.DataFrame) -> str:
     """Return a row a filter and strength: the best attack on fresh and on trained networks, and the accuracy left."""
-    cost = costs.set_index(["defence", "strength"])
-    labels, rows = facts["declared"]["fixed"]["batch_size"], []
+    cost, rows = costs.set_index(["defence", "strength"]), []
+    by = ["defence", "strength", "state"]
+    named_best = best(read.assign(batch_size=facts["declared"]["fixed"]["batch_size"]), by).set_index(by)
     for (defence, strength), own in read.groupby(["defence", "strength"], sort=False):
         named = f"{defence}, {WORDS[defence]} {strength:g}" if defence in WORDS else defence
         row = {"Filter": named, "Accuracy after training": "–"}
         for state, at in own.groupby("state", sort=False):
-            best, values = strongest(at, labels)
-            row[f"Labels, {state} network"] = f"{shown(*values)} ({best})"
+            first = named_best.loc[(defence, strength, state)]
+            row[f"Labels, {state} network"] = f"{shown(*first[INTERVAL])} ({first['attack']})"
             row[f"guessed, {state}"] = f"{100 * guessed(at):.0f}"
         if (defence, strength) in cost.index:
             left = cost.loc[(defence, strength)]

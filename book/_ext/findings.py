@@ -23,6 +23,7 @@ from fedleak import metrics, models
 from fedleak.data import compose, title
 from fedleak_book import paths
 from fedleak_book.experiments import notebooks
+from fedleak_book.experiments.cells import best_of
 from notebooks import plots
 
 FIGURES = paths.root() / "book" / "figures"
@@ -175,7 +176,9 @@ def training() -> Finding:
     each = found.groupby(["batch_size", "attack"])["iacc"].agg(["mean", "size"]).unstack()
     lines = each["mean"].where(each["size"].eq(each["size"]["learned"], axis=0))  # of attacks that answered everywhere
     ours = ["learned", "RLU, whole head", "prior guess", "random guess"]
-    lines["best published attack"] = lines.drop(columns=ours).max(axis=1)
+    scores = found.pivot_table(index=["batch_size", "trial"], columns="attack", values="iacc")
+    best = {size: best_of(own, among={*own} - {*ours}) for size, own in scores.groupby("batch_size")}
+    lines["best published attack"] = pd.Series({size: float(one.score) for size, one in best.items()})
     names = {"learned": "learned attacker", "best published attack": "best published attack", "prior guess": "a guess"}
     lines = lines[list(names)].rename(columns=names)
     assert (lines["learned attacker"] > lines["a guess"] + 0.2).all(), "the title says that training does not protect"
@@ -192,7 +195,8 @@ def training() -> Finding:
         f"published attack {small[0]}, and ours, which learns from simulated clients, {small[1]}. Of batches of 512 "
         f"they find {large[2]}, {large[0]} and {large[1]}.",
         "Three networks, seven updates each, one step; the best published "
-        "attack is chosen on these updates. Of balanced batches the large ones give away hardly more than a guess.",
+        "attack is scored on other networks than it is chosen on. "
+        "Of balanced batches the large ones give away hardly more than a guess.",
         "learned",
         "fig-learned-judged",
     )

@@ -6,7 +6,7 @@ from typing import Any
 import matplotlib as mpl
 import pandas as pd
 import seaborn as sns
-from filters import guessed, shown, strongest
+from filters import best, guessed, shown
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from render import arena, keep, number, table
@@ -29,14 +29,12 @@ STYLE = dict(zip(WORDS, zip(sns.color_palette("colorblind", 4), "osX^", strict=T
 CELL = ["mechanism", "epsilon", "state"]
 
 
-def best(read: pd.DataFrame, labels: int) -> pd.DataFrame:
+def named_by(read: pd.DataFrame, labels: int) -> pd.DataFrame:
     """Return what the best attack and the best guess name, a row a cell."""
-    rows = []
-    for keys, own in read.groupby(CELL, sort=False):
-        first, values = strongest(own, labels)
-        found = dict(zip(("iacc", "low", "high"), values, strict=True)) | {"attack": first, "guess": guessed(own)}
-        rows.append(dict(zip(CELL, keys, strict=True)) | found)
-    return pd.DataFrame(rows)
+    found = best(read.assign(batch_size=labels), CELL)
+    found = found.rename(columns={"iacc low": "low", "iacc high": "high"})
+    guesses = [guessed(own) for _, own in read.groupby(CELL, sort=False)]
+    return found[[*CELL, "iacc", "low", "high", "attack"]].assign(guess=guesses)
 
 
 def figure(named: pd.DataFrame, bounds: pd.DataFrame) -> Figure:
@@ -112,7 +110,7 @@ def write(app: Sphinx) -> None:
     if not (found := arena("private", "private_canary")):
         return
     (read, facts), (bounds, _) = found
-    named = best(read, facts["declared"]["fixed"]["batch_size"])
+    named = named_by(read, facts["declared"]["fixed"]["batch_size"])
     drawn = Path(app.srcdir) / "book" / "_generated" / "private.svg"
     drawn.parent.mkdir(exist_ok=True)
     drawn.write_text(svg(figure(named, bounds)), encoding="utf-8")

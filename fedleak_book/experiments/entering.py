@@ -25,6 +25,7 @@ from fedleak.errors import own_code
 from fedleak.federated import Update
 from fedleak_book import paths
 from fedleak_book.experiments import running
+from fedleak_book.experiments.cells import held_out
 from fedleak_book.experiments.context import Context
 from fedleak_book.experiments.kinds import Kind, interval, rate
 
@@ -32,8 +33,6 @@ TOLERANCE = 1e-3
 """Largest relative difference from the frozen networks and updates: other kernels of one processor made 3e-5."""
 SIGNS = 8
 """Sums with random signs that tell about a vector: their relative difference estimates that of the vectors."""
-SPLITS = 200
-"""Of a cell's updates into halves, over which `held_out` averages."""
 PACKAGE, ENTERED = "package", "entered"
 """Whose attack it is: recorded with the contest, or entered from a file."""
 Scores = dict[str, np.ndarray]
@@ -194,38 +193,6 @@ def scored(own: Scores, rivals: Mapping[str, Scores]) -> dict[str, dict[str, Any
             found[cell]["best"] = [*there][int(wide.mean(0).round(9).argmax())]
             found[cell] |= _numbers("lead", lead.tolist(), Kind("difference", [labels]))
     return found
-
-
-def held_out(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Score the best of many attacks on updates that it was not picked on.
-
-    Picked and scored on the same updates the best attack is flattered. So each half of them is scored with the attack
-    that was best on the other half, and with that attack's lead over the second there. One split picks with the noise
-    of half of the updates; the mean is over many random ones, the same in every call.
-
-    Parameters
-    ----------
-    scores
-        Of every attack on the same updates, ``[updates, attacks]``; of equal attacks the first is taken.
-
-    Returns
-    -------
-    (array, array)
-        For every update, ``[updates]``: the score of the attack that was best on others, and its lead over the second.
-        One update, or one attack, is picked and scored on itself.
-    """
-    updates, attacks = scores.shape
-    if updates == 1:
-        picking = scoring = np.ones((1, 1))
-    else:
-        order = np.random.default_rng(0).permuted(np.tile(np.arange(updates), (SPLITS, 1)), axis=1)
-        half = order < updates // 2
-        picking, scoring = np.concatenate([half, ~half]).astype(float), np.concatenate([~half, half]).astype(float)
-    means = (picking @ scores / picking.sum(1, keepdims=True)).round(9)
-    rank = np.argsort(-means, axis=1, kind="stable")
-    best, second = scores.T[rank[:, 0]], scores.T[rank[:, min(1, attacks - 1)]]
-    score, lead = ((one * scoring).sum(0) / scoring.sum(0) for one in (best, best - second))
-    return score, lead
 
 
 def _numbers(name: str, values: list[float], kind: Kind) -> dict[str, float | None]:

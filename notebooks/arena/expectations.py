@@ -159,9 +159,17 @@ def of_defences(run):
 
 
 def ahead(run, which):
-    """In how many of the eight deep cells one is ahead of the best published attack by at least 0.05."""
-    count = sum(row[which] >= 0.05 for row in deep(run))
-    return f"{count} of 8", count >= 5
+    """In how many of the eight deep cells one is ahead of the best published attack by at least 0.05.
+
+    The prediction was written when the best attack was picked on the updates that it was scored on. Where that rule
+    gives another count, both are shown, and the prediction holds only if it holds by both.
+    """
+    rows, before = list(deep(run)), f"{which}, rival picked on them"
+    count, strict = (sum(row[name] >= 0.05 for row in rows) for name in (which, before))
+    both = f" ({strict} if the rival is picked on the same updates)"
+    return f"{count} of 8{both if count != strict else ''}", bool(
+        min(count, strict) >= 5
+    )
 
 
 @expect(

@@ -146,7 +146,7 @@ def deep_learned(run):
         {{ref}}`its own chapter <learned-rows>` has.
 
         **On deep networks.** “Told” is the attacker who also knows the {{ref}}`training loss <learned-members>`; published are all others but the
-        whole head, GDBR's whitened form and the guesses, and the best of them is picked on these very updates. Leads are means over three
+        whole head, GDBR's whitened form and the guesses, and the best of them is scored on other updates than it is picked on. Leads are means over three
         networks, with 95 % intervals.
         """,
         markdown(shown),

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from fedleak.attacks import registry
-from fedleak_book.experiments.entering import held_out
+from fedleak_book.experiments import cells
 from fedleak_book.experiments.records import NOW
 from fedleak_book.experiments.experiment import seeds_of
 from fedleak_book.experiments.records import summarise
@@ -80,28 +80,45 @@ def ends(values, cell, kind=NUMBER):
     return interval(by_network(values, cell), kind)
 
 
-def winners(table, by, only=None):
-    """The best attack of every cell, its interval, its lead over the next, and whether the lead's interval is above 0.
+def wide_of(table, by):
+    """By cell, a column an attack and a row an update, of the attacks that answered all of them; and the cell's rows."""
+    for keys, cell in answered(table, by).groupby(by, sort=False):
+        keys = keys if len(by) > 1 else keys[0]
+        yield keys, cell.pivot(index="trial", columns="attack", values="iacc"), cell
 
-    It is named by all updates; of equal ones that which needs least. Its iAcc and its lead over the second are
-    `held_out`: of attacks picked on other updates than they are scored on. All attacks of a cell read the same updates,
-    so the lead is paired; an attack that refused one of them is out. Intervals are over the networks.
+
+def network_of(cell):
+    """The network of each update of a cell, by its trial."""
+    return cell.groupby("trial")["network"].first()
+
+
+def numbers(name, number):
+    """A number and the ends of its interval as columns of a row."""
+    return {name: float(number), f"{name} low": number.low, f"{name} high": number.high}
+
+
+def rivals_of(wide, *ours):
+    """The attacks of a cell without these and the guesses."""
+    return [name for name in wide if name not in (*ours, *FLOORS)]
+
+
+def winners(table, by, only=None):
+    """The best attack of every cell (`cells.best_of`), its interval, its lead over the next, and whether that is clear.
+
+    Of equal attacks the one is taken that needs least; an attack that refused an update of a cell is out.
     """
     rows, need = [], {attack.name: len(attack.needs) for attack in ALL.values()}
-    for keys, cell in table.groupby(by, sort=False):
-        wide = answered(cell, by).pivot(index="trial", columns="attack", values="iacc")
-        names = [name for name in wide if only is None or name in only]
-        wide = wide[sorted(names, key=lambda name: need.get(name, 9))]
-        scored, ahead = held_out(wide.to_numpy(dtype=float))
-        mean = wide.mean().round(9).sort_values(ascending=False, kind="stable")
-        first, *others = mean.index
-        row = dict(zip(by, keys, strict=True))
-        row |= {"attack": first, "iacc": scored.mean(), "each": scored, "cell": cell}
+    for keys, wide, cell in wide_of(table, by):
+        keys = keys if len(by) > 1 else [keys]
+        wide = wide[sorted(wide, key=lambda name: need.get(name, 9))]
         labels = cell.get("batch_size", pd.Series(USUAL["batch_size"])).min()
-        row["iacc low"], row["iacc high"] = ends(scored, cell, rate(labels))
-        row |= {"second": (others or [first])[0], "lead": ahead.mean()}
-        row["clear"] = ends(ahead, cell)[0] > 0
-        rows.append({**row, "n": len(wide), "networks": cell["network"].nunique()})
+        best = cells.best_of(wide, network_of(cell), rate(labels), only)
+        row = dict(zip(by, keys, strict=True))
+        row |= {"attack": best.attack, "second": best.second, "cell": cell}
+        row["each"] = best.scores.to_numpy()
+        row |= numbers("iacc", best.score) | numbers("lead", best.lead)
+        row |= {"clear": best.lead.low > 0, "networks": best.score.n, "n": len(wide)}
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -115,13 +132,6 @@ def floor_of(table, by, name="prior guess"):
     return table[table["attack"] == name].groupby(by, sort=False)["iacc"].mean()
 
 
-def wide_of(table, by):
-    """By cell, a column an attack and a row an update, of the attacks that answered all of them; and the cell's rows."""
-    for keys, cell in answered(table, by).groupby(by, sort=False):
-        keys = keys if len(by) > 1 else keys[0]
-        yield keys, cell.pivot(index="trial", columns="attack", values="iacc"), cell
-
-
 def every(run):
     """The boards of all networks."""
     return rows_of(run, e.MODELS, *e.DEEP).sort_values("batch_size", kind="stable")
@@ -131,32 +141,26 @@ def leads(run):
     """The learned attacker on trained LeNets, by batch size: its lead over the best other attack, with its interval."""
     table = rows_of(run, e.MODELS).query("state == 'trained'")
     for size, wide, cell in wide_of(table, ["batch_size"]):
-        other = wide.drop(columns=["learned", *FLOORS]).mean().round(9).idxmax()
-        gap = wide["learned"] - wide[other]
-        low, high = ends(gap, cell)
-        yield {
-            "batch_size": size,
-            "other": other,
-            "lead": gap.mean(),
-            "low": low,
-            "high": high,
-        }
+        rivals = rivals_of(wide, "learned")
+        lead, other = cells.lead_of(wide, "learned", rivals, network_of(cell))
+        row = {"batch_size": size, "other": other, "lead": float(lead)}
+        yield row | {"low": lead.low, "high": lead.high}
 
 
 def deep(run):
     """Trained deep networks, by network and batch size: our attackers, and the best published one with its name."""
     table = rows_of(run, e.VGG_TRAINED, e.RESNET_TRAINED)
     for (net, size), wide, cell in wide_of(table, ["net", "batch_size"]):
-        mean = wide.mean()
-        rival = mean.drop(OURS, errors="ignore").idxmax()
-        row = {"net": net, "batch_size": size, "which": rival, "published": mean[rival]}
-        row |= {"learned": mean["learned"], "told": mean[KNOWS], "whole": mean[WHOLE]}
+        mean, rivals = wide.mean(), [name for name in wide if name not in OURS]
+        best = cells.best_of(wide, network_of(cell), among=rivals)
+        row = {"net": net, "batch_size": size, "which": best.attack}
+        row |= {"published": float(best.score), "learned": mean["learned"]}
+        row |= {"told": mean[KNOWS], "whole": mean[WHOLE]}
         for name, ours in (("lead", "learned"), ("lead told", KNOWS)):
-            gap = wide[ours] - wide[rival]
-            row[name], (row[f"{name} low"], row[f"{name} high"]) = (
-                gap.mean(),
-                ends(gap, cell),
-            )
+            lead, _ = cells.lead_of(wide, ours, rivals, network_of(cell))
+            row |= numbers(name, lead)
+            # the previous rule picked the rival on the updates that it was scored on
+            row[f"{name}, rival picked on them"] = mean[ours] - wide[best.attack].mean()
         yield row
 
 
@@ -172,11 +176,12 @@ def twelve(run):
             split.get((net, size, trial), wide["learned"][trial])
             for trial in wide.index
         ]
-        others = wide.drop(columns=["learned", KNOWS, *FLOORS], errors="ignore").mean()
-        gap = pd.Series(ours, wide.index) - wide[others.round(9).idxmax()]
-        low, high = ends(gap, cell) if gap.any() else (0.0, 0.0)
-        row = {"net": net, "batch_size": size, "other": others.round(9).idxmax()}
-        yield row | {"lead": gap.mean(), "low": low, "high": high}
+        rivals = rivals_of(wide, "learned", KNOWS)
+        lead, other = cells.lead_of(
+            wide.assign(ours=ours), "ours", rivals, network_of(cell)
+        )
+        row = {"net": net, "batch_size": size, "other": other, "lead": float(lead)}
+        yield row | {"low": lead.low, "high": lead.high}
 
 
 def met_once(run):
@@ -209,24 +214,14 @@ def adapting(run):
     for (defence, strength), wide, cell in wide_of(table, ["defence", "strength"]):
         if e.ADAPTIVE not in wide:
             continue
-        told, others = wide[e.ADAPTIVE], wide.drop(columns=[*FLOORS, e.ADAPTIVE])
-        other = others.mean().round(9).idxmax()
-        row = {
-            "defence": defence,
-            "strength": strength,
-            "told": told.mean(),
-            "other": other,
-        }
-        row |= {"untold": wide["learned"].mean(), "prior": wide["prior guess"].mean()}
-        for name, gap in (
-            ("gain", told - wide["learned"]),
-            ("lead", told - wide[other]),
-        ):
-            row[name], (row[f"{name} low"], row[f"{name} high"]) = (
-                gap.mean(),
-                ends(gap, cell),
-            )
-        yield row
+        told, networks = wide[e.ADAPTIVE], network_of(cell)
+        gain = cells.mean_of(told - wide["learned"], networks)
+        rivals = rivals_of(wide, e.ADAPTIVE)
+        lead, other = cells.lead_of(wide, e.ADAPTIVE, rivals, networks)
+        row = {"defence": defence, "strength": strength, "told": told.mean()}
+        row |= {"other": other, "untold": wide["learned"].mean()}
+        row |= {"prior": wide["prior guess"].mean()}
+        yield row | numbers("gain", gain) | numbers("lead", lead)
 
 
 def of_images(run):
@@ -258,8 +253,8 @@ def learned_leads(run):
     table = rows_of(run, e.INPUTS).query("state == 'trained' and scheme == 'FedSGD'")
     found = {}
     for (data, _), wide, _ in wide_of(table, ["data", "batch_size"]):
-        other = wide.drop(columns=["learned", *FLOORS]).mean().max()
-        found.setdefault(data, []).append(wide["learned"].mean() - other)
+        lead, _ = cells.lead_of(wide, "learned", rivals_of(wide, "learned"))
+        found.setdefault(data, []).append(float(lead))
     return found
 
 

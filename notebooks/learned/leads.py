@@ -1,7 +1,8 @@
 """The learned attacker: rows to the numbers that the lecture and the evidence speak of."""
 
-from fedleak_book.experiments import Number
-from fedleak_book.experiments.kinds import NUMBER, interval
+import pandas as pd
+
+from fedleak_book.experiments import Number, cells
 from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
 from notebooks.learned.experiments_networks import BEST, HALVES, MOST, OURS
@@ -21,19 +22,22 @@ def trials(run, experiment, by=(), value="iacc", **where):
     )
 
 
-def met(run, experiment, by, **where):
+def met(run, experiment, by, ours=OURS, **where):
     """iAcc by cell of the attacks that answered every network's updates; of the published ones the best, and which."""
     each = trials(run, experiment, by, **where)
-    mean = each.groupby(list(by), sort=False).agg(lambda v: v.mean(skipna=False))
-    rivals = mean.drop(columns=OURS, errors="ignore")
-    return mean.assign(
-        **{PUBLISHED: rivals.max(axis=1), "which": rivals.idxmax(axis=1)}
-    )
+    rows = {}
+    for keys, cell in each.groupby(list(by), sort=False):
+        wide = cell.droplevel(list(by)).dropna(axis=1)
+        best = cells.best_of(wide, among=[name for name in wide if name not in ours])
+        rows[keys] = {**wide.mean(), PUBLISHED: float(best.score), "which": best.attack}
+    columns = [*each, PUBLISHED, "which"]
+    found = pd.DataFrame(rows.values(), columns=columns)
+    return found.set_axis(pd.MultiIndex.from_tuples(rows, names=by))
 
 
 def number(values):
     """A mean over trials with its 95 % interval."""
-    return Number(values.mean(), *interval(values.to_numpy(), NUMBER), len(values))
+    return cells.mean_of(values)
 
 
 def points(share):
@@ -42,19 +46,18 @@ def points(share):
 
 
 def lead(run, experiment, one, other, **where):
-    """By how much one attack is ahead of another on the same updates, paired by trial; "best published" is picked on them."""
+    """By how much one attack is ahead of another, or of the best published one, on the same updates, paired by trial."""
     each = trials(run, experiment, **where)
-    if other == PUBLISHED:
-        rivals = each.drop(columns=OURS, errors="ignore")
-        other = rivals.mean(skipna=False).idxmax()
-    return number((each[one] - each[other]).dropna())
+    if other != PUBLISHED:
+        return number((each[one] - each[other]).dropna())
+    return cells.lead_of(each, one, [name for name in each if name not in OURS])[0]
 
 
 def best(run, experiment, by_name=False, **where):
     """What the best published attack of a cell finds, or its name."""
-    rivals = trials(run, experiment, **where).drop(columns=OURS, errors="ignore")
-    mean = rivals.mean(skipna=False)
-    return mean.idxmax() if by_name else number(rivals[mean.idxmax()])
+    each = trials(run, experiment, **where)
+    found = cells.best_of(each, among=[name for name in each if name not in OURS])
+    return found.attack if by_name else found.score
 
 
 def judged(run):
@@ -84,9 +87,9 @@ def leads(run, other, composition):
 
 def coverage(run, experiment, by, **where):
     """How much the learned attacker's 90 % intervals hold of the counts, by cell."""
-    cells = run.best(experiment)
-    cells = cells[having(**{"attack": "learned", **where})(cells)]
-    return cells.set_index(list(by))["coverage"].sort_index()
+    rows = run.best(experiment)
+    rows = rows[having(**{"attack": "learned", **where})(rows)]
+    return rows.set_index(list(by))["coverage"].sort_index()
 
 
 def halved(run, experiment, value="iacc", **where):
@@ -99,8 +102,8 @@ def halved(run, experiment, value="iacc", **where):
 
 def losses(run, experiment, **where):
     """The network's mean loss on the images that it was trained on, and on the others."""
-    cells = run.best(experiment)
-    loss = cells[having(**where)(cells)].groupby("half")["loss"].mean()
+    rows = run.best(experiment)
+    loss = rows[having(**where)(rows)].groupby("half")["loss"].mean()
     return [loss[half] for half in HALVES]
 
 
@@ -119,9 +122,9 @@ def surprise(run, experiment, **where):
 
 def splits(run, images, value="read"):
     """The share of updates in single precision that head splitting reads, by state and batch size."""
-    cells = run.best(e.SPLITS).query("sent == 'as it is'")
-    cells = cells[cells["images"] == images]
-    return cells.set_index(["state", "batch_size"])[value]
+    rows = run.best(e.SPLITS).query("sent == 'as it is'")
+    rows = rows[rows["images"] == images]
+    return rows.set_index(["state", "batch_size"])[value]
 
 
 def unaware(run, strength):
@@ -133,9 +136,9 @@ def unaware(run, strength):
 
 def altered(run):
     """The shares of updates that are told apart as changed: of undefended ones, and by defence and strength."""
-    cells = run.best(e.LIMITS)
-    none = cells["defence"] == "none"
-    return {"none": cells[none]["altered"], "defended": cells[~none]["altered"]}
+    rows = run.best(e.LIMITS)
+    none = rows["defence"] == "none"
+    return {"none": rows[none]["altered"], "defended": rows[~none]["altered"]}
 
 
 def bounds(run, size, knows="other images", images=10_000, iterations=300):
@@ -155,11 +158,8 @@ OWN = dict(knows="clients' images", images=60_000)
 
 def behind_defences(run):
     """iAcc of unbalanced batches by defence and strength; of the published attacks the best."""
-    found = met(run, e.ADAPTIVE, ["defence", "strength"])
-    rivals = found.drop(
-        columns=[*OURS, "adaptive", PUBLISHED, "which"], errors="ignore"
-    )
-    return found.assign(**{PUBLISHED: rivals.max(axis=1)})
+    by = ["defence", "strength"]
+    return met(run, e.ADAPTIVE, by, ours=[*OURS, "adaptive"])
 
 
 def remedy(run, experiment, half, **where):
@@ -178,5 +178,5 @@ def without(run, part):
 
 def weighed(run, form):
     """What a form of the whole head finds, mean over four batch sizes."""
-    cells = run.best(e.WEIGHED)
-    return cells[cells["attack"] == form]["iacc"].mean()
+    rows = run.best(e.WEIGHED)
+    return rows[rows["attack"] == form]["iacc"].mean()

@@ -4,20 +4,14 @@ import inspect
 
 import pandas as pd
 
-from fedleak_book.experiments import Number, records
+from fedleak_book.experiments import Number, Results
 from notebooks.show import TITLES, markdown
 from fedleak.models import title
+from notebooks.arena.ranking import deep as deep_of_arena
 from notebooks.learned import experiments as e
 from notebooks.learned.expected import outcomes, untrained
 from notebooks.learned.experiments_elsewhere import KNOWS
-from notebooks.learned.experiments_networks import (
-    BEST,
-    HALVES,
-    MOST,
-    OURS,
-    SIMULATED,
-    WHOLE,
-)
+from notebooks.learned.experiments_networks import BEST, HALVES, MOST, SIMULATED, WHOLE
 from notebooks.learned.leads import (
     EVEN,
     OWN,
@@ -448,15 +442,9 @@ def defences(run):
 
 def deep_cells():
     """The arena's trained deep networks: the learned attacker, the best published one, the whole head, by net and size."""
-    found = [records.recorded("arena", n) for n in ("vgg_trained", "resnet_trained")]
-    rows = pd.concat([rows for rows, _ in filter(None, found)])
-    by = ["net", "batch_size"]
-    wide = rows.pivot_table(
-        index=[*by, "trial"], columns="attack", values="iacc", sort=False
+    return pd.DataFrame(deep_of_arena(Results("arena", device="cpu"))).set_index(
+        ["net", "batch_size"]
     )
-    mean = wide.groupby(by, sort=False).agg(lambda v: v.mean(skipna=False))
-    ours = [*OURS, "learned, training loss", "GDBR, whitened"]
-    return mean.assign(best=mean.drop(columns=ours, errors="ignore").max(axis=1))
 
 
 def later(run):
@@ -470,8 +458,8 @@ def later(run):
     mnist = judged(run).loc["MNIST"].xs("unbalanced", level="composition")
     small = int((mnist["learned"] - mnist[PUBLISHED] >= 0.05).sum())
     arena, lenet = deep_cells(), judged(run).loc["MNIST"]
-    large = int((arena["learned"] - arena["best"] >= 0.05).sum())
-    behind = 100 * (arena[WHOLE] - arena["learned"]).groupby("net").max()
+    large = int((arena["learned"] - arena["published"] >= 0.05).sum())
+    behind = 100 * (arena["whole"] - arena["learned"]).groupby("net").max()
     behind["lenet"] = 100 * (lenet[WHOLE] - lenet["learned"]).max()
     text = """
     Each was written down before the first runs, which were, but for L, M9 and M10, of an earlier form of the attacker; S3 without Scaffold

@@ -13,7 +13,7 @@ from fedleak.attacks import registry
 from fedleak.attacks.registry import Need
 from fedleak.federated import Update
 from fedleak_book import paths
-from fedleak_book.experiments import Context, entering, running
+from fedleak_book.experiments import Context, cells, entering, running
 from fedleak_book.experiments.experiment import seeds_of
 
 EXAMPLE = paths.root() / "tests" / "examples" / "attack.py"
@@ -233,17 +233,17 @@ def test_the_page_marks_who_entered(monkeypatch):
 def test_the_best_of_equal_attacks_is_not_flattered_by_being_picked():
     scores = np.random.default_rng(1).normal(0.5, 0.1, (200, 20, 10))
     assert scores.mean(1).max(1).mean() > 0.53
-    fair = [entering.held_out(each) for each in scores]
+    fair = [cells.held_out(each) for each in scores]
     assert np.mean([score for score, _ in fair]) == pytest.approx(0.5, abs=0.005)
     assert np.mean([lead for _, lead in fair]) == pytest.approx(0.0, abs=0.005)
 
 
 def test_an_attack_that_is_always_best_has_its_own_scores_and_its_lead_over_the_second():
     scores = np.array([[0.2, 0.9, 0.7], [0.1, 0.8, 0.7], [0.3, 1.0, 0.4]])
-    score, lead = entering.held_out(scores)
+    score, lead = cells.held_out(scores)
     assert score == pytest.approx([0.9, 0.8, 1.0])
     assert lead == pytest.approx([0.2, 0.1, 0.6])
-    alone, ahead = entering.held_out(scores[:, :1])
+    alone, ahead = cells.held_out(scores[:, :1])
     assert alone == pytest.approx(scores[:, 0])
     assert ahead == pytest.approx(0)
-    assert [one.item() for one in entering.held_out(scores[:1])] == pytest.approx([0.9, 0.2])
+    assert [one.item() for one in cells.held_out(scores[:1])] == pytest.approx([0.9, 0.2])

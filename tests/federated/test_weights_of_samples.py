@@ -1,0 +1,122 @@
+"""What a recorder measures of single samples' weights, of parts of a model, and of the labels that were shown."""
+
+import pytest
+import torch
+from loops import CLASSES, LOOPS, mlp, plain, samples
+from torch import nn
+from torch.nn import functional as F
+
+from fedleak.federated.loop import class_labels, record
+from fedleak.federated.recording import read
+from fedleak.models import head
+
+
+def unequal_parts(model, optimiser, x, y, saw):
+    """Accumulate parts of 20 and 4 samples, each halved."""
+    saw(y)
+    for part in torch.arange(len(y)).split([len(y) - 4, 4]):
+        (F.cross_entropy(model(x[part]), y[part]) / 2).backward()
+    optimiser.step()
+
+
+def replayed(model, optimiser, x, y, saw):
+    """Weigh half of the samples by a tenth."""
+    saw(y)
+    first, second = torch.arange(len(y)).chunk(2)
+    loss = F.cross_entropy(model(x[first]), y[first]) + 0.1 * F.cross_entropy(model(x[second]), y[second])
+    loss.backward()
+    optimiser.step()
+
+
+def pseudo_labelled(model, optimiser, x, y, saw):
+    """Train half of the samples on labels that nobody showed."""
+    first, second = torch.arange(len(y)).chunk(2)
+    saw(y[first])
+    labels = torch.cat([y[first], (y[second] + 1) % CLASSES])
+    F.cross_entropy(model(x), labels).backward()
+    optimiser.step()
+
+
+@pytest.mark.parametrize(
+    ("train", "reason"),
+    [(unequal_parts, "do not weigh alike"), (replayed, "do not weigh alike"), (pseudo_labelled, "were not shown")],
+)
+def test_samples_that_weigh_unequally_or_were_not_shown_are_in_doubt(train, reason, tmp_path):
+    model, (x, y) = mlp(), samples()
+    optimiser = LOOPS["sgd"].optimiser(model)
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        train(model, optimiser, x, y, saw)
+    assert reason in " ".join(read(tmp_path)[0].doubts)
+
+
+def test_a_step_by_a_closure_is_verified(tmp_path):
+    model, (x, y) = mlp(), samples()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+    def closure():
+        optimiser.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        for _ in range(2):
+            saw(y)
+            optimiser.step(closure)
+    one = read(tmp_path)[0]
+    assert (one.verified, one.doubts) == (["step", "loss", "labels"], [])
+
+
+@pytest.mark.parametrize("clipped", ["head", "body"])
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_clipping_a_part_of_a_model_and_weight_decay_leave_the_recorded_gradient_right(clipped, decay, tmp_path):
+    model, (x, y) = mlp(), samples()
+    F.cross_entropy(model(x), y).backward()
+    expected = {name: p.grad.clone() for name, p in model.named_parameters()}
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05, weight_decay=decay)
+    parts = [p for name, p in model.named_parameters() if (name.startswith(head(model).name)) == (clipped == "head")]
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        saw(y)
+        optimiser.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        nn.utils.clip_grad_norm_(parts, 0.01)
+        optimiser.step()
+    one = read(tmp_path)[0]
+    assert not one.doubts
+    for name, gradient in expected.items():
+        torch.testing.assert_close(one.update().gradient(name), gradient, rtol=1e-2, atol=1e-2 * float(gradient.norm()))
+
+
+def test_ignored_samples_of_which_the_model_is_certain_do_not_count(tmp_path):
+    model, (x, y) = mlp(), samples()
+    with torch.no_grad():
+        head(model).layer.bias[2] = 20.0
+    y = torch.where(torch.arange(len(y)) < 5, -100, y)
+    optimiser = LOOPS["sgd"].optimiser(model)
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        plain()(model, optimiser, x, y, saw)
+    one = read(tmp_path)[0]
+    assert one.counts == class_labels(y).bincount().tolist()
+    assert one.factor == 1
+
+
+@pytest.mark.parametrize("norm", [1e-2, 1e6])
+def test_clipping_of_single_samples_by_opacus_is_measured(norm, tmp_path):
+    opacus = pytest.importorskip("opacus")
+    x, y = samples()
+    model = mlp()
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), len(y))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    private, optimiser, loader = opacus.PrivacyEngine().make_private(
+        module=model, optimizer=optimiser, data_loader=data, noise_multiplier=1e-4, max_grad_norm=norm,
+        poisson_sampling=False,
+    )  # fmt: skip
+    with record(tmp_path, private, optimiser, round=1) as saw:
+        for part, labels in loader:
+            saw(labels)
+            optimiser.zero_grad()
+            F.cross_entropy(private(part), labels).backward()
+            optimiser.step()
+    one = read(tmp_path)[0]
+    assert (abs(one.factor - 1) < 1e-3) == (norm > 1)
+    assert bool(one.doubts) == (norm < 1)
