@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -145,32 +145,27 @@ class StepCheck:
         """Predict the step that is about to be made."""
         self.look_outside()
         self.inside = False
-        states = self.optimiser.state
-        self._velocities = {
-            id(p): buffer.clone() if p.grad is None else buffer
-            for p in self._parameters.values()
-            if isinstance(buffer := states.get(p, {}).get("momentum_buffer"), Tensor)
-        }
+        # Of copies: where a closure makes the gradients, the prediction follows the step, which changes the velocity.
+        buffers = [self.optimiser.state.get(p, {}).get("momentum_buffer") for p in self._parameters.values()]
+        self._moving = [isinstance(buffer, Tensor) for buffer in buffers]
+        self._velocity = self._vector([b if isinstance(b, Tensor) else None for b in buffers])
         self._predict()
 
     def _predict(self) -> None:
         gradients: list[Tensor | None] = [None] * len(self._sizes)
-        velocities, rules = gradients.copy(), [cast(Rule | None, None)] * len(self._sizes)
+        rules: list[Rule | None] = [None] * len(self._sizes)
         for group in self.optimiser.param_groups:
             first, later = Rule.of(group, True), Rule.of(group, False)
             for p in group["params"]:
-                if (i := self._index.get(id(p))) is None or p.grad is None:
-                    continue
-                velocity = self._velocities.get(id(p)) if later.momentum else None
-                gradients[i], velocities[i] = p.grad, velocity
-                rules[i] = first if velocity is None else later
+                if (i := self._index.get(id(p))) is not None and p.grad is not None:
+                    gradients[i], rules[i] = p.grad, later if self._moving[i] else first
         # Fused optimisers unscale a GradScaler's gradients themselves.
         scale = getattr(self.optimiser, "grad_scale", None)
-        gradient, velocity = self._vector(gradients), self._vector(velocities)
-        self._carried = np.where(self._stepped, self._carried, self._norms(velocity))
+        gradient = self._vector(gradients)
+        self._carried = np.where(self._stepped, self._carried, self._norms(self._velocity))
         self._next = rules
         self._gradient = gradient if scale is None else gradient / float(scale)
-        self._expected = self._of_entries(rules).change(self._current, self._gradient, velocity)
+        self._expected = self._of_entries(rules).change(self._current, self._gradient, self._velocity)
 
     def _compare_gradients(self) -> None:
         """Measure by which factor each gradient differs from the one that the backward pass left."""
