@@ -41,7 +41,7 @@ def test_every_equation_that_a_docstring_cites_is_derived():
 @pytest.mark.parametrize(
     ("text", "module", "found"),
     [
-        ("Sums (LLG, Eqs. 9 and 13).", "fedleak.models.heads", [("llg", 9), ("llg", 13)]),
+        ("Sums (LLG, Eqs. 9 and 13).", "fedleak.models.passes", [("llg", 9), ("llg", 13)]),
         ("gamma of AGIC's Eq. 5; see Eq. 6", "fedleak.attacks.images.agic", [("agic", 5), ("agic", 6)]),
         ("Follows Eq. 5.", "fedleak.attacks.labels.idlg", []),
     ],

@@ -27,7 +27,7 @@ from fedleak.audit.setup import Setup
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protections
 from fedleak.models import head
-from fedleak.models.heads import remembered_passes
+from fedleak.models.passes import remembered_passes
 
 PRIOR = Adversary("no update", frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}))
 """Who guesses: somebody who knows at most how often each class occurs."""

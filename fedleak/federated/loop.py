@@ -199,6 +199,7 @@ class _Watch:
                 f"{self.steps.steps} optimiser steps and {len(labels)} batches of labels: call `saw(y)` in each step"
             )
         batches, visible = labels_of_steps(labels, self.loss, self.steps.steps)
+        batches = self._passed_once(batches)
         samples = torch.cat(batches)
         sizes = [len(batch) for batch in batches]
         facts = {
@@ -222,6 +223,16 @@ class _Watch:
                 f"labels of shape {self.nested} were shown, and no gradient shows one class for each"
             )
         return {**facts, "verified": [*facts["verified"], *["labels"] * visible]}
+
+    def _passed_once(self, batches: list[Tensor]) -> list[Tensor]:
+        """Return each step's labels once where all samples passed the model several times, as in R-Drop."""
+        shown = torch.cat(self.labels)
+        times = sum(map(len, batches)) // max(len(shown), 1)
+        passes = sum(len(item.passes) for item in self.loss.backwards if item.step in range(len(batches)))
+        if times < 2 or passes < times * len(batches) or any(bool((b.bincount() % times).any()) for b in batches):
+            return batches
+        once = [batch.sort().values[::times] for batch in batches]
+        return once if torch.equal(torch.cat(once).sort().values, shown.sort().values) else batches
 
 
 def class_labels(labels: Any) -> Tensor:

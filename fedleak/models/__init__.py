@@ -9,8 +9,9 @@ from torch import nn
 from fedleak.models import zoo
 from fedleak.models.bridged import AlexNet, positive_, resnet_conv, vgg11, without_biases
 from fedleak.models.chains import Link, chain
-from fedleak.models.heads import Head, HeadPass, batch_dependent, head, head_inputs, head_pass, negative_inputs
+from fedleak.models.heads import Head, head, head_inputs, negative_inputs
 from fedleak.models.inputs import as_inputs, input_shape, known_tokens
+from fedleak.models.passes import HeadPass, batch_dependent, head_pass
 from fedleak.models.zoo import ACTIVATIONS, count_parameters
 
 __all__ = [

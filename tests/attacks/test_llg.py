@@ -15,7 +15,7 @@ from fedleak.data import Images
 from fedleak.federated import fedavg, fedsgd
 from fedleak.metrics import counts as count_labels
 from fedleak.models import build
-from fedleak.models.heads import head_pass
+from fedleak.models.passes import head_pass
 
 PROPERTY = settings(max_examples=40, deadline=None, derandomize=True)
 

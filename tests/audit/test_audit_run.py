@@ -21,7 +21,7 @@ from fedleak.federated.algorithms import SCHEMES
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
 from fedleak.federated.restricted import FedVF, Withhold
 from fedleak.metrics import counts, instance_accuracy
-from fedleak.models import build, head, heads
+from fedleak.models import build, head, passes
 
 
 def quick(**changes):
@@ -189,7 +189,7 @@ def test_an_audit_runs_the_model_on_the_same_inputs_once(monkeypatch):
         passes.append((model, x))
         return compute(model, x, chunk)
 
-    monkeypatch.setattr(heads, "_head_pass", noted)
+    monkeypatch.setattr(passes, "_head_pass", noted)
     case = prepare(quick(remedy_trials=0))
     Run(case, progress=False).trials()
     own = [x for model, x in passes if model is case.attacked]

@@ -120,3 +120,14 @@ def test_clipping_of_single_samples_by_opacus_is_measured(norm, tmp_path):
     one = read(tmp_path)[0]
     assert (abs(one.factor - 1) < 1e-3) == (norm > 1)
     assert bool(one.doubts) == (norm < 1)
+
+
+def test_samples_that_pass_twice_count_once(tmp_path):
+    model, (x, y) = mlp(), samples()
+    optimiser = LOOPS["sgd"].optimiser(model)
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        saw(y)
+        (F.cross_entropy(model(x), y) / 2 + F.cross_entropy(model(x + 0.01), y) / 2).backward()
+        optimiser.step()
+    one = read(tmp_path)[0]
+    assert (one.samples, one.counts, one.doubts) == (len(y), y.bincount().tolist(), [])

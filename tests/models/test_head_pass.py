@@ -8,7 +8,7 @@ from torch import nn
 
 from fedleak.federated import fedsgd
 from fedleak.models import batch_dependent, build, head, head_pass, input_shape
-from fedleak.models.heads import HeadPass
+from fedleak.models.passes import HeadPass
 
 
 class Nested(nn.Module):
