@@ -74,7 +74,7 @@ def documented(module: str) -> Iterator[tuple[str, str]]:
 
 def modules() -> list[str]:
     """Return every module whose docstrings are searched: those of the papers, and the ones that all of them share."""
-    shared = ("fedleak.models.heads", "fedleak.federated.schemes", "fedleak_book.experiments.training")
+    shared = ("fedleak.models.passes", "fedleak.federated.schemes", "fedleak_book.experiments.training")
     return [*(module for entry in read("equations").values() for module in entry["modules"]), *shared]
 
 

@@ -183,16 +183,16 @@ def test_the_progress_bar_counts_every_attack_of_every_scenario(remedy_trials):
 
 
 def test_an_audit_runs_the_model_on_the_same_inputs_once(monkeypatch):
-    passes, compute = [], heads._head_pass
+    calls, compute = [], passes._head_pass
 
     def noted(model, x, chunk):
-        passes.append((model, x))
+        calls.append((model, x))
         return compute(model, x, chunk)
 
     monkeypatch.setattr(passes, "_head_pass", noted)
     case = prepare(quick(remedy_trials=0))
     Run(case, progress=False).trials()
-    own = [x for model, x in passes if model is case.attacked]
+    own = [x for model, x in calls if model is case.attacked]
     assert own
     assert not any(a.shape == b.shape and a.equal(b) for k, a in enumerate(own) for b in own[:k])
 
