@@ -16,8 +16,9 @@ TOLERANCE = 0.01
 """A step, or a loss' gradient, is verified if it is as expected to this share of its size."""
 ROUNDING = 0.05
 """Steps whose rounding error is more than this share of their size are not verified."""
-UNEVEN = 0.05
-"""Share of the labels that may be misread because samples do not weigh alike: half the sum of the differences."""
+UNEVEN, UNEVEN_BATCHES = 0.05, 0.25
+"""Shares of the labels that may be misread because samples do not weigh alike, half the sum of the differences: by
+rates and parts of a batch, and with steps on batches of different sizes, which most rounds end with."""
 HARD_LABELS = (CROSS_ENTROPY, WEIGHTED, SAMPLE_WEIGHTED, SMOOTHED)
 
 
@@ -143,10 +144,12 @@ def measured_facts(
             facts |= _scale(tracks, track, weights, step_factors)
         else:
             doubts.append("a step climbs the cross-entropy, or changes nothing")
-        if min(weights) > 0 and (share := _misread(factors, weights, facts.pop("rho"))) > UNEVEN:
+        rho = facts.pop("rho", ())
+        shares = [_misread(factors, weights, rho, alike) for alike in (True, False)] if rho else [0.0, 0.0]
+        if shares[0] > UNEVEN or shares[1] > UNEVEN_BATCHES:
             doubts.append(
-                f"samples do not weigh alike, so that up to {share:.0%} of the labels are misread (batches or parts of "
-                "different sizes or weights, a schedule of rates, clipping)"
+                f"samples do not weigh alike, so that up to {max(shares):.0%} of the labels are misread (batches or "
+                "parts of different sizes or weights, a schedule of rates, clipping)"
             )
     return {**facts, "doubts": doubts}
 
@@ -185,12 +188,16 @@ def _scale(tracks: dict[str, Track], head: Track, weights: list[float], factors:
     }
 
 
-def _misread(factors: Sequence[StepFactor], weights: Sequence[float], rho: Sequence[float]) -> float:
-    """Return the share of a round's weight that lies on other samples than if all weighed alike."""
+def _misread(factors: Sequence[StepFactor], weights: Sequence[float], rho: Sequence[float], alike: bool) -> float:
+    """Return the share of a round's weight that lies on other samples than if all weighed alike.
+
+    `alike`: as if batches of different sizes weighed by their size.
+    """
     samples: list[tuple[int, float]] = []
     for item, weight, expected in zip(factors, weights, rho, strict=True):
         total = sum(n * w for n, w in item.weights)
-        samples += [(n, weight / expected * w / total) for n, w in item.weights] if total else []
+        size = sum(n for n, _ in item.weights) if alike else 1
+        samples += [(n, weight / expected * size * w / total) for n, w in item.weights] if total else []
     whole, mass = sum(n for n, _ in samples), sum(n * w for n, w in samples)
     return sum(abs(n * w / mass - n / whole) for n, w in samples) / 2 if mass and whole else 0.0
 
