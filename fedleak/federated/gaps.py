@@ -1,7 +1,13 @@
 """Notes in a run's folder of contributions that a recorder could not record; see `fedleak.federated.recording`."""
 
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
+
+
+def file_name(node: str) -> str:
+    """Return a node's name as a part of a file's name."""
+    return re.sub("[^A-Za-z0-9_.-]", "_", node)[:100]
 
 
 def gap(folder: Path | str, round: int, seen_by: str, node: str) -> Path:
