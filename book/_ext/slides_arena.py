@@ -17,7 +17,7 @@ def answers() -> Slider:
     sent, truth = u.sent(context, 2, **u.USUAL | setting, labelling=None)
     rivals = ["LLG*", "ZLG+", "iLRG", "LLG+", "LLG", "RLU", "after Decaf", "RLU, whole head"]
     chosen = ["random guess", "prior guess", *rivals]
-    found = {one.attack.name: one.found for one in contest(**sent, attacks=[u.ALL[name] for name in chosen])}
+    found = {one.attack.name: one.counts for one in contest(**sent, attacks=[u.ALL[name] for name in chosen])}
     order = sorted(found, key=lambda name: int(torch.minimum(found[name], truth).sum()))
     frames = []
     for name in order:
