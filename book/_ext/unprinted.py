@@ -44,7 +44,7 @@ def fitted(papers: list[Row]) -> str:
     rows = []
     for paper in papers:
         printed, name = published.load(paper["chapter"]), paper["chapter"]
-        every = scoreboard.points(printed, scoreboard.kept(name))
+        every = scoreboard.points(printed, scoreboard.load_claims(name))
         judged = {key: verdicts.judge(printed.items[key], name, found) for key, found in every.items()}
         scanned = [
             key
