@@ -17,15 +17,10 @@ def answers() -> Slider:
     sent, truth = u.sent(context, 2, **u.USUAL | setting, labelling=None)
     rivals = ["LLG*", "ZLG+", "iLRG", "LLG+", "LLG", "RLU", "after Decaf", "RLU, whole head"]
     chosen = ["random guess", "prior guess", *rivals]
-<<<<<<< HEAD
-    found = {one.attack.name: one.counts for one in contest(**sent, attacks=[u.ALL[name] for name in chosen])}
-    order = sorted(found, key=lambda name: int(torch.minimum(found[name], truth).sum()))
-=======
     counts_by_attack = {
-        attempt.attack.name: attempt.found for attempt in contest(**sent, attacks=[u.ALL[name] for name in chosen])
+        attempt.attack.name: attempt.counts for attempt in contest(**sent, attacks=[u.ALL[name] for name in chosen])
     }
     order = sorted(counts_by_attack, key=lambda name: int(torch.minimum(counts_by_attack[name], truth).sum()))
->>>>>>> main
     frames = []
     for name in order:
         counts, right = counts_by_attack[name], int(torch.minimum(counts_by_attack[name], truth).sum())

@@ -83,13 +83,8 @@ def system() -> Slider:
     ends = [confidence.logits_of(head_pass(label, test.x), label) for label in (model, update.model(model))]
     matrix = sum(confidence.coefficients(confidence.erroneous_confidence(z, test.y)) for z in ends) / 2
     sent = rlu.observe(update, model, None, None).target
-<<<<<<< HEAD
-    found = round_to_total(solve(matrix, sent, update.samples), update.samples)
-    order = [i for i, k in enumerate(found.tolist()) for _ in range(k)]
-=======
-    recovered = whole_counts(solve(matrix, sent, update.samples), update.samples)
+    recovered = round_to_total(solve(matrix, sent, update.samples), update.samples)
     order = [i for i, k in enumerate(recovered.tolist()) for _ in range(k)]
->>>>>>> main
     sums = torch.nn.functional.one_hot(torch.tensor(order), len(sent)).double().cumsum(0) @ matrix.T
     most = 1.1 * float(torch.cat([sums, sent[None]]).abs().max())
 
@@ -207,11 +202,7 @@ def bridged() -> Slider:
     withheld, below = withheld.sum(0), below.sum(0)
     start = bridge.first_step(shared, features)
     arrived = bridge.cross(features).matrix @ start
-<<<<<<< HEAD
-    found = round_to_total(size * (features.probabilities - arrived), size)
-=======
-    recovered = whole_counts(size * (features.probabilities - arrived), size)
->>>>>>> main
+    recovered = round_to_total(size * (features.probabilities - arrived), size)
 
     def off(values: Tensor, true: Tensor) -> str:
         return f"off by at most {float((values - true).abs().max() / true.abs().max()):.1%} of the largest entry"

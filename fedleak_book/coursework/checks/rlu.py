@@ -97,11 +97,7 @@ def whole(student: Student, generator: Generator) -> None:
         "floors alone lose the sum": floors,
         "all that is missing goes to ONE class here: one each, by remainder": all_to_one,
     }
-<<<<<<< HEAD
-    right, what = package.round_to_total(values, 8), f"whole({shown(values)}, 8)"
-=======
-    right, what = package.whole_counts(values, 8), f"whole({short_text(values)}, 8)"
->>>>>>> main
+    right, what = package.round_to_total(values, 8), f"whole({short_text(values)}, 8)"
     same(student("whole", values, 8), right, what, mistakes, whole=True)
 
 
