@@ -14,10 +14,10 @@ A label is proven if a proposal x passes four tests, each to the rounding t of t
 
 For a row with several samples, x is a mixture of their inputs. A share of about 2 t n passes the first test by chance
 (2 t for a coefficient spread evenly over its size; n labels). Those still face the m - B - 8 equations of the second,
-each to t; `SPARE` of them are asked for. This is an argument for mixtures
-in general position, no theorem: how often it fails is measured. What is proven is the label: a sample's input with a
-small admixture of others can pass by chance with the right one. It takes the model, B, and one step of the mean
-cross-entropy of hard labels as given; where one of them is wrong, the first two tests fail.
+each to t, at least `SPARE` of them. This is an argument for mixtures in general position, not a theorem; experiments
+measure how often it fails. Only the label is proven: an input with a small admixture of others can pass by chance with
+the right one. The model, B, and one step of the mean cross-entropy of hard labels are taken as given; where one of them
+is wrong, the first two tests fail.
 """
 
 import contextlib
@@ -215,11 +215,11 @@ def peel(update: Update, model: nn.Module, seed: int) -> tuple[Peeled | None, st
     standalone_reason="an experiment of its own counts its proven labels, and RLU-WH estimates the rest",
 )
 def prepare(model: nn.Module, aux: Images) -> Prepared:
-    """Prepare the attack: `whole_head` on auxiliary images ``aux``, for what is not proven.
+    """Prepare the attack, with `whole_head` on auxiliary images ``aux`` for the labels without a proof.
 
-    The `Result` has the counts ``[n]``, which sum to ``update.samples``, and those of them that are ``proven``; where
-    none is, ``unmet`` says why. Raises `ValueError` as `whole_head.prepare`; when an update is read, for several local
-    steps; `WithheldParameter` if the gradient of the head or of the layer that is split is not shared.
+    The `Result` has the counts ``[n]``, which sum to ``update.samples``, and the ``proven`` ones; if there are none,
+    ``violated_assumptions`` says why. Raises `ValueError` as `whole_head.prepare`; in ``recover``, for several local
+    steps, and `WithheldParameter` if the gradient of the head or of the layer that is split is not shared.
     """
     estimate, last = replace(whole_head.prepare(model, aux), check=None), head(model)  # peeling itself is checked
 
