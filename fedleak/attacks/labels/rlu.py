@@ -11,14 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.confidence import (
-    Confidence,
-    by_class,
-    coefficients,
-    drawn,
-    erroneous_confidence,
-    logits_of,
-)
+from fedleak.attacks.labels.confidence import Confidence, by_class, coefficients, drawn, erroneous_confidence, logits_of
 from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.attacks.labels.inputs import head_with_bias, require_classes
 from fedleak.attacks.registry import WITH_AUXILIARY, Need, attack
