@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+import typer
 
+from fedleak import cli
 from fedleak.attacks.contest import EXPECTED_FAILURES, FORESEEN, contest
 from fedleak.attacks.labels.counts import round_to_total, whole_counts
 from fedleak.attacks.registry import WHITE_BOX, Attack, Need, get
@@ -46,3 +48,8 @@ def test_old_arguments_of_metrics_models_and_clients_work():
         assert Scheme("fedavg", 0.1, 1).history(own=[]) == 0
     with pytest.warns(FutureWarning, match="each is now blocks_per_stage"):
         assert len(WideResNet((3, 8, 8), 2, width=1, each=1).blocks) == 3
+
+
+def test_the_option_same_is_an_alias():
+    (option,) = (o for o in typer.main.get_command(cli.app).commands["record"].params if o.name == "reuse_cache")
+    assert option.opts == ["--reuse-cache", "--same"]
