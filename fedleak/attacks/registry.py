@@ -92,7 +92,7 @@ class Attack:
     """Unique, as the papers write it."""
     goal: Goal
     needs: frozenset[Need]
-    """What the adversary must have."""
+    """Requirements on the adversary."""
     summary: str
     """Description of its method, in one sentence."""
     function: Callable[..., Any]

@@ -1,4 +1,4 @@
-"""What an audit finds: how every attempt went, and what an update gives away besides the labels."""
+"""The findings of an audit: the outcome of every attempt, and leakage besides labels."""
 
 import math
 from typing import Any, Literal, NamedTuple
@@ -16,11 +16,11 @@ ASSUMPTIONS = {
     "loss": "their loss is the mean cross-entropy",
     "labels": "the recorded labels are those that they trained on",
 }
-"""What an audit of a recorded run takes for true where no recorder measured it (`Contribution.assumed`)."""
+"""Assumptions of an audit of a recorded run that no recorder measured (`Contribution.assumed`)."""
 
 
 class ImageResult(NamedTuple):
-    """How near one inversion of one update came."""
+    """The quality of one inversion of one update."""
 
     attack: str
     why: str = ""
@@ -40,16 +40,16 @@ class ImageResult(NamedTuple):
 
 
 class WordsResult(NamedTuple):
-    """Which words of the clients' texts an update gives away."""
+    """The words of the clients' texts that updates reveal."""
 
     why: str = ""
     """Why there is no result, if there is none."""
     named: int = 0
     """Distinct words that the attack names, over all updates."""
     right: int | None = None
-    """How many of them are there; None of a recorded run, which has no texts to compare with."""
+    """Number of these that occur; None for a recorded run, which has no texts to compare with."""
     of: int = 0
-    """How many there are."""
+    """Number of distinct words that occur."""
     updates: int = 0
 
     @property
@@ -95,14 +95,14 @@ class PrivacyResult(NamedTuple):
         return f"{said}; a canary shows at least {self.epsilon:.3g}{normal} (95 %, {self.n} releases of each input)"
 
     def wrong(self) -> list[str]:
-        """Say what is wrong with the claim; nothing if nothing was found."""
+        """Return the errors of the claim; empty if there are none."""
         least = max(self.epsilon or 0.0, self.gaussian or 0.0)
         above = [f"a canary shows that ε is at least {least:.3g}, more than is claimed"]
         return [*self.privacy.wrong(), *(above if least > self.privacy.claimed else [])]
 
 
 class Verdict(NamedTuple):
-    """What became of one round, or of one update."""
+    """The verdict on one round or one update."""
 
     case: str
     status: Literal["kept", "leak", "not measurable"]

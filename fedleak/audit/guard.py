@@ -16,14 +16,14 @@ KEPT, LEAK, ERROR, NOT_MEASURABLE = range(4)
 
 
 class Limits(NamedTuple):
-    """What an attack may name, as shares of the labels; None where there is no limit."""
+    """Limits on the share of labels that an attack recovers; None for no limit."""
 
     mean: float | None = None
     """On average over the updates of a round."""
     over_guess: float | None = None
     """The same, more than the best guess on the same updates."""
     each: float | None = None
-    """Of any one update."""
+    """Share of the labels of any single update."""
 
 
 def verdicts(report: Report, limits: Limits, accepted: Sequence[str] = ()) -> list[Verdict]:

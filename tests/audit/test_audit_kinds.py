@@ -143,7 +143,7 @@ def test_the_order_of_tied_layers_does_not_matter():
         reports.append(audit(Setup(model=model, shape=(8,), batch_size=8, trials=2, remedy_trials=0)))
     tables = [report.table.set_index("attack")["iacc"].drop("GDBR") for report in reports]
     torch.testing.assert_close(*(torch.tensor(t[t.index.sort_values()].fillna(-1).to_numpy()) for t in tables))
-    assert "whose weight is that of `embed.weight` too" in reports[0].to_markdown()
+    assert "which shares its weight, and so its gradient, with `embed.weight`" in reports[0].to_markdown()
     assert "all 12 rows" in reports[0].words.why
 
 
