@@ -191,7 +191,7 @@ def test_the_embeddings_rows_are_the_words_of_the_texts():
 def test_words_come_first_in_the_report_of_a_text_model(tmp_path):
     report = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=3, remedy_trials=0))
     what, _, _ = report.headline()
-    assert what.startswith("The words: the embedding's rows that move name ")
+    assert what.startswith("The words: the embedding rows that change reveal ")
     assert report.words.right == report.words.of == report.words.named
     assert "Images" not in what
     assert guard.exit_code(guard.verdicts(report, Limits(mean=0.9999))) == guard.LEAK
