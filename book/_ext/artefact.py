@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 from generated import comparisons
 from overview import belongs, duration, read, records_of
-from render import keep, link, table
+from render import before_pages, keep, link, table
 from sphinx.application import Sphinx
 
 Row = dict[str, Any]
@@ -42,7 +42,4 @@ def write(app: Sphinx) -> None:
     keep(app, {"artefact": appendix(comparisons())})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

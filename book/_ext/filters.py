@@ -3,7 +3,7 @@
 from typing import Any
 
 import pandas as pd
-from render import arena, keep, table
+from render import arena, before_pages, keep, table
 from sphinx.application import Sphinx
 
 from fedleak_book.experiments import records
@@ -55,7 +55,4 @@ def write(app: Sphinx) -> None:
         keep(app, {"filters": filters(*tables[0], records.settled(*tables[1]))})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

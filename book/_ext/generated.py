@@ -15,7 +15,7 @@ from typing import Any
 
 import evidence
 import pandas as pd
-from render import keep, table
+from render import before_pages, keep, table
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -156,7 +156,4 @@ def write(app: Sphinx) -> None:
     keep(app, fragments)
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pandas as pd
-from render import arena, keep, number, table
+from render import arena, before_pages, keep, number, table
 from sphinx.application import Sphinx
 
 from fedleak.models import title
@@ -116,7 +116,4 @@ def write(app: Sphinx) -> None:
     keep(app, {f"inspected_{name}": make(rows) for name, make in tables.items()})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 from generated import comparisons, logger
-from render import keep, link, number, plain, table
+from render import before_pages, keep, link, number, plain, table
 from sphinx.application import Sphinx
 
 from fedleak_book import paths
@@ -164,7 +164,4 @@ def write(app: Sphinx) -> None:
     keep(app, fragments)
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -9,7 +9,7 @@ import seaborn as sns
 from filters import best, guessed, with_interval
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from render import arena, keep, number, table
+from render import arena, before_pages, keep, number, table
 from sphinx.application import Sphinx
 
 from fedleak.audit.drawing import LOOK, svg
@@ -124,7 +124,4 @@ def write(app: Sphinx) -> None:
     keep(app, fragments)
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import pandas as pd
-from render import arena, keep, table
+from render import arena, before_pages, keep, table
 from scipy.stats import binomtest
 from sphinx.application import Sphinx
 
@@ -67,7 +67,7 @@ def in_short(rows: pd.DataFrame, proof_rows: pd.DataFrame, kinds: Mapping[str, l
     broken = rows[rows["client"].isin(kinds[BREAKS])]
     return (
         f"**{wrong} of {of:,} updates have a wrong proof** (at most {at_most(wrong, of)}, by Clopper and Pearson's "
-        f"95 % interval, as if every update had a network of its own; several share one). Of the "
+        "95 % interval, as if every update had a network of its own; several share one). Among the "
         f"{int(broken['updates'].sum()):,} whose client breaks a condition, {counted(broken, 'shown')} have any proof."
     )
 
@@ -89,7 +89,4 @@ def write(app: Sphinx) -> None:
     keep(app, {f"proven_{name}": text for name, text in fragments.items()})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

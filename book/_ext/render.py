@@ -1,6 +1,7 @@
 """Show things on a page: a data frame as a table or as cards, a number as the book writes it, a place in a chapter."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,13 @@ def keep(app: Sphinx, fragments: dict[str, str]) -> None:
         path = folder / f"{name}.md"
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
+
+
+def before_pages(write: Callable[[Sphinx], None]) -> Callable[[Sphinx], dict[str, bool]]:
+    """Return the `setup` of an extension that writes its fragments before Sphinx reads the pages."""
+
+    def setup(app: Sphinx) -> dict[str, bool]:
+        app.connect("builder-inited", write)
+        return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+    return setup

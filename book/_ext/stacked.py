@@ -2,7 +2,8 @@
 
 Boxes that lie above each other in the drawing are a stage, with all that lies within their width. What lies between
 two stages leads from one to the next: its words stand beside an arrow down. A group that starts in a stage stays there.
-Of more stages than `MOST`, those that fit beside each other stay so, as they are drawn: one row of stages is a stage.
+Where there are more stages than `MOST`, those that fit beside each other stay so, as they are drawn: one row of stages
+is a stage.
 """
 
 import re

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 from overview import read, records_of
-from render import keep, table
+from render import before_pages, keep, table
 from sphinx.application import Sphinx
 
 from fedleak_book.experiments import notebooks
@@ -49,7 +49,4 @@ def write(app: Sphinx) -> None:
     keep(app, {"subsets": listed(read("subsets")["subset"])})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

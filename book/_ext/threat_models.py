@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import pandas as pd
-from render import cards, keep, plain, table
+from render import before_pages, cards, keep, plain, table
 from sphinx.application import Sphinx
 
 from fedleak.attacks import registry
@@ -52,9 +52,9 @@ SOK = {
 }
 """Which of the models A to H of the SoK of gradient inversion attacks is nearest, and where ours is another."""
 SOK_TEXT = """{cite:t}`carletti2025sok` name eight adversaries by the letters A to H. The letters here are as LeakPro
-reads them in its modular attacks (commit c47752fa): A is an eavesdropper who knows the architecture, B has general
+reads them in its modular attacks (commit c47752fa): A is an eavesdropper that knows the architecture, B has general
 knowledge of images besides, C the local hyperparameters, D surrogate data, E batch-norm statistics; F changes
-the architecture, G has surrogate data too, H adds clients of its own. The paper's own text was not at hand.
+the architecture, G has surrogate data too, H adds clients of its own. The paper's own text was not available.
 No adversary here is like G or H."""
 
 
@@ -134,7 +134,4 @@ def write(app: Sphinx) -> None:
     keep(app, {"threat_map": threat_map(), "threat_models": threat_models()})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

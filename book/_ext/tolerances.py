@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from generated import comparisons
-from render import keep, table
+from render import before_pages, keep, table
 from sphinx.application import Sphinx
 
 from fedleak_book import paths
@@ -85,7 +85,4 @@ def write(app: Sphinx) -> None:
     keep(app, {"written": written(comparisons()), "hanging_together": hanging_together()})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from generated import comparisons
-from render import keep, plain, table
+from render import before_pages, keep, plain, table
 from sphinx.application import Sphinx
 
 from fedleak_book.experiments import choices, published, scoreboard, verdicts
@@ -125,7 +125,4 @@ def write(app: Sphinx) -> None:
     keep(app, {"choices": listed(papers), "fitted": fitted(papers), "backtests": backtests(papers)})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -86,7 +86,7 @@ def book(
     device: _DeviceOption = "auto",
     force: Annotated[bool, typer.Option("--force", help="Execute every chapter, up to date or not.")] = False,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Execute so many chapters at once. [default: one a core; on a GPU, 1]")
+        int | None, typer.Option(min=1, help="Chapters to execute at once. [default: one per core; 1 on a GPU]")
     ] = None,
 ) -> None:
     """Execute the chapters that are out of date and build the book, warnings being errors."""

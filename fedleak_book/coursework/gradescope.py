@@ -56,7 +56,7 @@ def results(name: str, folder: Path, settings: Settings, student: str = "") -> d
 
 
 def student(metadata: Path) -> str:
-    """Return who has handed in, by the numbers that Gradescope gives; nobody in particular where it says nothing."""
+    """Return the numbers that Gradescope gives the students of a submission; "" where it gives none."""
     submission = json.loads(metadata.read_text(encoding="utf-8")) if metadata.is_file() else {}
     return " ".join(sorted(str(user["id"]) for user in submission.get("users", [])))
 

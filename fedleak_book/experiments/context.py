@@ -66,8 +66,8 @@ class Context:
     def once(self, key: Hashable, make: Callable[[], T], most: int = 0) -> T:
         """Return what `make` returns, made once by key: what trials share, such as a data set or a trained network.
 
-        What it used counts for every unit that asks for it. With `most`, only so many are kept of those whose keys
-        begin alike, the latest: what the trials of one setting share.
+        What it used counts for every unit that asks for it. With `most`, only that number of entries whose keys
+        begin alike is kept, the latest: what the trials of one setting share.
         """
         if key not in self._kept:
             with self.using() as used:

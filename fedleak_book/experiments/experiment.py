@@ -43,7 +43,7 @@ def spawned(seed: int, role: str) -> int:
     """Return a seed of its own for one role in a trial, such as ``"weights"`` or ``"batch"``.
 
     Given one integer, two generators read the same raw numbers. Experiments that were recorded with one seed for all
-    keep it until they are recorded anew; ``benchmarks/seeds.py`` says what that is worth.
+    keep it until they are recorded anew; ``benchmarks/seeds.py`` measures the effect.
     """
     words = np.random.SeedSequence([seed, *role.encode()]).generate_state(1, np.uint64)
     return int(words[0] >> np.uint64(1))
@@ -56,7 +56,7 @@ class Experiment:
     name: str
     """Of the recorded table, and of the paper's table or figure that it reproduces."""
     trial: Callable[..., Any]
-    """``trial(context, seed, **setting)`` yields the rows of one trial, which hang on these alone; a vectorised one
+    """``trial(context, seed, **setting)`` yields the rows of one trial, which depend on these alone; a vectorised one
     calls its second parameter ``seeds``, takes many at once, and names the ``seed`` in each row."""
     quick: Sequence[Mapping[str, Any]]
     """The settings of the quick profile, as `grid` makes them; a setting may name its own ``trials``."""

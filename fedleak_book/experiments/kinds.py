@@ -46,13 +46,13 @@ class Kind:
         """Return the kind in one cell, with its number of labels; None for the reference of a difference."""
         if self.reference and all(cell.get(k) == v for k, v in self.reference.items()):
             return None
-        return Kind(self.name, [math.prod(_number(one, cell) for one in self.labels)])
+        return Kind(self.name, [math.prod(_number(labels, cell) for labels in self.labels)])
 
     def widened(self, mean: float, low: float, high: float, n: int) -> tuple[float, float]:
         """Widen an interval of a mean over n trials as `fedleak.intervals.widened` does; of a rate by its labels.
 
-        A rate's is never narrower than Wilson's for all of its labels, as if each were drawn by itself. Of a difference
-        of rates, labels count in the place of trials.
+        A rate's is never narrower than Wilson's for all of its labels, as if each were drawn by itself. For a
+        difference of rates, labels count instead of trials.
         """
         counted = n * math.prod(self.labels)
         if self.name != "rate":
@@ -78,7 +78,7 @@ def difference(*labels: Any, **reference: Any) -> Kind:
 
 
 def _number(labels: Any, cell: Mapping[str, Any]) -> float:
-    """Return how many labels a number, a setting's name, or a table by setting and value stands for in a cell."""
+    """Return the number of labels that a number, a setting's name, or a table by setting and value means in a cell."""
     if isinstance(labels, Mapping):
         ((setting, by_value),) = labels.items()
         return float(by_value[cell[setting]])

@@ -158,7 +158,7 @@ def execute_all(names: Sequence[str], parameters: Mapping[str, Any] = QUICK, job
 
 
 def _use_threads(count: int) -> None:
-    """Let the kernels that this process starts compute with so many threads."""
+    """Let the kernels that this process starts compute with this number of threads."""
     os.environ["OMP_NUM_THREADS"] = str(count)
 
 

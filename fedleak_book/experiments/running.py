@@ -61,8 +61,8 @@ def run(
     """
     folder, code = folder or paths.units() / paper / experiment.name, code_of(paper)
     files.reserve(folder / "probe").unlink(missing_ok=True)
-    plan = [Units(folder, experiment, one, seed, "" if others == "use" else code) for one in settings]
-    if others == "refuse" and (old := sum(one in units.others for units in plan for one in units.missing)):
+    plan = [Units(folder, experiment, setting, seed, "" if others == "use" else code) for setting in settings]
+    if others == "refuse" and (old := sum(missing in units.others for units in plan for missing in units.missing)):
         raise ValueError(
             f"{paper}/{experiment.name}: {old} finished units of version {experiment.version} are of other code. "
             "If results can have changed, raise the experiment's version; if they cannot, "
@@ -82,8 +82,8 @@ def run(
     total, remaining = sum(len(units.seeds) for units in plan), sum(len(seeds) for _, seeds in calls.values())
     with tqdm(total=total, initial=total - remaining, desc=experiment.name) as bar:
         for (number, _), (finished, facts) in computed:
-            for one in finished:
-                plan[number].add(one, facts)
+            for seed_rows in finished:
+                plan[number].add(seed_rows, facts)
                 bar.update()
     rows = _joined(plan)
     columns = set(rows) - {*experiment.axes, "trial", "seed"}

@@ -1,8 +1,8 @@
 """Finished units on disk, and by which code, when and where each was made.
 
 A unit is an experiment with its version, one setting and one seed. The units of a setting share a file, one line each,
-appended when the unit is done: a killed run loses what was in flight and nothing else. What a unit's rows hang on is
-said by its key. By which code it was made is noted beside it, so that a run does not take units of other code unawares.
+appended when the unit is done: a killed run loses what was in flight and nothing else. A unit's key names all that its
+rows depend on. By which code it was made is noted beside it, so that a run does not take units of other code unawares.
 """
 
 import hashlib
