@@ -64,7 +64,7 @@ def adapted(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame, pd.Ser
 
 
 def disguised(rows: pd.DataFrame) -> str:
-    """Return what is refused of a server that knows the checks, and what it still reads, a row a disguise."""
+    """Return, per disguise, how often a server that knows the checks is refused, and what it still recovers."""
     lines = [
         {
             "Crafted model": sent,
@@ -79,18 +79,18 @@ def disguised(rows: pd.DataFrame) -> str:
 
 
 def escapes(rows: pd.DataFrame) -> str:
-    """Return a sentence on each kind's disguise that is refused least, and of these reads most."""
+    """Return a sentence on each kind's least refused disguise; among equals, the one that reads most."""
     best = dict[str, tuple[float, float, str]]()
     for sent, how, group, read in adapted(rows):
         sentence = (
             f"{sent} with {how} is refused {of(group['refused'])} times and reads {number(read.mean())} {reads(sent)}"
         )
         best[sent] = min(best.get(sent, (2.0, 0.0, "")), (group["refused"].mean(), -read.mean(), sentence))
-    return "What gets past it most often: " + "; ".join(sentence for *_, sentence in best.values()) + "."
+    return "The disguises that are refused least: " + "; ".join(sentence for *_, sentence in best.values()) + "."
 
 
 def reads(sent: str) -> str:
-    """Return of what a kind of attack reads a share."""
+    """Return the quantity of which a kind of attack recovers a share."""
     return READ[sent.partition(",")[0]]
 
 
@@ -100,10 +100,10 @@ def in_short(rows: pd.DataFrame) -> str:
     plain = bad[(bad["noise"] == 0) & (bad["spared"] == 0)]
     hidden = bad.drop(plain.index)
     return (
-        f"It refused {of(plain['refused'])} models that are crafted as published, {of(hidden['refused'])} whose server "
-        f"hides what it looks for, and {of(fair['refused'])} times an honest model "
-        f"({of(fair['weights'])} by the weights alone). These looks were at {fair.groupby(['net', 'trial']).ngroups} "
-        "networks, so that a share of refused networks of a few per cent is not excluded."
+        f"The inspection refused {of(plain['refused'])} models crafted as published, {of(hidden['refused'])} whose "
+        f"server hides what the checks look for, and {of(fair['refused'])} honest models ({of(fair['weights'])} by the "
+        f"weights alone). The honest models come from {fair.groupby(['net', 'trial']).ngroups} networks, too few to "
+        "exclude a false-positive rate of a few per cent."
     )
 
 

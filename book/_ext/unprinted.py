@@ -20,7 +20,7 @@ FEWEST, PERMUTATIONS = 5, 2000
 
 
 def listed(papers: list[Row]) -> str:
-    """Return every choice with its source, a table a paper."""
+    """Return every choice with its source, one table per paper."""
     parts = []
     for paper in papers:
         rows = [
@@ -97,7 +97,7 @@ def best(items: list[Published], points: list[tuple[Measured, ...]], rules: Choi
     return {
         "Fits best": plain(chosen),
         "In their bands": f"{hits.max()} of {len(items)}",
-        "Permuted values": f"{np.mean(null):.1f} in the mean",
+        "Permuted values": f"{np.mean(null):.1f} on average",
         "p": f"{np.mean(np.array(null) >= hits.max()):.2f}",
     }
 

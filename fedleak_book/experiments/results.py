@@ -191,7 +191,7 @@ class Results:
         if not rows:
             raise ValueError(f"no value of {self.paper} has an anchor among {', '.join(anchors)}")
         counts = {words: n for word, words in SAID.items() if (n := sum(row["verdict"] == word for row in rows))}
-        sentence = f"Of the paper's {len(rows)} values here " + ", ".join(f"{n} {w[n != 1]}" for w, n in counts.items())
+        sentence = f"The paper's {len(rows)} values here: " + ", ".join(f"{n} {w[n != 1]}" for w, n in counts.items())
         if len(rows) == 1:
             sentence = f"The paper's one value here {next(iter(counts))[0]}"
         if grades := sorted(Counter(row["grade"] for row in rows if row["grade"]).items()):
