@@ -1,4 +1,4 @@
-"""The artefact appendix: for each table and figure what is claimed, how to check it, and the hours."""
+"""The artefact appendix: the claim of each table and figure, the command that checks it, and its hours."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def line(chapter: str, artefact: Row, rows: list[Row], records: dict[str, Row]) 
 
 
 def appendix(papers: list[Row]) -> str:
-    """Return a table for each paper, and a line that sums up all of them."""
+    """Return one table per paper, and a line that sums up all of them."""
     listed, parts, facts, total = read("artefacts"), [], [], 0
     for paper in papers:
         chapter, records = paper["chapter"], records_of(paper["chapter"])

@@ -11,7 +11,7 @@ FILE = Path(__file__).parents[2] / "CITATION.cff"
 
 
 def citation() -> dict[str, Any]:
-    """Read what `CITATION.cff` says."""
+    """Read `CITATION.cff`."""
     return yaml.safe_load(FILE.read_text(encoding="utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""For the page on NVFlare: what its privacy filters leave of the attacks, and what they cost, from the arena's rows."""
+"""For the page on NVFlare: label accuracy under its privacy filters, and their cost, from the arena's rows."""
 
 from typing import Any
 

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @cache
 def comparisons() -> list[dict[str, Any]]:
-    """Return every paper's values beside what is recorded, in the book's order; a notebook without a paper has none.
+    """Compare every paper's values with the records, in the book's order; notebooks without a paper are left out.
 
     They are compared once a build, for all fragments: `write` forgets those of an earlier build.
     """
@@ -130,7 +130,7 @@ def fragment(report: Any, figure: Path) -> str:
 
 
 def up_to_date(path: Path, *sources: Path) -> bool:
-    """Say whether a file is newer than all files that it is made from."""
+    """Return whether a file is newer than all of its sources."""
     return path.is_file() and path.stat().st_mtime > max(source.stat().st_mtime for source in sources)
 
 

@@ -1,4 +1,4 @@
-"""For the page on the guard for clients: what it refused, counted on the arena's record."""
+"""For the page on inspecting models on the client: counts of refused models, from the arena's record."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ def hits_by_check(rows: pd.DataFrame) -> str:
 
 
 def honest(rows: pd.DataFrame) -> str:
-    """Return the false positives, a row a stage."""
+    """Return the false positives, one row per stage of training."""
     honest_rows = rows[rows["sent"] == "honest"]
     lines = []
     for stage, group in honest_rows.groupby("stage", sort=False):
@@ -42,7 +42,7 @@ def honest(rows: pd.DataFrame) -> str:
 
 
 def crafted(rows: pd.DataFrame) -> str:
-    """Return the true positives on models that are crafted as published, a row a kind."""
+    """Return the true positives on models crafted as published, one row per kind."""
     crafted_rows = rows[(rows["sent"] != "honest") & (rows["noise"] == 0) & (rows["spared"] == 0)]
     lines = [
         {
@@ -57,7 +57,7 @@ def crafted(rows: pd.DataFrame) -> str:
 
 
 def adapted(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame, pd.Series]]:
-    """Yield kind, disguise, rows, and what is still read by network, of the servers that read."""
+    """Yield kind, disguise, rows and the remaining success per network, of the servers that recover anything."""
     for (sent, spared, noise), group in rows[rows["read"].notna()].groupby(["sent", "spared", "noise"]):
         how = f"{spared:.0%} of units honest" if spared else f"noise {noise:g}" if noise else "as published"
         yield sent, how, group, group.groupby("net")["read"].mean()

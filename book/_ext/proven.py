@@ -26,7 +26,7 @@ def at_most(wrong: int, of: int) -> str:
 
 
 def shares(cells: pd.DataFrame) -> str:
-    """Return the share of labels that is proven, with its interval: a row a network, a column a batch size."""
+    """Return the share of proven labels with its interval: one row per network, one column per batch size."""
     lines = []
     for (net, state, precision), group in cells.groupby(["net", "state", "precision"], sort=False):
         line = {"Network": f"{title(net)}, {state}, {precision} precision"}
@@ -38,12 +38,12 @@ def shares(cells: pd.DataFrame) -> str:
 
 
 def counted(rows: pd.DataFrame, column: str) -> int:
-    """Return how many updates a share of each row's makes."""
+    """Return a share of each row's updates as a number of updates."""
     return round(float((rows[column] * rows["updates"]).sum()))
 
 
 def clients(rows: pd.DataFrame, kinds: Mapping[str, list[str]] = KINDS) -> str:
-    """Return of how many of each client's updates something is proven, and something wrong."""
+    """Count each client's updates that have a proven label, and those that have a wrong proof."""
     lines = []
     for kind, group in kinds.items():
         for client in group:

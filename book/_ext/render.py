@@ -1,4 +1,4 @@
-"""Show things on a page: a data frame as a table or as cards, a number as the book writes it, a place in a chapter."""
+"""Render tables, cards, numbers and references for the pages, and write fragments."""
 
 import re
 from collections.abc import Callable
@@ -29,12 +29,12 @@ def number(value: Any) -> str:
 
 
 def plain(text: Any) -> str:
-    """Return words as Markdown that shows them as they are: LLG* is a name and no emphasis."""
+    """Escape Markdown in a text: LLG* is a name, not emphasis."""
     return re.sub(r"([*_$`\\])", r"\\\1", " ".join(str(text).split()))
 
 
 def link(text: str, anchor: str | None) -> str:
-    """Return a reference to a place in a chapter: an equation, a theorem, or anything else with a name."""
+    """Return a reference to an equation, a theorem, or any other anchor in a chapter."""
     if not anchor:
         return text
     role = ROLES.get(anchor.split("-")[0])
@@ -64,7 +64,7 @@ def arena(*names: str) -> list[tuple[pd.DataFrame, dict[str, Any]]]:
 
 
 def keep(app: Sphinx, fragments: dict[str, str]) -> None:
-    """Write fragments; one that says what it said before keeps its date, so that its page is not read again."""
+    """Write fragments; an unchanged one keeps its date, so that Sphinx does not read its page again."""
     folder = Path(app.srcdir) / "book" / "_generated"
     folder.mkdir(exist_ok=True)
     for name, text in fragments.items():

@@ -1,4 +1,4 @@
-"""Compute what the chapters' sliders show, before Sphinx reads the pages: one drawing for each place of the slider.
+"""Compute the chapters' sliders before Sphinx reads the pages: one drawing per position.
 
 All drawings of a slider are in its page, and `sliders.js` shows one of them. On paper, and where no script runs, a
 figure is what is left: the drawing that the slider starts with, or on paper all of them.

@@ -18,7 +18,7 @@ ElementTree.register_namespace("", SVG)
 
 
 def kind(node: Element) -> str:
-    """Return what a node is, such as "rect" or "text"."""
+    """Return the kind of a node, such as "rect" or "text"."""
     return node.tag.removeprefix(f"{{{SVG}}}")
 
 

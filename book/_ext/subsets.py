@@ -15,7 +15,7 @@ SHORT = 80
 
 
 def used() -> Iterator[dict[str, Any]]:
-    """Yield what each record of the paper profile says of each subset of a data set that it used."""
+    """Yield the provenance of each subset of a data set that a record of the paper profile used."""
     for chapter in notebooks.chapters():
         for facts in records_of(chapter).values():
             yield from (dataset for dataset in facts["datasets"] if dataset["subset"])

@@ -1,4 +1,4 @@
-"""Write the page of the threat models from the package's registry: where each attack stands, and what it needs."""
+"""Write the page of the threat models from the package's registry: each attack's adversary and requirements."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""For the page on statuses: when tolerances were written down, and how far the labels of a trial go wrong together."""
+"""For the page on verdicts: the dates of the tolerances, and the correlation between the labels of a trial."""
 
 from collections import Counter
 from typing import Any
@@ -23,7 +23,7 @@ ENOUGH = 5
 
 
 def written(papers: list[dict[str, Any]]) -> str:
-    """Return how many values were written down with their tolerance before rows of ours existed, and how many after."""
+    """Count the values whose tolerance was written before rows of ours existed, and the others."""
     every = {paper["title"]: Counter(row["rows"] for row in paper["rows"]) for paper in papers}
     total = sum(every.values(), Counter[str]())
     lines = [{"Paper": name, **{text: entry[key] for key, text in WHEN.items()}} for name, entry in every.items()]

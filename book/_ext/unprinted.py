@@ -1,4 +1,4 @@
-"""For the page on verdicts: what the papers do not print, and how well the transports hold."""
+"""For the page on verdicts: settings that the papers do not print, and the tests of the transports."""
 
 from itertools import groupby, product
 from typing import Any

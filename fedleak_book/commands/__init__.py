@@ -13,7 +13,7 @@ from fedleak_book.commands import coursework, enter, experiments
 
 
 class _PairedParameters(TyperCommand):
-    """A command whose `-p` takes two words, as papermill's does; typer has no repeated option of two words."""
+    """Command with papermill's `-p NAME VALUE`; typer has no repeated option of two words."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for place in range(len(args) - 2, 0, -1):

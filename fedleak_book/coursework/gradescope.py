@@ -40,7 +40,7 @@ CARRIED = ("pyproject.toml", "setup.py", "requirements.lock", "README.md", "LICE
 
 
 def results(name: str, folder: Path, settings: Settings, student: str = "") -> dict[str, Any]:
-    """Grade ``folder/name.py`` and return what Gradescope reads: a test for each check, with its feedback."""
+    """Grade ``folder/name.py`` and return Gradescope's format: one test per check, with its feedback."""
     result, seconds = grade_one(Submission(student, name, folder / f"{name}.py"), settings)
     tests = [
         {

@@ -1,4 +1,4 @@
-"""An experiment as it is declared: its trial, its settings, and what its columns mean. Declaring runs nothing."""
+"""The declaration of an experiment: its trial, settings, and the meaning of its columns. Declaring runs nothing."""
 
 import hashlib
 import inspect
@@ -35,12 +35,12 @@ def seeds_of(seed: int, trials: int) -> list[int]:
 
 
 def key(*parts: Any) -> str:
-    """Return the name of a file for what these parts describe."""
+    """Return a file name that identifies these parts."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
 def spawned(seed: int, role: str) -> int:
-    """Return a seed of its own for one role in a trial, such as ``"weights"`` or ``"batch"``.
+    """Return a separate seed for one role in a trial, such as ``"weights"`` or ``"batch"``.
 
     Given one integer, two generators read the same raw numbers. Experiments that were recorded with one seed for all
     keep it until they are recorded anew; ``benchmarks/seeds.py`` measures the effect.
@@ -51,7 +51,7 @@ def spawned(seed: int, role: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """A table of ours: what is run for it, and what its columns are."""
+    """A table of ours: the trial and settings that make it, and its columns."""
 
     name: str
     """Of the recorded table, and of the paper's table or figure that it reproduces."""
@@ -117,7 +117,7 @@ class Experiment:
 
     @property
     def declared(self) -> dict[str, Any]:
-        """What is recorded of the declaration: all that the comparison with the paper needs."""
+        """The recorded part of the declaration: all that the comparison with the paper needs."""
         columns = {name: list(getattr(self, name)) for name in ("axes", "by", "values", "facts", "times", "rounding")}
         kinds = {name: kind.written for name, kind in self.values.items()}
         basics = {"trial": self.trial.__name__, "version": self.version, "fixed": dict(self.fixed), "exact": self.exact}

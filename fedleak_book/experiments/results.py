@@ -53,7 +53,7 @@ class Number(float):
 
 
 class Results:
-    """What a notebook shows: the rows of this run, and the recorded ones.
+    """The results that a notebook shows: the rows of this run, and the recorded ones.
 
     `paper` is the name of the notebook, of the folder of recorded results and of the folder of published numbers;
     `profile` is ``"quick"`` or ``"paper"``; `trials` are those of a setting, 0 each experiment's own number. With
@@ -151,7 +151,7 @@ class Results:
 
     @cached_property
     def published(self) -> published.Paper:
-        """What the paper prints."""
+        """The paper's printed values."""
         return published.load(self.paper)
 
     @cached_property
@@ -182,7 +182,7 @@ class Results:
 
     @cached_property
     def values(self) -> list[dict[str, Any]]:
-        """One row a published value: its verdict and grade, and what was measured."""
+        """One row per published value: verdict, grade and measurement."""
         return scoreboard.rows(self.paper, self.measured)
 
     def verdict(self, *anchors: str) -> str:

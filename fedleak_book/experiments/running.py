@@ -1,4 +1,4 @@
-"""Run an experiment: seeded, resumable, here or on a Dask cluster; and record what comes out."""
+"""Run an experiment, seeded and resumable, here or on a Dask cluster, and record its rows."""
 
 import importlib
 import json
@@ -96,7 +96,7 @@ def run(
 def unit(
     experiment: Experiment, context: Context, code: str, setting: Mapping[str, Any], seeds: list[int]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Compute one call of a trial: its units, and their stamp. This is what a worker is sent."""
+    """Compute one call of a trial: its units, and their stamp. Workers receive this function."""
     many, context.used = experiment.vectorised, {"data": {}, "device": {}}
     start = time.perf_counter()
     result = experiment.call(context, list(seeds) if many else seeds[0], **setting)
@@ -121,7 +121,7 @@ def _plain(value: Any) -> Any:
 
 
 def _joined(plan: Sequence[Units]) -> pd.DataFrame:
-    """Return the rows of all units that are wanted, with their provenance: of the stamps, what differs is listed."""
+    """Return the rows of all planned units, with their provenance, which lists the stamps that differ."""
     computed = [(units, trial, units.units[seed]) for units in plan for trial, seed in enumerate(units.seeds)]
     table = pd.DataFrame(
         {**units.setting, "trial": trial, "seed": entry["seed"], **row}

@@ -103,7 +103,7 @@ def stamp(devices: Iterable[str] = ()) -> dict[str, Any]:
 
 @cache
 def machine() -> dict[str, Any]:
-    """Return what does not change while a process runs: commit, versions, processor and memory."""
+    """Return the constants of a process: commit, versions, processor and memory."""
     sizes = [os.sysconf(name) for name in ("SC_PAGE_SIZE", "SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
     return {
         "commit": commit(),
