@@ -1,4 +1,4 @@
-"""Mend what the theme and docutils write that screen readers stumble over."""
+"""Repair markup of the theme and of docutils that screen readers stumble over."""
 
 from typing import Any
 

@@ -9,7 +9,7 @@ from fedleak_book.experiments import Context
 
 
 def answers() -> Slider:
-    """Return the arena's: what one attack after the other reads in the same update of a trained network."""
+    """Return the arena's slider: the answers of one attack after the other to the same update of a trained network."""
     from notebooks.arena import experiments_updates as u
 
     context, size = Context("cpu"), 32
@@ -33,7 +33,7 @@ def answers() -> Slider:
 
 
 def fits() -> Slider:
-    """Learned attacker: which batches of two fit what the server sees, and what a formula makes of it."""
+    """Learned attacker: the batches of two that fit the observation, and the answer of a formula."""
     wrong = {"a": (0.1, 0.6), "b": (0.2, 0.9)}  # what the model gives to the other class
     four = [(label, p) for label, members in wrong.items() for p in members]
     batches = [(first[0] + second[0], (first, second)) for first in four for second in four]

@@ -183,7 +183,7 @@ def gradients(values: Tensor, truth: Tensor | None, name: str) -> str:
 
 
 def bridged() -> Slider:
-    """GDBR: a gradient on its way down to what is shared, and up again to what is withheld."""
+    """GDBR: a gradient on its way down to the shared layers, and up again to the withheld ones."""
     images, aux, size = data.load("mnist5k"), data.load("mnist5k", "test"), 16
     model = build("lenet", images.shape, images.n_classes, seed=0, init="positive")
     generator = torch.Generator().manual_seed(0)
