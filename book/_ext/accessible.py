@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Repair markup of the theme and of docutils that screen readers stumble over."""
-=======
 """Mend HTML of the theme, of docutils and of Jupyter Book: roles that screen readers misread, an unused script."""
->>>>>>> helper/book
 
 from typing import Any
 
