@@ -15,15 +15,15 @@ def citation() -> dict[str, Any]:
     return yaml.safe_load(FILE.read_text(encoding="utf-8"))
 
 
-def bibtex() -> str:
-    """Return the entry of this version, as a block of a page."""
+def bibtex(address: str = "") -> str:
+    """Return the entry of this version, with the repository's address if there is one, as a block of a page."""
     source = citation()
     fields = {
         "author": " and ".join(f"{{{author['name']}}}" for author in source["authors"]),
         "title": source["title"],
         "version": source["version"],
         "year": source["date-released"].year,
-    }
+    } | ({"url": address} if address else {})
     return "\n".join(
         ["```bibtex", "@software{fedleak,", *(f"  {k:<7} = {{{v}}}," for k, v in fields.items()), "}", "```"]
     )
@@ -41,7 +41,7 @@ def one_value(chapter: str, key: str) -> str:
 
 def write(app: Sphinx) -> None:
     """Write the fragment."""
-    keep(app, {"cite": bibtex()})
+    keep(app, {"cite": bibtex(app.config.html_theme_options.get("repository_url", ""))})
 
 
 setup = before_pages(write)

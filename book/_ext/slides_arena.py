@@ -18,7 +18,7 @@ def answers() -> Slider:
     rivals = ["LLG*", "ZLG+", "iLRG", "LLG+", "LLG", "RLU", "after Decaf", "RLU, whole head"]
     chosen = ["random guess", "prior guess", *rivals]
     counts_by_attack = {
-        attempt.attack.name: attempt.found for attempt in contest(**sent, attacks=[u.ALL[name] for name in chosen])
+        attempt.attack.name: attempt.counts for attempt in contest(**sent, attacks=[u.ALL[name] for name in chosen])
     }
     order = sorted(counts_by_attack, key=lambda name: int(torch.minimum(counts_by_attack[name], truth).sum()))
     frames = []

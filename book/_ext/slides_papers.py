@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedleak import data
 from fedleak.attacks.labels import confidence, gdbr, lia_sa, llg, rlu
-from fedleak.attacks.labels.counts import solve, whole_counts
+from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.data import compose, draw
 from fedleak.federated import Update, fedavg, fedsgd
 from fedleak.federated.aggregation import FixedPoint, plain_sum
@@ -83,7 +83,7 @@ def system() -> Slider:
     ends = [confidence.logits_of(head_pass(label, test.x), label) for label in (model, update.model(model))]
     matrix = sum(confidence.coefficients(confidence.erroneous_confidence(z, test.y)) for z in ends) / 2
     sent = rlu.observe(update, model, None, None).target
-    recovered = whole_counts(solve(matrix, sent, update.samples), update.samples)
+    recovered = round_to_total(solve(matrix, sent, update.samples), update.samples)
     order = [i for i, k in enumerate(recovered.tolist()) for _ in range(k)]
     sums = torch.nn.functional.one_hot(torch.tensor(order), len(sent)).double().cumsum(0) @ matrix.T
     most = 1.1 * float(torch.cat([sums, sent[None]]).abs().max())
@@ -202,7 +202,7 @@ def bridged() -> Slider:
     withheld, below = withheld.sum(0), below.sum(0)
     start = bridge.first_step(shared, features)
     arrived = bridge.cross(features).matrix @ start
-    recovered = whole_counts(size * (features.probabilities - arrived), size)
+    recovered = round_to_total(size * (features.probabilities - arrived), size)
 
     def off(values: Tensor, true: Tensor) -> str:
         return f"off by at most {float((values - true).abs().max() / true.abs().max()):.1%} of the largest entry"

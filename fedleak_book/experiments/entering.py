@@ -93,7 +93,7 @@ def load(source: str) -> tuple[Attack, Path, str]:
             names = ", ".join(repr(attack.name) for attack in new) or "none"
             raise ValueError(f"{path.name} has to register one attack, with @attack; it registers {names}")
         attack = new[0]
-    lacks = [attack.apart] if attack.apart else attack.lacking(registry.WITH_AUXILIARY)
+    lacks = [attack.standalone_reason] if attack.standalone_reason else attack.lacking(registry.WITH_AUXILIARY)
     if attack.goal != "labels" or attack.sends or lacks:
         why = "; ".join(lacks) or (f"its goal is {attack.goal}" if attack.goal != "labels" else "it sends models")
         raise ValueError(f"{attack.name!r} cannot be entered: updates are read for their labels, and {why}")
@@ -102,7 +102,7 @@ def load(source: str) -> tuple[Attack, Path, str]:
 
 def answer(attempt: Attempt) -> dict[str, str]:
     """Return an attempt's counts as text, "" if there are none, and why there are none."""
-    counts: Tensor | None = attempt.found
+    counts: Tensor | None = attempt.counts
     if counts is not None and (counts.dim() != 1 or bool((counts < 0).any())):
         return {"counts": "", "reason": f"not counts: {counts.tolist()}"}
     return {"counts": "" if counts is None else " ".join(map(str, counts.tolist())), "reason": attempt.reason}
@@ -121,7 +121,7 @@ def enter(source: str) -> dict[str, Any]:
     experiment = contest.experiment(attack, digest)
     rows = running.run("arena", experiment, Context("cpu"), experiment.settings("paper"))
     by = PACKAGE if path.resolve().is_relative_to(Path(registry.__file__).resolve().parent) else ENTERED
-    needs, takes = sorted(need.value for need in attack.uses), sorted(attack.takes)
+    needs, takes = sorted(need.value for need in attack.uses), sorted(attack.options)
     about = (attack.name, by, attack.summary, attack.paper, path.name, digest, version, needs, takes)
     if not rows["counts"].any():
         why = rows["reason"].value_counts().index[0]

@@ -45,10 +45,15 @@ def available() -> list[str]:
     return sorted(path.stem for path in (paths.root() / "notebooks").glob("*.ipynb"))
 
 
-def chapters() -> list[str]:
+def pages() -> list[str]:
     """Return the names of the notebooks that `_toc.yml` lists, in the book's order."""
     toc = (paths.root() / "_toc.yml").read_text(encoding="utf-8")
     return re.findall(r"^[ -]*file: notebooks/(\S+)$", toc, re.MULTILINE)
+
+
+def chapters() -> list[str]:
+    """Return the names of those notebooks that have experiments, in the book's order: all but the introduction."""
+    return [name for name in pages() if (paths.root() / "notebooks" / name).is_dir()]
 
 
 def execute(
@@ -168,7 +173,7 @@ def build_book(parameters: Mapping[str, Any] = QUICK, force: bool = False, jobs:
     Raises `NotebookFailed` if a chapter stops with an error; `BookFailed` if Sphinx warns about anything: a broken
     link, a missing citation, a chapter without its executed copy.
     """
-    execute_all([name for name in chapters() if force or is_stale(name, parameters)], parameters, jobs)
+    execute_all([name for name in pages() if force or is_stale(name, parameters)], parameters, jobs)
     top = paths.root()
     jupyter_book = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     if subprocess.run([*jupyter_book, "build", ".", "-W", "-n", "--keep-going"], cwd=top).returncode:

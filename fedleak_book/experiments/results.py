@@ -197,7 +197,7 @@ class Results:
         if grades := sorted(Counter(row["grade"] for row in rows if row["grade"]).items()):
             several = "s " + ", ".join(f"{grade} ({n})" for grade, n in grades)
             sentence += ", evidence of grade" + (several if len(grades) > 1 else f" {grades[0][0]}")
-        rules = "[what the grades mean](../book/scoreboard.md#how-to-read-it)"
+        rules = "[what the grades mean](../book/method.md#how-to-read-it)"
         return f"*{sentence} ({rules}): [evidence](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}).*"
 
 

@@ -23,8 +23,17 @@ CHUNK = 25
 
 
 def module(paper: str, part: str) -> ModuleType:
-    """Import a part of a chapter from the checkout's ``notebooks/<paper>/``, such as ``experiments``."""
-    return importlib.import_module(f"notebooks.{paper}.{part}")
+    """Import a part of a chapter from the checkout's ``notebooks/<paper>/``, such as ``experiments``.
+
+    Raises `ValueError` if there is no such chapter, or it has no such part.
+    """
+    name = f"notebooks.{paper}.{part}"
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not f"{name}.".startswith(f"{error.name}."):
+            raise  # something that the module imports
+        raise ValueError(f"{paper!r} is no chapter with {part}: no notebooks/{paper}/{part}.py") from None
 
 
 def declared(paper: str) -> dict[str, Experiment]:

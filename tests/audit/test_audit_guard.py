@@ -172,7 +172,7 @@ def test_json_holds_the_report_and_a_later_one_is_compared_with_it(invoke, setup
     assert "## Against the report on Sequential" in text
     before = {row["attack"]: row["iacc"] for row in found["attacks"]}["LLG"]
     assert f"| LLG | {before:.2f} | " in text
-    assert "is no report that" in invoke(setup_file, "--baseline", setup_file, ends=2).stderr
+    assert "is not a report of" in invoke(setup_file, "--baseline", setup_file, ends=2).stderr
 
 
 def test_a_set_up_is_guarded_too(coloured):
@@ -216,9 +216,9 @@ def test_nan_of_one_client_is_named_and_can_be_skipped(invoke, run, setup_file, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["{run}", "--trials", 3], "--trials goes with a set-up"),
-        (["{run}", "--seed", 3], "--seed goes with --setup"),
-        (["{mine}", "--gaps"], "--setup, --gaps and --skip-nan go with a recorded run's folder"),
+        (["{run}", "--trials", 3], "--trials needs a set-up"),
+        (["{run}", "--seed", 3], "--seed needs --setup"),
+        (["{mine}", "--gaps"], "--setup, --gaps and --skip-nan need the folder of a recorded run"),
         (["{run}", "--junit", "{cut}/x.xml"], "--junit needs --fail-above"),
         (["{cut}"], "client-a.json: Invalid JSON"),
     ],

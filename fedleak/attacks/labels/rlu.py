@@ -19,7 +19,7 @@ from fedleak.attacks.labels.confidence import (
     erroneous_confidence,
     logits_of,
 )
-from fedleak.attacks.labels.counts import solve, whole_counts
+from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.attacks.labels.inputs import head_with_bias, require_classes
 from fedleak.attacks.registry import WITH_AUXILIARY, Need, attack
 from fedleak.attacks.result import Prepared, Result, once
@@ -31,11 +31,11 @@ from fedleak.models import as_inputs, head_pass
 Trajectory = Literal["midpoint", "search"]
 NEEDS = WITH_AUXILIARY.has - {Need.BELOW_HEAD_GRADIENT, Need.ADAPTER_GRADIENT}
 ROUNDS, ENOUGH = 5, 0.1
-"""The search stops after so many rounds (App. B.2.2), or when simulated and uploaded logits differ by less (Alg. 2)."""
+"""Largest number of search rounds (App. B.2.2); difference of simulated and uploaded logits that ends it (Alg. 2)."""
 
 
 class Observed(NamedTuple):
-    """What RLU reads off one update."""
+    """The quantities that RLU takes from one update."""
 
     bias: Tensor
     """``-(lr times the weighted sum of gradients)`` of the bias, the update less h, ``[n]``; times B / lr it is A n."""
@@ -100,8 +100,8 @@ def simulate_round(
     for rho in scheme.weights().tolist():
         factors = (moved - moved.max()).exp()
         inverse = 1 / (odds @ factors).clamp(min=1e-300)
-        own = by_class(odds * inverse[:, None], labels, len(counts)) * factors
-        step = coefficients(own, observed.smoothing)
+        class_confidence = by_class(odds * inverse[:, None], labels, len(counts)) * factors
+        step = coefficients(class_confidence, observed.smoothing)
         system += rho * step
         push = step @ share * (1 + embedding @ embedding)
         velocity = momentum * velocity + push
@@ -146,7 +146,7 @@ def search(
     equation="Alg. 1 and 2",
     needs=NEEDS,
     summary="Least squares on the bias with the mean softmax of auxiliary data, over simulated local steps.",
-    takes={"scheme", "history", "smoothing"},
+    options={"scheme", "history", "smoothing"},
     prepares=True,
 )
 def prepare(
@@ -190,7 +190,7 @@ def prepare(
 
     def result(update: Update, counts: Tensor, system: Tensor, target: Tensor) -> Result:
         residual = float((system @ counts - target).norm() / target.norm().clamp(min=1e-300))
-        return Result(whole_counts(counts, update.samples), facts={"estimates": counts, "residual": residual})
+        return Result(round_to_total(counts, update.samples), facts={"estimates": counts, "residual": residual})
 
     def read(
         update: Update, *, scheme: Scheme | None = None, history: Tensor | None = None, smoothing: float = 0.0
@@ -204,10 +204,10 @@ def prepare(
             return result(update, solve(system, observed.target, update.samples), system, observed.target)
         after = logits(update.model(model))
         system = (system + rho * coefficients(erroneous_confidence(after, labels, confidence), smoothing)) / 2
-        found = solve(system, observed.target, update.samples)
+        estimate = solve(system, observed.target, update.samples)
         if trajectory == "search":
-            found = search(found, before, after, labels, observed, confidence)
-        return result(update, found, system, observed.target)
+            estimate = search(estimate, before, after, labels, observed, confidence)
+        return result(update, estimate, system, observed.target)
 
     return Prepared("RLU", read)
 
