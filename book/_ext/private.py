@@ -49,12 +49,12 @@ def figure(named: pd.DataFrame, bounds: pd.DataFrame) -> Figure:
                 colour, marker = STYLE[name]
                 top.plot(group["epsilon"], group["iacc"], color=colour, marker=marker, label=WORDS[name])
                 top.vlines(group["epsilon"], group["low"], group["high"], color=colour, alpha=0.5)
-            top.axhline(in_state["guess"].mean(), color="#444444", linestyle=":", label="best guess")
-            top.set_title("fresh network" if state == "untrained" else "trained network", loc="left")
+            top.axhline(in_state["guess"].mean(), color="#444444", linestyle=":", label="best baseline")
+            top.set_title("untrained network" if state == "untrained" else "trained network", loc="left")
             bounded(bottom, bounds[bounds["state"] == state])
-            bottom.set_xlabel("claimed ε for a client and round")
-        axes[0, 0].set(ylabel="labels named right (iAcc)", ylim=(0, 1.03), xscale="log")
-        axes[1, 0].set(ylabel="ε that a canary shows at least", yscale="log")
+            bottom.set_xlabel("claimed ε per client and round")
+        axes[0, 0].set(ylabel="label accuracy (iAcc)", ylim=(0, 1.03), xscale="log")
+        axes[1, 0].set(ylabel="lower bound on ε by canaries", yscale="log")
         handles = {label: h for ax in axes.flat for h, label in zip(*ax.get_legend_handles_labels(), strict=True)}
         drawn.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, frameon=False)
     return drawn
@@ -82,8 +82,8 @@ def side_by_side(named: pd.DataFrame, bounds: pd.DataFrame) -> str:
     for (mechanism, epsilon), group in named.groupby(CELL[:2], sort=False):
         row: dict[str, Any] = {"Mechanism": WORDS[mechanism], "Claimed ε": epsilon}
         for cell in group.to_dict("records"):
-            state = "fresh" if cell["state"] == "untrained" else "trained"
-            at = bounds[(bounds[CELL] == [mechanism, epsilon, cell["state"]]).all(axis=1)]
+            state = cell["state"]
+            at = bounds[(bounds[CELL] == [mechanism, epsilon, state]).all(axis=1)]
             row[f"At least, {state}"] = spread(at["bound"]) if len(at) else "–"
             row[f"for normal noise, {state}"] = spread(at["gaussian"]) if len(at) else "–"
             row[f"Labels, {state}"] = f"{with_interval(*(cell[k] for k in ('iacc', 'low', 'high')))} ({cell['attack']})"

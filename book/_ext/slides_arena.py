@@ -28,7 +28,7 @@ def answers() -> Slider:
         drawing = "".join([rule(FLOOR), *pairs(counts, truth, 40, WIDTH - 60, float(truth.max()))])
         words = f"{right} of {size} labels right, {exact} of {len(truth)} counts"
         frames.append(Frame(name, drawing, words))
-    message = "Beside a trained LeNet's batch (grey) stands what the attack names, green where the count is right."
+    message = "True counts of a trained LeNet's batch (grey), and the attack's counts, green where they are right."
     return Slider("Attack", order.index("prior guess"), message, frames)
 
 
@@ -54,7 +54,7 @@ def fits() -> Slider:
         place = 135 + 190 * min(max(formula, -0.3), 2.3)
         parts.append(f'<path class="line line-3" d="M{place:.0f} {FLOOR}v-140"/>')
         parts.append(text(place, FLOOR + 34, f"the formula: {number(formula)}"))
-        words = f"{len(near)} batches fit, and the best answer is {answer}, a formula's {formula:.1f}"
+        words = f"{len(near)} batches fit; the best answer is {answer}, the formula's {formula:.1f}"
         frames.append(Frame(f"{observed:+.2f}".replace("-", "−"), "".join(parts), words.replace("-", "−")))
-    message = "Bars count the batches that fit, give or take 0.15; green is the best answer, the line a formula's."
-    return Slider("Entry that the server sees", 2, message, frames)
+    message = "Bars count the batches that fit within 0.15. Green: the best answer. Line: the formula's answer."
+    return Slider("Entry of the update", 2, message, frames)
