@@ -13,7 +13,7 @@ from fedleak_book.commands import coursework, enter, experiments
 
 
 class _PairedParameters(TyperCommand):
-    """A command whose `-p` takes two words, as papermill's does; typer has no repeated option of two words."""
+    """Command with papermill's `-p NAME VALUE`; typer has no repeated option of two words."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for place in range(len(args) - 2, 0, -1):
@@ -86,7 +86,7 @@ def book(
     device: _DeviceOption = "auto",
     force: Annotated[bool, typer.Option("--force", help="Execute every chapter, up to date or not.")] = False,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Execute so many chapters at once. [default: one a core; on a GPU, 1]")
+        int | None, typer.Option(min=1, help="Chapters to execute at once. [default: one per core; 1 on a GPU]")
     ] = None,
 ) -> None:
     """Execute the chapters that are out of date and build the book, warnings being errors."""

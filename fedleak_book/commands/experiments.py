@@ -56,7 +56,9 @@ def recheck(
     typer.echo(f"drawn with --seed {seed}")
     outcomes = again.spot_check(name, seed, budget, typer.echo)
     if not outcomes:
-        raise ValueError(f"nothing could be checked: no setting took less than --budget {budget:g} s, on data at hand")
+        raise ValueError(
+            f"nothing could be checked: no setting took less than --budget {budget:g} s, on available data"
+        )
     if differing := [name for name, rows in outcomes.items() if again.DIFFERS in set(rows["verdict"])]:
         raise ValueError(f"what is recorded does not come out again: {', '.join(differing)}")
 
@@ -69,7 +71,7 @@ def scoreboard_command(
     """Count the papers' values by verdict and grade of the evidence, from what is recorded; no notebook is run.
 
     A: at the paper's own settings. B: at every plausible choice of what it does not print. C: with fewer images, whose
-    worth was measured elsewhere. D: at other settings.
+    effect was measured elsewhere. D: at other settings.
     """
     import pandas as pd
 

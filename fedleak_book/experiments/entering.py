@@ -109,7 +109,7 @@ def answer(attempt: Attempt) -> dict[str, str]:
 
 
 def enter(source: str) -> dict[str, Any]:
-    """Run an attack on every frozen update and return its row; see `load` and `compared` for what is an error.
+    """Run an attack on every frozen update and return its row; see `load` and `compared` for the errors.
 
     An attack that is entered has its lead over the package's, which are what others are compared with and have none.
     What is finished is kept, and a run that was stopped goes on. An update that the attack refuses, or on which it
@@ -198,7 +198,7 @@ def scored(scores_by_cell: Scores, rivals: Mapping[str, Scores]) -> dict[str, di
 
 
 def _numbers(name: str, values: list[float], kind: Kind) -> dict[str, float | None]:
-    """Return a mean and its interval's ends, to four digits; None for what there is not."""
+    """Return a mean and its interval's ends, to four digits; None where there is no number."""
     number = [float(np.mean(values)), *interval(values, kind)] if values else [float("nan")] * 3
     named = zip((name, f"{name} low", f"{name} high"), number, strict=True)
     return {key: None if np.isnan(value) else round(value, 4) for key, value in named}
