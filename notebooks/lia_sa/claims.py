@@ -47,7 +47,14 @@ for net, data in PAIRS:
             claim(f"fig3-{data}-{axis}-{name}", how, where=where, **told)
         if data == "cifar10":
             where = {"data": data, "rule": LOG, **fixed}
-            claim(f"fig3-{data}-{axis}-literal", min, of=FIG3, where=where, value="target", kind=MEAN)
+            claim(
+                f"fig3-{data}-{axis}-literal",
+                min,
+                of=FIG3,
+                where=where,
+                value="target",
+                kind=MEAN,
+            )
         for c in SPACED:
             where = dict(data=data, net=net, rule=LITERAL, constants=c, **fixed)
             told = dict(of=CONSTANTS, value="target", kind=MEAN)
