@@ -19,15 +19,18 @@ from fedleak.errors import extra
 def _checked(recovered: Tensor, truth: Tensor, named: bool = True) -> tuple[Tensor, Tensor]:
     if recovered.shape[-1] != truth.shape[-1]:
         raise ValueError(f"counts over {recovered.shape[-1]} and {truth.shape[-1]} classes do not compare")
-    if bool((recovered < 0).any()) or bool((truth < 0).any()):
-        raise ValueError("counts are not negative")
+    if not (bool((recovered >= 0).all()) and bool((truth >= 0).all())):  # NaN fails both
+        raise ValueError("counts are not negative, nor NaN")
     if (named and bool((recovered.sum(-1) == 0).any())) or bool((truth.sum(-1) == 0).any()):
         raise ValueError("a label list is empty, so there is nothing to compare")
     return recovered.double(), truth.double()
 
 
 def counts(labels: Tensor, n_classes: int) -> Tensor:
-    """Count labels ``[..., B]`` into ``[..., n_classes]``."""
+    """Count labels ``[..., B]`` into ``[..., n_classes]``; raise `ValueError` for a label outside the classes."""
+    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < n_classes:
+        lowest, highest = int(labels.min()), int(labels.max())
+        raise ValueError(f"labels from {lowest} to {highest} are not all of {n_classes} classes, 0 to {n_classes - 1}")
     zeros = torch.zeros(*labels.shape[:-1], n_classes, dtype=torch.long, device=labels.device)
     return zeros.scatter_add_(-1, labels, torch.ones_like(labels))
 
@@ -105,10 +108,11 @@ def _pictures(found: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
     if found.numel() == 0:
         return found.float(), truth.float()
     low, high = (end.item() for end in truth.detach().float().aminmax())
-    if not (low >= -ROUNDING and high <= 1 + ROUNDING):  # NaN fails both
+    in_range = low >= -ROUNDING and high <= 1 + ROUNDING  # NaN fails both
+    if not (in_range and truth.is_floating_point() and found.is_floating_point()):
         raise ValueError(
-            f"an original holds values from {low:.3g} to {high:.3g}, and pixels lie in [0, 1]: undo the normalisation "
-            "of both images first (x * std + mean; x / 255 for bytes)"
+            f"an original holds {truth.dtype} from {low:.3g} to {high:.3g}, and pixels lie in [0, 1]: undo the "
+            "normalisation of both images first (x * std + mean; x / 255 for bytes)"
         )
     outside = ((found < -ROUNDING) | (found > 1 + ROUNDING)).double().mean().item()
     if outside > OUTSIDE:

@@ -215,3 +215,19 @@ def test_no_images_have_no_metric():
 def test_bad_pictures(found, truth, message):
     with pytest.raises(ValueError, match=message):
         metrics.psnr(found, truth)
+
+
+def test_counts_of_nan_and_labels_outside_the_classes_are_refused():
+    with pytest.raises(ValueError, match="nor NaN"):
+        metrics.instance_accuracy(torch.tensor([float("nan"), 1]), torch.tensor([1, 1]))
+    for labels in ([-1, 0], [3, 0]):
+        with pytest.raises(ValueError, match="not all of 3 classes, 0 to 2"):
+            metrics.counts(torch.tensor(labels), 3)
+    assert metrics.counts(torch.empty(0, dtype=torch.long), 3).tolist() == [0, 0, 0]
+
+
+def test_images_of_whole_numbers_are_refused_also_black_ones():
+    pixels = torch.rand(1, 1, 12, 12)
+    for recovered, original in ((pixels, torch.zeros_like(pixels).byte()), (pixels > 0.5, pixels > 0.5)):
+        with pytest.raises(ValueError, match="x / 255 for bytes"):
+            metrics.psnr(recovered, original)

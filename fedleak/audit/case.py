@@ -23,7 +23,7 @@ from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.algorithms import Client
 from fedleak.federated.defences import Defence, protect
-from fedleak.federated.losses import Loss, LossForm, as_loss, differentiate, measure_form
+from fedleak.federated.losses import TOLERANCE, Loss, LossForm, as_loss, differentiate, measure_form
 from fedleak.intervals import interval
 from fedleak.metrics import counts
 
@@ -203,14 +203,20 @@ def prepare(setup: Setup) -> Case:
             module.training = False
     runs = min(RUNS, max(1, PROBES // (n * setup.batch_size))) if models.batch_dependent(attacked) else None
     knowledge = {"aux": aux, "prior": prior, "scheme": setup.scheme, "runs": runs}
-    knowledge |= {"batch_size": setup.batch_size, "input_shape": shape}
     knowledge |= {
+        "batch_size": setup.batch_size,
+        "input_shape": shape,
         "iterations": TRAINING,
         "batches": BATCHES if n <= FEW_CLASSES else BATCHES_OF_MANY,
         "defence": known_defence(setup, model),
     }
     loss = None if setup.loss is None else as_loss(copy.deepcopy(setup.loss))
     form = None if loss is None else form_of(loss, logits)
+    weights = torch.ones(n) if form is None else form.weights
+    if (silent := (weights < TOLERANCE * weights.max()) & (clients.class_counts > 0)).any():
+        ignored = f"{clients.classes[int(silent.nonzero()[0])]!r} (ignore_index, or weight 0)"
+        advice = "give data without that class, and composition='data'"
+        raise ValueError(f"the loss ignores samples of {ignored}, which no update shows: {advice}")
     return Case(setup, model, attacked, shape, n, clients, aux, knowledge, loss, form)
 
 

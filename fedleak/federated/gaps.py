@@ -1,12 +1,34 @@
 """Notes in a run's folder of contributions that a recorder could not record; see `fedleak.federated.recording`."""
 
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
+
+from fedleak.errors import extra
+from fedleak.files import write_text
+
+with extra("recordings"):
+    from pydantic import ValidationError
+
+
+def file_name(node: str) -> str:
+    """Return a node's name as a part of a file's name."""
+    return re.sub("[^A-Za-z0-9_.-]", "_", node)[:100]
 
 
 def gap(folder: Path | str, round: int, seen_by: str, node: str) -> Path:
     """Return the file in which a recorder says why it could not record a contribution."""
     return Path(folder) / "missing" / f"round-{round:04d}-{seen_by}-{node}.txt"
+
+
+def note_gap(folder: Path | str, round: int, seen_by: str, node: str, error: Exception | str) -> None:
+    """Say in a run's folder why a contribution could not be recorded."""
+    reason = str(error)
+    if isinstance(error, ValidationError):
+        reason = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+    elif isinstance(error, Exception) and not isinstance(error, ValueError):
+        reason = f"{type(error).__name__}: {error}"
+    write_text(gap(folder, round, seen_by, file_name(node)), reason)
 
 
 def list_gaps(folder: Path, recorded: Collection[tuple[int, str]], total: str) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Record a training loop of one's own, plain PyTorch or Opacus: see `fedleak.federated.recording` for the folder."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedleak.federated.gaps import note_gap
 from fedleak.federated.loss_check import CROSS_ENTROPY, LossCheck, never_raising
 from fedleak.federated.measured import StepFactor, labels_of_steps, measured_facts, step_factor
 from fedleak.federated.opacus import of_opacus, step_of
@@ -29,7 +31,8 @@ def record(
 ) -> Iterator[Callable[[Tensor], None]]:
     """Record what a block of ordinary PyTorch training makes of a model, as one client's part in a round.
 
-    Raises `ValueError` if no step was made or no labels were shown. What raises in the block leaves no file.
+    A round in which a GradScaler skipped every step is a warning and a gap in the folder. Raises `ValueError` if no
+    gradient was computed or no labels were shown. What raises in the block leaves no file.
 
     Parameters
     ----------
@@ -95,6 +98,10 @@ def record(
         yield watch.show
     finally:
         watch.close()
+    if watch.skipped:
+        note_gap(folder, round, "client", node, SKIPPED)
+        warnings.warn(f"nothing recorded of round {round}, node {node}: {SKIPPED}", stacklevel=3)
+        return
     details = watch.facts(before)
     after = trained = inner.state_dict()
     if sent is not None and _differ(before, trained, after := {**sent()}):
@@ -107,6 +114,9 @@ def _differ(before: Mapping[str, Tensor], trained: Mapping[str, Tensor], sent: M
     changed = {name: tensor for name, tensor in trained.items() if tensor.is_floating_point()}
     size = math.hypot(*((tensor - before[name]).norm().item() for name, tensor in changed.items()))
     return not math.hypot(*((sent[name].to(t) - t).norm().item() for name, t in changed.items())) <= 1e-3 * size
+
+
+SKIPPED = "no step was made: the optimiser was never called, or a GradScaler met infinite gradients each time"
 
 
 class _Watch:
@@ -189,6 +199,11 @@ class _Watch:
             elif self.private and self._summed is not None:
                 self._gradient = self._summed
             self.factors.append(step_factor(backwards, self._gradient, scale, divisor))
+
+    @property
+    def skipped(self) -> bool:
+        """Whether gradients were computed and no step was made of them."""
+        return not self.steps.steps and bool(self.loss.backwards and self.labels)
 
     def facts(self, before: Mapping[str, Tensor]) -> dict[str, Any]:
         """Return what is recorded: fields of `Contribution`."""

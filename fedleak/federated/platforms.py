@@ -5,7 +5,6 @@ See `fedleak.federated.recording` for the folder, `fedleak.flower` and `fedleak.
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from logging import Logger
@@ -15,11 +14,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fedleak.federated.gaps import gap
+from fedleak.federated.gaps import gap, note_gap
 from fedleak.federated.loop import class_labels, training_facts
 from fedleak.federated.recording import Contribution, write
 from fedleak.federated.update import plain_name
-from fedleak.files import write_text
 
 MOST_CLASSES = 1_000_000
 Facts = dict[str, Any]
@@ -84,7 +82,7 @@ def never_stopping(folder: Path | str, log: Logger, *, round: int, node: str, se
     except Exception as error:  # whatever it is: no round ends for lack of a record
         log.warning("nothing recorded of round %s, node %s: %s", round, node, error)
         try:
-            write_text(gap(folder, round, seen_by, re.sub("[^A-Za-z0-9_.-]", "_", node)[:100]), str(error))
+            note_gap(folder, round, seen_by, node, error)
         except Exception as second:  # a full disk has no room for the gap either
             log.warning("that is not noted in %s either: %s", folder, second)
 

@@ -104,10 +104,10 @@ def same_logits(outputs: Tensor, logits: Tensor) -> bool:
 
     Its gradients do not distinguish them either.
     """
-    if outputs.shape != logits.shape:
-        return False
+    if outputs.shape != logits.shape or outputs.data_ptr() == logits.data_ptr():
+        return outputs.shape == logits.shape
     first, second = (y.float().log_softmax(-1) for y in (outputs, logits))
-    return outputs.data_ptr() == logits.data_ptr() or torch.allclose(first, second, atol=1e-5, equal_nan=True)
+    return torch.allclose(first, second, atol=1e-5, equal_nan=True)
 
 
 def pushed(model: nn.Module, layer: nn.Linear, x: Tensor) -> Tensor | None:

@@ -5,7 +5,6 @@ does. It never ends a round: an upload that it cannot record is a warning in the
 """
 
 import logging
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from fedleak.federated.gaps import file_name
 from fedleak.federated.loop import record
 from fedleak.federated.platforms import never_stopping
 from fedleak.platforms import appfl, declearn
@@ -29,7 +29,7 @@ class _Round:
         self, folder: Path | str, number: int, node: str, sent: Callable[[], Mapping[str, Tensor]], facts: Any
     ):
         self.folder, self.number, self.sent, self.facts = folder, number, sent, facts
-        self.node = re.sub("[^A-Za-z0-9_.-]", "_", node)[:100] or "0"
+        self.node = file_name(node) or "0"
         self.recording: Any = None
         self.is_failed = False
 

@@ -71,6 +71,10 @@ def execute(
         hint = f": did you mean {' or '.join(map(repr, close))}?" if close else ""
         listed = ", ".join(f"{key} ({value['default']})" for key, value in known.items())
         raise ValueError(f"{name} has no parameter {', '.join(map(repr, unknown))}{hint}; it has: {listed or 'none'}")
+    for key, value in values.items():
+        default = known[key]["default"]
+        if isinstance(value, str) and default.lstrip("-").replace(".", "", 1).isdigit():
+            raise ValueError(f"{name}'s parameter {key!r} is a number ({default} by default), not {value!r}")
     out = Path(out or paths.executed_notebook(name)).resolve()
     try:
         partial = files.reserve(out, ".ipynb")

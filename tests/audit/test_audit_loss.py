@@ -100,6 +100,8 @@ def test_a_loss_of_log_probabilities_goes_with_a_model_that_gives_some():
         ({"loss": nn.CrossEntropyLoss}, "loss is a function or a module"),
         ({"loss": nn.CrossEntropyLoss(reduction="none")}, "reduce it over the batch"),
         ({"loss": nn.CrossEntropyLoss(torch.ones(3))}, "the loss does not take logits"),
+        ({"loss": nn.CrossEntropyLoss(ignore_index=2)}, "the loss ignores samples of 'pattern 2'"),
+        ({"loss": nn.CrossEntropyLoss(WEIGHT * (WEIGHT < 4))}, "the loss ignores samples of 'pattern 1'"),
         ({"epochs": 2}, "FedSGD has one local step, got steps=1, epochs=2"),
         ({"epochs": 0, "algorithm": "fedavg"}, "epochs is a whole number, at least 1"),
     ],

@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import json
+import logging
 import math
 import shutil
 
@@ -14,6 +15,7 @@ from safetensors.torch import save
 from torch import nn
 
 from fedleak.federated.loop import record
+from fedleak.federated.platforms import never_stopping
 from fedleak.federated.recording import Contribution, read, write
 
 
@@ -269,3 +271,33 @@ def test_the_examples_of_a_plain_loop_and_of_opacus_run():
     from fedleak.federated import loop
 
     assert doctest.testmod(loop, raise_on_error=True).attempted > 10
+
+
+def test_a_round_whose_steps_a_grad_scaler_skipped_is_a_gap(tmp_path):
+    model = nn.Linear(4, 3)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1e38)
+
+    def train():
+        with record(tmp_path, model, optimiser, round=2, node="a") as saw:
+            saw(torch.tensor([0, 1]))
+            loss = 1e9 * nn.functional.cross_entropy(model(torch.ones(2, 4)), torch.tensor([0, 1]))
+            scaler.scale(loss).backward()
+            scaler.step(optimiser)
+            scaler.update()
+
+    with pytest.warns(UserWarning, match="nothing recorded of round 2, node a: no step was made"):
+        train()
+    with pytest.raises(ValueError, match="round 2, node a is not recorded: no step was made"):
+        read(tmp_path)
+
+
+def test_a_gap_names_the_field_that_is_wrong(tmp_path):
+    with never_stopping(tmp_path, logging.getLogger("test"), round=3, node="b", seen_by="server"):
+        Contribution(round=3, node="b", samples=0, steps=1, lr=0.1)
+    with pytest.raises(ValueError, match="round 3, node b is not recorded: samples: Input should be greater than 0"):
+        read(tmp_path)
+    with never_stopping(tmp_path, logging.getLogger("test"), round=3, node="b", seen_by="server"):
+        raise KeyError("weight")
+    with pytest.raises(ValueError, match="is not recorded: KeyError: 'weight'"):
+        read(tmp_path)
