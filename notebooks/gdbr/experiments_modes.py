@@ -106,13 +106,16 @@ def by_mode(ctx, seed, net, data, batch_norm):
                             yield {**row, **by, **side, **scores(counts, truth)}
 
 
+VGG = dict(net="vgg11", data="cifar10")
 CHOICES_MODES = Experiment(
     "choices_modes",
     by_mode,
     quick=grid(net="vgg11", data="photos", batch_norm=[NONE, OWN], trials=1),
-    paper=grid(net="resnet18-conv", data="cifar100", batch_norm=OWN, trials=5)
-    + grid(net="vgg11", data="cifar10", batch_norm=[OWN, NONE, STORED], trials=5)
-    + grid(net="alexnet", data="svhn", batch_norm=NONE, trials=5),
+    paper=grid(**VGG, batch_norm=OWN, trials=3)
+    + grid(net="resnet18-conv", data="cifar100", batch_norm=OWN, trials=3)
+    + grid(**VGG, batch_norm=NONE, trials=3)
+    + grid(net="alexnet", data="svhn", batch_norm=NONE, trials=3)
+    + grid(**VGG, batch_norm=STORED, trials=3),
     by=("dropout", "scale", "widths", "scheme", "composition", "auxiliary", "aux"),
     values=kinds("insacc", "clsacc"),
     facts=("images", "held", "side"),
