@@ -75,8 +75,8 @@ def best(items: list[Published], points: list[tuple[Measured, ...]], rules: Choi
     for j, (item, own) in enumerate(zip(items, points, strict=True)):
         for g, want in enumerate(joint):
             fits = (all(want[asked(item, k)] == v for k, v in one.items()) for one in free[j])
-            here = next(point for point, fit in zip(own, fits, strict=False) if fit)
-            low[g, j], high[g, j] = here.low, here.high
+            here = next((point for point, fit in zip(own, fits, strict=False) if fit), None)
+            low[g, j], high[g, j] = (here.low, here.high) if here else (np.nan, np.nan)  # not measured: in no band
     value, tolerance = (np.array([getattr(i, name) for i in items], dtype=float) for name in ("published", "tolerance"))
 
     def inside(at: np.ndarray) -> np.ndarray:
@@ -111,8 +111,8 @@ def backtests(papers: list[Row]) -> str:
     for paper in papers:
         for name, one in choices.known(paper["chapter"]).items():
             share = f"{one.covered:,} of {one.values:,} ({one.covered / one.values:.0%})" if one.values else "none"
-            counts = "yes" if one.trusted else "no"
-            rows.append({"Paper": paper["title"], "Record": f"`{name}`", "Covered": share, "Counts": counts})
+            row = {"Paper": paper["title"], "Record": f"`{name}`", "Covered": share}
+            rows.append(row | {"Mean half-width": f"{one.half_width:.3f}", "Counts": "yes" if one.trusted else "no"})
     return table(pd.DataFrame(rows))
 
 

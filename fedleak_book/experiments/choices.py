@@ -24,8 +24,9 @@ from fedleak_book.experiments.kinds import DIFFERENCE, Kind, interval
 from fedleak_book.experiments.published import Row, Table, fits
 
 WHOLE = "whole"
-LEAST_COVERED, LEAST_VALUES = 0.9, 20
-"""A transport counts once it covered so large a share of at least so many values, blind."""
+LEAST_COVERED, LEAST_VALUES, WIDEST = 0.9, 20, 0.1
+"""A transport counts once it covered so large a share of at least so many values, blind, by intervals with a mean
+half-width of at most `WIDEST`: wider ones cannot fail."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ class Transport:
     tables: tuple[str, ...] = ()
     columns: Row = field(default_factory=dict)
     """What columns of the record are called in the rows of a claim."""
+    only: Row = field(default_factory=dict)
+    """Settings of our rows at which the record was made, where they are no columns of it."""
 
     def rows(self, paper: str, same: Row) -> pd.DataFrame | None:
         """Return the rows of the record with these values, and its fixed settings; None where there are none."""
@@ -158,7 +161,8 @@ def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
 
 def effects(table: Table, row: Row, cell: Row, column: str) -> tuple[Effect, ...]:
     """Return the effects that are known for a value of one of the paper's tables in a row of ours."""
-    known = (one.effect(table.paper, row, column) for one in load(table.paper).transports_of(table.name, cell))
+    declared = load(table.paper).transports_of(table.name, cell)
+    known = (one.effect(table.paper, row, column) for one in declared if fits(one.only, table.unnamed(row) | dict(row)))
     return tuple(filter(None, known))
 
 
@@ -171,11 +175,14 @@ class Backtest:
 
     values: int
     covered: int
+    half_width: float = math.inf
+    """Mean over the values, in the unit of the column: all columns of transports so far are shares."""
 
     @property
     def trusted(self) -> bool:
         """Whether the transport counts."""
-        return self.values >= LEAST_VALUES and self.covered >= LEAST_COVERED * self.values
+        covers = self.values >= LEAST_VALUES and self.covered >= LEAST_COVERED * self.values
+        return covers and self.half_width <= WIDEST
 
 
 def backtest(rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind], fixed: Row) -> Backtest:
@@ -185,18 +192,24 @@ def backtest(rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind], f
     the whole level are the truth: their mean has to lie in the interval.
     """
     by = [name for name in by if name not in ("level", "data") and name in rows]
-    hits = list[bool]()
+    tests = list[tuple[bool, float]]()
     for part in [level for level in rows["level"].unique() if level != WHOLE]:
         for column, kind in kinds.items():
             own = rows[rows["level"].isin([part, WHOLE])].groupby([*by, "data", "level", "trial"], dropna=False)
             pairs = own[column].mean().unstack("level")
             if {part, WHOLE} <= set(pairs):
-                hits += _predicted(pairs.dropna(subset=[part, WHOLE]), by, part, kind, fixed)
-    return Backtest(len(hits), sum(hits))
+                tests += _predicted(pairs.dropna(subset=[part, WHOLE]), by, part, kind, fixed)
+    half_width = float(np.mean([half for _, half in tests])) if tests else math.inf
+    return Backtest(len(tests), sum(hit for hit, _ in tests), half_width)
 
 
-def _predicted(pairs: pd.DataFrame, by: Sequence[str], part: str, kind: Kind, fixed: Row) -> Iterator[bool]:
-    """Yield, for each cell and pair of data sets, whether the one's effect covers the other's value."""
+def _predicted(
+    pairs: pd.DataFrame, by: Sequence[str], part: str, kind: Kind, fixed: Row
+) -> Iterator[tuple[bool, float]]:
+    """Yield, for each cell and pair of data sets, whether the one's effect covers the other's value, and half the width.
+
+    An interval is cut at 0 and 1, as every share is between them.
+    """
     for keys, cell in pairs.groupby(list(by), dropna=False):
         apart = _apart(kind, {**fixed, **dict(zip(by, keys, strict=True))})
         level = Kind(kind.name, apart.labels)
@@ -209,7 +222,8 @@ def _predicted(pairs: pd.DataFrame, by: Sequence[str], part: str, kind: Kind, fi
             moved = interval((known[other][WHOLE] - known[other][part]).to_numpy(), apart)
             down, up = Effect("", (), {other: moved}).hull
             truth = float(np.mean(odd[WHOLE]))
-            yield bool(max(0.0, low + down) - 1e-9 <= truth <= min(1.0, high + up) + 1e-9)
+            bottom, top = max(0.0, low + down), min(1.0, high + up)
+            yield bool(bottom - 1e-9 <= truth <= top + 1e-9), (top - bottom) / 2
 
 
 def backtests(paper: str) -> dict[str, Backtest]:

@@ -92,6 +92,8 @@ class Claim:
             short = [cell for cell, settings in far if settings & {*one.settings}]
             if not short or any(one not in known.transports_of(table.name, cell) for cell in short):
                 continue
+            if not all(fits(one.only, table.unnamed(row) | dict(row)) for row in used):
+                continue
             rows = one.rows(paper.name, {})
             ends = {}
             for name, own in rows.groupby("data") if rows is not None and not self.rows else ():

@@ -9,6 +9,7 @@ from fedleak import data, models
 from fedleak.intervals import LEAST
 from fedleak_book.experiments.choices import Effect, effects
 from fedleak_book.experiments.published import LOST, Published, Row, Table, fits
+from fedleak_book.experiments import records
 from fedleak_book.experiments.records import RECORDED
 
 FREE = (-math.inf, math.inf)
@@ -125,7 +126,7 @@ def unprinted(table: Table, item: Published) -> tuple[Difference, ...]:
 
 def differences(table: Table, ours: Row, paper: Row) -> tuple[Difference, ...]:
     """Compare every setting that the paper has and that is neither key nor value; blank ones do not apply."""
-    ours, found = canonical(ours), []
+    ours, found = table.unnamed(ours) | canonical(ours), []
     for setting, theirs in table.settings(paper).items():
         mine = ours.get(setting)
         if theirs is None or setting in IMMATERIAL or mine == theirs or (mine is None and setting in ours):
@@ -164,7 +165,11 @@ def from_table(table: Table, rows: Sequence[Row]) -> dict[str, list[Measured]]:
             if finite(row.get(value)):
                 low, high = (row.get(f"{value} {side}", math.nan) for side in ("low", "high"))
                 known = effects(table, row, item.cell, value) if any(not d.why for d in differ) else ()
-                told: dict[str, Any] = {"exact": bool(row.get("exact", False)), "differences": differ, "effects": known}
+                told: dict[str, Any] = {
+                    "exact": bool(row.get(records.EXACT, False)),
+                    "differences": differ,
+                    "effects": known,
+                }
                 told["ends"] = row.get("ends", {}).get(value, FREE)
                 own.append(Measured(item.id, row[value], low, high, int(row["n"]), **told))
         why = "" if own else table.says("missing", item.cell, value) or "not run here"

@@ -13,6 +13,7 @@ from notebooks.lia_sa.experiments import (
     LIA,
     PAIRS,
     TABLE2,
+    TABLE2_CONSTANTS,
     VGGS,
 )
 from notebooks.lia_sa.experiments_clients import ONE
@@ -90,6 +91,10 @@ for net, name in (("vgg11_bn", "vgg11"), ("resnet18", "resnet18")):
             where = {"net": net, "rule": rule, "reading": reading}
             told = dict(of=TABLE2, where=where, reading=reading)
             claim(f"tab2-{key}-{name}-cos", mean, **told)
+            if rule == LITERAL:
+                for c in (*SPACED, "log-spaced"):
+                    told |= dict(of=TABLE2_CONSTANTS, where=where | {"constants": c})
+                    claim(f"tab2-{key}-{name}-cos", mean, **told)
 
 
 # --- Fig. 5 ---
