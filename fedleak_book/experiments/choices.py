@@ -43,6 +43,16 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Undeclared:
+    """A setting without choices, or recorded values of it that are none (`when` names them as ``recorded``)."""
+
+    setting: str
+    why: str
+    when: Row = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Effect:
     """What settings are worth, as an interval on each of the data sets where both levels were measured."""
 
@@ -121,6 +131,11 @@ class Choices:
     written: str = ""
     choices: tuple[Choice, ...] = ()
     transports: tuple[Transport, ...] = ()
+    undeclared: tuple[Undeclared, ...] = ()
+
+    def reason(self, table: str, setting: str, cell: Row) -> str:
+        """Return why a setting has no choices in a row of the paper; "" where nothing is said."""
+        return next((one.why for one in self.undeclared if one.setting == setting and _holds(one, table, cell)), "")
 
     def of(self, table: str, setting: str, cell: Row) -> tuple[Any, ...]:
         """Return the plausible values of a setting in a row of the paper; none where none are declared."""
@@ -131,7 +146,7 @@ class Choices:
         return [one for one in self.transports if _holds(one, table, cell)]
 
 
-def _holds(one: Choice | Transport, table: str, cell: Row) -> bool:
+def _holds(one: Choice | Transport | Undeclared, table: str, cell: Row) -> bool:
     return table in (one.tables or (table,)) and fits(one.when, cell)
 
 
@@ -152,7 +167,8 @@ def _load(paper: str, path: Path, changed: int) -> Choices:
             raise ValueError(f"{path.name} of {paper}: every choice of {one['setting']} has a source")
         choices.append(Choice(values=one.pop("is"), **one))
     moved = tuple(Transport(**_tuples(one)) for one in said.get("transport", ()))
-    return Choices(said["written"], tuple(choices), moved)
+    undeclared = tuple(Undeclared(**_tuples(one)) for one in said.get("open", ()))
+    return Choices(said["written"], tuple(choices), moved, undeclared)
 
 
 def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
@@ -206,9 +222,9 @@ def backtest(rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind], f
 def _predicted(
     pairs: pd.DataFrame, by: Sequence[str], part: str, kind: Kind, fixed: Row
 ) -> Iterator[tuple[bool, float]]:
-    """Yield, for each cell and pair of data sets, whether the one's effect covers the other's value, and half the width.
+    """Yield, for each cell and pair of data sets, whether the one's effect covers the other's value, and how wide.
 
-    An interval is cut at 0 and 1, as every share is between them.
+    The second is the interval's half-width. An interval is cut at 0 and 1, as every share is between them.
     """
     for keys, cell in pairs.groupby(list(by), dropna=False):
         apart = _apart(kind, {**fixed, **dict(zip(by, keys, strict=True))})

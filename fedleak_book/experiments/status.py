@@ -7,9 +7,9 @@ from typing import Any, TypeGuard
 
 from fedleak import data, models
 from fedleak.intervals import LEAST
+from fedleak_book.experiments import records
 from fedleak_book.experiments.choices import Effect, effects
 from fedleak_book.experiments.published import LOST, Published, Row, Table, fits
-from fedleak_book.experiments import records
 from fedleak_book.experiments.records import RECORDED
 
 FREE = (-math.inf, math.inf)
@@ -143,11 +143,11 @@ def candidates(table: Table, rows: Iterable[Row], cell: Row) -> list[tuple[Row, 
 
     The fewest differences win, then the largest n; a row with fewer than three trials never displaces one that decides.
     """
-    same = [(row, differences(table, row, cell)) for row in rows if _of(cell, table.keys, row)]
+    same = [(row, differences(table, row, cell)) for row in rows if of_cell(cell, table.keys, row)]
     return sorted(same, key=lambda one: (one[0]["n"] < LEAST, sum(not d.why for d in one[1]), -one[0]["n"]))
 
 
-def _of(cell: Row, keys: Iterable[str], row: Row) -> bool:
+def of_cell(cell: Row, keys: Iterable[str], row: Row) -> bool:
     """Say whether a row of ours belongs to one of the paper's cells, by its keys."""
     ours = canonical(row)
     return all(ours.get(key) == cell.get(key) for key in keys)
@@ -192,8 +192,8 @@ def of_cells(table: Table, rows: Sequence[Row], when: Row, used: Sequence[Row] |
     wanted = list({tuple(cell.get(k) for k in keys): cell for cell in table.rows if fits(when, cell)}.values())
     found, missing = dict[str, Difference](), 0
     for cell in wanted:
-        missing += not any(_of(cell, keys, row) for row in rows)
-        same = [row for row in (rows if used is None else used) if _of(cell, keys, row)]
+        missing += not any(of_cell(cell, keys, row) for row in rows)
+        same = [row for row in (rows if used is None else used) if of_cell(cell, keys, row)]
         found |= {str(d): d for row in same for d in differences(table, row, cell)}
     if missing:
         found["cells"] = Difference("cells", f"{len(wanted) - missing} of {len(wanted)}", len(wanted))

@@ -121,7 +121,7 @@ for id, statistic, where in (
 def says(id, recipe, statistic, reading="", wide=None, **where):
     """A claim about Fig. 6, from LnAcc-target by level and batch size, at every choice of the constants."""
     kind = DIFFERENCE if wide else MEAN
-    for own in (recipe, *SPACED) if recipe == "literal" else (recipe,):
+    for own in (recipe, *SPACED, "log") if recipe == "literal" else (recipe,):
         told = dict(of=FIG6_CONSTANTS if own in SPACED else FIG6, wide=wide, kind=kind)
         here = {**where, "net": "resnet18", "recipe": own}
         claim(f"fig6-{id}", statistic, where=here, reading=reading, **told)
