@@ -1,4 +1,4 @@
-"""Is what the papers do not print listed? Every such setting has choices, or a reason why not; so has every recorded value.
+"""Is what the papers do not print listed? Every such setting has choices or a reason, and so has every recorded value.
 
 Under ``[[open]]``, ``data/published/<paper>/choices.toml`` lists the settings without choices and the recorded values
 that are none, each with the reason.

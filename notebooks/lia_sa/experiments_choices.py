@@ -97,7 +97,7 @@ TABLE2_CONSTANTS = Experiment(
     similarities_by_constants,
     quick=grid(**PRESET, data="synthetic-100", batch_size=16),
     paper=grid(**PRESET, data="cifar100", batch_size=64),
-    trials=(1, 10),
+    trials=(1, 3),
     by="reading",
     values=TABLE2.values,
     facts="images",
