@@ -111,11 +111,7 @@ CHOICES_MODES = Experiment(
     "choices_modes",
     by_mode,
     quick=grid(net="vgg11", data="photos", batch_norm=[NONE, OWN], trials=1),
-    paper=grid(**VGG, batch_norm=OWN, trials=3)
-    + grid(net="resnet18-conv", data="cifar100", batch_norm=OWN, trials=3)
-    + grid(**VGG, batch_norm=NONE, trials=3)
-    + grid(net="alexnet", data="svhn", batch_norm=NONE, trials=3)
-    + grid(**VGG, batch_norm=STORED, trials=3),
+    paper=grid(**VGG, batch_norm=OWN, trials=3),
     by=("dropout", "scale", "widths", "scheme", "composition", "auxiliary", "aux"),
     values=kinds("insacc", "clsacc"),
     facts=("images", "held", "side"),
