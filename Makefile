@@ -4,10 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TODAY  := .venv-today
+LOCK   ?= requirements.lock
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book today pdf axe look test test-processors test-slow test-pages test-platforms lint recheck lab paper bench clean
+.PHONY: help book today pdf axe look test test-processors test-slow test-pages test-platforms test-versions lint recheck lab paper bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +58,14 @@ test-platforms: $(READY) ## What the clients of other platforms send: the real p
 		OMP_NUM_THREADS=1 $$env/bin/python -m pytest -q tests/platforms/test_$$name.py tests/platforms/test_recorders.py; \
 	done
 
+test-versions: $(READY) ## The tests with the lowest versions that pyproject.toml allows, and with the newest, each in an environment of its own
+	failed=; for which in lowest-direct highest; do \
+		lock=.venv-$$which.lock; \
+		$(BIN)/uv pip compile -q --no-header --no-annotate --resolution $$which --extra book --extra dev pyproject.toml -o $$lock; \
+		$(MAKE) .venv-$$which/.ready VENV=.venv-$$which LOCK=$$lock && \
+			OMP_NUM_THREADS=1 .venv-$$which/bin/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile || failed="$$failed $$which"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
 lint: $(READY) ## Check style, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -79,9 +88,9 @@ bench: $(READY) ## Run every benchmark
 clean: ## Remove the built book, the executed notebooks and the caches, but not the environment
 	rm -rf _build book/_generated .pytest_cache .hypothesis .mypy_cache .ruff_cache
 
-$(READY): requirements.lock pyproject.toml setup.py
+$(READY): $(LOCK) pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedleak needs Python 3.11 or later, and $(PYTHON) is " + sys.version.split()[0] + "; name another one: make PYTHON=python3.12 book")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --no-compile -r requirements.lock
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --no-compile -r $(LOCK)
 	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --no-build-isolation -e .
 	@touch $@

@@ -75,6 +75,7 @@ class PretendedGPU(TorchFunctionMode):
             (torch, "Generator", _Generator),
             (torch.cuda, "is_available", lambda: True),
             (torch.cuda, "is_current_stream_capturing", lambda: False),
+            (torch.accelerator, "current_accelerator", lambda check_available=False: None),
             (torch.cuda, "get_device_name", lambda device=None: "pretended GPU"),
             (torch.cuda, "manual_seed_all", lambda seed: None),
             (torch.autograd, "_engine_run_backward", lambda *args, **kwargs: self.run_backward(run, args, kwargs)),

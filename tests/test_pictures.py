@@ -83,7 +83,7 @@ def test_a_schematic_is_said_in_words_and_keeps_to_the_pages_colours_and_size(pa
 
 @pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)
 def test_narrow_screens_get_the_same_boxes_below_each_other(path):
-    wide, tall = ElementTree.fromstring(stacked.both(path.read_text(encoding="utf-8"))).findall(f"{SVG}svg")
+    wide, tall = ElementTree.fromstring(stacked.wide_and_tall(path.read_text(encoding="utf-8"))).findall(f"{SVG}svg")
     assert [wide.get("class"), tall.get("class")] == ["wide", "tall"]
     assert tall.get("aria-label") == wide.get("aria-label")
     assert all(set(re.findall("[A-Za-z]", node.get("d"))) <= set("MLC") for node in wide.findall(f"{SVG}path"))

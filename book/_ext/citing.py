@@ -17,12 +17,12 @@ def citation() -> dict[str, Any]:
 
 def bibtex() -> str:
     """Return the entry of this version, as a block of a page."""
-    told = citation()
+    source = citation()
     fields = {
-        "author": " and ".join(f"{{{author['name']}}}" for author in told["authors"]),
-        "title": told["title"],
-        "version": told["version"],
-        "year": told["date-released"].year,
+        "author": " and ".join(f"{{{author['name']}}}" for author in source["authors"]),
+        "title": source["title"],
+        "version": source["version"],
+        "year": source["date-released"].year,
     }
     return "\n".join(
         ["```bibtex", "@software{fedleak,", *(f"  {k:<7} = {{{v}}}," for k, v in fields.items()), "}", "```"]

@@ -14,7 +14,7 @@ WORDS = {"PercentilePrivacy": "percentile", "SVTPrivacy": "fraction"}
 INTERVAL = ["iacc", "iacc low", "iacc high"]
 
 
-def shown(mean: float, low: float, high: float) -> str:
+def with_interval(mean: float, low: float, high: float) -> str:
     """Return a percentage with its interval."""
     return f"{100 * mean:.0f} [{100 * low:.0f}, {100 * high:.0f}]"
 
@@ -35,24 +35,24 @@ def filters(read: pd.DataFrame, facts: dict[str, Any], costs: pd.DataFrame) -> s
     cost, rows = costs.set_index(["defence", "strength"]), []
     by = ["defence", "strength", "state"]
     named_best = best(read.assign(batch_size=facts["declared"]["fixed"]["batch_size"]), by).set_index(by)
-    for (defence, strength), own in read.groupby(["defence", "strength"], sort=False):
+    for (defence, strength), at_strength in read.groupby(["defence", "strength"], sort=False):
         named = f"{defence}, {WORDS[defence]} {strength:g}" if defence in WORDS else defence
         row = {"Filter": named, "Accuracy after training": "–"}
-        for state, at in own.groupby("state", sort=False):
+        for state, in_state in at_strength.groupby("state", sort=False):
             first = named_best.loc[(defence, strength, state)]
-            row[f"Labels, {state} network"] = f"{shown(*first[INTERVAL])} ({first['attack']})"
-            row[f"guessed, {state}"] = f"{100 * guessed(at):.0f}"
+            row[f"Labels, {state} network"] = f"{with_interval(*first[INTERVAL])} ({first['attack']})"
+            row[f"guessed, {state}"] = f"{100 * guessed(in_state):.0f}"
         if (defence, strength) in cost.index:
-            left = cost.loc[(defence, strength)]
-            row["Accuracy after training"] = shown(*left[["accuracy", "accuracy low", "accuracy high"]])
+            accuracies = cost.loc[(defence, strength)]
+            row["Accuracy after training"] = with_interval(*accuracies[["accuracy", "accuracy low", "accuracy high"]])
         rows.append(row)
     return table(pd.DataFrame(rows))
 
 
 def write(app: Sphinx) -> None:
     """Write the fragment."""
-    if found := arena("filters", "filters_cost"):
-        keep(app, {"filters": filters(*found[0], records.settled(*found[1]))})
+    if tables := arena("filters", "filters_cost"):
+        keep(app, {"filters": filters(*tables[0], records.settled(*tables[1]))})
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

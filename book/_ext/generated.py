@@ -35,7 +35,7 @@ def comparisons() -> list[dict[str, Any]]:
 
     They are compared once a build, for all fragments: `write` forgets those of an earlier build.
     """
-    found = []
+    chapters = []
     for chapter in notebooks.chapters():
         if chapter in paths.papers():
             try:
@@ -43,8 +43,8 @@ def comparisons() -> list[dict[str, Any]]:
             except ValueError as error:
                 logger.warning("no scoreboard of %s: %s", chapter, error, type="fedleak")
                 continue
-            found.append({"chapter": chapter, "title": title, "rows": rows})
-    return found
+            chapters.append({"chapter": chapter, "title": title, "rows": rows})
+    return chapters
 
 
 def scoreboard_in_short(papers: list[dict[str, Any]]) -> str:
@@ -66,16 +66,18 @@ def in_one_sentence(papers: list[dict[str, Any]]) -> str:
     """Return how many of the papers' values have a verdict, by grade."""
     rows = [row for paper in papers for row in paper["rows"] if not row["beyond"]]
     by = Counter((row["grade"], row["verdict"]) for row in rows)
-    told = []
-    for grade, where in (
+    parts = []
+    for grade, place in (
         ("A", "at the paper's own settings"),
         ("B", "at every plausible choice of what the paper does not print"),
         ("C", "with fewer images, by effects that were measured elsewhere"),
     ):
-        own = {word: by[grade, word] for word in DECIDED}
-        told.append(f"{sum(own.values())} {where} (" + ", ".join(f"{n} {w}" for w, n in own.items() if n) + ")")
+        by_verdict = {word: by[grade, word] for word in DECIDED}
+        parts.append(
+            f"{sum(by_verdict.values())} {place} (" + ", ".join(f"{n} {w}" for w, n in by_verdict.items() if n) + ")"
+        )
     return (
-        f"Of the papers' {len(rows)} values these have a verdict: {'; '.join(t for t in told if t[0] != '0')}. "
+        f"Of the papers' {len(rows)} values these have a verdict: {'; '.join(t for t in parts if t[0] != '0')}. "
         f"{sum(row['verdict'] == DEPENDS for row in rows)} depend on what the papers do not print. The others were "
         "measured at other settings, are open, or were not attempted; what stands in the way of each is said below."
     )
@@ -83,7 +85,7 @@ def in_one_sentence(papers: list[dict[str, Any]]) -> str:
 
 def data_sets() -> str:
     """Return the table of data sets with where they come from and their licences."""
-    where = dict.fromkeys(DOWNLOADS, "`fedleak data download`") | {"imagenet": "image-net.org, by hand"}
+    source = dict.fromkeys(DOWNLOADS, "`fedleak data download`") | {"imagenet": "image-net.org, by hand"}
     rows = (
         {
             "Name": f"`{entry.name}`",
@@ -92,7 +94,7 @@ def data_sets() -> str:
             + (f": {entry.note}" if entry.note else ""),
             "Classes": entry.n_classes or "any",
             "Shape": "×".join(map(str, entry.shape)),
-            "Where from": "the requirements" if entry.embedded else where.get(entry.name, "an archive of your own"),
+            "Where from": "the requirements" if entry.embedded else source.get(entry.name, "an archive of your own"),
             "Stand-in in quick": "–" if entry.embedded else f"`{entry.stand_in}`",
             "Licence": entry.licence,
         }
@@ -144,10 +146,10 @@ def write(app: Sphinx) -> None:
     folder = Path(app.srcdir) / "book" / "_generated"
     folder.mkdir(exist_ok=True)
     sources = [path for path in Path(fedleak.__file__).parent.rglob("*") if path.suffix in (".py", ".j2")]
-    for name, made in (("audit", audit), ("flower", flower)):
+    for name, fragment in (("audit", audit), ("flower", flower)):
         example = folder.parent / f"{name}_example.py"
         if not up_to_date(folder / f"{name}.md", example, *sources):
-            fragments[name] = made(example, folder / f"{name}.svg")
+            fragments[name] = fragment(example, folder / f"{name}.svg")
     rows = {paper["chapter"]: paper["rows"] for paper in papers}
     for chapter in notebooks.chapters():
         fragments[f"evidence-{chapter}"] = evidence.page(chapter, rows.get(chapter, ()))

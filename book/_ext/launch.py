@@ -14,17 +14,17 @@ def buttons(repository: str) -> dict[str, str]:
     """Return the theme's setting for a repository's address; nothing for none."""
     if not repository:
         return {}
-    found = {"notebook_interface": "jupyterlab", "binderhub_url": "https://mybinder.org"}
+    options = {"notebook_interface": "jupyterlab", "binderhub_url": "https://mybinder.org"}
     if urlsplit(repository).hostname == "github.com":
-        found["colab_url"] = "https://colab.research.google.com"
-    return found
+        options["colab_url"] = "https://colab.research.google.com"
+    return options
 
 
 def turn_on(app: Sphinx, config: Config) -> None:
     """Set the buttons for this build."""
     options = config.html_theme_options
-    if found := buttons(options.get("repository_url", "")):
-        options["launch_buttons"] = found
+    if launching := buttons(options.get("repository_url", "")):
+        options["launch_buttons"] = launching
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

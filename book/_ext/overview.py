@@ -40,12 +40,12 @@ def tried(rows: list[Row]) -> list[Row]:
 
 def verdict(rows: list[Row]) -> str:
     """Sum up a table or figure: how many values have which verdict, the best evidence first."""
-    found = Counter((row["grade"], row["verdict"]) for row in rows)
+    counts = Counter((row["grade"], row["verdict"]) for row in rows)
     lines = []
     for grade in GRADES:
-        own = [f"{SIGNS[word]} {found[grade, word]} {word}" for word in SIGNS if found[grade, word]]
-        lines += [f"{grade}: {', '.join(own)}"] * bool(own)
-    rest = found["", NOT_ATTEMPTED]
+        words = [f"{SIGNS[word]} {counts[grade, word]} {word}" for word in SIGNS if counts[grade, word]]
+        lines += [f"{grade}: {', '.join(words)}"] * bool(words)
+    rest = counts["", NOT_ATTEMPTED]
     return "<br>".join([*lines, *[f"{SIGNS[NOT_ATTEMPTED]} {rest} {NOT_ATTEMPTED}"] * bool(rest)])
 
 
@@ -89,13 +89,13 @@ def line(artefact: Row, rows: list[Row], records: dict[str, Row]) -> Row:
     """Return the overview's row of one table or figure."""
     measured = tried(rows)
     facts = [records[name] for name in artefact.get("records", ()) if name in records] if measured else []
-    found = Counter(block for row in rows for block in row["blocks"])
+    blocks = Counter(block for row in rows for block in row["blocks"])
     anchor = next((row["anchor"] for row in rows if row.get("anchor")), None)
     return {
         "Table or figure": f"{link(artefact['name'], anchor)}<br>{artefact['shows']}",
         "Verdicts": verdict(rows) or f"{SIGNS[NOT_ATTEMPTED]} {NOT_ATTEMPTED}",
         "Measured": f"{len(measured)} of {len(rows)}",
-        "In the way of grade A": ", ".join(f"{k} ({n})" for k in BLOCKS if (n := found[k])) or "–",
+        "In the way of grade A": ", ".join(f"{k} ({n})" for k in BLOCKS if (n := blocks[k])) or "–",
         "Largest difference": widest(rows),
         "Hardware": hardware(facts),
         "Cost": duration(facts) + (f"<br>at the paper's size {artefact['hours']:g} h" if "hours" in artefact else ""),
@@ -131,16 +131,16 @@ def in_the_way(papers: list[Row]) -> str:
     lines = []
     for paper in papers:
         rows = [row for row in paper["rows"] if not row["beyond"]]
-        found = Counter(block for row in rows for block in row["blocks"])
+        blocks = Counter(block for row in rows for block in row["blocks"])
         nothing = sum(not row["blocks"] for row in rows)
-        lines.append({"Paper": paper["title"], "nothing": nothing, **{k: found[k] or "·" for k in BLOCKS}})
+        lines.append({"Paper": paper["title"], "nothing": nothing, **{k: blocks[k] or "·" for k in BLOCKS}})
     return table(pd.DataFrame(lines))
 
 
 def errata(chapters: list[str]) -> str:
     """Return the errors found in the papers of these chapters, and in their released code."""
     parts = []
-    for paper, found in read("errata").items():
+    for paper, listed in read("errata").items():
         if paper not in chapters:
             continue
         title = published.load(paper).title
@@ -151,7 +151,7 @@ def errata(chapters: list[str]) -> str:
                 "How it shows": e["shown"],
                 "Measured again in": ", ".join(link(*place) for place in e["see"]),
             }
-            for e in found
+            for e in listed
         )
         parts += [f"### {title}\n", table(pd.DataFrame(rows))]
     return "\n".join(parts)
@@ -160,8 +160,8 @@ def errata(chapters: list[str]) -> str:
 def write(app: Sphinx) -> None:
     """Write the fragments."""
     papers = comparisons()
-    found = {"overview": overview(papers), "in_the_way": in_the_way(papers), "errata": errata(notebooks.chapters())}
-    keep(app, found)
+    fragments = {"overview": overview(papers), "in_the_way": in_the_way(papers), "errata": errata(notebooks.chapters())}
+    keep(app, fragments)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

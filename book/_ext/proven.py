@@ -28,11 +28,11 @@ def at_most(wrong: int, of: int) -> str:
 def shares(cells: pd.DataFrame) -> str:
     """Return the share of labels that is proven, with its interval: a row a network, a column a batch size."""
     lines = []
-    for (net, state, precision), own in cells.groupby(["net", "state", "precision"], sort=False):
+    for (net, state, precision), group in cells.groupby(["net", "state", "precision"], sort=False):
         line = {"Network": f"{title(net)}, {state}, {precision} precision"}
-        for cell in own.to_dict("records"):
-            shown = "{proven:.2f} [{proven low:.2f}, {proven high:.2f}]".format_map(cell)
-            line[f"B = {cell['batch_size']}"] = shown
+        for cell in group.to_dict("records"):
+            share = "{proven:.2f} [{proven low:.2f}, {proven high:.2f}]".format_map(cell)
+            line[f"B = {cell['batch_size']}"] = share
         lines.append(line)
     return table(pd.DataFrame(lines).fillna("–"))
 
@@ -47,22 +47,22 @@ def clients(rows: pd.DataFrame, kinds: Mapping[str, list[str]] = KINDS) -> str:
     lines = []
     for kind, group in kinds.items():
         for client in group:
-            own = rows[rows["client"] == client]
+            client_rows = rows[rows["client"] == client]
             lines.append(
                 {
                     "Client": client,
                     "It": kind,
-                    "Updates": int(own["updates"].sum()),
-                    "with a proven label": counted(own, "shown"),
-                    "with a wrong proof": counted(own, "wrong"),
+                    "Updates": int(client_rows["updates"].sum()),
+                    "with a proven label": counted(client_rows, "shown"),
+                    "with a wrong proof": counted(client_rows, "wrong"),
                 }
             )
     return table(pd.DataFrame(lines))
 
 
-def in_short(rows: pd.DataFrame, shown: pd.DataFrame, kinds: Mapping[str, list[str]] = KINDS) -> str:
+def in_short(rows: pd.DataFrame, proof_rows: pd.DataFrame, kinds: Mapping[str, list[str]] = KINDS) -> str:
     """Return the sentence on wrong proofs."""
-    every = pd.concat([rows, shown.assign(updates=1)])
+    every = pd.concat([rows, proof_rows.assign(updates=1)])
     wrong, of = counted(every, "wrong"), int(every["updates"].sum())
     broken = rows[rows["client"].isin(kinds[BREAKS])]
     return (
@@ -74,19 +74,19 @@ def in_short(rows: pd.DataFrame, shown: pd.DataFrame, kinds: Mapping[str, list[s
 
 def write(app: Sphinx) -> None:
     """Write the fragments."""
-    if not (found := arena("proofs", "proven", "split_proofs")):
+    if not (tables := arena("proofs", "proven", "split_proofs")):
         return
-    rows, shown, split = found
-    expected = outcome(Results("arena"), *(one for one in EXPECTED if one.startswith("P")))
-    made = {
+    rows, proof_record, split = tables
+    expected = outcome(Results("arena"), *(prediction for prediction in EXPECTED if prediction.startswith("P")))
+    fragments = {
         "clients": clients(rows[0]),
-        "shares": shares(records.settled(*shown)),
-        "in_short": in_short(rows[0], shown[0]),
+        "shares": shares(records.settled(*proof_record)),
+        "in_short": in_short(rows[0], proof_record[0]),
         "split_clients": clients(split[0], OF_THE_HEAD),
-        "split_in_short": in_short(split[0], shown[0].iloc[:0], OF_THE_HEAD),
+        "split_in_short": in_short(split[0], proof_record[0].iloc[:0], OF_THE_HEAD),
         "expected": markdown(expected),
     }
-    keep(app, {f"proven_{name}": text for name, text in made.items()})
+    keep(app, {f"proven_{name}": text for name, text in fragments.items()})
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -55,9 +55,9 @@ def cards(frame: pd.DataFrame, columns: str) -> str:
 
 def arena(*names: str) -> list[tuple[pd.DataFrame, dict[str, Any]]]:
     """Return rows and facts of some of the arena's records; none, with a warning, where one of them is missing."""
-    found = [records.recorded("arena", name) for name in names]
-    if all(found):
-        return [one for one in found if one]
+    tables = [records.recorded("arena", name) for name in names]
+    if all(tables):
+        return [table for table in tables if table]
     logger.warning("not recorded: fedleak record arena %s", " ".join(names), type="fedleak")
     return []
 

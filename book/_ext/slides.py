@@ -39,18 +39,20 @@ def bar(x: float, base: float, height: float, width: float, kind: str) -> str:
     )
 
 
-def rule(y: float, left: float = 30, right: float = WIDTH - 10) -> str:
+def rule(y: float, start: float = 30, end: float = WIDTH - 10) -> str:
     """Return a horizontal line."""
-    return f'<path class="axis" d="M{left:.0f} {y:.1f}H{right:.0f}"/>'
+    return f'<path class="axis" d="M{start:.0f} {y:.1f}H{end:.0f}"/>'
 
 
-def pairs(found: Tensor, truth: Tensor, left: float, width: float, most: float) -> Iterable[str]:
+def pairs(recovered: Tensor, truth: Tensor, start: float, width: float, most: float) -> Iterable[str]:
     """Yield two bars a class, true count and found count, each with its number."""
     step = width / len(truth)
-    for i, (one, other) in enumerate(zip(truth.tolist(), found.tolist(), strict=True)):
-        x = left + i * step
-        for k, (value, kind) in enumerate(((one, "truth"), (other, "hit" if one == other else "miss"))):
+    for i, (true_count, recovered_count) in enumerate(zip(truth.tolist(), recovered.tolist(), strict=True)):
+        x = start + i * step
+        for k, (value, kind) in enumerate(
+            ((true_count, "truth"), (recovered_count, "hit" if true_count == recovered_count else "miss"))
+        ):
             yield bar(x + k * step * 0.4, FLOOR, 120 * min(value / most, 1), step * 0.36, kind)
         yield text(x + step * 0.4, FLOOR + 17, i)
         if step > 40:
-            yield text(x + step * 0.4, FLOOR + 34, f"{one}/{other}")
+            yield text(x + step * 0.4, FLOOR + 34, f"{true_count}/{recovered_count}")

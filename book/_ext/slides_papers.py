@@ -59,13 +59,13 @@ def row_sums() -> Slider:
     frames.append(Frame("0", drawing(None), f"{len(negative)} of the row sums that the client sent are negative"))
     for k in range(size):
         first = k < len(negative)
-        one = negative[k] if first else int(g.argmin())
-        g = g - impact * (torch.arange(len(g)) == one)
-        named.append(one)
+        label = negative[k] if first else int(g.argmin())
+        g = g - impact * (torch.arange(len(g)) == label)
+        named.append(label)
         why = "negative" if first else "the smallest"
-        frames.append(Frame(str(k + 1), drawing(one), f"label {one} is named: its sum is {why}"))
-    found = torch.bincount(torch.tensor(named), minlength=len(g))
-    right = int(torch.minimum(found, truth).sum())
+        frames.append(Frame(str(k + 1), drawing(label), f"label {label} is named: its sum is {why}"))
+    recovered = torch.bincount(torch.tensor(named), minlength=len(g))
+    right = int(torch.minimum(recovered, truth).sum())
     message = (
         "In an untrained CNN's update, each label named (green) takes one sample's impact off its sum, and"
         f" {right} of {size} end up right."
@@ -80,11 +80,11 @@ def system() -> Slider:
     index = torch.randint(len(images), (steps, batch), generator=torch.Generator().manual_seed(TWO_STEPS))
     update = fedavg(model, images.x[index], images.y[index], lr, share="delta")
     truth = counts(images.y[index].flatten(), images.n_classes)
-    ends = [confidence.logits_of(head_pass(one, test.x), one) for one in (model, update.model(model))]
+    ends = [confidence.logits_of(head_pass(label, test.x), label) for label in (model, update.model(model))]
     matrix = sum(confidence.coefficients(confidence.erroneous_confidence(z, test.y)) for z in ends) / 2
     sent = rlu.observe(update, model, None, None).target
-    found = whole_counts(solve(matrix, sent, update.samples), update.samples)
-    order = [i for i, k in enumerate(found.tolist()) for _ in range(k)]
+    recovered = whole_counts(solve(matrix, sent, update.samples), update.samples)
+    order = [i for i, k in enumerate(recovered.tolist()) for _ in range(k)]
     sums = torch.nn.functional.one_hot(torch.tensor(order), len(sent)).double().cumsum(0) @ matrix.T
     most = 1.1 * float(torch.cat([sums, sent[None]]).abs().max())
 
@@ -106,11 +106,11 @@ def system() -> Slider:
         return "".join([*parts, text(10, FLOOR + 16, "class", "start"), text(10, FLOOR + 34, "samples", "start")])
 
     frames = [Frame("0", drawing([]), "no sample yet, and the marks are what the client's update shows")]
-    for k, one in enumerate(order):
+    for k, label in enumerate(order):
         off = (sums[k] - sent).abs().max()
-        words = f"a sample of class {one} leaves the bars off the marks by {float(off):.1f} at most"
+        words = f"a sample of class {label} leaves the bars off the marks by {float(off):.1f} at most"
         frames.append(Frame(str(k + 1), drawing(order[: k + 1]), words))
-    right = int(torch.minimum(found, truth).sum())
+    right = int(torch.minimum(recovered, truth).sum())
     message = (
         "RLU finds the samples whose bars meet the dotted marks, an untrained LeNet's update:"
         f" {right} of {len(order)} are right."
@@ -126,18 +126,18 @@ def angles() -> Slider:
     basis = torch.linalg.qr(torch.randn(50, 2, generator=generator, dtype=torch.float64)).Q.T
     even = torch.full((2, classes), 1 / classes, dtype=torch.float64)
     bias, rounding = even - truth / batch, FixedPoint(bits=9, bound=1.0)
-    shown = int(bias.sign().sum(0).abs().mul(bias.abs().amin(0)).argmax())  # a class whose two parts add up
-    parts_of = 150 * (bias[:, shown].abs() / bias[:, shown].abs().sum())
+    largest = int(bias.sign().sum(0).abs().mul(bias.abs().amin(0)).argmax())  # a class whose two parts add up
+    parts_of = 150 * (bias[:, largest].abs() / bias[:, largest].abs().sum())
     for degrees in (90, 45, 30, 20, 15, 10, 7, 5, 3, 1):
         angle = math.radians(degrees)
         second = math.cos(angle) * basis[0] + math.sin(angle) * basis[1]
         embeddings = torch.stack([basis[0], second])
         gradients = [{"weight": b[:, None] * e, "bias": b} for b, e in zip(bias, embeddings, strict=True)]
-        total = plain_sum([Update(each, "gradient", batch) for each in gradients], rounding)
+        total = plain_sum([Update(gradient, "gradient", batch) for gradient in gradients], rounding)
         solved = lia_sa.disaggregate(embeddings, total.tensors["weight"].double(), total.tensors["bias"].double())
-        found = lia_sa.counts(even, solved, batch).round().clamp(0, batch).long()
+        recovered = lia_sa.counts(even, solved, batch).round().clamp(0, batch).long()
         condition = lia_sa.conditioning_of(embeddings).condition
-        right = int((found == truth).sum())
+        right = int((recovered == truth).sum())
         x, y = math.cos(angle), math.sin(angle)
         corner = (20 + float(parts_of[0]), FLOOR - 10.0)
         tip = (corner[0] + float(parts_of[1]) * x, corner[1] - float(parts_of[1]) * y)
@@ -149,7 +149,7 @@ def angles() -> Slider:
             text(10, FLOOR + 17, "two preset directions,", "start"),
             text(10, FLOOR + 34, f"condition {condition:,.0f}", "start"),
             text(432, 20, "client 1: true count / found"),
-            *pairs(found[0], truth[0], 230, 410, 1.2 * float(truth[0].max())),
+            *pairs(recovered[0], truth[0], 230, 410, 1.2 * float(truth[0].max())),
         ]
         words = f"condition number {condition:,.0f}, {right} of {2 * classes} counts right"
         frames.append(Frame(f"{degrees}°", "".join(parts), words))
@@ -162,8 +162,8 @@ def angles() -> Slider:
 
 def gradients(values: Tensor, truth: Tensor | None, name: str) -> str:
     """Return bars of a gradient's entries on a scale of their own, the true ones as lines across them."""
-    both = values if truth is None else torch.cat([values, truth])
-    most, step = float(both.abs().max()), 560 / len(values)
+    all_values = values if truth is None else torch.cat([values, truth])
+    most, step = float(all_values.abs().max()), 560 / len(values)
 
     def height(y: float) -> float:
         return 105 - 75 * y / most
@@ -191,23 +191,23 @@ def bridged() -> Slider:
     drawn = images.take(draw(images, labels[None], generator)[0])
     truth, bridge = counts(drawn.y, images.n_classes), gdbr.Bridge(model)
     features, (first, last) = bridge.observe(aux), bridge.links
-    seen: list[Tensor] = []
-    hook = last.layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    head_inputs: list[Tensor] = []
+    hook = last.layer.register_forward_pre_hook(lambda _, inputs: head_inputs.append(inputs[0]))
     outputs = model(drawn.x)
     hook.remove()
     loss = torch.nn.functional.cross_entropy(outputs, drawn.y)
     withheld, below, shared = (
-        one.double() for one in torch.autograd.grad(loss, [outputs, seen[0], first.layer.weight])
+        gradient.double() for gradient in torch.autograd.grad(loss, [outputs, head_inputs[0], first.layer.weight])
     )
     withheld, below = withheld.sum(0), below.sum(0)
     start = bridge.first_step(shared, features)
     arrived = bridge.cross(features).matrix @ start
-    found = whole_counts(size * (features.probabilities - arrived), size)
+    recovered = whole_counts(size * (features.probabilities - arrived), size)
 
     def off(values: Tensor, true: Tensor) -> str:
         return f"off by at most {float((values - true).abs().max() / true.abs().max()):.1%} of the largest entry"
 
-    right = int(torch.minimum(found, truth).sum())
+    right = int(torch.minimum(recovered, truth).sum())
     negative = ", ".join(str(int(i)) for i in (withheld < 0).nonzero())
     named = int(outputs.softmax(1).mean(0).argmax())
     steps = [
@@ -228,7 +228,7 @@ def bridged() -> Slider:
         for at, (values, true, name, words) in zip(places, steps, strict=True)
     ]
     drawing = text(10, 14, "true count / found", "start")
-    drawing += "".join(pairs(found, truth, 70, 560, 1.2 * float(truth.max())))
+    drawing += "".join(pairs(recovered, truth, 70, 560, 1.2 * float(truth.max())))
     frames.append(Frame("6, server", drawing, f"less the mean softmax, times −{size}: {right} of {size} labels"))
     message = "Grey is an untrained LeNet's true gradient, green what the server has, with the true values as lines."
     return Slider("Step", 0, message, frames)
@@ -236,15 +236,15 @@ def bridged() -> Slider:
 
 def iterations() -> Slider:
     """AGIC: one image on its way, by attack and iteration, from the record of the pictures."""
-    found = records.recorded("agic", "frames")
-    assert found is not None
+    record = records.recorded("agic", "frames")
+    assert record is not None
     frames, side = [], 128
-    for iteration, rows in found[0].set_index("method").groupby("iteration"):
+    for iteration, rows in record[0].set_index("method").groupby("iteration"):
         rows = rows.loc[["DLG-Adam", "InvG", "AGIC"]]  # in every frame in the same places
-        shown = {"original": rows["original"].iloc[0], **rows["picture"]}
+        pictures = {"original": rows["original"].iloc[0], **rows["picture"]}
         decibels = {method: f"{psnr:.1f} dB" for method, psnr in rows["psnr"].items()}
         parts = []
-        for i, (name, png) in enumerate(shown.items()):
+        for i, (name, png) in enumerate(pictures.items()):
             x = 20 + i * (side + 29)
             parts.append(
                 f'<image class="pixels" x="{x}" y="30" width="{side}" height="{side}"'

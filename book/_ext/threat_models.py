@@ -60,12 +60,12 @@ No adversary here is like G or H."""
 
 def first_possible(attacks: Iterable[Attack], steps: Iterable[tuple[Adversary, str]]) -> list[tuple[str, list[Attack]]]:
     """Put each attack under the first of these adversaries who can run it; those whom none can run are left out."""
-    left, found = list(attacks), []
+    remaining, first = list(attacks), []
     for adversary, words in steps:
-        can = [attack for attack in left if not attack.lacking(adversary)]
-        left = [attack for attack in left if attack not in can]
-        found.append((words, can))
-    return found
+        can = [attack for attack in remaining if not attack.lacking(adversary)]
+        remaining = [attack for attack in remaining if attack not in can]
+        first.append((words, can))
+    return first
 
 
 def threat_map() -> str:

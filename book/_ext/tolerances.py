@@ -26,7 +26,7 @@ def written(papers: list[dict[str, Any]]) -> str:
     """Return how many values were written down with their tolerance before rows of ours existed, and how many after."""
     every = {paper["title"]: Counter(row["rows"] for row in paper["rows"]) for paper in papers}
     total = sum(every.values(), Counter[str]())
-    lines = [{"Paper": name, **{text: found[key] for key, text in WHEN.items()}} for name, found in every.items()]
+    lines = [{"Paper": name, **{text: entry[key] for key, text in WHEN.items()}} for name, entry in every.items()]
     late = [row["id"] for paper in papers for row in paper["rows"] if row["rows"] != "none"]
     return (
         f"Of {sum(total.values())} values and claims, {total['none']} were written down, with their tolerance, before "
@@ -41,32 +41,39 @@ def correlations(chapter: str) -> list[float]:
 
     deff is the variance of the trials over that of m labels drawn one by one, p (1 − p) / m.
     """
-    found = []
+    coefficients = []
     for path in sorted(paths.recorded(chapter).glob("*.csv")):
         rows, facts = records.recorded(chapter, path.stem) or (pd.DataFrame(), {})
-        told = facts["declared"]
-        by = [column for column in [*told["axes"], *told["by"]] if column in rows]
-        for value, written in told["kinds"].items():
+        declared = facts["declared"]
+        by = [column for column in [*declared["axes"], *declared["by"]] if column in rows]
+        for value, written in declared["kinds"].items():
             kind = Kind(**written)
             if kind.name != "rate" or value not in rows or "trial" not in rows:
                 continue
             for keys, group in records.units(rows, by, [value]).groupby(by, sort=False, dropna=False):
-                each, cell = group[value].dropna(), {**told["fixed"], **dict(zip(by, keys, strict=True))}
-                ((m,), p) = kind.settled(cell).labels, each.mean()
-                if len(each) >= ENOUGH and m > 1 and 0 < p < 1:
-                    found.append((each.var() / (p * (1 - p) / m) - 1) / (m - 1))
-    return found
+                cell_values, cell = group[value].dropna(), {**declared["fixed"], **dict(zip(by, keys, strict=True))}
+                ((m,), p) = kind.settled(cell).labels, cell_values.mean()
+                if len(cell_values) >= ENOUGH and m > 1 and 0 < p < 1:
+                    coefficients.append((cell_values.var() / (p * (1 - p) / m) - 1) / (m - 1))
+    return coefficients
 
 
 def hanging_together() -> str:
     """Return, by chapter, how far the labels of a trial go wrong together."""
     lines = []
     for chapter in notebooks.chapters():
-        found = np.array(correlations(chapter))
-        if len(found):
-            shares = {"above 0.05": (found > 0.05).mean(), "above 0.3": (found > 0.3).mean()}
-            shown = {name: f"{share:.0%}" for name, share in shares.items()}
-            lines.append({"Chapter": f"`{chapter}`", "Cells": len(found), "Median": np.median(found), **shown})
+        coefficients = np.array(correlations(chapter))
+        if len(coefficients):
+            shares = {"above 0.05": (coefficients > 0.05).mean(), "above 0.3": (coefficients > 0.3).mean()}
+            percentages = {name: f"{share:.0%}" for name, share in shares.items()}
+            lines.append(
+                {
+                    "Chapter": f"`{chapter}`",
+                    "Cells": len(coefficients),
+                    "Median": np.median(coefficients),
+                    **percentages,
+                }
+            )
     return (
         "(hanging-together)=\nThe correlation of two labels of a trial, over the recorded cells of rates "
         "with five trials or more:\n\n" + table(pd.DataFrame(lines))

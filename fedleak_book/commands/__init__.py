@@ -119,9 +119,8 @@ def grade(
 
     seed = secrets.randbits(32) if seed is None else seed
     rows = grading.grade(folder, out, grading.Settings(timeout, seed), assignment or (), feedback, jobs, resume)
-    typer.echo(
-        f"seed {seed}; submissions run with: {sandbox.kept().says or 'YOUR RIGHTS (see book/coursework/teachers.md)'}"
-    )
+    isolated = sandbox.isolation().says or "YOUR RIGHTS (see book/coursework/teachers.md)"
+    typer.echo(f"seed {seed}; submissions run with: {isolated}")
     for row in rows:
         typer.echo("{student:20s} {assignment:9s} {points:3d} of {max} {seconds:6.1f} s  {error}".format(**row)[:160])
     typer.echo(f"wrote {out}")

@@ -45,11 +45,11 @@ def command(
         raise ValueError(f"{attack} ended the process ({error}): let it raise an error instead") from error
     write_text(out, json.dumps(row, indent=1, ensure_ascii=False) + "\n")
     typer.echo(f"{'cell':32s} {'iAcc [95 % interval]':22s} lead over the package's best, picked on other updates")
-    for cell, one in row["cells"].items():
-        lead = f"{_number(one, 'lead', '+.3f')} beside {one['best']}" if "best" in one else ""
-        typer.echo(f"{cell:32s} {_number(one, 'iacc', '.3f'):22s} {lead}")
-        for why, updates in one["refused"].items():
-            typer.echo(f"    refused {updates} of {len(one['answers'])}: {why}")
+    for cell, score in row["cells"].items():
+        lead_text = f"{_number(score, 'lead', '+.3f')} beside {score['best']}" if "best" in score else ""
+        typer.echo(f"{cell:32s} {_number(score, 'iacc', '.3f'):22s} {lead_text}")
+        for why, updates in score["refused"].items():
+            typer.echo(f"    refused {updates} of {len(score['answers'])}: {why}")
     typer.echo("mean of the cells, of those that refuse nothing:")
     for mean, name in entering.ranked([*entering.entries(), row]):
         typer.echo(f"{mean:.3f} {name}{' (this one)' * (name == row['attack'])}")

@@ -23,14 +23,14 @@ def record(
     """
     from fedleak_book.experiments import Results, running
 
-    known = running.declared(name)
-    if unknown := sorted(set(artefact or ()) - set(known)):
-        raise ValueError(f"{name} declares no {', '.join(unknown)}; there are: {', '.join(known)}")
+    experiments = running.declared(name)
+    if unknown := sorted(set(artefact or ()) - set(experiments)):
+        raise ValueError(f"{name} declares no {', '.join(unknown)}; there are: {', '.join(experiments)}")
     others = "use" if same else "refuse"
     results = Results(name, profile, device, record=True, scheduler=scheduler, others=others)
-    for one in artefact or known:
-        results.rows(known[one])
-        typer.echo(f"recorded {name}/{one} ({profile})")
+    for name_of in artefact or experiments:
+        results.rows(experiments[name_of])
+        typer.echo(f"recorded {name}/{name_of} ({profile})")
     if profile == "paper":
         claims(name)
 
@@ -39,8 +39,8 @@ def claims(name: Annotated[str, typer.Argument(help="The chapter: the name of a 
     """Measure a chapter's claims anew, on the recorded rows: after an edit of its claims, or of a record."""
     from fedleak_book.experiments import Results, scoreboard
 
-    if found := Results(name, device="cpu").measure():
-        scoreboard.keep(name, found)
+    if measured := Results(name, device="cpu").measure():
+        scoreboard.keep(name, measured)
     typer.echo(f"measured the claims of {name}")
 
 
@@ -75,12 +75,12 @@ def scoreboard_command(
 
     from fedleak_book import counts as counted
 
-    found = counted.overview()
+    chapters = counted.overview()
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(chapters, indent=1))
         return
     lines: dict[tuple[str, str], Any] = {}
-    for chapter, counts in found.items():
+    for chapter, counts in chapters.items():
         nested = {k: v for k, v in counts.items() if isinstance(v, dict)}
         lines |= {(chapter, grade): by_verdict for grade, by_verdict in nested.items()}
         lines[chapter, "–"] = {k: v for k, v in counts.items() if k not in nested}

@@ -33,7 +33,7 @@ def imports(source: bytes) -> list[str]:
             case ast.Name(id="__import__"):
                 names.add("importlib")
     watched = (*FORBIDDEN, *UNNEEDED)
-    return sorted(one for one in watched if any(f"{name}.".startswith(f"{one}.") for name in names))
+    return sorted(module for module in watched if any(f"{name}.".startswith(f"{module}.") for name in names))
 
 
 def pieces(source: bytes) -> frozenset[tuple[str, ...]]:
@@ -58,6 +58,6 @@ def nearest(sources: Mapping[str, bytes], given: bytes = b"") -> dict[str, tuple
     common = pieces(given)
     sets = {name: pieces(source) - common for name, source in sources.items()}
     shares = {name: [(0.0, "")] for name in sets}
-    for (name, own), (whose, other) in itertools.permutations(sets.items(), 2):
-        shares[name].append((len(own & other) / max(len(own | other), 1), whose))
-    return {name: max(found) for name, found in shares.items()}
+    for (name, mine), (whose, other) in itertools.permutations(sets.items(), 2):
+        shares[name].append((len(mine & other) / max(len(mine | other), 1), whose))
+    return {name: max(pairs) for name, pairs in shares.items()}

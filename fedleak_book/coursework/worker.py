@@ -42,11 +42,13 @@ def value_of(reply: Any, function: str) -> Any:
         case {"raised": "NotImplementedError"}:
             raise Trouble(f"`{function}` is not there, or raises NotImplementedError", status="not written")
         case {"raised": str(kind), "line": int() | None as line, "text": str(text), "importing": bool(importing)}:
-            known = isinstance(getattr(builtins, kind, None), type)  # a name of the submission's own is not repeated
+            is_builtin = isinstance(
+                getattr(builtins, kind, None), type
+            )  # a name of the submission's own is not repeated
             what = "the file cannot be imported:" if importing else f"`{function}` raised"
-            where = f" (line {line})" if line is not None and 0 < line < 10_000 else ""
-            message = f"{what} {kind if known else 'an exception of its own'}{where}"
-            raise Trouble(message, status="error", detail=text if known else f"{kind} {text}")
+            place = f" (line {line})" if line is not None and 0 < line < 10_000 else ""
+            message = f"{what} {kind if is_builtin else 'an exception of its own'}{place}"
+            raise Trouble(message, status="error", detail=text if is_builtin else f"{kind} {text}")
     raise Trouble("no readable answer", status="error")
 
 

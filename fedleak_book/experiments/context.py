@@ -49,11 +49,11 @@ class Context:
         """Load a data set once, on the device; the options are those of `fedleak.data.load`."""
 
         def load() -> Images:
-            found = data.load(name, split, root=self.data_root or None, **options).to(self.device)
-            facts = {"images": len(found), "digest": found.digest, "subset": found.subset, "source": found.source}
+            images = data.load(name, split, root=self.data_root or None, **options).to(self.device)
+            facts = {"images": len(images), "digest": images.digest, "subset": images.subset, "source": images.source}
             self.used["data"][f"{name}/{split}"] = {"name": f"{name}/{split}", **facts}
-            self.used["device"][str(found.x.device)] = True
-            return found
+            self.used["device"][str(images.x.device)] = True
+            return images
 
         return self.once(("images", name, split, *sorted(options.items())), load)
 
@@ -75,9 +75,9 @@ class Context:
             alike = [k for k in self._kept if isinstance(k, tuple) and isinstance(key, tuple) and k[0] == key[0]]
             for old in alike[:-most] if most else []:
                 del self._kept[old]
-        made, used = self._kept[key]
+        value, used = self._kept[key]
         self.use(used)
-        return made
+        return value
 
     @contextlib.contextmanager
     def using(self) -> Iterator[Used]:
@@ -91,8 +91,8 @@ class Context:
 
     def use(self, used: Mapping[str, Mapping[str, Any]]) -> None:
         """Count as used what was used before, of which this keeps or loads what came out."""
-        for kind, found in used.items():
-            self.used[kind].update(found)
+        for kind, entries in used.items():
+            self.used[kind].update(entries)
 
 
 def trained_once(
@@ -110,9 +110,9 @@ def trained_once(
     files.reserve(path).unlink()
     if path.is_file():
         try:
-            kept = torch.load(path, weights_only=True, map_location="cpu")
-            used = json.loads(kept["used"])
-            model.load_state_dict(kept["weights"])
+            saved = torch.load(path, weights_only=True, map_location="cpu")
+            used = json.loads(saved["used"])
+            model.load_state_dict(saved["weights"])
             ctx.use(used)
             return model
         except Exception as error:  # torch raises a dozen kinds for a broken file

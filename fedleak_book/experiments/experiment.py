@@ -96,8 +96,8 @@ class Experiment:
         """Return the settings of a profile, each with its number of trials; `trials` other than 0 is that of all."""
         full = profile == "paper"
         default = self.trials if isinstance(self.trials, int) else self.trials[full]
-        own = {"trials": trials} if trials else {}
-        return [{"trials": default, **setting, **own} for setting in (self.paper if full else self.quick)]
+        override = {"trials": trials} if trials else {}
+        return [{"trials": default, **setting, **override} for setting in (self.paper if full else self.quick)]
 
     @property
     def axes(self) -> list[str]:
@@ -112,13 +112,13 @@ class Experiment:
     @property
     def call(self) -> Callable[..., Any]:
         """The trial with those of the fixed settings that are its parameters."""
-        known = inspect.signature(self.trial).parameters
-        return partial(self.trial, **{name: value for name, value in self.fixed.items() if name in known})
+        parameters = inspect.signature(self.trial).parameters
+        return partial(self.trial, **{name: value for name, value in self.fixed.items() if name in parameters})
 
     @property
     def declared(self) -> dict[str, Any]:
         """What is recorded of the declaration: all that the comparison with the paper needs."""
         columns = {name: list(getattr(self, name)) for name in ("axes", "by", "values", "facts", "times", "rounding")}
         kinds = {name: kind.written for name, kind in self.values.items()}
-        said = {"trial": self.trial.__name__, "version": self.version, "fixed": dict(self.fixed), "exact": self.exact}
-        return {**said, **columns, "kinds": kinds, "tables": list(self.tables or (self.name,))}
+        basics = {"trial": self.trial.__name__, "version": self.version, "fixed": dict(self.fixed), "exact": self.exact}
+        return {**basics, **columns, "kinds": kinds, "tables": list(self.tables or (self.name,))}

@@ -77,12 +77,12 @@ def difference(*labels: Any, **reference: Any) -> Kind:
     return Kind("difference", labels, reference)
 
 
-def _number(one: Any, cell: Mapping[str, Any]) -> float:
+def _number(labels: Any, cell: Mapping[str, Any]) -> float:
     """Return how many labels a number, a setting's name, or a table by setting and value stands for in a cell."""
-    if isinstance(one, Mapping):
-        ((setting, by_value),) = one.items()
+    if isinstance(labels, Mapping):
+        ((setting, by_value),) = labels.items()
         return float(by_value[cell[setting]])
-    return float(cell[one] if isinstance(one, str) else one)
+    return float(cell[labels] if isinstance(labels, str) else labels)
 
 
 def interval(values: Sequence[float] | np.ndarray, kind: Kind = MEAN) -> tuple[float, float]:

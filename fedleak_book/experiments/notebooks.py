@@ -65,14 +65,14 @@ def execute(
     if name not in available():
         raise ValueError(f"no notebook {name!r}; there are: {', '.join(available()) or 'none'}")
     values = {**QUICK, **parameters}
-    known = papermill.inspect_notebook(str(source))
-    if unknown := sorted(set(values) - set(known)):
-        close = dict.fromkeys(near for key in unknown for near in difflib.get_close_matches(key, known, 3))
+    declared = papermill.inspect_notebook(str(source))
+    if unknown := sorted(set(values) - set(declared)):
+        close = dict.fromkeys(near for key in unknown for near in difflib.get_close_matches(key, declared, 3))
         hint = f": did you mean {' or '.join(map(repr, close))}?" if close else ""
-        listed = ", ".join(f"{key} ({value['default']})" for key, value in known.items())
+        listed = ", ".join(f"{key} ({value['default']})" for key, value in declared.items())
         raise ValueError(f"{name} has no parameter {', '.join(map(repr, unknown))}{hint}; it has: {listed or 'none'}")
     for key, value in values.items():
-        default = known[key]["default"]
+        default = declared[key]["default"]
         if isinstance(value, str) and default.lstrip("-").replace(".", "", 1).isdigit():
             raise ValueError(f"{name}'s parameter {key!r} is a number ({default} by default), not {value!r}")
     out = Path(out or paths.executed_notebook(name)).resolve()
@@ -178,19 +178,19 @@ def build_book(parameters: Mapping[str, Any] = QUICK, force: bool = False, jobs:
 
 def _failure(name: str, partial: Path, error: Exception) -> NotebookFailed:
     """Set the partial notebook aside and name the cell that ended it."""
-    where, kept = "", ""
+    place, partial_copy = "", ""
     if partial.stat().st_size:
         cells = [cell for cell in nbformat.read(partial, as_version=4).cells if cell.cell_type == "code"]
         # Once the kernel is dead papermill calls every cell completed; those that never began have no start.
         begun = [cell.id for cell in cells if cell.metadata.get("papermill", {}).get("start_time")]
-        where = f" in cell {begun[-1]!r}" if begun else ""
+        place = f" in cell {begun[-1]!r}" if begun else ""
         keep = paths.root() / "_build" / "failed" / f"{name}.ipynb"
         files.write_bytes(keep, partial.read_bytes())
-        kept = f" (as far as it got: {_relative(keep)})"
+        partial_copy = f" (as far as it got: {_relative(keep)})"
     reason = f"{type(error).__name__}: {error}"
     if isinstance(error, papermill.PapermillExecutionError):
         reason = f"{error.ename}: {error.evalue}"
-    return NotebookFailed(f"{name} stopped{where} with {reason}{kept}")
+    return NotebookFailed(f"{name} stopped{place} with {reason}{partial_copy}")
 
 
 def _relative(path: Path) -> str:

@@ -78,9 +78,9 @@ class Federation:
 
     def batches(self, clients: Tensor, steps: int, batch_size: int) -> Tensor:
         """Draw local batches for these clients, ``[K, steps, B]``: epochs in random order, one after the other."""
-        held, needed = self.users.shape[1], steps * batch_size
-        epochs = -(-needed // held)
-        order = torch.rand(len(clients), epochs, held, generator=self.generator).argsort(dim=-1).flatten(1)
+        local_size, needed = self.users.shape[1], steps * batch_size
+        epochs = -(-needed // local_size)
+        order = torch.rand(len(clients), epochs, local_size, generator=self.generator).argsort(dim=-1).flatten(1)
         chosen = self.users[clients].gather(1, order[:, :needed].to(self.users.device))
         return chosen.view(len(clients), steps, batch_size)
 

@@ -75,12 +75,12 @@ class Units:
         checksum, _, body = line.partition(" ")
         if hashlib.sha256(body.encode()).hexdigest()[:16] != checksum:
             return False
-        found = json.loads(body)
-        if "facts" in found:
-            self.stamps[found["stamp"]] = found["facts"]
+        entry = json.loads(body)
+        if "facts" in entry:
+            self.stamps[entry["stamp"]] = entry["facts"]
         else:
-            own = not self.code or self.stamps[found["stamp"]].get("code") == self.code
-            (self.units if own else self.others)[found["seed"]] = found
+            current = not self.code or self.stamps[entry["stamp"]].get("code") == self.code
+            (self.units if current else self.others)[entry["seed"]] = entry
         return True
 
     def _append(self, content: Mapping[str, Any]) -> None:
@@ -117,8 +117,8 @@ def machine() -> dict[str, Any]:
 def processor() -> str:
     """Return the processor's model as the system names it."""
     cpuinfo = Path("/proc/cpuinfo")
-    found = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text() if cpuinfo.exists() else "", re.M)
-    return found[1].strip() if found else platform.processor() or platform.machine()
+    match = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text() if cpuinfo.exists() else "", re.M)
+    return match[1].strip() if match else platform.processor() or platform.machine()
 
 
 def commit() -> str:

@@ -109,9 +109,9 @@ def measure(functions: Student, seed: int) -> list[dict]:
         rates = []
         for model, x, labels, guess in llg_trials(seed, size):
             g = fedsgd(model, x, labels).gradient(head(model).weight).sum(1)
-            found = functions("extract", g, functions("impact", g, size).item(), torch.zeros_like(g), size)
-            both, truth = torch.stack([found, metrics.counts(guess, 10)]), metrics.counts(labels, 10)
-            rates.append(metrics.attack_success_rate(both, truth.expand(2, 10)))
+            recovered = functions("extract", g, functions("impact", g, size).item(), torch.zeros_like(g), size)
+            answers, truth = torch.stack([recovered, metrics.counts(guess, 10)]), metrics.counts(labels, 10)
+            rates.append(metrics.attack_success_rate(answers, truth.expand(2, 10)))
         reached, random = torch.stack(rates).mean(0).tolist()
         rows.append({"batch_size": size, "LLG": reached, "guess": random})
     return rows
