@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from render import keep
+from render import before_pages, keep
 from sphinx.application import Sphinx
 
 FILE = Path(__file__).parents[2] / "CITATION.cff"
 
 
 def citation() -> dict[str, Any]:
-    """Read what `CITATION.cff` says."""
+    """Read `CITATION.cff`."""
     return yaml.safe_load(FILE.read_text(encoding="utf-8"))
 
 
@@ -44,7 +44,4 @@ def write(app: Sphinx) -> None:
     keep(app, {"cite": bibtex(app.config.html_theme_options.get("repository_url", ""))})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -1,4 +1,4 @@
-"""Run the chapters through papermill, and build the book from what they leave behind."""
+"""Run the chapters through papermill, and build the book from the executed notebooks."""
 
 import difflib
 import hashlib
@@ -118,7 +118,7 @@ def execute(
 
 
 def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
-    """Hash what a chapter's result follows from, but for the data sets: the chapters print their checksums."""
+    """Hash the inputs of a chapter's result except the data sets, whose checksums the chapters print."""
     cells = nbformat.read(paths.source_notebook(name), as_version=4).cells
     content: list[Any] = [[(cell.cell_type, cell.source) for cell in cells], dict(parameters)]
     top = paths.root()
@@ -134,7 +134,7 @@ def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
 
 
 def is_stale(name: str, parameters: Mapping[str, Any]) -> bool:
-    """Return whether the book's copy of a chapter is missing or follows from something else than what is here."""
+    """Return whether the book's copy of a chapter is missing or out of date."""
     executed = paths.executed_notebook(name)
     run = nbformat.read(executed, as_version=4).metadata.get("fedleak", {}) if executed.is_file() else {}
     return run.get("fingerprint") != fingerprint(name, parameters)
@@ -163,7 +163,7 @@ def execute_all(names: Sequence[str], parameters: Mapping[str, Any] = QUICK, job
 
 
 def _use_threads(count: int) -> None:
-    """Let the kernels that this process starts compute with so many threads."""
+    """Let the kernels that this process starts compute with this number of threads."""
     os.environ["OMP_NUM_THREADS"] = str(count)
 
 
