@@ -105,7 +105,7 @@ def require_linear(name: str, layer: nn.Linear) -> None:
 
 
 def same_logits(outputs: Tensor, logits: Tensor) -> bool:
-    """Say whether two outputs ``[..., n]`` are the same for a cross-entropy: logits and their log-softmax are.
+    """Return whether two outputs ``[..., n]`` are equal for a cross-entropy, as logits and their log-softmax are.
 
     Its gradients do not distinguish them either.
     """
@@ -138,7 +138,7 @@ def pushed(model: nn.Module, layer: nn.Linear, x: Tensor) -> Tensor | None:
 
 
 def adds_up(model: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
-    """Say whether the model's outputs move by just as much as those of a frozen layer, to which adapters add theirs."""
+    """Return whether the model's outputs change exactly with those of a frozen layer, to which adapters add theirs."""
     if layer.weight.requires_grad:
         return False
     moved = pushed(model, layer, x)
