@@ -45,7 +45,12 @@ def head(model: nn.Module, name: str | None = None) -> Head:
     """
     linears = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
     if not linears:
-        raise ValueError(f"{type(model).__name__} has no fully connected layer, so it has no head to attack")
+        pointwise = [m for m in model.modules() if isinstance(m, nn.Conv2d)][-1:]
+        advice = (
+            "; a 1 × 1 convolution with a mean over positions is nn.Linear of the mean inputs, with weight.flatten(1)"
+        )
+        advice *= bool(pointwise) and pointwise[0].kernel_size == (1, 1)
+        raise ValueError(f"{type(model).__name__} has no fully connected layer, so it has no head to attack{advice}")
     name = getattr(model, "head_name", None) if name is None else name
     if name is not None:
         if name not in linears:
