@@ -45,10 +45,10 @@ for words in ("--version", "--help", "audit --example", "data --help", "coursewo
 heavy = "torch numpy pandas scipy matplotlib papermill distributed opacus pydantic"
 print([name for name in heavy.split() if name in sys.modules])
 """
-    shown = python(code)
-    assert shown.startswith(f"fedleak {fedleak.__version__}\n")
-    assert shown.endswith("\n[]\n")
-    assert (shown.count("Usage"), shown.count("Example")) == (10, 7)
+    output = python(code)
+    assert output.startswith(f"fedleak {fedleak.__version__}\n")
+    assert output.endswith("\n[]\n")
+    assert (output.count("Usage"), output.count("Example")) == (10, 7)
 
 
 def test_attacks_and_audit_import_no_extra():

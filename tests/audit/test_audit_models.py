@@ -76,9 +76,9 @@ def test_a_text_classifier_is_audited_with_texts():
     """An embedding, and a head whose inputs are not negative: what needs no made-up pixels works."""
     words = torch.randint(50, (240, 8))
     report = audit(Setup(model=Text(), data=(words, torch.arange(240) % 6), batch_size=8, trials=3))
-    found = report.table.set_index("attack")["iacc"]
-    assert found["random guess"] < 0.6
-    assert (found[["LLG", "LLG+", "iLRG", "RLU"]] > 0.7).all()
+    iacc = report.table.set_index("attack")["iacc"]
+    assert iacc["random guess"] < 0.6
+    assert (iacc[["LLG", "LLG+", "iLRG", "RLU"]] > 0.7).all()
     assert "inputs are integer tokens" in dict(report.untried)["LLG*"]
     assert not [why for name, why in report.untried if "unforeseen" in why]
     several = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=1, clients=2, composition="data"))
