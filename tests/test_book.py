@@ -85,7 +85,7 @@ def positions(text):
 
 
 @pytest.mark.parametrize("subset", LISTED, ids=lambda subset: f"{subset['name']}, {subset['images']}")
-def test_a_subset_is_one_of_the_records_and_has_its_images_once_and_within_the_split(subset):
+def test_subsets_are_recorded_and_have_distinct_positions_in_their_split(subset):
     recorded = {(used["name"], used["images"], used["digest"]) for used in subsets.used()}
     assert {(subset["name"], subset["images"], digest) for digest in subset["digests"]} <= recorded
     if "unknown" in subset:
@@ -125,7 +125,7 @@ def test_no_list_of_names_stands_elsewhere(folder):
 ALL = registry.all_attacks()
 
 
-def test_every_attack_stands_in_the_tables_and_on_the_map_where_its_adversary_can_run_it():
+def test_tables_and_map_place_every_attack_at_its_adversary():
     assert set(threat_models.SOK) == set(registry.ADVERSARIES)
     text = threat_models.threat_models()
     assert all(text.count(f"| **{render.plain(attack.name)}** |") == 3 for attack in ALL)

@@ -136,7 +136,7 @@ def test_a_wrong_call_is_a_usage_error(words):
 @pytest.mark.parametrize(
     "error", [notebooks.NotebookFailed, PermissionError, FileNotFoundError, ValueError, ZeroDivisionError]
 )
-def test_a_failure_of_a_chapter_is_the_commands_and_a_bug_keeps_its_traceback(monkeypatch, error):
+def test_failing_chapters_are_a_message_and_bugs_keep_tracebacks(monkeypatch, error):
     def execute(*_, **__):
         raise error("cell 'x' broke")
 

@@ -168,7 +168,7 @@ def test_the_book_executes_stale_chapters_only_and_a_warning_fails_it(checkout, 
 
 
 @pytest.mark.slow
-def test_chapters_run_side_by_side_and_one_that_fails_leaves_the_others_and_no_kernel(checkout, monkeypatch):
+def test_parallel_chapters_survive_a_failing_one_without_orphaned_kernels(checkout, monkeypatch):
     toc = "root: book/index\nchapters:\n" + "".join(f"- file: notebooks/{n}\n" for n in ("broken", "tiny", "later"))
     (checkout / "_toc.yml").write_text(toc)
     meet = """

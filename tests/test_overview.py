@@ -33,7 +33,7 @@ def anchors(notebook):
 
 
 @pytest.mark.parametrize("paper", PUBLISHED)
-def test_every_published_value_belongs_to_one_table_or_figure_and_is_an_address(paper):
+def test_every_published_value_has_one_artefact_and_an_anchor(paper):
     """No name needs escaping in HTML or an address, nor is one the anchor of a heading of its page."""
     items = PUBLISHED[paper].items
     rows = [vars(item) for item in items.values()]
@@ -110,7 +110,9 @@ def test_the_scoreboard_in_short_keeps_grades_and_ours_apart():
 def test_one_sentence_never_adds_up_grades():
     judgements = [("agrees", "A"), ("differs", "A"), ("better", "B"), ("open", "B"), ("agrees", "D"), ("depends", "C")]
     text = generated.in_one_sentence(papers(*(row(*judgement) for judgement in judgements), row(beyond=True)))
-    assert numbers(text) == [6, 2, 1, 1, 1, 1, 1], "all; of grade A two, one and one; of B one better; one depends"
+    assert numbers(text) == [6, 2, 1, 1, 1, 1, 1], (
+        "all; two, one and one are of grade A; one is better, of grade B; one depends"
+    )
 
 
 def test_a_line_of_the_overview_has_verdicts_and_the_largest_difference_in_tolerances():
@@ -170,7 +172,7 @@ def test_a_chapter_whose_claims_are_older_than_its_records_is_a_warning(monkeypa
 # --- the artefact appendix, and how to cite ----------------------------------------------------------------------
 
 
-def test_every_value_is_counted_once_and_every_command_names_a_record_that_is_there():
+def test_values_are_counted_once_and_commands_name_existing_records():
     everything = generated.comparisons()
     text = artefact.appendix(everything)
     assert f"{counts.overview()['all']['total']} values" in text

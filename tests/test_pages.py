@@ -73,7 +73,7 @@ def test_pages_load_nothing_from_elsewhere(pages):
                 assert (path.parent / urlsplit(load).path).exists(), (path, load)
 
 
-def test_pages_say_what_pictures_show_and_name_neither_this_machine_nor_somebody_elses_repository(pages):
+def test_pages_describe_pictures_and_name_no_machine_or_foreign_repository(pages):
     own = yaml.safe_load((paths.root() / "_config.yml").read_text())["repository"]["url"]
     for path, page in pages.items():
         assert not page.unnamed, path.name

@@ -67,7 +67,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.mark.parametrize("path", [*DRAWN, DRAWN[0].with_name("round.svg")], ids=lambda path: path.stem)
-def test_a_schematic_is_said_in_words_and_keeps_to_the_pages_colours_and_size(path):
+def test_schematics_have_a_description_and_the_pages_colours_and_size(path):
     drawn = ElementTree.fromstring(path.read_text(encoding="utf-8"))
     svg, caption = drawn.find(f"{SVG}svg"), drawn.find("figcaption")
     assert svg.get("role") == "img"
@@ -118,7 +118,7 @@ def test_a_chapter_opens_with_its_schematic_after_a_question_and_shows_its_slide
 
 
 @pytest.mark.parametrize("name", sliders.SLIDERS)
-def test_one_drawing_is_shown_at_first_and_every_one_is_said_in_words(name):
+def test_one_frame_is_visible_at_first_and_all_have_descriptions(name):
     assert name in notebooks.chapters()
     slider = sliders.SLIDERS[name]()
     html = sliders.fragment(slider)

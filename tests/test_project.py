@@ -259,7 +259,7 @@ def test_every_recorded_result_comes_from_a_commit_of_this_history():
 
 
 @pytest.mark.parametrize("paper", paths.papers())
-def test_every_published_number_names_its_place_in_the_paper_and_what_is_immaterial_its_evidence(paper):
+def test_published_values_cite_their_place_and_immaterial_settings_their_evidence(paper):
     paper_values = published.load(paper)  # refuses two values of one id, and missing or unknown fields
     assert paper_values.title
     assert f"{{{paper_values.key}," in (ROOT / "book" / "references.bib").read_text()

@@ -72,7 +72,7 @@ def test_the_figure_has_the_labels_above_and_the_bounds_below(named, bounds):
 
 
 def test_proofs_are_counted_by_client_and_over_all():
-    """Ten updates of each client in two rows; of honest ones every second has proofs, one of 8 bits a wrong one."""
+    """Ten updates of each client in two rows: every second honest one has proofs, one of 8 bits a wrong one."""
     clients = {client: group for group in proven.KINDS.values() for client in group}
     rows = pd.DataFrame(
         {"client": client, "updates": updates, "wrong": 0.0, "shown": 0.5 * (client in proven.HONEST)}
@@ -146,7 +146,7 @@ def test_what_the_guard_refuses_is_counted(looks):
     assert stated == [1, 1, 1, 3, 2, 4, 0, 4, 4]
 
 
-def test_what_gets_past_is_what_is_refused_least_and_of_that_what_reads_most(looks):
+def test_the_best_crafted_model_is_least_refused_then_most_informative(looks):
     assert numbers(inspected.escapes(looks)) == [20, 0, 1, 0.2]
     looks.loc[looks["noise"] > 0, "refused"] = 0.0
     assert numbers(inspected.escapes(looks)) == [0.1, 0, 2, 0.6]

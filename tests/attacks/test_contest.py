@@ -247,7 +247,7 @@ def test_attacks_that_take_minutes_or_stand_apart_are_no_entrants(newcomers):
     assert why["1"] == "it needs the moon"
 
 
-def test_attacks_that_are_trained_once_come_last_and_only_if_they_are_asked_for(newcomers):
+def test_trained_attacks_come_last_and_only_on_request(newcomers):
     registry.register(newcomer(takes={"iterations"}))
     registry.register(newcomer(name="late"))
     asked = [attack.name for attack in contest.entrants(trained=True)]

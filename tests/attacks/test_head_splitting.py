@@ -57,7 +57,7 @@ def test_every_sample_is_found_with_its_input_two_of_one_class_too(count):
     assert torch.equal(y[place], labels)
 
 
-def test_nothing_else_solves_the_equations_up_to_half_the_classes_and_much_does_beyond():
+def test_the_equations_have_one_solution_up_to_half_the_classes():
     def strange(count):
         weight, inputs, _, gradient = samples(count)
         space = head_splitting.space(count * gradient, count)
@@ -69,7 +69,7 @@ def test_nothing_else_solves_the_equations_up_to_half_the_classes_and_much_does_
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
-def test_an_update_of_a_network_without_a_relu_is_read_whole_and_all_labels_are_proven(precision):
+def test_all_labels_are_proven_for_a_network_without_relu(precision):
     model, (x, y) = network(precision), batch(5, precision)
     result = head_splitting.prepare(model).recover(fedsgd(model, x, y))
     assert torch.equal(result.counts, y.bincount(minlength=N))

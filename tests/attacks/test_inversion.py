@@ -129,7 +129,7 @@ def test_reconstructions_together_are_those_alone_and_come_near_the_images():
     assert torch.equal(together.images, invg.reconstruct(updates, model, labels=y, iterations=150))
 
 
-def test_a_start_hangs_on_its_own_seed_not_on_its_place_in_the_stack():
+def test_a_start_depends_on_its_seed_and_not_its_position():
     model, _, y, updates = situation(3)
     seeds = [7, 4, 2**63 - 1]  # as large as those of a sweep
     stack = invg.invert_many(updates, model, y, iterations=40, seed=seeds).images

@@ -82,7 +82,7 @@ def test_simulated_gradients_go_through_the_clients_defence(bias, name):
 
 
 @pytest.mark.slow
-def test_who_knows_of_the_noise_is_as_sure_as_it_says_and_finds_more():
+def test_knowing_the_noise_gives_valid_intervals_and_more_labels():
     def noise(clients, seed):
         return PureNoise(0.3, seed)
 
@@ -96,7 +96,7 @@ def test_who_knows_of_the_noise_is_as_sure_as_it_says_and_finds_more():
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_simulated_local_steps_are_those_of_a_client_with_nothing_below_its_head(bias):
+def test_simulated_local_steps_are_exact_for_a_bare_head(bias):
     model, aux, local = nn.Sequential(nn.Flatten(), nn.Linear(16, CLASSES)), pool(), Local(3, 0.5)
     reader = Reader(model, aux, bias)
     index = torch.randint(len(aux), (5, 3 * B), generator=torch.Generator().manual_seed(1))
@@ -132,7 +132,7 @@ def test_images_that_fit_better_are_those_whose_own_logit_is_raised():
 
 
 @pytest.mark.slow
-def test_who_knows_the_training_loss_is_as_sure_as_it_says_of_images_that_were_trained_on():
+def test_intervals_hold_for_trained_images_if_the_loss_is_known():
     clients, model = pool(seed=9, noise=0.6), build("fcn3", SHAPE, CLASSES, seed=1)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for _ in range(150):
@@ -185,7 +185,7 @@ def test_a_gradient_worked_out_by_hand():
     torch.testing.assert_close(bias, torch.tensor([-0.5, 0.5]))
 
 
-def test_a_row_without_its_class_has_no_negative_entry_and_the_features_say_so():
+def test_rows_of_absent_classes_have_no_negative_entries():
     aux, index = pool(), torch.tensor([[0, 3, 6, 1], [0, 1, 2, 3]])  # of classes 0, 0, 0, 1 and of all three
     reader = Reader(MODEL, aux)
     inputs = reader.pool(MODEL, aux).of(index)
@@ -262,7 +262,7 @@ def test_once_trained_it_reads_with_all_images_and_all_equations(train_loss):
     torch.testing.assert_close(*solved, atol=1e-6, rtol=0)
 
 
-def test_where_noise_is_not_of_images_alone_the_formulas_stay_as_they_were_trained_with():
+def test_formulas_stay_fixed_where_noise_is_not_of_images_alone():
     local = learned.train(MODEL, pool(), B, iterations=1, local=Local(2, 0.1))
     noisy = learned.train(MODEL, pool(), B, iterations=1, defence=lambda clients, seed: PureNoise(0.3, seed))
     before = Reader(MODEL, pool().split_in_two(0, 0.8)[0])
@@ -308,7 +308,7 @@ def test_who_knows_that_batches_are_of_one_class_names_one_class(attacker):
 @pytest.mark.parametrize(
     ("per_class", "iterations"), [(1, 5), (2, 5), *((40, iterations) for iterations in (1, 2, 9, 10, 11, 20))]
 )
-def test_few_images_of_a_class_and_any_number_of_iterations_are_enough_to_train(per_class, iterations):
+def test_training_works_with_few_images_and_any_number_of_iterations(per_class, iterations):
     (update,), _ = drawn(1, seed=1)
     assert learned.train(MODEL, pool(per_class), B, iterations=iterations).read(update, MODEL).counts.sum() == B
 

@@ -109,7 +109,7 @@ def test_golden_gradient_impact():
 
 def test_golden_impact_and_offset():
     # One run, two labels, B = 2, one step. Own gradients -1 and -3: m = (-1 - 3) / (2 * 2) * (1 + 1/2) = -1.5.
-    # Offset of class 0 is its gradient under label 1, 0.5; of class 1 under label 0, 0.25.
+    # The offset of class 0 is its gradient under label 1, 0.5, and that of class 1 its gradient under label 0, 0.25.
     impact, offset = llg.impact_and_offset(torch.tensor([[[-1.0, 0.25], [0.5, -3.0]]]), 2)
     assert impact.item() == -1.5
     assert offset.tolist() == [0.5, 0.25]
@@ -221,7 +221,7 @@ def test_dummy_images():
 
 @PROPERTY
 @given(labels=st.lists(st.integers(0, 9), min_size=1, max_size=64), attack=st.sampled_from(["LLG*", "LLG+"]))
-def test_recovery_is_exact_where_every_head_input_sums_to_one_and_the_model_knows_nothing(labels, attack):
+def test_recovery_is_exact_for_untrained_models_with_unit_sum_inputs(labels, attack):
     # Weights 0: the softmax is 1/n, so g_i = 1/n - count_i / B exactly. Probes: own 1/n - 1, others 1/n; hence
     # s = 1/n and m = -(1 - 1/n)(1 + 1/n) / B = -(1 - 1/n^2) / B instead of -1/B. A label that was taken as often as it
     # occurs has count / n^2 < 1 left for counts below 100, less than one that is still to be taken: counts are exact.

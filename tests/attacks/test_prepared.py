@@ -39,7 +39,7 @@ def batches(steps, size=B, count=2):
 
 
 @pytest.mark.parametrize("attack", [a for a in entrants(trained=True) if not a.sends], ids=lambda a: a.name)
-def test_prepared_once_it_reads_updates_of_every_size_as_a_call_of_its_own(attack, model, aux):
+def test_a_prepared_attack_reads_updates_as_separate_calls_do(attack, model, aux):
     knowledge = {"aux": aux, "seed": 3, "iterations": 1, "runs": 2, "scheme": None}
     first, then = attack.split(attack.inputs(WITH_AUXILIARY, knowledge))
     prepared, read = attack.prepare(model, adversary=WITH_AUXILIARY, **first), 0
@@ -80,7 +80,7 @@ def test_lia_sa_reads_many_rounds_of_the_same_models(model):
         assert lia_sa.recover(aggregate, sent, B, SHAPE).equal(truth)
 
 
-def test_an_assumption_that_does_not_hold_is_in_the_result_and_the_one_line_use_warns(model):
+def test_a_violated_assumption_is_in_the_result_and_a_warning(model):
     layers = torch.nn.Flatten(), torch.nn.Linear(784, 8), torch.nn.Tanh(), torch.nn.Linear(8, N)
     tanh, (x, y) = torch.nn.Sequential(*layers), next(batches(1))
     tanh.input_shape = SHAPE

@@ -45,7 +45,7 @@ def test_the_system_is_exact_with_the_batch_itself_as_auxiliary_data(smoothing):
     assert A[:, present].sum(0).abs().max() < 1e-12
 
 
-def test_the_confidence_of_normal_logits_is_the_same_by_draws_and_by_averaging():
+def test_confidence_of_normal_logits_is_equal_by_draws_and_averaging():
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(4000) % 2
     z = torch.randn(4000, 2, generator=generator).double() + torch.tensor([[1.0, -1.0], [0.0, 0.5]]).double()[y]
@@ -70,7 +70,7 @@ def test_eq_14_gives_the_embedding_of_a_rank_one_update_in_both_forms():
         torch.testing.assert_close(average, embedding)
 
 
-def test_the_simulated_round_of_a_linear_head_with_constant_inputs_is_the_real_one():
+def test_simulated_rounds_are_exact_for_constant_head_inputs():
     """With one embedding for all images Eq. 13 is exact, so that the simulation is the client's training."""
     generator = torch.Generator().manual_seed(0)
     layer = nn.Linear(5, N).double()
@@ -106,7 +106,7 @@ def test_the_counts_of_untrained_networks_are_found(steps, activation, share):
 
 
 @pytest.mark.parametrize("steps", [1, 5])
-def test_a_server_that_is_told_of_label_smoothing_finds_the_labels_of_a_sure_network(steps):
+def test_a_server_informed_of_label_smoothing_recovers_the_labels(steps):
     model, x, y, truth = situation(steps)
     images, optimiser = pool(), torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(60):

@@ -72,7 +72,7 @@ def test_a_mean_may_hide_one_client_and_a_limit_for_each_does_not():
     assert judge(report, each=0.6) == ([("round 1", "kept"), *statuses], 1)
 
 
-def test_the_margin_is_over_the_guess_on_the_updates_that_an_attack_read():
+def test_the_margin_compares_with_the_guess_on_the_same_updates():
     """An attack may be best by its mean, and another further ahead of what a guess gets right where it read."""
     report = findings({"LLG": [0.9, 0.9], "GI": [None, 0.8]})
     report.rows.loc[report.rows["attack"] == "random guess", "iacc"] = [0.9, 0.3]

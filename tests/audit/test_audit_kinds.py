@@ -114,7 +114,7 @@ def test_a_kind_of_run_is_right_refused_or_not_measurable(name, tmp_path):
         setup = setup_of(given["setup"]) if given else None
         actual = outcome(lambda: audit_run(tmp_path, setup))
         assert same(actual, expected), actual
-    else:  # who has no model does not name nearly all, but finds the layer, and reads of it what the model's owner does
+    else:  # without the model an audit recovers fewer labels, but it finds the same layer and reads the same from it
         alone = audit_run(tmp_path)
         known_model = Setup(
             model=make, data=how.get("pool", numbers)(99), adversary="shared gradients", remedy_trials=0

@@ -49,7 +49,7 @@ def test_every_model_is_audited_and_left_as_it_was(name):
 
 
 @pytest.mark.parametrize("make", [lambda: vit(dropout=0.3), Patches])
-def test_dropout_does_not_blind_the_server_and_a_head_without_bias_leaves_out_what_reads_it(make):
+def test_models_with_dropout_or_without_head_bias_are_audited(make):
     model = make()
     report = audit(Setup(model=model, shape=(3, 16, 16), batch_size=16, trials=4, auxiliary=10))
     best, why = report.table.iloc[0], dict(report.untried)

@@ -72,7 +72,7 @@ def test_the_prior_only_guess_follows_the_data(coloured):
     assert guesses["prior guess"] > 0.8 > guesses["random guess"]
 
 
-def test_each_adversary_gets_no_more_than_it_has_and_the_weakest_of_an_attack_is_named():
+def test_adversaries_use_only_their_knowledge_and_the_weakest_is_named():
     named = audit(quick()).adversaries
     assert named["LLG"] == EAVESDROPPER.name
     assert (named["iLRG"], named["RLU"]) == ("white-box model", "auxiliary knowledge")

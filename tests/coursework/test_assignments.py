@@ -134,7 +134,7 @@ def test_typical_mistakes_fail_with_a_hint(name, label, old, new, hint):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_wrong_value_that_a_check_knows_has_a_hint_of_its_own(name, monkeypatch):
+def test_every_known_wrong_value_has_its_own_hint(name, monkeypatch):
     asked, hints, hints_given = [], set(), set()
     spy = lambda got, *values, **options: asked.append((values, options))
     monkeypatch.setattr(f"fedleak_book.coursework.checks.{name}.same", spy)

@@ -77,7 +77,7 @@ def test_permuted_is_as_even_as_can_be(batch_size, n_classes, trials, seed):
 
 
 @given(st.lists(st.integers(1, 12), min_size=2, max_size=6), st.integers(0, 24), st.integers(0, 1000))
-def test_drawn_images_have_the_labels_and_repeat_only_where_a_class_is_too_small(counts, batch_size, seed):
+def test_drawn_images_have_their_labels_and_repeat_only_small_classes(counts, batch_size, seed):
     images = pool(counts)
     labels = torch.randint(len(counts), (4, 2, batch_size), generator=seeded(seed))
     drawn = draw(images, labels, seeded(seed))

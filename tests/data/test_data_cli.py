@@ -8,7 +8,7 @@ from fedleak.data import catalogue, load, readers, sources
 from fedleak.errors import DataNotFound
 
 
-def test_a_download_puts_the_whole_set_in_place_and_one_that_breaks_off_nothing(tmp_path, monkeypatch):
+def test_a_download_is_complete_or_leaves_nothing(tmp_path, monkeypatch):
     def break_off(staging):
         write_mnist(staging)
         raise OSError("connection reset")

@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 @pytest.mark.parametrize("inside", readers.MNIST_FOLDERS)
 @pytest.mark.parametrize("compress", [True, False])
 @pytest.mark.parametrize("canonical", [True, False])
-def test_mnist_is_read_from_either_place_and_whole_if_it_is_the_published_one(
+def test_mnist_is_read_from_either_folder_and_completeness_is_reported(
     tmp_path, inside, compress, canonical, monkeypatch
 ):
     target = write_mnist(tmp_path, inside, compress)

@@ -238,7 +238,7 @@ def test_the_best_of_equal_attacks_is_not_flattered_by_being_picked():
     assert np.mean([lead for _, lead in fair]) == pytest.approx(0.0, abs=0.005)
 
 
-def test_an_attack_that_is_always_best_has_its_own_scores_and_its_lead_over_the_second():
+def test_a_dominant_attack_has_a_lead_over_the_second():
     scores = np.array([[0.2, 0.9, 0.7], [0.1, 0.8, 0.7], [0.3, 1.0, 0.4]])
     score, lead = cells.held_out(scores)
     assert score == pytest.approx([0.9, 0.8, 1.0])

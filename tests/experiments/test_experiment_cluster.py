@@ -31,7 +31,7 @@ def started(a):
 
 
 def met(processes):
-    """Wait until so many processes have begun a trial: on a busy machine one worker may finish all before another."""
+    """Wait until some processes have begun a trial: on a busy machine one worker may finish all before another."""
     deadline = time.monotonic() + 200
     while processes:
         with open(LOG) as log:
@@ -242,9 +242,7 @@ def test_a_trial_that_kills_every_worker_is_named(tmp_path, log, workers, monkey
 
 
 @pytest.mark.slow
-def test_without_any_worker_the_sweep_waits_says_so_and_gives_up_with_what_is_done_kept(
-    tmp_path, log, workers, monkeypatch, capsys
-):
+def test_a_sweep_without_workers_gives_up_and_keeps_finished_units(tmp_path, log, workers, monkeypatch, capsys):
     local_rows = rows(tmp_path / "here")
     monkeypatch.setitem(globals(), "PAUSE", 0.4)
     monkeypatch.setattr(cluster, "PATIENCE", 6.0)

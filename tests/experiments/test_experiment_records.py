@@ -39,7 +39,7 @@ def test_what_a_column_is_comes_from_its_cell():
 
 
 def drawn(n, mean, labels, correlation, generator):
-    """Trials of so many labels each, which are right with a probability that varies by trial."""
+    """Trials of a number of labels each, which are right with a probability that varies by trial."""
     a = mean * (1 / correlation - 1) if correlation else None
     p = generator.beta(a, a / mean * (1 - mean), (200, n)) if correlation else mean
     return generator.binomial(labels, p, (200, n)) / labels
@@ -166,7 +166,7 @@ def test_a_claim_is_a_statistic_of_cells_with_a_paired_interval():
     assert low < value < high
 
 
-def test_claims_without_trials_or_with_few_equal_ones_have_no_interval_but_shares_do():
+def test_claims_without_varied_trials_have_an_interval_only_for_shares():
     few = claims.Cells(rows_of({"ours": [1.0] * 6}), ["data", "rule"], "iacc", None)
     assert all(map(math.isnan, claims.estimate(lambda t: t.min(), [few])[1:3]))
     assert claims.estimate(lambda t: t.min(), [few], MEAN)[1:3] == interval([1.0] * 6, MEAN)

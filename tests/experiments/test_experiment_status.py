@@ -56,7 +56,7 @@ def test_samples_carry_a_remark():
     assert not status.sample_of(OURS | {"trained": 1}, 8380)
 
 
-def test_the_closest_row_is_compared_then_the_largest_and_never_one_of_two_trials():
+def test_candidates_are_ordered_by_closeness_then_number_of_trials():
     rows = [OURS | {"side": 16, "n": 90}, OURS | {"n": 5}, OURS | {"n": 9, "iacc": 0.91}, OURS | {"n": 2, "net": "x"}]
     candidates = status.candidates(TABLE, rows, TABLE.rows[0])
     assert [row["n"] for row, _ in candidates] == [9, 5, 90, 2]
@@ -84,7 +84,7 @@ def test_all_rows_of_a_claim_count(changes, setting):
     ("fields", "expected"),
     [({}, False), ({"beyond": True}, True), ({"beyond": {"rule": "RLU"}}, True), ({"beyond": {"rule": "ours"}}, False)],
 )
-def test_values_beyond_the_paper_are_a_whole_table_or_some_of_its_rows(fields, expected):
+def test_values_beyond_the_paper_are_tables_or_single_rows(fields, expected):
     assert [value.beyond for value in Table("p", "t", HEAD | fields, {}).items()] == [expected]
 
 

@@ -132,7 +132,7 @@ def trust(monkeypatch):
 
 
 def fewer(interval, ends, record="reduced", **free):
-    """A measurement with fewer images, and what these are worth on other data."""
+    """A measurement with fewer images, and the effect of these on other data."""
     point, few = at(interval, **free), Difference("images", 500, 5000.0)
     effect = Effect(record, ("images", "aux"), ends)
     return replace(point, differences=(*point.differences, few), effects=(effect,))
@@ -227,7 +227,7 @@ def test_an_effect_is_of_the_rows_with_the_same_settings(monkeypatch):
     assert transport.effect("x", {"lr": 0.01}, "psnr") is None
 
 
-def test_an_effect_counts_for_a_claim_where_it_is_of_every_cell_that_differs(monkeypatch):
+def test_an_effect_counts_if_all_differing_cells_have_it(monkeypatch):
     facts = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {"net": "lenet"}}}
     monkeypatch.setattr(
         choices.records, "recorded", lambda paper, record: (trials({"m": 0.1, "n": 0.1}, cells=1), facts)

@@ -63,7 +63,7 @@ def test_secure_and_plain_sums_are_the_same_bits(clients, seed, bits, data):
     assert total.samples == 4 * len(remaining)
 
 
-def test_the_sum_does_not_depend_on_the_secrets_but_what_is_sent_does():
+def test_secrets_change_the_messages_but_not_the_sum():
     updates = [update(u) for u in range(3)]
     (a, first), (b, second) = (secure_sum(updates, FixedPoint(), entropy=entropy(s)) for s in (0, 1))
     assert all(torch.equal(a.tensors[k], b.tensors[k]) for k in a.tensors)

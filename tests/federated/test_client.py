@@ -100,7 +100,7 @@ def test_fedavg_is_a_loop_of_sgd_steps(seed, steps, batch, lr):
 
 
 @pytest.mark.parametrize("train", [True, False])
-def test_fedavg_with_batch_norm_is_a_loop_of_sgd_steps_and_leaves_the_model_alone(train):
+def test_fedavg_with_batch_norm_equals_sgd_and_keeps_the_model(train):
     model = build("resnet20", (1, 8, 8), 3, seed=0).double().train(train)
     state = copy.deepcopy(model.state_dict())
     x, y = torch.rand(2, 4, 1, 8, 8).double(), torch.tensor([[0, 1, 2, 0], [1, 1, 2, 2]])

@@ -44,7 +44,7 @@ def test_an_honest_model_has_no_findings_and_stays_as_it_is(net):
 
 @pytest.mark.parametrize("recipe", ["literal", "log", "vector"])
 @pytest.mark.parametrize("net", ["lenet", "resnet20"])
-def test_a_layer_that_lets_no_data_through_is_found_in_the_weights_and_on_the_batch(net, recipe):
+def test_a_blocking_layer_is_detected_in_weights_and_activations(net, recipe):
     model = lia_sa.fishing_model(build(net, SHAPE, 10, seed=0), recipe, 0, 5, 0)
     (finding,) = inspect_model(model.state_dict())
     assert (finding.check, finding.where, finding.number) == ("dead units", f"{lia_sa.fishing_layer(model)}.weight", 1)
@@ -152,7 +152,7 @@ def test_samples_need_the_model_that_takes_them_and_are_two_at_least(model, x):
         inspect_model(state, model, x)
 
 
-def test_layers_of_half_precision_and_without_bias_are_read_and_tokens_left_alone():
+def test_half_precision_and_missing_bias_are_inspected_but_not_tokens():
     state = {"e.weight": torch.rand(9, 5).half(), "l.weight": torch.zeros(9, 5).half(), "n": torch.zeros(3).long()}
     assert [(finding.check, finding.where) for finding in inspect_model(state)] == [("dead units", "l.weight")]
 

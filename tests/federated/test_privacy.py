@@ -83,7 +83,7 @@ def clipped(model, x, y, norm):
     return {name: torch.einsum("b,b...->...", factor, t) / len(x) for name, t in gradients.items()}
 
 
-def test_a_gradient_of_dp_sgd_is_the_clipped_mean_with_noise_of_its_own(batch):
+def test_dp_sgd_gradients_are_the_clipped_mean_with_fresh_noise(batch):
     model, x, y = batch
     state = copy.deepcopy(model.state_dict())
     releases = DPSGD(noise_multiplier=0.5, max_grad_norm=1.0).releases(model, x, y, seed=1)

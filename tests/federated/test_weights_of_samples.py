@@ -69,7 +69,7 @@ def test_a_step_by_a_closure_is_verified(tmp_path):
 
 @pytest.mark.parametrize("clipped", ["head", "body"])
 @pytest.mark.parametrize("decay", [0.0, 0.3])
-def test_clipping_a_part_of_a_model_and_weight_decay_leave_the_recorded_gradient_right(clipped, decay, tmp_path):
+def test_partial_clipping_and_weight_decay_keep_the_recorded_gradient_right(clipped, decay, tmp_path):
     model, (x, y) = mlp(), samples()
     F.cross_entropy(model(x), y).backward()
     expected = {name: p.grad.clone() for name, p in model.named_parameters()}

@@ -229,7 +229,7 @@ def test_the_legacy_interface_is_recorded_on_both_sides(tmp_path):
         assert all(torch.equal(run[3 + k].states()[1]["0.bias"], TRAINED[k]["0.bias"]) for k in range(NODES))
 
 
-def test_under_secure_aggregation_the_client_sees_its_update_and_the_server_the_mean(tmp_path, caplog):
+def test_secure_aggregation_records_client_updates_and_the_servers_mean(tmp_path, caplog):
     inside, outside = (RecordingMod(tmp_path / name, **TOLD) for name in ("inside", "outside"))
     strategy = recorded(legacy_strategy(), tmp_path / "server", **TOLD)
     with caplog.at_level(logging.WARNING, "fedleak.flower"):

@@ -58,7 +58,7 @@ def test_the_aggregate_is_the_clients_mean_up_to_the_quantisation():
         assert (torch.from_numpy(found) - torch.stack(each).mean(0)).abs().max() < step + 1e-6
 
 
-def test_of_a_client_that_drops_out_nothing_is_found_and_of_the_others_all():
+def test_secagg_counts_are_recovered_for_all_clients_but_dropouts():
     def lost(message):
         stage = message.content.config_records.get("secaggplus_configs", {}).get("stage", "")
         return message.metadata.dst_node_id == 2 and stage == "collect_masked_vectors"

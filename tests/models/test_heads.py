@@ -125,7 +125,7 @@ def test_outputs_that_are_no_layers_are_refused_with_what_to_do(function):
         head(Behind(function))
 
 
-def test_a_model_whose_inputs_cannot_be_made_up_asks_for_their_shape_or_the_layers_name():
+def test_an_unknown_input_shape_is_asked_for():
     body = nn.Sequential(nn.Conv1d(2, 8, 3), nn.Flatten(), nn.Linear(112, 9), nn.ReLU())
     model = nn.Sequential(*body, nn.Linear(9, 3), nn.Identity())
     with pytest.raises(ValueError, match=r"Note the shape of one input, model.input_shape = \(C, H, W\), or name"):
@@ -209,7 +209,7 @@ class Same(nn.Linear):
 
 
 @pytest.mark.parametrize("kind", [Cosine, Scaled])
-def test_a_layer_with_a_forward_of_its_own_is_measured_and_refused_with_the_reason(kind):
+def test_a_head_with_a_custom_forward_is_refused(kind):
     named = nn.Sequential(nn.Linear(12, 20), nn.ReLU(), kind(20, 6), nn.Identity())
     named.head_name = "2"
     for model in (nn.Sequential(nn.Linear(12, 20), nn.ReLU(), kind(20, 6)), named):
@@ -285,7 +285,7 @@ def test_the_vocabulary_is_that_of_the_embedding_that_takes_the_inputs(sizes):
     assert known_tokens(Bert(*sizes)) == sizes[0]
 
 
-def test_a_table_of_categories_knows_the_tokens_of_its_smallest_column_and_a_long_text_asks_for_its_length():
+def test_token_inputs_fit_the_smallest_table_or_need_a_length():
     class Table(nn.Module):
         def __init__(self, longest):
             super().__init__()

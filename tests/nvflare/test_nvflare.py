@@ -175,7 +175,7 @@ def test_a_layer_that_is_left_out_stands_unchanged_and_counts_as_withheld(tmp_pa
     assert "lacks: gradient of the last layer's weights" in llg["why"]
 
 
-def test_what_the_training_says_goes_before_what_holds_of_every_round_and_is_taken_away(tmp_path):
+def test_a_rounds_note_overrides_the_recorders_settings_and_is_deleted(tmp_path):
     optimiser = torch.optim.SGD(network().parameters(), lr=0.5, momentum=0.9)
     reported = {"labels": LABELS.numpy(), "optimiser": optimiser, "batch_size": 2, "epochs": 2}
     run(tmp_path, tell=reported, number=3, recorder=Recorder(tmp_path, lr=LR, optimiser="adam"))
@@ -185,7 +185,7 @@ def test_what_the_training_says_goes_before_what_holds_of_every_round_and_is_tak
     assert (record.samples, record.steps, record.counts) == (12, 6, [4, 2, 6])
 
 
-def test_a_note_of_a_round_that_came_to_nothing_is_not_taken_for_the_next_rounds(tmp_path):
+def test_the_note_of_a_failed_round_is_not_used_later(tmp_path):
     note(tmp_path, labels=[2, 2])
     note(tmp_path, labels=[1, 1, 1])
     run(tmp_path, tell={})
@@ -193,7 +193,7 @@ def test_a_note_of_a_round_that_came_to_nothing_is_not_taken_for_the_next_rounds
 
 
 @pytest.mark.parametrize(("size", "steps"), [(None, 5), (3, 2)])
-def test_a_client_without_labels_and_batch_size_tells_the_number_of_examples_and_of_steps(tmp_path, size, steps):
+def test_notes_without_labels_give_numbers_of_examples_and_steps(tmp_path, size, steps):
     recorder = Recorder(tmp_path, lr=LR, batch_size=size, optimiser="sgd")
     run(tmp_path, tell={"examples": 6}, recorder=recorder, **{MetaKey.NUM_STEPS_CURRENT_ROUND: 5})
     (record,) = read(tmp_path)
