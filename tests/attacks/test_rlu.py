@@ -63,7 +63,7 @@ def test_draws_have_the_moments_of_few_samples_too():
     torch.testing.assert_close(draws[labels == 1].T.cov(), z[3:6].T.cov(), atol=0.05, rtol=0)
 
 
-def test_eq_14_gives_the_embedding_of_a_rank_one_update_in_both_forms():
+def test_eq_14_gives_the_embedding_of_a_rank_one_update():
     bias, embedding = torch.tensor([0.5, -0.2, 0.1]).double(), torch.tensor([1.0, 2.0]).double()
     for ratios in (True, False):
         average = rlu.average_embedding(bias[:, None] * embedding, bias, ratios)
