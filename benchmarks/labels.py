@@ -1,6 +1,6 @@
 """Which labels are named, beside the package `breaching` 0.1.2, on the same updates.
 
-Fresh CNNs, digits, unbalanced batches, one step of FedSGD. Of each package the rules that it has for several labels:
+Fresh CNNs, digits, unbalanced batches, one step of FedSGD. The rules that each package has for several labels:
 here iDLG (one sample), GI and LLG; there `iDLG`, `yin` and `wainakh-simple`, which are the same papers' rules.
 Measured is the instance accuracy: labels in common over the batch. Where breaching names too few labels, it fills up
 with random ones, and so is measured with them. Last, breaching's LLG with its loop mended: its second stage takes the

@@ -191,7 +191,7 @@ def main(
             print(line.format(name, method, peer_trials, f"{theirs:.5f}", ratio, "yes" if same else "NO"))
         _print_success(answers, batches, victims.n_classes)
     if not agree:
-        print("the two name different labels: one of them is wrong")
+        print("the two predict different labels: one of them is wrong")
         raise typer.Exit(1)
 
 

@@ -32,7 +32,7 @@ Ways = tuple[Recover, Callable[[], Prepared], list[Update]]
 
 
 def contestants(updates: int) -> dict[str, Ways]:
-    """Return what is compared, by the attack's name."""
+    """Return the versions to compare, by the attack's name."""
     pool = data.load("mnist5k")
     aux, clients = pool.split_in_two(0, 0.2)
     model = build("lenet", pool.shape, pool.n_classes, seed=0).eval()
@@ -61,7 +61,7 @@ def contestants(updates: int) -> dict[str, Ways]:
 
 
 def timed(make: Callable[[], Recover], updates: list[Update]) -> tuple[float, Tensor]:
-    """Return the processor seconds of an attack that is made and reads these updates, and what it finds."""
+    """Prepare an attack and run it on these updates; return the processor seconds and its answers."""
     started = time.process_time()
     recover = make()
     counts = torch.stack([recover(update) for update in updates])
@@ -69,12 +69,12 @@ def timed(make: Callable[[], Recover], updates: list[Update]) -> tuple[float, Te
 
 
 def the_same(recover: Recover) -> Recover:
-    """Return what needs no preparation."""
+    """Return the attack itself, which needs no preparation."""
     return recover
 
 
 def reading(prepare: Callable[[], Prepared]) -> Recover:
-    """Return what reads counts off updates, once it is prepared."""
+    """Return the function that recovers counts from updates, once it is prepared."""
     attack = prepare()
     return lambda update: attack.recover(update).counts
 

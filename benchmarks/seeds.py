@@ -28,7 +28,7 @@ TABLES: dict[str, dict[str, Any]] = {
 
 
 class Spawning(Context):
-    """A context whose networks have seeds of their own."""
+    """Context with separate seeds for its networks."""
 
     def build(self, net: str, shape: tuple[int, ...], n_classes: int, *, seed: int, **options: Any) -> nn.Module:
         """Build a network from a seed that is spawned from the trial's."""
@@ -36,7 +36,7 @@ class Spawning(Context):
 
 
 def compared(name: str, only: dict[str, list[Any]]) -> dict[str, Any]:
-    """Compute settings of a table again, and return how its cells differ from the recorded ones."""
+    """Recompute settings of a table, and return the differences from the recorded cells."""
     paper, artefact = name.split("/")
     experiment = running.declared(paper)[artefact]
     record = records.recorded(paper, artefact)

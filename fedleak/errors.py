@@ -19,8 +19,8 @@ def wrapped(names: Iterable[str]) -> str:
 
 def likely(names: Iterable[str]) -> str:
     """Say in an error that all of these names have a wrapper's prefix; nothing if they do not."""
-    if found := wrapped(names):
-        return f". All its names begin with {found!r}, as DataParallel or torch.compile leave them: take it off"
+    if prefix := wrapped(names):
+        return f". All its names begin with {prefix!r}, as DataParallel or torch.compile leave them: take it off"
     return ""
 
 

@@ -45,14 +45,14 @@ def page(chapter: str, rows: Sequence[Row]) -> str:
 
 
 def _notes(chapter: str) -> Mapping[str, Any]:
-    """Return what the chapter says of a figure or section: by its anchor, a function of its results, for Markdown."""
+    """Return the chapter's notes: by anchor of a figure or section, a function of its results that returns Markdown."""
     if not (paths.root() / "notebooks" / chapter / "notes.py").is_file():
         return {}
     return running.module(chapter, "notes").NOTES
 
 
 def _noted(results: Results, notes: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the notes on what the paper has no value for, each under its docstring."""
+    """Yield the notes on results for which the paper prints no value, each under its docstring."""
     for anchor, note in notes.items():
         yield f"### {(inspect.getdoc(note) or anchor).rstrip('.')}\n"
         yield f"[In the lecture](#{anchor}).\n\n{inspect.cleandoc(note(results))}\n"

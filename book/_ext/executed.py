@@ -52,14 +52,14 @@ def swap_in(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def folded(cell: dict[str, Any]) -> dict[str, Any]:
-    """Return a cell as a page has it: the parameters are folded."""
+    """Return a cell as a page shows it, with folded parameters."""
     if "parameters" not in tags(cell):
         return cell
     return {**cell, "metadata": {**cell["metadata"], "tags": [*tags(cell), "hide-input"]}}
 
 
 def readers_copy(notebook: dict[str, Any]) -> str:
-    """Return a notebook's text without what went to stderr: progress bars, and warnings with paths of this machine."""
+    """Return a notebook's text without stderr: progress bars, and warnings with paths of this machine."""
     for cell in notebook["cells"]:
         if "outputs" in cell:
             cell["outputs"] = [output for output in cell["outputs"] if output.get("name") != "stderr"]

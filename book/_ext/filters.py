@@ -1,9 +1,9 @@
-"""For the page on NVFlare: what its privacy filters leave of the attacks, and what they cost, from the arena's rows."""
+"""For the page on NVFlare: label accuracy under its privacy filters, and their cost, from the arena's rows."""
 
 from typing import Any
 
 import pandas as pd
-from render import arena, keep, table
+from render import arena, before_pages, keep, table
 from sphinx.application import Sphinx
 
 from fedleak_book.experiments import records
@@ -20,18 +20,18 @@ def with_interval(mean: float, low: float, high: float) -> str:
 
 
 def best(read: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Return the best attack of every cell, by the arena's rule, without the guesses."""
+    """Return the best attack of every cell, by the arena's rule, without the baselines."""
     attacks = set(read["attack"]) - {*FLOORS}
     return winners(read.assign(network=networks(read)), by, attacks)
 
 
-def guessed(rows: pd.DataFrame) -> float:
-    """Return what the best guess names."""
+def baseline_accuracy(rows: pd.DataFrame) -> float:
+    """Return the label accuracy of the best baseline."""
     return rows[rows["attack"].isin(FLOORS)].groupby("attack")["iacc"].mean().max()
 
 
 def filters(read: pd.DataFrame, facts: dict[str, Any], costs: pd.DataFrame) -> str:
-    """Return a row a filter and strength: the best attack on fresh and on trained networks, and the accuracy left."""
+    """Return one row per filter and strength: the best attack on untrained and trained networks, and the accuracy."""
     cost, rows = costs.set_index(["defence", "strength"]), []
     by = ["defence", "strength", "state"]
     named_best = best(read.assign(batch_size=facts["declared"]["fixed"]["batch_size"]), by).set_index(by)
@@ -41,7 +41,7 @@ def filters(read: pd.DataFrame, facts: dict[str, Any], costs: pd.DataFrame) -> s
         for state, in_state in at_strength.groupby("state", sort=False):
             first = named_best.loc[(defence, strength, state)]
             row[f"Labels, {state} network"] = f"{with_interval(*first[INTERVAL])} ({first['attack']})"
-            row[f"guessed, {state}"] = f"{100 * guessed(in_state):.0f}"
+            row[f"baseline, {state}"] = f"{100 * baseline_accuracy(in_state):.0f}"
         if (defence, strength) in cost.index:
             accuracies = cost.loc[(defence, strength)]
             row["Accuracy after training"] = with_interval(*accuracies[["accuracy", "accuracy low", "accuracy high"]])
@@ -55,7 +55,4 @@ def write(app: Sphinx) -> None:
         keep(app, {"filters": filters(*tables[0], records.settled(*tables[1]))})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

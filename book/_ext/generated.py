@@ -15,7 +15,7 @@ from typing import Any
 
 import evidence
 import pandas as pd
-from render import keep, table
+from render import before_pages, keep, table
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @cache
 def comparisons() -> list[dict[str, Any]]:
-    """Return every paper's values beside what is recorded, in the book's order; a notebook without a paper has none.
+    """Compare every paper's values with the records, in the book's order; notebooks without a paper are left out.
 
     They are compared once a build, for all fragments: `write` forgets those of an earlier build.
     """
@@ -48,7 +48,7 @@ def comparisons() -> list[dict[str, Any]]:
 
 
 def scoreboard_in_short(papers: list[dict[str, Any]]) -> str:
-    """Return how many values have which verdict, a row a paper and grade; what no paper prints stands below."""
+    """Count the values by verdict, one row per paper and grade; our own extensions have rows of their own."""
     rows = []
     for paper in papers:
         for beyond in (False, True):
@@ -63,7 +63,7 @@ def scoreboard_in_short(papers: list[dict[str, Any]]) -> str:
 
 
 def in_one_sentence(papers: list[dict[str, Any]]) -> str:
-    """Return how many of the papers' values have a verdict, by grade."""
+    """Count the papers' values that have a verdict, by grade."""
     rows = [row for paper in papers for row in paper["rows"] if not row["beyond"]]
     by = Counter((row["grade"], row["verdict"]) for row in rows)
     parts = []
@@ -77,9 +77,9 @@ def in_one_sentence(papers: list[dict[str, Any]]) -> str:
             f"{sum(by_verdict.values())} {place} (" + ", ".join(f"{n} {w}" for w, n in by_verdict.items() if n) + ")"
         )
     return (
-        f"Of the papers' {len(rows)} values these have a verdict: {'; '.join(t for t in parts if t[0] != '0')}. "
-        f"{sum(row['verdict'] == DEPENDS for row in rows)} depend on what the papers do not print. The others were "
-        "measured at other settings, are open, or were not attempted; what stands in the way of each is said below."
+        f"The papers print {len(rows)} values. With a verdict: {'; '.join(t for t in parts if t[0] != '0')}. "
+        f"{sum(row['verdict'] == DEPENDS for row in rows)} depend on choices that the papers do not print. The others "
+        "were measured at other settings, are open, or were not attempted; the reasons follow below."
     )
 
 
@@ -130,7 +130,7 @@ def fragment(report: Any, figure: Path) -> str:
 
 
 def up_to_date(path: Path, *sources: Path) -> bool:
-    """Say whether a file is newer than all files that it is made from."""
+    """Return whether a file is newer than all of its sources."""
     return path.is_file() and path.stat().st_mtime > max(source.stat().st_mtime for source in sources)
 
 
@@ -156,7 +156,4 @@ def write(app: Sphinx) -> None:
     keep(app, fragments)
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -1,9 +1,9 @@
-"""For the page on the guard for clients: what it refused, counted on the arena's record."""
+"""For the page on inspecting models on the client: counts of refused models, from the arena's record."""
 
 from collections.abc import Iterator
 
 import pandas as pd
-from render import arena, keep, number, table
+from render import arena, before_pages, keep, number, table
 from sphinx.application import Sphinx
 
 from fedleak.models import title
@@ -24,7 +24,7 @@ def hits_by_check(rows: pd.DataFrame) -> str:
 
 
 def honest(rows: pd.DataFrame) -> str:
-    """Return the false positives, a row a stage."""
+    """Return the false positives, one row per stage of training."""
     honest_rows = rows[rows["sent"] == "honest"]
     lines = []
     for stage, group in honest_rows.groupby("stage", sort=False):
@@ -42,7 +42,7 @@ def honest(rows: pd.DataFrame) -> str:
 
 
 def crafted(rows: pd.DataFrame) -> str:
-    """Return the true positives on models that are crafted as published, a row a kind."""
+    """Return the true positives on models crafted as published, one row per kind."""
     crafted_rows = rows[(rows["sent"] != "honest") & (rows["noise"] == 0) & (rows["spared"] == 0)]
     lines = [
         {
@@ -57,14 +57,14 @@ def crafted(rows: pd.DataFrame) -> str:
 
 
 def adapted(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame, pd.Series]]:
-    """Yield kind, disguise, rows, and what is still read by network, of the servers that read."""
+    """Yield kind, disguise, rows and the remaining success per network, of the servers that recover anything."""
     for (sent, spared, noise), group in rows[rows["read"].notna()].groupby(["sent", "spared", "noise"]):
         how = f"{spared:.0%} of units honest" if spared else f"noise {noise:g}" if noise else "as published"
         yield sent, how, group, group.groupby("net")["read"].mean()
 
 
 def disguised(rows: pd.DataFrame) -> str:
-    """Return what is refused of a server that knows the checks, and what it still reads, a row a disguise."""
+    """Return, per disguise, how often a server that knows the checks is refused, and what it still recovers."""
     lines = [
         {
             "Crafted model": sent,
@@ -79,18 +79,18 @@ def disguised(rows: pd.DataFrame) -> str:
 
 
 def escapes(rows: pd.DataFrame) -> str:
-    """Return a sentence on each kind's disguise that is refused least, and of these reads most."""
+    """Return a sentence on each kind's least refused disguise; among equals, the one that reads most."""
     best = dict[str, tuple[float, float, str]]()
     for sent, how, group, read in adapted(rows):
         sentence = (
             f"{sent} with {how} is refused {of(group['refused'])} times and reads {number(read.mean())} {reads(sent)}"
         )
         best[sent] = min(best.get(sent, (2.0, 0.0, "")), (group["refused"].mean(), -read.mean(), sentence))
-    return "What gets past it most often: " + "; ".join(sentence for *_, sentence in best.values()) + "."
+    return "The disguises that are refused least: " + "; ".join(sentence for *_, sentence in best.values()) + "."
 
 
 def reads(sent: str) -> str:
-    """Return of what a kind of attack reads a share."""
+    """Return the quantity of which a kind of attack recovers a share."""
     return READ[sent.partition(",")[0]]
 
 
@@ -100,10 +100,10 @@ def in_short(rows: pd.DataFrame) -> str:
     plain = bad[(bad["noise"] == 0) & (bad["spared"] == 0)]
     hidden = bad.drop(plain.index)
     return (
-        f"It refused {of(plain['refused'])} models that are crafted as published, {of(hidden['refused'])} whose server "
-        f"hides what it looks for, and {of(fair['refused'])} times an honest model "
-        f"({of(fair['weights'])} by the weights alone). These looks were at {fair.groupby(['net', 'trial']).ngroups} "
-        "networks, so that a share of refused networks of a few per cent is not excluded."
+        f"The inspection refused {of(plain['refused'])} models crafted as published, {of(hidden['refused'])} whose "
+        f"server hides what the checks look for, and {of(fair['refused'])} honest models ({of(fair['weights'])} by the "
+        f"weights alone). The honest models come from {fair.groupby(['net', 'trial']).ngroups} networks, too few to "
+        "exclude a false-positive rate of a few per cent."
     )
 
 
@@ -116,7 +116,4 @@ def write(app: Sphinx) -> None:
     keep(app, {f"inspected_{name}": make(rows) for name, make in tables.items()})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -1,4 +1,4 @@
-"""The scoreboard by table and figure, what is in the way of a decision, and errata: one Markdown fragment each.
+"""The scoreboard by table and figure, the obstacles to a decision, and errata: one Markdown fragment each.
 
 `data/artefacts.toml` lists every table and figure of the papers, `data/errata.toml` the errors that were found in them.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 from generated import comparisons, logger
-from render import keep, link, number, plain, table
+from render import before_pages, keep, link, number, plain, table
 from sphinx.application import Sphinx
 
 from fedleak_book import paths
@@ -28,7 +28,7 @@ def read(name: str) -> dict[str, list[Row]]:
 
 
 def belongs(row: Row, artefact: Row) -> bool:
-    """Return whether a value is one of a table or figure: its item begins with the name (Table I is not Table II)."""
+    """Return whether a value belongs to a table or figure: its item begins with the name (Table I is not Table II)."""
     starts = artefact.get("items", [artefact["name"]])
     return any(re.match(re.escape(start) + r"(?![0-9IVX])", row["item"]) for start in starts)
 
@@ -39,7 +39,7 @@ def tried(rows: list[Row]) -> list[Row]:
 
 
 def verdict(rows: list[Row]) -> str:
-    """Sum up a table or figure: how many values have which verdict, the best evidence first."""
+    """Count the values of a table or figure by verdict, the best evidence first."""
     counts = Counter((row["grade"], row["verdict"]) for row in rows)
     lines = []
     for grade in GRADES:
@@ -70,7 +70,7 @@ def records_of(paper: str) -> dict[str, Row]:
 
 
 def hardware(facts: list[Row]) -> str:
-    """Return what the recorded tables were computed on."""
+    """Return the hardware on which the recorded tables were computed."""
     machines = {f"{str(f['device']).upper()}, {f['threads']} thread{'s' * (f['threads'] != 1)}" for f in facts}
     return "; ".join(sorted(machines)) or "–"
 
@@ -108,7 +108,7 @@ def unlisted(paper: Row, artefacts: list[Row]) -> list[str]:
 
 
 def overview(papers: list[Row]) -> str:
-    """Return one table a paper with a row for each of its tables and figures."""
+    """Return one table per paper, with one row per table and figure."""
     by_chapter = {paper["chapter"]: paper for paper in papers}
     listed = read("artefacts")
     parts = list[str]()
@@ -127,7 +127,7 @@ def overview(papers: list[Row]) -> str:
 
 
 def in_the_way(papers: list[Row]) -> str:
-    """Return by paper what stands between values and a verdict of grade A: of some values several things."""
+    """Count, by paper, the obstacles between values and a verdict of grade A; a value may have several."""
     lines = []
     for paper in papers:
         rows = [row for row in paper["rows"] if not row["beyond"]]
@@ -164,7 +164,4 @@ def write(app: Sphinx) -> None:
     keep(app, fragments)
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

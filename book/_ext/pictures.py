@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from generated import comparisons
-from render import keep
+from render import before_pages, keep
 from sphinx.application import Sphinx
 from stacked import wide_and_tall
 
@@ -32,7 +32,7 @@ UNGRADED = (verdicts.DEPENDS, verdicts.NOT_ATTEMPTED)
 STRENGTHS = {
     "A": "the paper's own settings",
     "B": "every plausible choice of what it does not print",
-    "C": "fewer images, whose worth was measured elsewhere",
+    "C": "fewer images, whose effect was measured elsewhere",
     "D": "other settings",
 }
 """What the legend says of a grade."""
@@ -92,7 +92,4 @@ def write(app: Sphinx) -> None:
     keep(app, {name: raw(html) for name, html in (drawn | {"statuses": statuses(comparisons())}).items()})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

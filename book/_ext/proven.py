@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import pandas as pd
-from render import arena, keep, table
+from render import arena, before_pages, keep, table
 from scipy.stats import binomtest
 from sphinx.application import Sphinx
 
@@ -26,7 +26,7 @@ def at_most(wrong: int, of: int) -> str:
 
 
 def shares(cells: pd.DataFrame) -> str:
-    """Return the share of labels that is proven, with its interval: a row a network, a column a batch size."""
+    """Return the share of proven labels with its interval: one row per network, one column per batch size."""
     lines = []
     for (net, state, precision), group in cells.groupby(["net", "state", "precision"], sort=False):
         line = {"Network": f"{title(net)}, {state}, {precision} precision"}
@@ -38,12 +38,12 @@ def shares(cells: pd.DataFrame) -> str:
 
 
 def counted(rows: pd.DataFrame, column: str) -> int:
-    """Return how many updates a share of each row's makes."""
+    """Return a share of each row's updates as a number of updates."""
     return round(float((rows[column] * rows["updates"]).sum()))
 
 
 def clients(rows: pd.DataFrame, kinds: Mapping[str, list[str]] = KINDS) -> str:
-    """Return of how many of each client's updates something is proven, and something wrong."""
+    """Count each client's updates that have a proven label, and those that have a wrong proof."""
     lines = []
     for kind, group in kinds.items():
         for client in group:
@@ -67,7 +67,7 @@ def in_short(rows: pd.DataFrame, proof_rows: pd.DataFrame, kinds: Mapping[str, l
     broken = rows[rows["client"].isin(kinds[BREAKS])]
     return (
         f"**{wrong} of {of:,} updates have a wrong proof** (at most {at_most(wrong, of)}, by Clopper and Pearson's "
-        f"95 % interval, as if every update had a network of its own; several share one). Of the "
+        "95 % interval, as if every update had a network of its own; several share one). Among the "
         f"{int(broken['updates'].sum()):,} whose client breaks a condition, {counted(broken, 'shown')} have any proof."
     )
 
@@ -89,7 +89,4 @@ def write(app: Sphinx) -> None:
     keep(app, {f"proven_{name}": text for name, text in fragments.items()})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -1,4 +1,4 @@
-"""What a slider's drawings are made of."""
+"""Elements of a slider's drawings."""
 
 from collections.abc import Iterable
 from html import escape
@@ -10,7 +10,7 @@ WIDTH, HEIGHT, FLOOR = 640, 230, 190
 
 
 class Frame(NamedTuple):
-    """One place of a slider: what its control says, the drawing, and the drawing in words."""
+    """One position of a slider: the label of its control, the drawing, and the drawing in words."""
 
     at: str
     drawing: str
@@ -45,7 +45,7 @@ def rule(y: float, start: float = 30, end: float = WIDTH - 10) -> str:
 
 
 def pairs(recovered: Tensor, truth: Tensor, start: float, width: float, most: float) -> Iterable[str]:
-    """Yield two bars a class, true count and found count, each with its number."""
+    """Yield two bars per class, true and recovered count, each with its number."""
     step = width / len(truth)
     for i, (true_count, recovered_count) in enumerate(zip(truth.tolist(), recovered.tolist(), strict=True)):
         x = start + i * step

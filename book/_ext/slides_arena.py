@@ -9,7 +9,7 @@ from fedleak_book.experiments import Context
 
 
 def answers() -> Slider:
-    """Return the arena's: what one attack after the other reads in the same update of a trained network."""
+    """Return the arena's slider: the answers of one attack after the other to the same update of a trained network."""
     from notebooks.arena import experiments_updates as u
 
     context, size = Context("cpu"), 32
@@ -18,7 +18,7 @@ def answers() -> Slider:
     rivals = ["LLG*", "ZLG+", "iLRG", "LLG+", "LLG", "RLU", "after Decaf", "RLU, whole head"]
     chosen = ["random guess", "prior guess", *rivals]
     counts_by_attack = {
-        attempt.attack.name: attempt.found for attempt in contest(**sent, attacks=[u.ALL[name] for name in chosen])
+        attempt.attack.name: attempt.counts for attempt in contest(**sent, attacks=[u.ALL[name] for name in chosen])
     }
     order = sorted(counts_by_attack, key=lambda name: int(torch.minimum(counts_by_attack[name], truth).sum()))
     frames = []
@@ -28,12 +28,12 @@ def answers() -> Slider:
         drawing = "".join([rule(FLOOR), *pairs(counts, truth, 40, WIDTH - 60, float(truth.max()))])
         words = f"{right} of {size} labels right, {exact} of {len(truth)} counts"
         frames.append(Frame(name, drawing, words))
-    message = "Beside a trained LeNet's batch (grey) stands what the attack names, green where the count is right."
+    message = "True counts of a trained LeNet's batch (grey), and the attack's counts, green where they are right."
     return Slider("Attack", order.index("prior guess"), message, frames)
 
 
 def fits() -> Slider:
-    """Learned attacker: which batches of two fit what the server sees, and what a formula makes of it."""
+    """Learned attacker: the batches of two that fit the observation, and the answer of a formula."""
     wrong = {"a": (0.1, 0.6), "b": (0.2, 0.9)}  # what the model gives to the other class
     four = [(label, p) for label, members in wrong.items() for p in members]
     batches = [(first[0] + second[0], (first, second)) for first in four for second in four]
@@ -54,7 +54,7 @@ def fits() -> Slider:
         place = 135 + 190 * min(max(formula, -0.3), 2.3)
         parts.append(f'<path class="line line-3" d="M{place:.0f} {FLOOR}v-140"/>')
         parts.append(text(place, FLOOR + 34, f"the formula: {number(formula)}"))
-        words = f"{len(near)} batches fit, and the best answer is {answer}, a formula's {formula:.1f}"
+        words = f"{len(near)} batches fit; the best answer is {answer}, the formula's {formula:.1f}"
         frames.append(Frame(f"{observed:+.2f}".replace("-", "−"), "".join(parts), words.replace("-", "−")))
-    message = "Bars count the batches that fit, give or take 0.15; green is the best answer, the line a formula's."
-    return Slider("Entry that the server sees", 2, message, frames)
+    message = "Bars count the batches that fit within 0.15. Green: the best answer. Line: the formula's answer."
+    return Slider("Entry of the update", 2, message, frames)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedleak import data
 from fedleak.attacks.labels import confidence, gdbr, lia_sa, llg, rlu
-from fedleak.attacks.labels.counts import solve, whole_counts
+from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.data import compose, draw
 from fedleak.federated import Update, fedavg, fedsgd
 from fedleak.federated.aggregation import FixedPoint, plain_sum
@@ -48,7 +48,7 @@ def row_sums() -> Slider:
             parts.append(bar(86 + i * 54, height(0), height(0) - height(value), 34, kind))
             parts.append(text(103 + i * 54, FLOOR + 16, i))
             parts.append(text(103 + i * 54, FLOOR + 34, "●" * named.count(i)))
-        return "".join([*parts, text(10, FLOOR + 16, "class", "start"), text(10, FLOOR + 34, "named", "start")])
+        return "".join([*parts, text(10, FLOOR + 16, "class", "start"), text(10, FLOOR + 34, "count", "start")])
 
     step = 10 ** math.floor(math.log10(most))
     ticks = [k * step for k in range(-int(most / step), int(most / step) + 1, max(1, int(most / step / 2)))]
@@ -56,21 +56,21 @@ def row_sums() -> Slider:
     def height(y: float) -> float:
         return 100 - 80 * y / float(most)
 
-    frames.append(Frame("0", drawing(None), f"{len(negative)} of the row sums that the client sent are negative"))
+    frames.append(Frame("0", drawing(None), f"{len(negative)} row sums of the client's update are negative"))
     for k in range(size):
         first = k < len(negative)
         label = negative[k] if first else int(g.argmin())
         g = g - impact * (torch.arange(len(g)) == label)
         named.append(label)
         why = "negative" if first else "the smallest"
-        frames.append(Frame(str(k + 1), drawing(label), f"label {label} is named: its sum is {why}"))
+        frames.append(Frame(str(k + 1), drawing(label), f"label {label} is recovered: its sum is {why}"))
     recovered = torch.bincount(torch.tensor(named), minlength=len(g))
     right = int(torch.minimum(recovered, truth).sum())
     message = (
-        "In an untrained CNN's update, each label named (green) takes one sample's impact off its sum, and"
-        f" {right} of {size} end up right."
+        "In an untrained CNN's update, each recovered label (green) takes one sample's impact off its sum;"
+        f" {right} of {size} are right."
     )
-    return Slider("Labels named", 0, message, frames)
+    return Slider("Labels recovered", 0, message, frames)
 
 
 def system() -> Slider:
@@ -83,7 +83,7 @@ def system() -> Slider:
     ends = [confidence.logits_of(head_pass(label, test.x), label) for label in (model, update.model(model))]
     matrix = sum(confidence.coefficients(confidence.erroneous_confidence(z, test.y)) for z in ends) / 2
     sent = rlu.observe(update, model, None, None).target
-    recovered = whole_counts(solve(matrix, sent, update.samples), update.samples)
+    recovered = round_to_total(solve(matrix, sent, update.samples), update.samples)
     order = [i for i, k in enumerate(recovered.tolist()) for _ in range(k)]
     sums = torch.nn.functional.one_hot(torch.tensor(order), len(sent)).double().cumsum(0) @ matrix.T
     most = 1.1 * float(torch.cat([sums, sent[None]]).abs().max())
@@ -105,14 +105,14 @@ def system() -> Slider:
             parts.append(text(103 + i * 54, FLOOR + 34, "●" * int(n[i])))
         return "".join([*parts, text(10, FLOOR + 16, "class", "start"), text(10, FLOOR + 34, "samples", "start")])
 
-    frames = [Frame("0", drawing([]), "no sample yet, and the marks are what the client's update shows")]
+    frames = [Frame("0", drawing([]), "no sample yet; the marks are the client's update")]
     for k, label in enumerate(order):
         off = (sums[k] - sent).abs().max()
         words = f"a sample of class {label} leaves the bars off the marks by {float(off):.1f} at most"
         frames.append(Frame(str(k + 1), drawing(order[: k + 1]), words))
     right = int(torch.minimum(recovered, truth).sum())
     message = (
-        "RLU finds the samples whose bars meet the dotted marks, an untrained LeNet's update:"
+        "RLU searches samples whose bars meet the dotted marks, an untrained LeNet's update:"
         f" {right} of {len(order)} are right."
     )
     return Slider("Samples", len(order) // 2, message, frames)
@@ -148,14 +148,14 @@ def angles() -> Slider:
             text(tip[0] + 4, tip[1] + 4, "● sum", "start"),
             text(10, FLOOR + 17, "two preset directions,", "start"),
             text(10, FLOOR + 34, f"condition {condition:,.0f}", "start"),
-            text(432, 20, "client 1: true count / found"),
+            text(432, 20, "client 1: true / recovered count"),
             *pairs(recovered[0], truth[0], 230, 410, 1.2 * float(truth[0].max())),
         ]
         words = f"condition number {condition:,.0f}, {right} of {2 * classes} counts right"
         frames.append(Frame(f"{degrees}°", "".join(parts), words))
     message = (
-        "The closer the two preset directions, the more rounding their sum, here to 9 bits, moves the lengths that are"
-        " solved for (blue, green)."
+        "The smaller the angle between the two preset directions, the more the rounding of their sum, here to 9 bits,"
+        " changes the recovered lengths (blue, green)."
     )
     return Slider("Angle between the embeddings", 1, message, frames)
 
@@ -183,7 +183,7 @@ def gradients(values: Tensor, truth: Tensor | None, name: str) -> str:
 
 
 def bridged() -> Slider:
-    """GDBR: a gradient on its way down to what is shared, and up again to what is withheld."""
+    """GDBR: a gradient on its way down to the shared layers, and up again to the withheld ones."""
     images, aux, size = data.load("mnist5k"), data.load("mnist5k", "test"), 16
     model = build("lenet", images.shape, images.n_classes, seed=0, init="positive")
     generator = torch.Generator().manual_seed(0)
@@ -202,7 +202,7 @@ def bridged() -> Slider:
     withheld, below = withheld.sum(0), below.sum(0)
     start = bridge.first_step(shared, features)
     arrived = bridge.cross(features).matrix @ start
-    recovered = whole_counts(size * (features.probabilities - arrived), size)
+    recovered = round_to_total(size * (features.probabilities - arrived), size)
 
     def off(values: Tensor, true: Tensor) -> str:
         return f"off by at most {float((values - true).abs().max() / true.abs().max()):.1%} of the largest entry"
@@ -215,10 +215,10 @@ def bridged() -> Slider:
             withheld,
             None,
             "at the outputs",
-            f"withheld, since it tells: the network says {named}, the batch has {negative}",
+            f"withheld, because it reveals the labels: the network predicts {named}, the batch has {negative}",
         ),
         (below, None, "one layer below", f"the known last layer spreads it over {len(below)} features"),
-        (start * features.outputs, None, "gradient times feature", "what the shared rows give, by the known weights"),
+        (start * features.outputs, None, "gradient times feature", "computed from shared rows and known weights"),
         (start, below, "one layer below", f"divided by other images' mean features: {off(start, below)}"),
         (arrived, withheld, "at the outputs", f"the last layer crossed: {off(arrived, withheld)}"),
     ]
@@ -227,10 +227,10 @@ def bridged() -> Slider:
         Frame(at, gradients(values, true, name), words)
         for at, (values, true, name, words) in zip(places, steps, strict=True)
     ]
-    drawing = text(10, 14, "true count / found", "start")
+    drawing = text(10, 14, "true / recovered count", "start")
     drawing += "".join(pairs(recovered, truth, 70, 560, 1.2 * float(truth.max())))
     frames.append(Frame("6, server", drawing, f"less the mean softmax, times −{size}: {right} of {size} labels"))
-    message = "Grey is an untrained LeNet's true gradient, green what the server has, with the true values as lines."
+    message = "Grey: true gradient of an untrained LeNet. Green: the server's estimate, with the true values as lines."
     return Slider("Step", 0, message, frames)
 
 
@@ -253,5 +253,5 @@ def iterations() -> Slider:
             parts.append(text(x + side / 2, 20, name) + text(x + side / 2, 180, decibels.get(name, "")))
         words = "PSNR " + ", ".join(f"{name} {value}" for name, value in decibels.items())
         frames.append(Frame(str(iteration), "".join(parts), words))
-    message = "An attack that is ahead early need not be ahead later, here on one patch of a photograph."
+    message = "The attack that leads early need not lead later, here on one patch of a photograph."
     return Slider("Iteration", 4, message, frames)

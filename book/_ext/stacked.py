@@ -2,7 +2,8 @@
 
 Boxes that lie above each other in the drawing are a stage, with all that lies within their width. What lies between
 two stages leads from one to the next: its words stand beside an arrow down. A group that starts in a stage stays there.
-Of more stages than `MOST`, those that fit beside each other stay so, as they are drawn: one row of stages is a stage.
+Where there are more stages than `MOST`, those that fit beside each other stay so, as they are drawn: one row of stages
+is a stage.
 """
 
 import re
@@ -17,7 +18,7 @@ ElementTree.register_namespace("", SVG)
 
 
 def kind(node: Element) -> str:
-    """Return what a node is, such as "rect" or "text"."""
+    """Return the kind of a node, such as "rect" or "text"."""
     return node.tag.removeprefix(f"{{{SVG}}}")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 from overview import read, records_of
-from render import keep, table
+from render import before_pages, keep, table
 from sphinx.application import Sphinx
 
 from fedleak_book.experiments import notebooks
@@ -15,7 +15,7 @@ SHORT = 80
 
 
 def used() -> Iterator[dict[str, Any]]:
-    """Yield what each record of the paper profile says of each subset of a data set that it used."""
+    """Yield the provenance of each subset of a data set that a record of the paper profile used."""
     for chapter in notebooks.chapters():
         for facts in records_of(chapter).values():
             yield from (dataset for dataset in facts["datasets"] if dataset["subset"])
@@ -49,7 +49,4 @@ def write(app: Sphinx) -> None:
     keep(app, {"subsets": listed(read("subsets")["subset"])})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -1,4 +1,4 @@
-"""For the page on statuses: when tolerances were written down, and how far the labels of a trial go wrong together."""
+"""For the page on verdicts: the dates of the tolerances, and the correlation between the labels of a trial."""
 
 from collections import Counter
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from generated import comparisons
-from render import keep, table
+from render import before_pages, keep, table
 from sphinx.application import Sphinx
 
 from fedleak_book import paths
@@ -23,14 +23,14 @@ ENOUGH = 5
 
 
 def written(papers: list[dict[str, Any]]) -> str:
-    """Return how many values were written down with their tolerance before rows of ours existed, and how many after."""
+    """Count the values whose tolerance was written before rows of ours existed, and the others."""
     every = {paper["title"]: Counter(row["rows"] for row in paper["rows"]) for paper in papers}
     total = sum(every.values(), Counter[str]())
     lines = [{"Paper": name, **{text: entry[key] for key, text in WHEN.items()}} for name, entry in every.items()]
     late = [row["id"] for paper in papers for row in paper["rows"] if row["rows"] != "none"]
     return (
-        f"Of {sum(total.values())} values and claims, {total['none']} were written down, with their tolerance, before "
-        f"any row of their experiment existed. The other {len(late)} are claims of the papers' texts that were "
+        f"{sum(total.values())} values and claims have a tolerance. {total['none']} were written down before any row "
+        f"of their experiment existed. The other {len(late)} are claims of the papers' texts that were "
         f"entered later; their entries in `data/published/` say which rows existed then.\n\n"
         + table(pd.DataFrame(lines))
     )
@@ -58,8 +58,8 @@ def correlations(chapter: str) -> list[float]:
     return coefficients
 
 
-def hanging_together() -> str:
-    """Return, by chapter, how far the labels of a trial go wrong together."""
+def label_correlations() -> str:
+    """Return the correlation between the labels of a trial, one row per chapter."""
     lines = []
     for chapter in notebooks.chapters():
         coefficients = np.array(correlations(chapter))
@@ -75,17 +75,14 @@ def hanging_together() -> str:
                 }
             )
     return (
-        "(hanging-together)=\nThe correlation of two labels of a trial, over the recorded cells of rates "
-        "with five trials or more:\n\n" + table(pd.DataFrame(lines))
+        "(hanging-together)=\nCorrelation between two labels of a trial, over the recorded cells of rates with at "
+        "least five trials:\n\n" + table(pd.DataFrame(lines))
     )
 
 
 def write(app: Sphinx) -> None:
     """Write the fragments."""
-    keep(app, {"written": written(comparisons()), "hanging_together": hanging_together()})
+    keep(app, {"written": written(comparisons()), "hanging_together": label_correlations()})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

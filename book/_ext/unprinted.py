@@ -1,4 +1,4 @@
-"""For the page on verdicts: what the papers do not print, and how well the transports hold."""
+"""For the page on verdicts: settings that the papers do not print, and the tests of the transports."""
 
 from itertools import groupby, product
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from generated import comparisons
-from render import keep, plain, table
+from render import before_pages, keep, plain, table
 from sphinx.application import Sphinx
 
 from fedleak_book.experiments import choices, published, scoreboard, verdicts
@@ -20,7 +20,7 @@ FEWEST, PERMUTATIONS = 5, 2000
 
 
 def listed(papers: list[Row]) -> str:
-    """Return every choice with its source, a table a paper."""
+    """Return every choice with its source, one table per paper."""
     parts = []
     for paper in papers:
         rows = [
@@ -97,7 +97,7 @@ def best(items: list[Published], points: list[tuple[Measured, ...]], rules: Choi
     return {
         "Fits best": plain(chosen),
         "In their bands": f"{hits.max()} of {len(items)}",
-        "Permuted values": f"{np.mean(null):.1f} in the mean",
+        "Permuted values": f"{np.mean(null):.1f} on average",
         "p": f"{np.mean(np.array(null) >= hits.max()):.2f}",
     }
 
@@ -125,7 +125,4 @@ def write(app: Sphinx) -> None:
     keep(app, {"choices": listed(papers), "fitted": fitted(papers), "backtests": backtests(papers)})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

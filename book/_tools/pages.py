@@ -142,7 +142,7 @@ def pdf(html: Path = BUILD / "html", out: Path = BUILD / "fedleak.pdf") -> None:
 
 
 def violations(html: Path, names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield what axe-core finds on the pages (by default all): each violation with its page, width and scheme."""
+    """Yield axe-core's violations on the pages (by default all), each with its page, width and scheme."""
     from axe_core_python.sync_playwright import Axe
 
     with browser() as page:

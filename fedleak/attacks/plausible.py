@@ -35,8 +35,6 @@ LARGER = 1000.0
 
 
 class _LastLayer(NamedTuple):
-    """The last layer's gradients in an update, and their rounding."""
-
     weight: Tensor | None
     bias: Tensor | None
     weight_noise: float
@@ -87,7 +85,6 @@ def _is_state(update: Update, model: nn.Module) -> bool:
 
 
 def _products(pairs: list[tuple[Tensor, Tensor]]) -> tuple[list[tuple[Tensor, Tensor]], ...]:
-    """Return the factors of |p|², |t|² and t · p, of pairs of t and p."""
     return [(p, p) for _, p in pairs], [(t, t) for t, _ in pairs], pairs
 
 
@@ -107,7 +104,6 @@ def _seen(update: Update, model: nn.Module, last: Head, scheme: Any) -> _LastLay
 
 
 def _unbalanced(last_layer: _LastLayer) -> bool:
-    """Say whether the gradient's sum over the classes is not 0, beyond rounding."""
     eps = torch.finfo(torch.float32).eps
     if last_layer.bias is not None:
         bound = SHARE * last_layer.bias.norm() * len(last_layer.bias) ** 0.5 + 4 * len(last_layer.bias) * (
@@ -123,7 +119,6 @@ def _unbalanced(last_layer: _LastLayer) -> bool:
 
 
 def _too_large(last_layer: _LastLayer) -> bool:
-    """Say whether the entries are larger than those of any mean over samples."""
     if last_layer.bias is not None:
         most = last_layer.bias.clamp(max=0).sum().abs().maximum(last_layer.bias.clamp(min=0).sum())
         return bool(most > 1 + SHARE + 4 * len(last_layer.bias) * last_layer.bias_noise)
@@ -152,7 +147,7 @@ def _raised(last_layer: _LastLayer) -> int:
 
 
 def _rounding(update: Update, parameter: Tensor, given: Tensor) -> float:
-    """Return the rounding error of an entry: of a change of weights that of the weights themselves."""
+    """Return the rounding error of an entry; a change of weights has that of the weights."""
     eps = max(torch.finfo(parameter.dtype).eps, torch.finfo(given.dtype).eps)
     if update.kind == "gradient" or update.lr is None:
         return eps * float(given.abs().max()) / update.steps

@@ -18,6 +18,7 @@ from fedleak.attacks.plausible import contradictions
 from fedleak.attacks.result import Prepared
 from fedleak.federated import Update
 from fedleak.federated.update import unwrapped, without_frozen
+from fedleak.renamed import renamed
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Goal = Literal["labels", "images", "words"]
@@ -79,11 +80,12 @@ INPUTS = {
 _OF_DATA = {"aux", "prior"}
 
 
+@renamed(takes="options", apart="standalone_reason")
 @dataclass(frozen=True)
 class Attack:
-    """One attack, its source, what its adversary must have, and what it makes use of.
+    """One attack: its source, what its adversary must have, and the inputs that it uses.
 
-    Raises `ValueError` if `takes` names something else.
+    Raises `ValueError` if `options` has a name that is not in `INPUTS`.
     """
 
     name: str
@@ -102,8 +104,8 @@ class Attack:
     """Citation key of the paper; "" for an attack that no paper describes."""
     equation: str = ""
     """The place in it."""
-    takes: Iterable[str] = ()
-    """Which of `INPUTS` it takes where there are some. An attack that needs auxiliary data takes ``"aux"`` anyway."""
+    options: Iterable[str] = ()
+    """Those of `INPUTS` that it uses if available; ``"aux"`` is implied for an attack that needs auxiliary data."""
     cost: Literal["seconds", "minutes"] = "seconds"
     """Whether a recovery takes seconds, or minutes: those that take minutes are not run on update after update."""
     sees: Literal["one update", "aggregate"] = "one update"
@@ -113,14 +115,14 @@ class Attack:
     sends: Callable[[nn.Module, int, int], list[nn.Module]] | None = None
     """Of a malicious server: ``sends(model, clients, seed)`` returns the models that it sends, one a client; what
     comes back is read with these models."""
-    apart: str = ""
-    """Why it cannot be run beside others on their updates; "" if it can."""
+    standalone_reason: str = ""
+    """Why it cannot run on the same updates as the other attacks; "" if it can."""
 
     def __post_init__(self) -> None:
-        takes = frozenset(self.takes) | ({"aux"} if Need.AUXILIARY_DATA in self.needs else set())
-        if unknown := takes - INPUTS.keys():
+        options = frozenset(self.options) | ({"aux"} if Need.AUXILIARY_DATA in self.needs else set())
+        if unknown := options - INPUTS.keys():
             raise ValueError(f"{self.name} takes {', '.join(sorted(unknown))}; there are: {', '.join(INPUTS)}")
-        object.__setattr__(self, "takes", takes)
+        object.__setattr__(self, "options", options)
 
     @property
     def blind(self) -> bool:
@@ -129,23 +131,23 @@ class Attack:
 
     @property
     def checks(self) -> bool:
-        """Whether what an update cannot be matters to it: to attacks that read labels off one client's last layer."""
+        """Whether `plausible` checks its updates: it does for attacks on one client's last layer."""
         return self.goal == "labels" and not self.blind and self.sees == "one update" and self.server == "passive"
 
     @property
     def uses(self) -> frozenset[Need]:
         """What it makes use of: all that it needs, and auxiliary data also if it can do without."""
-        return self.needs | ({Need.AUXILIARY_DATA} if _OF_DATA & set(self.takes) else set())
+        return self.needs | ({Need.AUXILIARY_DATA} if _OF_DATA & set(self.options) else set())
 
     @property
     def trained(self) -> bool:
         """Whether preparing it takes a training, whose iterations can be said."""
-        return "iterations" in self.takes
+        return "iterations" in self.options
 
     def inputs(self, adversary: Adversary | str, knowledge: Mapping[str, Any]) -> dict[str, Any]:
         """Return what it takes of `knowledge`; auxiliary data and what they tell only if the adversary has some."""
         barred = set() if Need.AUXILIARY_DATA in adversary_of(adversary).has else _OF_DATA
-        taken = set(self.takes) - barred
+        taken = set(self.options) - barred
         return {name: value for name, value in knowledge.items() if name in taken and value is not None}
 
     def lacking(self, adversary: Adversary | str) -> list[str]:
@@ -174,8 +176,8 @@ class Attack:
 
     def split(self, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the options that prepare it, and those that are given with an update."""
-        known = signature(self.function).parameters if self.prepares else {}
-        first = {name: value for name, value in options.items() if name in known}
+        parameters = signature(self.function).parameters if self.prepares else {}
+        first = {name: value for name, value in options.items() if name in parameters}
         return first, {name: value for name, value in options.items() if name not in first}
 
     def __call__(self, update: Update, model: Any, *, adversary: Adversary | str, **options: Any) -> Any:
@@ -272,7 +274,7 @@ def all_attacks() -> list[Attack]:
 
 def get(name: str) -> Attack:
     """Return the attack with this name. Raises `ValueError` if there is none."""
-    known = {attack.name: attack for attack in all_attacks()}
-    if name not in known:
-        raise ValueError(f"unknown attack {name!r}; known: {', '.join(known)}")
-    return known[name]
+    by_name = {attack.name: attack for attack in all_attacks()}
+    if name not in by_name:
+        raise ValueError(f"unknown attack {name!r}; known: {', '.join(by_name)}")
+    return by_name[name]

@@ -80,13 +80,13 @@ class PrivacyResult(NamedTuple):
     n: int = 0
     """Scored releases of each of two neighbours."""
     updates: int = 0
-    """Of a recorded run: so many are made in this way."""
+    """Number of updates of a recorded run that are made in this way."""
 
     def text(self) -> str:
         """Say it."""
-        own, by = self.privacy, f" by {self.privacy.by}" * bool(self.privacy.by)
-        claimed = "no finite ε" if math.isinf(own.claimed) else f"ε = {own.claimed:.3g} at δ = {own.delta:g}"
-        said = f"{claimed}{by} for each client and round ({NEIGHBOURS[own.neighbours]})"
+        claim, by = self.privacy, f" by {self.privacy.by}" * bool(self.privacy.by)
+        claimed = "no finite ε" if math.isinf(claim.claimed) else f"ε = {claim.claimed:.3g} at δ = {claim.delta:g}"
+        said = f"{claimed}{by} for each client and round ({NEIGHBOURS[claim.neighbours]})"
         if self.updates:
             return f"{said}, of {self.updates} updates; a run has one release of each input, too few for a canary"
         if self.epsilon is None:
@@ -110,40 +110,39 @@ class Verdict(NamedTuple):
     seconds: float = 0.0
 
 
-def score(found: Tensor, truth: Tensor) -> dict[str, float]:
+def score(counts: Tensor, truth: Tensor) -> dict[str, float]:
     """Return instance accuracy, class accuracy and the share of exact counts over K clients, ``[K, n]`` both."""
     return {
-        "iacc": instance_accuracy(found, truth).mean().item(),
-        "cacc": class_accuracy(found, truth).mean().item(),
-        "exact": (found == truth).all(-1).double().mean().item(),
+        "iacc": instance_accuracy(counts, truth).mean().item(),
+        "cacc": class_accuracy(counts, truth).mean().item(),
+        "exact": (counts == truth).all(-1).double().mean().item(),
     }
 
 
-def noted(scenario: str, number: int, one: Attempt, truth: Tensor | None, **about: Any) -> dict[str, Any]:
+def noted(scenario: str, number: int, attempt: Attempt, truth: Tensor | None, **about: Any) -> dict[str, Any]:
     """Return a row on how an attack on update `number` went: scored if there is the truth ``[K, n]``.
 
     Its ``reason`` says why it failed; None if it did not. ``proven`` is NaN for attacks that prove nothing.
     """
-    row = {"scenario": scenario, "attack": one.attack.name, "trial": number, **about, "seconds": one.seconds}
+    row = {"scenario": scenario, "attack": attempt.attack.name, "trial": number, **about, "seconds": attempt.seconds}
     row |= {"iacc": math.nan, "cacc": math.nan, "exact": math.nan, "reason": None}
-    row["unmet"] = "; ".join(one.result.unmet) if one.result else ""
-    shown = one.result.proven if one.result else None
-    row["proven"] = math.nan if shown is None else float(shown.sum())
-    if one.found is None:
-        row["reason"] = one.reason.strip().split("\n")[0]
-    elif truth is not None and one.found.numel() != truth.numel():
-        named = one.found.numel() // one.found.shape[-1]
-        row["reason"] = f"it names the labels of {named} clients, not of {len(truth)}"
+    row["unmet"] = "; ".join(attempt.result.violated_assumptions) if attempt.result else ""
+    proven = attempt.result.proven if attempt.result else None
+    row["proven"] = math.nan if proven is None else float(proven.sum())
+    if attempt.counts is None:
+        row["reason"] = attempt.reason.strip().split("\n")[0]
+    elif truth is not None and attempt.counts.numel() != truth.numel():
+        named = attempt.counts.numel() // attempt.counts.shape[-1]
+        row["reason"] = f"it recovers the labels of {named} clients, not of {len(truth)}"
     elif truth is not None:
-        row |= score(one.found.reshape(truth.shape), truth)
+        row |= score(attempt.counts.reshape(truth.shape), truth)
     return row
 
 
 def outcome(rows: list[dict[str, Any]]) -> tuple[pd.DataFrame, dict[str, str], list[tuple[str, str]]]:
     """Return the rows with scores, what to know of attacks that worked, and those that failed in all trials, with why.
 
-    That is how often and why an attack failed, and what it assumes and has found not to hold; with a remedy alone it is
-    not told.
+    A remark says how often and why an attack failed, and which of its assumptions were violated, without a remedy.
     """
     attempts = pd.DataFrame(rows)
     as_is = attempts[attempts["scenario"] == AS_IT_IS]

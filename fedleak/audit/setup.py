@@ -70,13 +70,13 @@ class Setup:
     adversary
         Who attacks: one of `fedleak.attacks.registry.ADVERSARIES` or its name; by default whoever can do most.
     clients
-        Two or more: secure aggregation over so many clients; the server sees their sum. 1: it sees every update.
+        Clients under secure aggregation, of which the server sees the sum; 1: it sees every update.
     auxiliary
         Labelled samples a class that an adversary with auxiliary data has.
     trials
         Updates that are attacked.
     remedy_trials
-        Updates, of these, that the remedies are tried on; of a recorded run, so many that are spread over it.
+        Number of these updates that the remedies are tried on; in a recorded run they are spread over it.
     images
         Iterations of ONE image inversion; 0: none is tried.
     seed
@@ -125,12 +125,12 @@ class Setup:
             raise ValueError("dp_sgd is one step's gradient of the mean cross-entropy: algorithm='fedsgd', and no loss")
         if self.claimed is not None and not (self.claimed[0] >= 0 and 0 <= self.claimed[1] < 1):
             raise ValueError(f"claimed is a pair (ε, δ), at least 0 and in [0, 1); got {self.claimed}")
-        for what, value, known in (
+        for what, value, names in (
             ("algorithm", self.algorithm, (FEDSGD, *SCHEMES)),
             ("batch composition", self.composition, (*COMPOSITIONS, AS_DATA)),
         ):
-            if value not in known:
-                raise ValueError(f"unknown {what} {value!r}; there are: {', '.join(known)}")
+            if value not in names:
+                raise ValueError(f"unknown {what} {value!r}; there are: {', '.join(names)}")
         pair = isinstance(self.data, tuple | list) and [isinstance(part, Tensor) for part in self.data] == [True, True]
         if not (self.data is None or isinstance(self.data, Images) or pair):
             raise ValueError(f"data are Images or a pair of tensors (x, y), not {type(self.data).__name__}")
@@ -170,10 +170,10 @@ def load(path: Path) -> Setup:
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}; `fedleak audit --example` prints one to start from")
     with own_code(path):
-        found: Any = runpy.run_path(str(path), run_name="fedleak_audit").get("setup")
-        if not isinstance(found, Setup) and callable(found):
-            found = found()
-    if not isinstance(found, Setup):
-        is_what = "defines no `setup`" if found is None else f"gives a setup of type {type(found).__name__}"
+        setup: Any = runpy.run_path(str(path), run_name="fedleak_audit").get("setup")
+        if not isinstance(setup, Setup) and callable(setup):
+            setup = setup()
+    if not isinstance(setup, Setup):
+        is_what = "defines no `setup`" if setup is None else f"gives a setup of type {type(setup).__name__}"
         raise ValueError(f"{path.name} {is_what}: write `setup = fedleak.audit.Setup(...)`, or a function for it")
-    return found
+    return setup

@@ -96,8 +96,8 @@ def secure_sum(
         raise ValueError(f"clients are numbered 1 to {len(updates)}; there is no {sorted(stranger)} to drop out")
     clients = [Party(u, vector, entropy) for u, vector in enumerate(vectors, 1)]
     done = run_protocol(clients, threshold or max(2, -(-2 * len(clients) // 3)), dropped)
-    left = [update for u, update in enumerate(updates, 1) if u not in set(dropped)]
-    return _decoded(left, done.total, encoding), done
+    remaining = [update for u, update in enumerate(updates, 1) if u not in set(dropped)]
+    return _decoded(remaining, done.total, encoding), done
 
 
 def _check(updates: Sequence[Update]) -> None:

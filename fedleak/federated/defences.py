@@ -36,8 +36,8 @@ def fit_defence(defence: Defence, update: Update) -> Defence:
 
     A defence needs it if its scale is that of changes of weights: it gets them, or gradients, and cannot tell which.
     """
-    own = getattr(defence, "fit_to", None)
-    return own(update) if callable(own) else defence
+    fit = getattr(defence, "fit_to", None)
+    return fit(update) if callable(fit) else defence
 
 
 Maker = Callable[[float, nn.Module, int, int], Defence]

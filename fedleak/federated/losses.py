@@ -1,6 +1,6 @@
 """The clients' loss: any function of logits and labels, and the form of those that an informed attacker can undo.
 
-Of many losses the gradient with respect to a sample's logits is ``(t p - T) / D``: p is the softmax, T the target of
+For many losses the gradient with respect to a sample's logits is ``(t p - T) / D``: p is the softmax, T the target of
 the sample's class, t its sum, and D is 1 or a sum over the batch. Cross-entropy with class weights w has T = w_c e_c
 and D = sum_i w_{y_i}; label smoothing spreads T; reduction "sum" has D = 1; a factor is one of T. `measure_form` finds
 T and D by differentiating the loss, so that a module, a lambda and a `functools.partial` are treated alike.
@@ -109,11 +109,11 @@ def measure_form(loss: Loss, n_classes: int, dtype: torch.dtype = torch.float32)
         return weights[:, None] * p - first
 
     alone = ((c, targets_over_norm(c)[0]) for c in range(n_classes))
-    reference, own = next(((c, t) for c, t in alone if torch.isfinite(t).all() and t.sum() > 0), (0, None))
-    if own is None:
+    reference, target = next(((c, t) for c, t in alone if torch.isfinite(t).all() and t.sum() > 0), (0, None))
+    if target is None:
         return None
     pairs = torch.stack([targets_over_norm(c, reference) for c in range(n_classes)])
-    totals = own.sum() / pairs[:, 1].sum(1)  # D of class c and the reference, in units of the reference's
+    totals = target.sum() / pairs[:, 1].sum(1)  # D of class c and the reference, in units of the reference's
     norms = None if torch.allclose(totals, torch.ones(()).to(totals), rtol=TOLERANCE) else totals - 1
     form = LossForm(pairs[:, 0] * totals[:, None], norms)
     batches = (torch.randint(n_classes, (size,), generator=generator) for size in (2, 7, 16))

@@ -61,8 +61,8 @@ def accounted(history: tuple[tuple[float, float, int], ...], delta: float) -> fl
         In (0, 1).
     """
     if all(rate == 1 for _, rate, _ in history):
-        each = [steps / noise**2 if noise else math.inf for noise, _, steps in history]
-        return gaussian_epsilon(math.sqrt(sum(each)) if each else math.inf, delta)
+        terms = [steps / noise**2 if noise else math.inf for noise, _, steps in history]
+        return gaussian_epsilon(math.sqrt(sum(terms)) if terms else math.inf, delta)
     if not all(noise for noise, _, _ in history):
         return math.inf
     with extra("book"):
@@ -82,7 +82,7 @@ class Privacy:
     Parameters
     ----------
     neighbours
-        Which two inputs are not to be told apart: a key of `NEIGHBOURS`.
+        The neighbouring relation, a key of `NEIGHBOURS`.
     history
         The Gaussian mechanisms of the round, as `accounted` takes them; empty: there is no noise that is known.
     delta
@@ -227,8 +227,8 @@ class DPSGD:
                 p.summed_grad = total.clone()  # what has got noise is marked, and gets no more
             optimiser.add_noise()
             optimiser.scale_grad()
-            found = {name: p.grad.detach().clone() for name, p in zip(names, optimiser.params, strict=True)}
-            yield Update(found, "gradient", len(x))
+            gradients = {name: p.grad.detach().clone() for name, p in zip(names, optimiser.params, strict=True)}
+            yield Update(gradients, "gradient", len(x))
 
 
 def without_noise(before: Mapping[str, Tensor], trained: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> list[str]:

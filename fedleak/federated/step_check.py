@@ -61,9 +61,9 @@ def coefficients(rules: tuple[Rule, ...]) -> Coefficients:
     )  # `later`: how the velocity after this step enters this change and all later ones
     for rule, momentum in zip(reversed(rules), [0.0, *(r.momentum for r in reversed(rules))], strict=False):
         later = rule.lr * (rule.momentum if rule.nesterov else 1.0) + momentum * later
-        own = rule.gain * later + rule.lr * rule.nesterov
-        steps.append(rule.sign * own)
-        decay += rule.weight_decay * own
+        weight = rule.gain * later + rule.lr * rule.nesterov
+        steps.append(rule.sign * weight)
+        decay += rule.weight_decay * weight
     return Coefficients(tuple(reversed(steps)), rules[0].momentum * later if rules else 0.0, decay)
 
 
@@ -270,7 +270,6 @@ def declared_rules(optimiser: Any) -> list[Rule]:
 
 
 def _entries(tensor: Tensor) -> Tensor:
-    """Return a tensor's compared entries, evenly spread."""
     tensor = tensor.detach()
     flat = (tensor if tensor.layout == torch.strided else tensor.to_dense()).reshape(-1)
     return flat[:: max(-(-flat.numel() // _ENTRIES), 1)]

@@ -63,7 +63,6 @@ def of_strategy(strategy: Any, weights: Sequence[float]) -> Privacy | None:
 
 
 def _is_mean(strategy: Any) -> bool:
-    """Return whether a strategy aggregates as FedAvg does, by a weighted mean."""
     new, legacy = (getattr(type(strategy), name, None) for name in ("aggregate_train", "aggregate_fit"))
     return new is FedAvg.aggregate_train or legacy is LegacyFedAvg.aggregate_fit
 

@@ -61,5 +61,5 @@ def last_matrix(before: Mapping[str, Tensor], after: Mapping[str, Tensor], class
     )
 
 
-def _same(state: Mapping[str, Tensor], one: str, other: str) -> bool:
-    return state[one].shape == state[other].shape and state[one].equal(state[other])
+def _same(state: Mapping[str, Tensor], first: str, other: str) -> bool:
+    return state[first].shape == state[other].shape and state[first].equal(state[other])

@@ -1,4 +1,4 @@
-"""What an assignment is made of: functions to write, checks with points, and feedback that says what went wrong.
+"""Parts of an assignment: functions to write, checks with points, and feedback on mistakes.
 
 A check calls the submitted functions through a `Student`, in this process (a notebook) or in others (the grader). It
 compares what comes back with autograd, a closed form or the package's own attack on random inputs.
@@ -71,7 +71,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Result:
-    """How a submission did: an outcome for every check of the assignment of this name that was run."""
+    """Result of a submission: an outcome for every check of its assignment that was run."""
 
     assignment: str
     outcomes: tuple[Outcome, ...]
@@ -184,7 +184,7 @@ def short_text(value: Any) -> str:
 
 
 def as_tensor(got: Any, what: str) -> Tensor:
-    """Return what a student's function gave as a tensor of float64; `Trouble` if it is none, nor numbers."""
+    """Return a student's value as a tensor of float64; raise `Trouble` if it is neither a tensor nor numbers."""
     try:
         return torch.as_tensor(got).detach().cpu().double()
     except (TypeError, ValueError, RuntimeError):
@@ -203,7 +203,7 @@ def same(
     tolerance: float = 1e-6,
     whole: bool = False,
 ) -> None:
-    """Compare a student's value of `what` with the right one; `Trouble` if it is another.
+    """Compare a student's value of `what` with the right one; raise `Trouble` if they differ.
 
     `mistakes` are values that are often computed, or lists of some, by the hint that they deserve; for any other there
     is `hint`. The largest error allowed is `tolerance`, as a share of the largest entry. `whole` asks for a tensor of

@@ -1,4 +1,4 @@
-"""What the assignments give to the student and the checks alike: a small network, and the inputs of `measure`."""
+"""Shared inputs of student and checks: a small network, and the inputs of `measure`."""
 
 from collections.abc import Iterator, Sequence
 

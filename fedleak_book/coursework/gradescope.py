@@ -40,7 +40,7 @@ CARRIED = ("pyproject.toml", "setup.py", "requirements.lock", "README.md", "LICE
 
 
 def results(name: str, folder: Path, settings: Settings, student: str = "") -> dict[str, Any]:
-    """Grade ``folder/name.py`` and return what Gradescope reads: a test for each check, with its feedback."""
+    """Grade ``folder/name.py`` and return Gradescope's format: one test per check, with its feedback."""
     result, seconds = grade_one(Submission(student, name, folder / f"{name}.py"), settings)
     tests = [
         {
@@ -56,7 +56,7 @@ def results(name: str, folder: Path, settings: Settings, student: str = "") -> d
 
 
 def student(metadata: Path) -> str:
-    """Return who has handed in, by the numbers that Gradescope gives; nobody in particular where it says nothing."""
+    """Return the numbers that Gradescope gives the students of a submission; "" where it gives none."""
     submission = json.loads(metadata.read_text(encoding="utf-8")) if metadata.is_file() else {}
     return " ".join(sorted(str(user["id"]) for user in submission.get("users", [])))
 

@@ -78,7 +78,7 @@ def submissions(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
 
 
 def read(path: Path) -> bytes:
-    """Return a submission; `ValueError` says for its row why there is none. Links and pipes are none."""
+    """Read a submission; raise `ValueError` with the reason if there is none. Links and pipes do not count."""
     if path.is_symlink():
         raise ValueError(f"{path.name} is a link")
     if not path.is_file():
@@ -118,7 +118,7 @@ def _all_alike(name: str, status: str, message: str) -> Result:
 
 
 def row_of(submission: Submission, result: Result, seconds: float) -> dict[str, Any]:
-    """Return a submission's row of the grade book, but for what comes from the files' texts."""
+    """Return a submission's row of the grade book, without the columns that compare the files' texts."""
     failed = {o.check.name: o.message for o in result.outcomes if o.status != "passed"}
     errors = set(failed.values())
     text = "; ".join(errors if len(errors) == 1 else [f"{check}: {message}" for check, message in failed.items()])

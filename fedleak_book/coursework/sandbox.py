@@ -1,4 +1,4 @@
-"""A submission in a process of its own, as far away as this machine allows; the grader's end of it.
+"""The grader's end of a submission in a separate process, isolated as far as this machine allows.
 
 The grader sends the file and the arguments of each call and reads plain values. It decides by inputs that it alone
 knows, so that the other process can only change its answers. What else it can do depends on the machine, see `ways`.

@@ -1,4 +1,4 @@
-"""What the text of submissions tells a teacher: how alike they are, and imports that an assignment does not need."""
+"""Compare the texts of submissions: similarity, and imports that an assignment does not need."""
 
 import ast
 import itertools
@@ -51,7 +51,7 @@ def pieces(source: bytes) -> frozenset[tuple[str, ...]]:
 
 
 def nearest(sources: Mapping[str, bytes], given: bytes = b"") -> dict[str, tuple[float, str]]:
-    """Return for each file the share of pieces that it has in common with the file most like it, and whose that is.
+    """Return for each file the share of pieces in common with the most similar file, and that file's author.
 
     The share is Jaccard's, of the pieces that are not in `given`.
     """

@@ -16,12 +16,12 @@ from fedleak_book.coursework.assignment import Trouble
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Run a file under a name of its own, and return what it defines."""
+    """Run a file as a separate module, and return its definitions."""
     return runpy.run_path(str(path), run_name=f"submission_{path.stem}")
 
 
 def answer(source: Callable[[], Mapping[str, Any]], path: Path, function: str, arguments: list[Any]) -> dict[str, Any]:
-    """Call a function of a submission, which `source` returns; whatever is raised is an answer."""
+    """Call a function of a submission, which `source` returns; an exception is an answer too."""
     functions = None
     try:
         functions = source()
@@ -35,7 +35,7 @@ def answer(source: Callable[[], Mapping[str, Any]], path: Path, function: str, a
 
 
 def value_of(reply: Any, function: str) -> Any:
-    """Return what a submission's process says that a function returned, or raise what it did instead as `Trouble`."""
+    """Return the value that a submission's process reports for a function; raise `Trouble` for any other outcome."""
     match reply:
         case {"value": value}:
             return value
@@ -53,7 +53,7 @@ def value_of(reply: Any, function: str) -> Any:
 
 
 def serve(link: socket.socket) -> None:
-    """Take a submission from the grader, and run what it asks for; compare and decide nothing."""
+    """Take a submission from the grader and run the requested calls; nothing is compared or decided here."""
     import scipy.optimize  # noqa: F401, what submissions import is there before their time runs
 
     import fedleak_book.coursework.given  # noqa: F401

@@ -98,7 +98,7 @@ def best_of(
     ----------
     scores
         Scores by update (rows) and attack (columns); NaN where an attack skips an update, which keeps it from being
-        picked. Of equal attacks the first column is taken.
+        picked. Equal attacks: the first column is taken.
     networks
         The network of each update; see `mean_of`.
     kind

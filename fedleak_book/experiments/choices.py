@@ -1,7 +1,7 @@
-"""What a paper does not print, as plausible choices that are declared before the rows, and what fewer images are worth.
+"""What a paper does not print, as plausible choices that are declared before the rows, and the effect of fewer images.
 
 ``data/published/<paper>/choices.toml`` has them. A **choice** lists values of a setting, each with its source. A
-**transport** names the recorded experiment that measured, trial by trial, what a setting is worth on other data that
+**transport** names the recorded experiment that measured, trial by trial, the effect of a setting on other data that
 have both levels, ``whole`` and that of ours.
 """
 
@@ -25,7 +25,7 @@ from fedleak_book.experiments.published import Row, Table, fits
 
 WHOLE = "whole"
 LEAST_COVERED, LEAST_VALUES = 0.9, 20
-"""A transport counts once it covered so large a share of at least so many values, blind."""
+"""A transport counts once it covered this share of at least this number of values, blind."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Effect:
-    """What settings are worth, as an interval on each of the data sets where both levels were measured."""
+    """The effect of settings, as an interval on each of the data sets where both levels were measured."""
 
     record: str
     settings: tuple[str, ...]
@@ -63,7 +63,7 @@ class Transport:
     settings: tuple[str, ...]
     record: str
     part: str
-    """Its level that stands for what we have."""
+    """Its level that our rows have."""
     same: tuple[str, ...] = ()
     """Columns of the record that have to have the values of our row."""
     where: Row = field(default_factory=dict)

@@ -49,7 +49,7 @@ class Claim:
     """What the reader should know of this number."""
 
     def measure(self, tables: Sequence[pd.DataFrame | None], paper: Paper) -> Measured:
-        """Measure it on one table of trial rows an experiment, name what differs, and what that is worth."""
+        """Measure it on one table of trial rows an experiment, and name the settings that differ and their effect."""
         recorded = [table for table in tables if table is not None]
         if len(recorded) < len(tables):
             return Measured(self.id, None, source="—", reading=self.reading, note="not recorded")
@@ -81,7 +81,7 @@ class Claim:
         return Cells(rows, by, value, self.wide)
 
     def _effects(self, paper: Paper, item: Published, used: Sequence[Row]) -> Iterator[Effect]:
-        """Yield what the transports of its table are worth: the same statistic at both levels, on the same trials.
+        """Yield the effects of the transports of its table: the same statistic at both levels, on the same trials.
 
         Of a claim about several cells one counts that fits each of them whose settings differ.
         """
@@ -162,7 +162,7 @@ class Cells:
 
 
 def needed(statistic: Statistic, cells: Sequence[Cells]) -> list[pd.DataFrame]:
-    """Return the rows of the cells that a statistic hangs on: whose mean, very large or very small, changes it.
+    """Return the rows of the cells that a statistic depends on: whose mean, very large or very small, changes it.
 
     A value far outside moves a mean, an extreme, a count of what is above a line, and a difference alike; a cell that
     moves none of them takes no part, and its settings say nothing about the claim.

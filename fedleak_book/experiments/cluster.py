@@ -134,7 +134,7 @@ def _run(work: bytes, wanted: Mapping[str, str], call: tuple) -> Any:
 
 @cache
 def versions() -> dict[str, str]:
-    """Return what a worker has to have in common with the process that started the sweep."""
+    """Return the versions that a worker must share with the process that started the sweep."""
     ours = (Path(package.__file__ or "").parent.rglob("*.py") for package in (fedleak, fedleak_book))
     sources = [*chain(*ours), *(paths.root() / "notebooks").glob("*/*.py")]
     code = b"".join(path.read_bytes() for path in sorted(sources))

@@ -1,4 +1,4 @@
-"""What a trial gets from outside: where it computes, data sets, networks that are fresh or have been trained once."""
+"""The context of a trial: its device, data sets, and networks, untrained or trained once."""
 
 import contextlib
 import hashlib
@@ -64,10 +64,10 @@ class Context:
         return model
 
     def once(self, key: Hashable, make: Callable[[], T], most: int = 0) -> T:
-        """Return what `make` returns, made once by key: what trials share, such as a data set or a trained network.
+        """Call `make` once per key and return its result, which trials share: a data set, or a trained network.
 
-        What it used counts for every unit that asks for it. With `most`, only so many are kept of those whose keys
-        begin alike, the latest: what the trials of one setting share.
+        What it used counts for every unit that asks for it. With `most`, only that number of entries whose keys
+        begin alike is kept, the latest: what the trials of one setting share.
         """
         if key not in self._kept:
             with self.using() as used:
@@ -81,7 +81,7 @@ class Context:
 
     @contextlib.contextmanager
     def using(self) -> Iterator[Used]:
-        """Collect what is used inside; it also counts for the unit around."""
+        """Collect the inputs used inside; they also count for the enclosing unit."""
         outer, self.used = self.used, {"data": {}, "device": {}}
         try:
             yield self.used
@@ -90,7 +90,7 @@ class Context:
             self.use(inner)
 
     def use(self, used: Mapping[str, Mapping[str, Any]]) -> None:
-        """Count as used what was used before, of which this keeps or loads what came out."""
+        """Count the inputs of an earlier computation as used, because its result is reused."""
         for kind, entries in used.items():
             self.used[kind].update(entries)
 
@@ -98,7 +98,7 @@ class Context:
 def trained_once(
     ctx: Context, train: Callable[..., Any], model: nn.Module, folder: Path, *, version: int = 1, **setting: Any
 ) -> nn.Module:
-    """Train a model in place with ``train(ctx, model, **setting)``, or load what the same training has given before.
+    """Train a model in place with ``train(ctx, model, **setting)``, or load the result of the same earlier training.
 
     The same training is one of the same code of `train`, version and setting, of the same modules and initial weights;
     everything random in it comes from its setting. What it used (its data sets) counts as used when it is loaded.

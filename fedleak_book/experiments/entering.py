@@ -93,7 +93,7 @@ def load(source: str) -> tuple[Attack, Path, str]:
             names = ", ".join(repr(attack.name) for attack in new) or "none"
             raise ValueError(f"{path.name} has to register one attack, with @attack; it registers {names}")
         attack = new[0]
-    lacks = [attack.apart] if attack.apart else attack.lacking(registry.WITH_AUXILIARY)
+    lacks = [attack.standalone_reason] if attack.standalone_reason else attack.lacking(registry.WITH_AUXILIARY)
     if attack.goal != "labels" or attack.sends or lacks:
         why = "; ".join(lacks) or (f"its goal is {attack.goal}" if attack.goal != "labels" else "it sends models")
         raise ValueError(f"{attack.name!r} cannot be entered: updates are read for their labels, and {why}")
@@ -102,14 +102,14 @@ def load(source: str) -> tuple[Attack, Path, str]:
 
 def answer(attempt: Attempt) -> dict[str, str]:
     """Return an attempt's counts as text, "" if there are none, and why there are none."""
-    counts: Tensor | None = attempt.found
+    counts: Tensor | None = attempt.counts
     if counts is not None and (counts.dim() != 1 or bool((counts < 0).any())):
         return {"counts": "", "reason": f"not counts: {counts.tolist()}"}
     return {"counts": "" if counts is None else " ".join(map(str, counts.tolist())), "reason": attempt.reason}
 
 
 def enter(source: str) -> dict[str, Any]:
-    """Run an attack on every frozen update and return its row; see `load` and `compared` for what is an error.
+    """Run an attack on every frozen update and return its row; see `load` and `compared` for the errors.
 
     An attack that is entered has its lead over the package's, which are what others are compared with and have none.
     What is finished is kept, and a run that was stopped goes on. An update that the attack refuses, or on which it
@@ -121,7 +121,7 @@ def enter(source: str) -> dict[str, Any]:
     experiment = contest.experiment(attack, digest)
     rows = running.run("arena", experiment, Context("cpu"), experiment.settings("paper"))
     by = PACKAGE if path.resolve().is_relative_to(Path(registry.__file__).resolve().parent) else ENTERED
-    needs, takes = sorted(need.value for need in attack.uses), sorted(attack.takes)
+    needs, takes = sorted(need.value for need in attack.uses), sorted(attack.options)
     about = (attack.name, by, attack.summary, attack.paper, path.name, digest, version, needs, takes)
     if not rows["counts"].any():
         why = rows["reason"].value_counts().index[0]
@@ -198,7 +198,7 @@ def scored(scores_by_cell: Scores, rivals: Mapping[str, Scores]) -> dict[str, di
 
 
 def _numbers(name: str, values: list[float], kind: Kind) -> dict[str, float | None]:
-    """Return a mean and its interval's ends, to four digits; None for what there is not."""
+    """Return a mean and its interval's ends, to four digits; None where there is no number."""
     number = [float(np.mean(values)), *interval(values, kind)] if values else [float("nan")] * 3
     named = zip((name, f"{name} low", f"{name} high"), number, strict=True)
     return {key: None if np.isnan(value) else round(value, 4) for key, value in named}

@@ -1,4 +1,4 @@
-"""Run the chapters through papermill, and build the book from what they leave behind."""
+"""Run the chapters through papermill, and build the book from the executed notebooks."""
 
 import difflib
 import hashlib
@@ -45,10 +45,15 @@ def available() -> list[str]:
     return sorted(path.stem for path in (paths.root() / "notebooks").glob("*.ipynb"))
 
 
-def chapters() -> list[str]:
+def pages() -> list[str]:
     """Return the names of the notebooks that `_toc.yml` lists, in the book's order."""
     toc = (paths.root() / "_toc.yml").read_text(encoding="utf-8")
     return re.findall(r"^[ -]*file: notebooks/(\S+)$", toc, re.MULTILINE)
+
+
+def chapters() -> list[str]:
+    """Return the names of those notebooks that have experiments, in the book's order: all but the introduction."""
+    return [name for name in pages() if (paths.root() / "notebooks" / name).is_dir()]
 
 
 def execute(
@@ -113,7 +118,7 @@ def execute(
 
 
 def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
-    """Hash what a chapter's result follows from, but for the data sets: the chapters print their checksums."""
+    """Hash the inputs of a chapter's result except the data sets, whose checksums the chapters print."""
     cells = nbformat.read(paths.source_notebook(name), as_version=4).cells
     content: list[Any] = [[(cell.cell_type, cell.source) for cell in cells], dict(parameters)]
     top = paths.root()
@@ -129,7 +134,7 @@ def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
 
 
 def is_stale(name: str, parameters: Mapping[str, Any]) -> bool:
-    """Return whether the book's copy of a chapter is missing or follows from something else than what is here."""
+    """Return whether the book's copy of a chapter is missing or out of date."""
     executed = paths.executed_notebook(name)
     run = nbformat.read(executed, as_version=4).metadata.get("fedleak", {}) if executed.is_file() else {}
     return run.get("fingerprint") != fingerprint(name, parameters)
@@ -158,7 +163,7 @@ def execute_all(names: Sequence[str], parameters: Mapping[str, Any] = QUICK, job
 
 
 def _use_threads(count: int) -> None:
-    """Let the kernels that this process starts compute with so many threads."""
+    """Let the kernels that this process starts compute with this number of threads."""
     os.environ["OMP_NUM_THREADS"] = str(count)
 
 
@@ -168,7 +173,7 @@ def build_book(parameters: Mapping[str, Any] = QUICK, force: bool = False, jobs:
     Raises `NotebookFailed` if a chapter stops with an error; `BookFailed` if Sphinx warns about anything: a broken
     link, a missing citation, a chapter without its executed copy.
     """
-    execute_all([name for name in chapters() if force or is_stale(name, parameters)], parameters, jobs)
+    execute_all([name for name in pages() if force or is_stale(name, parameters)], parameters, jobs)
     top = paths.root()
     jupyter_book = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     if subprocess.run([*jupyter_book, "build", ".", "-W", "-n", "--keep-going"], cwd=top).returncode:

@@ -1,4 +1,4 @@
-"""Recompute randomly chosen cells of the recorded results, and compare them with what is recorded.
+"""Recompute randomly chosen cells of the recorded results, and compare them with the records.
 
 A recorded table follows from a declared experiment and a seed: one of its settings is drawn, all its trials are
 computed again, and every row that comes out is looked for in the record.

@@ -30,9 +30,9 @@ def summarise(
 ) -> pd.DataFrame:
     """Reduce trial rows to one row a cell: ``value, value low, value high`` (95 % interval of the mean) and ``n``.
 
-    `by` names the columns that make a cell, `kinds` the columns of numbers and what each is, which may hang on settings
-    that all rows share and that are no columns, `fixed`. What is independent is a ``trial``: its rows, such as clients
-    that share a network, are averaged first. A value that is NaN in some trials is averaged over the others.
+    `by` names the columns that make a cell, `kinds` the columns of numbers and what each is, which may depend on
+    settings that all rows share and that are no columns, `fixed`. What is independent is a ``trial``: its rows, such as
+    clients that share a network, are averaged first. A value that is NaN in some trials is averaged over the others.
     """
     found = []
     for keys, group in units(rows, by, list(kinds)).groupby(list(by), sort=False, dropna=False):

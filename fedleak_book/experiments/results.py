@@ -53,7 +53,7 @@ class Number(float):
 
 
 class Results:
-    """What a notebook shows: the rows of this run, and the recorded ones.
+    """The results that a notebook shows: the rows of this run, and the recorded ones.
 
     `paper` is the name of the notebook, of the folder of recorded results and of the folder of published numbers;
     `profile` is ``"quick"`` or ``"paper"``; `trials` are those of a setting, 0 each experiment's own number. With
@@ -151,7 +151,7 @@ class Results:
 
     @cached_property
     def published(self) -> published.Paper:
-        """What the paper prints."""
+        """The paper's printed values."""
         return published.load(self.paper)
 
     @cached_property
@@ -182,7 +182,7 @@ class Results:
 
     @cached_property
     def values(self) -> list[dict[str, Any]]:
-        """One row a published value: its verdict and grade, and what was measured."""
+        """One row per published value: verdict, grade and measurement."""
         return scoreboard.rows(self.paper, self.measured)
 
     def verdict(self, *anchors: str) -> str:
@@ -191,13 +191,13 @@ class Results:
         if not rows:
             raise ValueError(f"no value of {self.paper} has an anchor among {', '.join(anchors)}")
         counts = {words: n for word, words in SAID.items() if (n := sum(row["verdict"] == word for row in rows))}
-        sentence = f"Of the paper's {len(rows)} values here " + ", ".join(f"{n} {w[n != 1]}" for w, n in counts.items())
+        sentence = f"The paper's {len(rows)} values here: " + ", ".join(f"{n} {w[n != 1]}" for w, n in counts.items())
         if len(rows) == 1:
             sentence = f"The paper's one value here {next(iter(counts))[0]}"
         if grades := sorted(Counter(row["grade"] for row in rows if row["grade"]).items()):
             several = "s " + ", ".join(f"{grade} ({n})" for grade, n in grades)
             sentence += ", evidence of grade" + (several if len(grades) > 1 else f" {grades[0][0]}")
-        rules = "[what the grades mean](../book/scoreboard.md#how-to-read-it)"
+        rules = "[what the grades mean](../book/method.md#how-to-read-it)"
         return f"*{sentence} ({rules}): [evidence](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}).*"
 
 

@@ -1,4 +1,4 @@
-"""Run an experiment: seeded, resumable, here or on a Dask cluster; and record what comes out."""
+"""Run an experiment, seeded and resumable, here or on a Dask cluster, and record its rows."""
 
 import importlib
 import json
@@ -23,8 +23,17 @@ CHUNK = 25
 
 
 def module(paper: str, part: str) -> ModuleType:
-    """Import a part of a chapter from the checkout's ``notebooks/<paper>/``, such as ``experiments``."""
-    return importlib.import_module(f"notebooks.{paper}.{part}")
+    """Import a part of a chapter from the checkout's ``notebooks/<paper>/``, such as ``experiments``.
+
+    Raises `ValueError` if there is no such chapter, or it has no such part.
+    """
+    name = f"notebooks.{paper}.{part}"
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not f"{name}.".startswith(f"{error.name}."):
+            raise  # something that the module imports
+        raise ValueError(f"{paper!r} is no chapter with {part}: no notebooks/{paper}/{part}.py") from None
 
 
 def declared(paper: str) -> dict[str, Experiment]:
@@ -61,12 +70,12 @@ def run(
     """
     folder, code = folder or paths.units() / paper / experiment.name, code_of(paper)
     files.reserve(folder / "probe").unlink(missing_ok=True)
-    plan = [Units(folder, experiment, one, seed, "" if others == "use" else code) for one in settings]
-    if others == "refuse" and (old := sum(one in units.others for units in plan for one in units.missing)):
+    plan = [Units(folder, experiment, setting, seed, "" if others == "use" else code) for setting in settings]
+    if others == "refuse" and (old := sum(missing in units.others for units in plan for missing in units.missing)):
         raise ValueError(
             f"{paper}/{experiment.name}: {old} finished units of version {experiment.version} are of other code. "
             "If results can have changed, raise the experiment's version; if they cannot, "
-            f"`fedleak record {paper} {experiment.name} --same`"
+            f"`fedleak record {paper} {experiment.name} --reuse-cache`"
         )
     calls, step = dict[tuple[int, int], tuple[dict[str, Any], list[int]]](), CHUNK if experiment.vectorised else 1
     for number, units in enumerate(plan):
@@ -82,8 +91,8 @@ def run(
     total, remaining = sum(len(units.seeds) for units in plan), sum(len(seeds) for _, seeds in calls.values())
     with tqdm(total=total, initial=total - remaining, desc=experiment.name) as bar:
         for (number, _), (finished, facts) in computed:
-            for one in finished:
-                plan[number].add(one, facts)
+            for seed_rows in finished:
+                plan[number].add(seed_rows, facts)
                 bar.update()
     rows = _joined(plan)
     columns = set(rows) - {*experiment.axes, "trial", "seed"}
@@ -96,7 +105,7 @@ def run(
 def unit(
     experiment: Experiment, context: Context, code: str, setting: Mapping[str, Any], seeds: list[int]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Compute one call of a trial: its units, and their stamp. This is what a worker is sent."""
+    """Compute one call of a trial: its units, and their stamp. Workers receive this function."""
     many, context.used = experiment.vectorised, {"data": {}, "device": {}}
     start = time.perf_counter()
     result = experiment.call(context, list(seeds) if many else seeds[0], **setting)
@@ -121,7 +130,7 @@ def _plain(value: Any) -> Any:
 
 
 def _joined(plan: Sequence[Units]) -> pd.DataFrame:
-    """Return the rows of all units that are wanted, with their provenance: of the stamps, what differs is listed."""
+    """Return the rows of all planned units, with their provenance, which lists the stamps that differ."""
     computed = [(units, trial, units.units[seed]) for units in plan for trial, seed in enumerate(units.seeds)]
     table = pd.DataFrame(
         {**units.setting, "trial": trial, "seed": entry["seed"], **row}

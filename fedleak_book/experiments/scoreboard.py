@@ -1,4 +1,4 @@
-"""How everything stands: the papers' values beside what is recorded, without running a notebook."""
+"""Compare the papers' values with the records, without running a notebook."""
 
 import json
 from collections import Counter, defaultdict
@@ -17,7 +17,7 @@ Claimed = Mapping[str, Sequence[Measured]]
 
 
 def rows(paper: str, claims: Claimed | None = None) -> list[dict[str, Any]]:
-    """Return one row a published value, in the order of the paper's files: its verdict and what was measured.
+    """Return one row per published value, in the order of the paper's files: verdict and measurement.
 
     That is what is recorded, and the `claims`, by default those that are kept.
     """
@@ -60,7 +60,7 @@ def _recorded_cells(paper: published.Paper) -> Mapping[str, list[dict[str, Any]]
 
 
 def keep(paper: str, claims: Claimed) -> None:
-    """Write what was measured for a chapter's claims, with the records that it was measured on."""
+    """Write the measurements of a chapter's claims, with the records that they come from."""
     entries = [asdict(claim) for readings in claims.values() for claim in readings]
     tested = {name: asdict(claim) for name, claim in choices.backtests(paper).items()}
     document = {"records": _digests(paper), "backtests": tested, "claims": entries}
@@ -73,7 +73,7 @@ def _digests(paper: str) -> dict[str, str]:
 
 
 def load_claims(paper: str) -> dict[str, list[Measured]]:
-    """Read what was measured for a chapter's claims; a `ValueError` if a table has been recorded since."""
+    """Read the measurements of a chapter's claims; raise `ValueError` if a table has been recorded since."""
     path = paths.recorded(paper) / "claims.json"
     if not path.exists():
         return {}

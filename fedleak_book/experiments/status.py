@@ -13,7 +13,7 @@ from fedleak_book.experiments.records import RECORDED
 
 FREE = (-math.inf, math.inf)
 IMMATERIAL = ("trials", "seed", "device", "threads")
-"""Settings in which ours may always differ from the paper's: the interval says what trials and a seed are worth, and
+"""Settings in which ours may always differ from the paper's: the interval covers trials and a seed, and
 devices and threads give the same numbers to rounding (times are compared on their own device only). `sample_of` is the
 one other rule; what a paper's ``tables.toml`` lists as immaterial names its evidence: an equation's label, or a
 recorded artefact."""
@@ -83,7 +83,7 @@ class Measured:
     reading: str = ""
     note: str = ""
     effects: tuple[Effect, ...] = ()
-    """What some of the settings that differ are worth, as far as it was measured."""
+    """Effects of some of the settings that differ, as far as they were measured."""
     ends: tuple[float, float] = FREE
     """The least and the largest value that is possible."""
 
@@ -180,8 +180,8 @@ def finite(value: Any) -> TypeGuard[float]:
 def of_cells(table: Table, rows: Sequence[Row], when: Row, used: Sequence[Row] | None = None) -> tuple[Difference, ...]:
     """Return the differences of a claim about some of a table's cells: the union of theirs, and how many are missing.
 
-    Rows of ours that belong to a cell by its keys other than ``rule`` count, every one of them that the claim hangs on
-    (`used`, by default all): it may take rules that only we have, and is no closer to the paper than the farthest.
+    Rows of ours that belong to a cell by its keys other than ``rule`` count, every one of them that the claim depends
+    on (`used`, by default all): it may take rules that only we have, and is no closer to the paper than the farthest.
     """
     keys = [key for key in table.keys if key != "rule"]
     wanted = list({tuple(cell.get(k) for k in keys): cell for cell in table.rows if fits(when, cell)}.values())

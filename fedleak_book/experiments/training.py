@@ -14,7 +14,7 @@ from fedleak.models import batch_dependent
 
 
 def stacked_updates(model: nn.Module, x: Tensor, y: Tensor, lr: float, chunk: int | None = None) -> Stacked:
-    """Return what `fedavg` shares for each of K clients (the gradients summed over the steps), in one computation.
+    """Return the shared updates of K `fedavg` clients (gradients summed over the steps), in one computation.
 
     Raises `ValueError` if batch norm in training mode makes a client's steps depend on each other's statistics, for
     shapes that do not fit together, or for a negative label.

@@ -1,8 +1,8 @@
 """Finished units on disk, and by which code, when and where each was made.
 
 A unit is an experiment with its version, one setting and one seed. The units of a setting share a file, one line each,
-appended when the unit is done: a killed run loses what was in flight and nothing else. What a unit's rows hang on is
-said by its key. By which code it was made is noted beside it, so that a run does not take units of other code unawares.
+appended when the unit is done: a killed run loses what was in flight and nothing else. A unit's key names all that its
+rows depend on. By which code it was made is noted beside it, so that a run does not take units of other code unawares.
 """
 
 import hashlib
@@ -103,7 +103,7 @@ def stamp(devices: Iterable[str] = ()) -> dict[str, Any]:
 
 @cache
 def machine() -> dict[str, Any]:
-    """Return what does not change while a process runs: commit, versions, processor and memory."""
+    """Return the constants of a process: commit, versions, processor and memory."""
     sizes = [os.sysconf(name) for name in ("SC_PAGE_SIZE", "SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
     return {
         "commit": commit(),

@@ -2,7 +2,7 @@
 
 A **verdict** says how an interval lies to the band of what was published. A **grade** says at which settings it was
 measured: **A** the paper's own; **B** every plausible choice of what the paper does not print; **C** fewer images, and
-what these are worth was measured elsewhere; **D** other settings. The scoreboard's page states these rules.
+their effect was measured elsewhere; **D** other settings. The scoreboard's page states these rules.
 """
 
 import itertools
@@ -36,7 +36,7 @@ class Judgement:
     shown: Measured
     note: str = ""
     points: tuple[Measured, ...] = field(default=(), repr=False)
-    """The measurements that the verdict hangs on."""
+    """The measurements that the verdict depends on."""
 
 
 def of_interval(item: Published, low: float, high: float) -> str:

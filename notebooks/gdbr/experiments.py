@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fedleak.attacks.labels import gdbr
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak_book.experiments import Experiment, grid
 from fedleak.federated import fedsgd
 from fedleak.federated.restricted import last_layers
@@ -139,7 +139,7 @@ def counts_by(form, bridge, update, features):
     gradient, samples = update.gradient(bridge.links[0].weight), update.samples
     start = bridge.first_step(gradient, features, first)
     logits = bridge.cross(features, across).matrix @ start
-    return whole_counts(samples * (features.probabilities - logits), samples)
+    return round_to_total(samples * (features.probabilities - logits), samples)
 
 
 def recovered(ctx, seed, net, data, init, scale, auxiliary, schemes, forms):

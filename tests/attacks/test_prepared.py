@@ -8,7 +8,7 @@ import re
 import pytest
 import torch
 
-from fedleak.attacks.contest import FORESEEN, attempt, entrants
+from fedleak.attacks.contest import EXPECTED_FAILURES, attempt, entrants
 from fedleak.attacks.labels import idlg, lia_sa, llg, rlu, whole_head
 from fedleak.attacks.registry import WITH_AUXILIARY
 from fedleak.attacks.result import Prepared, Result
@@ -46,14 +46,14 @@ def test_a_prepared_attack_reads_updates_as_separate_calls_do(attack, model, aux
     for steps, size in ((1, 1), (1, B), (2, B), (1, 2), (1, B)):
         for x, y in batches(steps, size):
             update = fedavg(model, x, y, lr=0.1, share="delta")
-            arguments = {**then, "scheme": Scheme("fedavg", 0.1, steps)} if "scheme" in attack.takes else then
+            arguments = {**then, "scheme": Scheme("fedavg", 0.1, steps)} if "scheme" in attack.options else then
             alone = attempt(attack, update, model, WITH_AUXILIARY, {**knowledge, **arguments})
-            if alone.found is None:
-                with pytest.raises(FORESEEN, match=re.escape(alone.reason)):
+            if alone.counts is None:
+                with pytest.raises(EXPECTED_FAILURES, match=re.escape(alone.reason)):
                     prepared.recover(update, **arguments)
                 continue
             result = prepared.recover(update, **arguments)
-            assert result.counts.equal(alone.found)
+            assert result.counts.equal(alone.counts)
             assert (result.attack, result.seconds >= 0) == (attack.name, True)
             read += 1
     assert read
@@ -84,11 +84,11 @@ def test_a_violated_assumption_is_in_the_result_and_a_warning(model):
     layers = torch.nn.Flatten(), torch.nn.Linear(784, 8), torch.nn.Tanh(), torch.nn.Linear(8, N)
     tanh, (x, y) = torch.nn.Sequential(*layers), next(batches(1))
     tanh.input_shape = SHAPE
-    (violation,) = llg.prepare(tanh).recover(fedsgd(tanh, x[0], y[0])).unmet
+    (violation,) = llg.prepare(tanh).recover(fedsgd(tanh, x[0], y[0])).violated_assumptions
     assert "needs a last layer whose inputs are not negative" in violation
     with pytest.warns(UserWarning, match=r"LLG: needs a last layer whose inputs .* of those of '3' are negative"):
         llg.recover(fedsgd(tanh, x[0], y[0]), tanh)
-    assert llg.prepare(model).recover(fedsgd(model, x[0], y[0])).unmet == ()
+    assert llg.prepare(model).recover(fedsgd(model, x[0], y[0])).violated_assumptions == ()
 
 
 def test_a_result_prints_and_becomes_a_row():

@@ -174,7 +174,7 @@ def test_llg_warns_where_the_heads_inputs_are_negative(kind):
     x = torch.randint(50, (8, 5)) if kind == "text" else torch.rand(8, *input_shape(model))
     update = fedsgd(model, x, LABELS)
     for aux in [None] if kind == "text" else [None, "zeros"]:
-        with pytest.warns(UserWarning, match=r"inputs are not negative, and may name wrong labels here: \d+% of"):
+        with pytest.warns(UserWarning, match=r"inputs are not negative, and may recover wrong labels here: \d+% of"):
             llg.recover(update, model, aux)
 
 

@@ -64,7 +64,7 @@ def negatives_first(student: Student, generator: Generator) -> None:
     g = torch.tensor([-3.4, -0.1, 0.2], dtype=torch.float64)
     got = student("extract", g, -1.0, torch.zeros_like(g), 3)
     mistakes = {
-        "step 1: a negative gradient names its label, however small it is": torch.tensor([3, 0, 0]),
+        "step 1: a negative gradient reveals its label, however small it is": torch.tensor([3, 0, 0]),
         "stop when |D| labels are named: those of step 1 count": torch.tensor([3, 1, 0]),
         "a label named in step 1 has to give its impact back: g minus m": torch.tensor([1, 2, 0]),
     }

@@ -97,7 +97,7 @@ def whole(student: Student, generator: Generator) -> None:
         "floors alone lose the sum": floors,
         "all that is missing goes to ONE class here: one each, by remainder": all_to_one,
     }
-    right, what = package.whole_counts(values, 8), f"whole({short_text(values)}, 8)"
+    right, what = package.round_to_total(values, 8), f"whole({short_text(values)}, 8)"
     same(student("whole", values, 8), right, what, mistakes, whole=True)
 
 
@@ -106,7 +106,7 @@ RIGHT = {
     "coefficients": lambda p: torch.eye(len(p)).double() - p.T,
     "step_weights": lambda momentum, steps: Scheme("sgdm", 0.1, steps, momentum=momentum).weights(),
     "solve": package.solve,
-    "whole": package.whole_counts,
+    "whole": package.round_to_total,
 }
 
 
