@@ -25,7 +25,7 @@ from fedleak_book.experiments.published import Row, Table, fits
 
 WHOLE = "whole"
 LEAST_COVERED, LEAST_VALUES = 0.9, 20
-"""A transport counts once it covered this share of at least this number of values, blind."""
+"""A transport counts once it covered so large a share of at least so many values, blind."""
 
 
 @dataclass(frozen=True)
