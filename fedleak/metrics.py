@@ -166,9 +166,7 @@ def ssim(recovered: Tensor, truth: Tensor) -> Tensor:
     """
     recovered, truth = _pictures(recovered, truth)
     if min(recovered.shape[2:]) < SSIM_WINDOW:
-        raise ValueError(
-            f"SSIM needs images of at least 11 x 11 pixels, got {recovered.shape[2]} x {recovered.shape[3]}"
-        )
+        raise ValueError(f"SSIM needs images of at least 11 x 11 pixels, got {truth.shape[2]} x {truth.shape[3]}")
     x, y = (image.double().flatten(0, 1)[:, None] for image in (recovered, truth))
     offsets = torch.arange(SSIM_WINDOW, dtype=torch.double, device=x.device) - SSIM_WINDOW // 2
     line = (-(offsets**2) / (2 * SSIM_SIGMA**2)).softmax(0)
@@ -201,9 +199,7 @@ def lpips(recovered: Tensor, truth: Tensor) -> Tensor | None:
     if network is None:
         return None
     if min(recovered.shape[2:]) < ALEXNET_LEAST:
-        recovered, truth = (
-            torch.nn.functional.interpolate(x, size=ALEXNET_LEAST, mode="bilinear") for x in (recovered, truth)
-        )
+        recovered, truth = (nn.functional.interpolate(x, ALEXNET_LEAST, mode="bilinear") for x in (recovered, truth))
     with torch.no_grad():
         return network.to(recovered.device)(recovered, truth, normalize=True).flatten()
 

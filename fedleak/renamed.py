@@ -8,25 +8,18 @@ from typing import Any, TypeVar
 T = TypeVar("T", bound=Callable[..., Any])
 
 
-def _warn(old: str, new: str) -> None:
+def _warn(old: str, new: str) -> str:
     warnings.warn(f"{old} is now {new}; the old name works in this version alone", FutureWarning, stacklevel=3)
+    return new
 
 
 def old_attribute(old: str, new: str) -> property:
     """Return a property that reads the attribute `new` and warns that its name was `old`."""
-
-    def read(instance: Any) -> Any:
-        _warn(old, new)
-        return getattr(instance, new)
-
-    return property(read, doc=f"The former name of `{new}`.")
+    return property(lambda instance: getattr(instance, _warn(old, new)), doc=f"The former name of `{new}`.")
 
 
 def renamed(**names: str) -> Callable[[T], T]:
-    """Decorate a function or a dataclass so that keyword arguments and attributes keep their old names, ``old="new"``.
-
-    An old name warns with a `FutureWarning`.
-    """
+    """Decorate a function or dataclass whose keyword arguments and attributes keep their old names, ``old="new"``."""
 
     def decorate(target: T) -> T:
         function: Callable[..., Any] = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
@@ -34,8 +27,7 @@ def renamed(**names: str) -> Callable[[T], T]:
         @wraps(function)
         def accept(*args: Any, **kwargs: Any) -> Any:
             for old in names.keys() & kwargs.keys():
-                _warn(old, names[old])
-                kwargs[names[old]] = kwargs.pop(old)
+                kwargs[_warn(old, names[old])] = kwargs.pop(old)
             return function(*args, **kwargs)
 
         if not isinstance(target, type):

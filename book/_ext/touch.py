@@ -86,10 +86,10 @@ def first_batch(cache: HeadPass, y: Tensor) -> tuple[str, str]:
     lowers = float((mass * (1 - cache.probabilities[batch, y[batch]])).mean())
     raises = float((mass * cache.probabilities[batch, most])[y[batch] != most].mean())
     sentences = (
-        f"<b>Why is one label of the first batch wrong?</b> LLG estimates that one sample lowers the sum of its class"
-        f" by {-impact:.2f}. In truth it lowers it by {lowers:.2f}, and each sample of another class raises it by"
-        f" {raises:.2f}. The sum of class {most} is {sums[most]:.2f}, which the estimate takes for"
-        f" {-sums[most] / -impact:.1f} samples; there are {truth[most]}. The label too many is missing at class"
+        "<summary>Why is one label of the first batch wrong?</summary>LLG estimates that one sample lowers the sum of"
+        f" its class by {-impact:.2f}. In truth it lowers it by {lowers:.2f}, and each sample of another class raises"
+        f" it by {raises:.2f}. The sum of class {most} is {sums[most]:.2f}, which the estimate takes for"
+        f" {sums[most] / impact:.1f} samples; there are {truth[most]}. The label too many is missing at class"
         f" {next_most}."
     ).replace("is -", "is −")
     return without_javascript(sums, truth, inferred), sentences
@@ -118,12 +118,12 @@ def fragment() -> str:
         '<svg viewBox="0 0 440 226" role="img" hidden></svg>'
         '<p class="control" hidden><label><b>3. You are the server: infer the labels.</b> '
         '<input type="range" min="0" step="1"> <output></output></label></p>'
-        f'<p class="status" aria-live="polite"></p>{table}<p>{why}</p>'
+        f'<p class="status" aria-live="polite"></p>{table}<details>{why}</details>'
         "<figcaption>Sums of the last layer's gradient by class. Outlines: the sums in the update. Filled: the same"
         " sums after LLG has subtracted its estimate of one sample for each inferred label; orange is negative. The"
         f" network is an untrained LeNet; all is computed in this page. Over {TRIED:,} batches drawn like those of the"
-        f" button <i>at random</i>, which repeat few images, LLG infers {mean:.1%} of the labels (95 % interval"
-        f" {low:.1%} to {high:.1%}).</figcaption></figure>".replace("%", " %").replace("  %", " %")
+        f" button <i>at random</i>, which repeat few images, LLG infers {100 * mean:.1f}&nbsp;% of the labels"
+        f" (95&nbsp;% interval: {100 * low:.1f} to {100 * high:.1f}&nbsp;%).</figcaption></figure>"
     )
 
 

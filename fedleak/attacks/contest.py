@@ -132,7 +132,7 @@ def contest(
     clock: Callable[[], float] = time.process_time,
     prepared: dict[str, Prepared] | None = None,
 ) -> Iterator[Attempt]:
-    """Run every attack that the adversary can run on the same update, one after the other.
+    """Yield an `Attempt` of every attack that the adversary can run, one after the other, on the same update.
 
     Parameters
     ----------
@@ -155,11 +155,6 @@ def contest(
     prepared
         Cache of prepared attacks, reused for the next update: one dictionary per model state and `knowledge`, apart
         from the inputs that belong to a single update.
-
-    Yields
-    ------
-    Attempt
-        One per attack; attacks that the adversary cannot run are skipped.
     """
     checks: dict[Any, tuple[str, ...]] = {}
     for attack in entrants() if attacks is None else attacks:

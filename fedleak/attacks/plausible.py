@@ -85,7 +85,6 @@ def _is_state(update: Update, model: nn.Module) -> bool:
 
 
 def _products(pairs: list[tuple[Tensor, Tensor]]) -> tuple[list[tuple[Tensor, Tensor]], ...]:
-    """Return the factors of |p|², |t|² and t · p, of pairs of t and p."""
     return [(p, p) for _, p in pairs], [(t, t) for t, _ in pairs], pairs
 
 

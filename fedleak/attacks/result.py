@@ -71,18 +71,11 @@ class Prepared:
     """``check(update, scheme=...)`` returns the contradictions of an update, as in `fedleak.attacks.plausible`."""
 
     def recover(self, update: Update, **of_the_update: Any) -> Result:
-        """Recover the label counts behind an update.
+        """Recover the label counts behind an update: one client's, or the sum of several for an attack on aggregates.
 
-        Raises `WithheldParameter` or `ValueError` as the attack's ``recover`` says; `TypeError` if the attack returns
-        no counts.
-
-        Parameters
-        ----------
-        update
-            One client's update, or the sum of several clients' for an attack on aggregates.
-        **of_the_update
-            Inputs that belong to this update alone, by the names of `fedleak.attacks.registry.INPUTS`, such as the
-            ``scheme`` by which its client trained.
+        `of_the_update` has the inputs that belong to this update alone, by the names of
+        `fedleak.attacks.registry.INPUTS`, such as the ``scheme``. Raises `WithheldParameter` or `ValueError` as the
+        attack's ``recover`` says; `TypeError` if the attack returns no counts.
         """
         started = time.perf_counter()
         answer = self.read(update, **of_the_update)

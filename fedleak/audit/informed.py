@@ -73,12 +73,10 @@ def _rescaled(attack: Attack, factor: float) -> Attack:
 
 
 def _per_step(gradient: Tensor, scheme: Scheme | None) -> Tensor:
-    """Return the mean gradient of a step, of what momentum or a quadratic term has weighted."""
     return gradient if scheme is None else gradient / scheme.weights().mean().to(gradient)
 
 
 def _from_model(form: LossForm) -> Attack:
-    """Return iLRG's estimate of each class's softmax, in the linear system of a loss."""
 
     def recover(update: Update, model: nn.Module, *, scheme: Scheme | None = None) -> Tensor:
         layer = head(model).layer
@@ -114,11 +112,9 @@ def _from_auxiliary(form: LossForm) -> Attack:
             gradient = _per_step(torch.cat(parts, 1), scheme)
             inputs = [_inputs(passed, gradient.shape[1], has_bias) for passed in ends]
             errors = (_errors(form, passed.probabilities.double(), aux.y) for passed in ends)
-            per_sample = torch.stack(
-                [torch.einsum("sn,sd->snd", e, x) for e, x in zip(errors, inputs, strict=True)]
-            ).mean(0)
+            rows = torch.stack([torch.einsum("sn,sd->snd", e, x) for e, x in zip(errors, inputs, strict=True)]).mean(0)
             scale = update.steps / update.samples if form.norms is None else 1.0
-            equations, goal = Equations(per_sample.flatten(1), aux.y, aux.n_classes), scale * gradient.flatten()
+            equations, goal = Equations(rows.flatten(1), aux.y, aux.n_classes), scale * gradient.flatten()
             counts = torch.full((aux.n_classes,), update.samples / aux.n_classes).to(goal)
             for _ in range(ROUNDS):
                 counts = equations.solve(goal, counts, update.samples)

@@ -40,8 +40,6 @@ TOLERANCE = 0.01
 
 
 class _Server(NamedTuple):
-    """What the audit knows beside the run: the model and the data of a set-up, or neither."""
-
     case: Case | None
     adversary: Adversary
     seed: int

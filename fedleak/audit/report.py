@@ -256,7 +256,7 @@ class Report:
         if drawn := self.svg():
             named = f'<svg role="img" aria-label="{escape(written.alt)}" '
             drawn = drawn[drawn.index("<svg") :].replace("<svg ", named, 1)
-            place = "<h2>What each attack recovers</h2>\n"
+            place = "<h2>Results per attack</h2>\n"
             body = body.replace(place, f'{place}<figure tabindex="0">{drawn}</figure>\n', 1)
         return PAGE.render(title=written.title, body=body)
 
@@ -295,7 +295,6 @@ class Report:
 
 
 def _names(table: pd.DataFrame, each: bool) -> list[str]:
-    """Name the case of every row: its round (or all updates of a set-up), or its update."""
     if "round" not in table:
         return [f"update {t + 1}" for t in table["trial"]] if each else ["all updates"] * len(table)
     who = zip(table["round"], table["node"], strict=True)

@@ -222,7 +222,6 @@ class Run:
         return update
 
     def _announced(self, attacks: list[Attack], over: set[str], number: int, scenario: str) -> Iterator[Attack]:
-        """Yield the attacks that are not `over`, and show each in the progress bar before it runs."""
         for attack in attacks:
             if attack.name not in over:
                 if self.bar is not None:

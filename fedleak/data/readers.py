@@ -173,7 +173,6 @@ def _cifar(kind: type[datasets.CIFAR10], root: Path, split: str) -> Raw:
 
 
 def _svhn(root: Path, split: str) -> Raw:
-    """Read SVHN; the digit 0 has the label 0."""
     dataset = datasets.SVHN(root, split=split)
     return Raw(dataset.data.transpose(0, 2, 3, 1), dataset.labels, DIGITS, SOURCE)
 

@@ -287,10 +287,6 @@ def training_facts(optimiser: Any) -> dict[str, Any]:
     rules = declared_rules(inner)
     rule = rules[-1]
     name = "nag" if rule.nesterov else type(inner).__name__.lower()
-    odd = {
-        "parameter groups that differ": len(rules) > 1,
-        "dampening": rule.gain != 1,
-        "maximize": rule.sign < 0,
-    }
+    odd = {"parameter groups that differ": len(rules) > 1, "dampening": rule.gain != 1, "maximize": rule.sign < 0}
     name += "".join(f" with {what}" for what, holds in odd.items() if holds)
     return {"optimiser": name, "lr": rule.lr, "momentum": rule.momentum, "weight_decay": rule.weight_decay}

@@ -127,7 +127,6 @@ def _differ(rows: Array, expected: Array) -> float:
 
 
 def _weighted(factors: Array, labels: Array, tolerance: float) -> str:
-    """Say whether factors differ between classes alone."""
     for label in np.unique(labels):
         of_class = factors[labels == label]
         if (abs(of_class - of_class.mean()) > 10 * tolerance * abs(of_class.mean())).any():
@@ -262,7 +261,6 @@ class LossCheck:
 
     @never_raising
     def _at_last_parameter(self, _: Tensor) -> None:
-        """Note a backward pass in which no head was seen."""
         if self._current is None and self.head is None:
             self._begin(self.last)
 

@@ -217,9 +217,8 @@ def read(
         key = entry.round, entry.node
         entries[key] = _both(entries[key], entry) if key in entries else entry
     for key in [key for key, entry in entries.items() if entry.node == SUM and entry.clients > 1]:
-        entries[key] = _with_labels(
-            entries[key], [entries.pop(k) for k in sorted(entries) if k[0] == key[0] and k != key]
-        )
+        clients = [entries.pop(k) for k in sorted(entries) if k[0] == key[0] and k != key]
+        entries[key] = _with_labels(entries[key], clients)
     missed = list(list_gaps(folder, entries, SUM))
     if not entries:
         why = f"; {missed[0]}" if missed else ""
@@ -283,7 +282,6 @@ def _with_labels(total: Contribution, clients: Sequence[Contribution]) -> Contri
 
 
 def _trained_as(source: Contribution, other: Contribution) -> Contribution:
-    """Return the other with the optimiser of the one, where nobody told its own."""
     if other.optimiser != UNKNOWN:
         return other
     return replace(other, optimiser=source.optimiser, lr=source.lr, momentum=source.momentum)

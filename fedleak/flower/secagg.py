@@ -25,9 +25,7 @@ from fedleak.renamed import old_attribute
 
 
 class Fishing(FedAvg):
-    """Federated averaging that sends each client its own fishing model, and recovers all label counts from the mean.
-
-    Only ``configure_fit`` is malicious: Flower lets it return different parameters for every client.
+    """Federated averaging whose ``configure_fit`` sends each client its own fishing model, to recover all label counts.
 
     Parameters
     ----------

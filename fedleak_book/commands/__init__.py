@@ -26,9 +26,9 @@ app = typer.Typer()
 
 
 _ProfileOption = Annotated[
-    Literal["quick", "paper"], typer.Option(help="quick: embedded data, minutes on a CPU. paper: the paper's settings.")
+    Literal["quick", "paper"], typer.Option(help="Settings: quick (embedded data, minutes on a CPU) or paper.")
 ]
-_DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: the GPU where there is one.")]
+_DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Device; auto uses a GPU if there is one.")]
 
 
 @app.command(
@@ -49,17 +49,17 @@ def run(
             "-p",
             "--parameter",
             metavar="NAME VALUE",
-            help="Set a parameter of the notebook (trials, seed, data_root, ...). May be repeated.",
+            help="Parameter of the notebook (trials, seed, data_root, ...) and its value (repeatable).",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Where to write the executed notebook. [default: where the book looks for it]")
+        Path | None, typer.Option(help="File for the executed notebook. [default: where the book looks for it]")
     ] = None,
     record: Annotated[
-        bool, typer.Option("--record", help="Keep the results under data/results/, with their provenance.")
+        bool, typer.Option("--record", help="Write the results to data/results/, with their provenance.")
     ] = False,
     scheduler: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Run the sweeps on the workers of this Dask scheduler.")
+        str, typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers run the sweeps.")
     ] = "",
 ) -> None:
     """Execute a chapter with papermill.
@@ -102,17 +102,17 @@ def book(
 )
 def grade(
     folder: Annotated[Path, typer.Argument(help="STUDENT/ASSIGNMENT.py, or STUDENT.py for a single assignment.")],
-    out: Annotated[Path, typer.Option(help="The CSV file, a row for each student and assignment.")] = Path(
-        "grades.csv"
-    ),
+    out: Annotated[Path, typer.Option(help="CSV file with a row per student and assignment.")] = Path("grades.csv"),
     assignment: Annotated[
-        list[str] | None, typer.Option(help="Which one. May be repeated. [default: all found]")
+        list[str] | None, typer.Option(help="Assignment to grade (repeatable). [default: all]")
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds that a submission may take.")] = 120.0,
+    timeout: Annotated[float, typer.Option(help="Time limit per submission, in seconds.")] = 120.0,
     seed: Annotated[int | None, typer.Option(help="Seed of the checks' random inputs. [default: a secret one]")] = None,
-    feedback: Annotated[Path | None, typer.Option(help="Folder for the feedback, a text file each.")] = None,
-    jobs: Annotated[int, typer.Option(help="Submissions graded at the same time.")] = 1,
-    resume: Annotated[bool, typer.Option(help="Keep the rows of the CSV file whose submission is the same.")] = False,
+    feedback: Annotated[
+        Path | None, typer.Option(help="Folder for the feedback, one text file per submission.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Number of submissions to grade in parallel.")] = 1,
+    resume: Annotated[bool, typer.Option(help="Keep the rows of the CSV file whose submission is unchanged.")] = False,
 ) -> None:
     """Grade a folder of coursework, every submission in a process of its own with a time limit."""
     from fedleak_book.coursework import grading, sandbox

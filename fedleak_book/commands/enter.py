@@ -18,10 +18,11 @@ def command(
     attack: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="Python that registers one label attack with @attack; or the name of the package's."
+            metavar="FILE",
+            help="Python file that registers one label attack with @attack, or name of an attack of the package.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Where to write the row, JSON.")] = Path("row.json"),
+    out: Annotated[Path, typer.Option(help="JSON file for the row.")] = Path("row.json"),
 ) -> None:
     """Run one label attack on the arena's frozen networks and updates, score it, and write its row.
 

@@ -9,12 +9,12 @@ import typer
 
 def record(
     name: Annotated[str, typer.Argument(help="The chapter: the name of a notebook in notebooks/.")],
-    artefact: Annotated[list[str] | None, typer.Argument(help="Its experiments. [default: all]")] = None,
-    profile: Annotated[str, typer.Option(help="quick or paper.")] = "paper",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    artefact: Annotated[list[str] | None, typer.Argument(help="Experiments of the chapter. [default: all]")] = None,
+    profile: Annotated[str, typer.Option(help="Settings: quick or paper.")] = "paper",
+    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
     scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="Run on the workers of this Dask scheduler.")] = "",
-    same: Annotated[
-        bool, typer.Option("--same", help="Take finished units of other code: it gives the same results.")
+    reuse_cache: Annotated[
+        bool, typer.Option("--reuse-cache", "--same", help="Reuse cached results although the code changed.")
     ] = False,
 ) -> None:
     """Run declared experiments, without their chapter's pages, and record each as it is done.
@@ -26,7 +26,7 @@ def record(
     experiments = running.declared(name)
     if unknown := sorted(set(artefact or ()) - set(experiments)):
         raise ValueError(f"{name} declares no {', '.join(unknown)}; there are: {', '.join(experiments)}")
-    others = "use" if same else "refuse"
+    others = "use" if reuse_cache else "refuse"
     results = Results(name, profile, device, record=True, scheduler=scheduler, others=others)
     for name_of in artefact or experiments:
         results.rows(experiments[name_of])
@@ -45,9 +45,9 @@ def claims(name: Annotated[str, typer.Argument(help="The chapter: the name of a 
 
 
 def recheck(
-    name: Annotated[str | None, typer.Argument(help="The chapter; by default tables of all are drawn.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Decides what is drawn. [default: the day]")] = None,
-    budget: Annotated[float, typer.Option(help="Seconds that the drawn settings took when they were recorded.")] = 60,
+    name: Annotated[str | None, typer.Argument(help="Chapter to draw tables from. [default: all]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed of the draw. [default: the date]")] = None,
+    budget: Annotated[float, typer.Option(help="Recorded computing time of the drawn settings, in seconds.")] = 60,
 ) -> None:
     """Compute randomly drawn recorded results again, and compare."""
     from fedleak_book.experiments import recheck as again
@@ -65,7 +65,7 @@ def recheck(
 
 def scoreboard_command(
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one object: the counts by chapter, and of all.")
+        bool, typer.Option("--json", help="Print the counts per chapter and in total as one JSON object.")
     ] = False,
 ) -> None:
     """Count the papers' values by verdict and grade of the evidence, from what is recorded; no notebook is run.

@@ -75,7 +75,7 @@ def run(
         raise ValueError(
             f"{paper}/{experiment.name}: {old} finished units of version {experiment.version} are of other code. "
             "If results can have changed, raise the experiment's version; if they cannot, "
-            f"`fedleak record {paper} {experiment.name} --same`"
+            f"`fedleak record {paper} {experiment.name} --reuse-cache`"
         )
     calls, step = dict[tuple[int, int], tuple[dict[str, Any], list[int]]](), CHUNK if experiment.vectorised else 1
     for number, units in enumerate(plan):

@@ -66,7 +66,7 @@ def test_units_of_other_code_are_not_taken_unawares(tiny):
     text = (tiny / "notebooks/tiny/experiments.py").read_text()
     (tiny / "notebooks/tiny/experiments.py").write_text(text + "\nMORE = 1\n")
     forget()
-    with pytest.raises(ValueError, match=r"4 finished units of version 1 are of other code.*--same"):
+    with pytest.raises(ValueError, match=r"4 finished units of version 1 are of other code.*--reuse-cache"):
         rows_of(others="refuse")
     rows_of(others="use")
     assert log() == []

@@ -72,7 +72,7 @@ def space(gradient: Tensor, samples: int) -> Space:
 def solve(spaces: Space, weight: Tensor, labels: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     """Solve the equations of samples of these labels ``[k]``, each from a start ``[k, B]`` for z.
 
-    Returns z ``[k, B]``, and what it leaves of the equations, ``[k]``, with errors of length 1.
+    Returns z ``[k, B]``, and the norm of its residual, ``[k]``, with errors of length 1.
     """
     onehot = nn.functional.one_hot(labels, len(weight)).to(weight)
     last = spaces.inputs[-1]
@@ -81,13 +81,13 @@ def solve(spaces: Space, weight: Tensor, labels: Tensor, start: Tensor) -> tuple
     slopes = outputs @ free
     y, damping = (start - spaces.middle) @ free, torch.full_like(start[:, :1], 0.01)
 
-    def beyond(vectors: Tensor) -> Tensor:
+    def beyond(vectors: Tensor) -> Tensor:  # the part outside the span of the errors
         return vectors - spaces.errors @ (spaces.errors.T @ vectors)
 
     def equations(y: Tensor) -> tuple[Tensor, ...]:
         z = spaces.middle + y @ free.T
         p = (z @ outputs.T).softmax(1)
-        size = (p - onehot).norm(dim=1, keepdim=True)
+        size = (p - onehot).norm(dim=1, keepdim=True)  # a tiny error nearly solves the first equation
         unit = (p - onehot) / size
         scale = (z * (unit * size @ spaces.inverse.T)).sum(1, keepdim=True) - 1
         return z, p, size, unit, torch.cat([beyond(unit[..., None]).squeeze(-1), scale], 1)
@@ -100,7 +100,7 @@ def solve(spaces: Space, weight: Tensor, labels: Tensor, start: Tensor) -> tuple
         scaled = (unit * size @ spaces.inverse.T) @ free + torch.einsum("kn,knb->kb", z @ spaces.inverse, moved)
         jacobian = torch.cat([beyond(turned), scaled[:, None]], 1)
         normal = jacobian.mT @ jacobian
-        diagonal = normal.diagonal(dim1=1, dim2=2)
+        diagonal = normal.diagonal(dim1=1, dim2=2)  # Marquardt's damping, relative to each unknown's curvature
         system = normal + torch.diag_embed(damping * diagonal + 1e-30)
         step = torch.linalg.solve_ex(system, jacobian.mT @ residual[..., None]).result.squeeze(-1)
         tried = equations(y - step)
@@ -112,7 +112,7 @@ def solve(spaces: Space, weight: Tensor, labels: Tensor, start: Tensor) -> tuple
 
 
 def search(spaces: Space, weight: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return the solutions that starts of every label come to, each once: inputs ``[k, d + 1]`` and labels ``[k]``."""
+    """Return the distinct solutions from starts of every label: inputs ``[k, d + 1]`` and labels ``[k]``."""
     middle, last, size = spaces.middle, spaces.inputs[-1], spaces.inputs.shape[1]
     labels = torch.arange(len(weight), device=last.device).repeat(STARTS)
     start = torch.randn(len(labels), size, generator=generator, dtype=last.dtype).to(last) * middle.norm() * SPREAD
@@ -141,7 +141,7 @@ def split(gradient: Tensor, weight: Tensor, samples: int, seed: int = 0) -> tupl
         inputs, labels = torch.cat([inputs, solutions[0]]), torch.cat([labels, solutions[1]])
         if len(labels) >= samples:
             break
-        rest = total - errors_of(inputs, weight, labels).T @ inputs
+        rest = total - errors_of(inputs, weight, labels).T @ inputs  # the next search is for the others
     if len(labels) == samples:
         z, missed = solve(whole, weight, labels, inputs @ whole.inputs)
         inputs = z @ whole.inputs.T

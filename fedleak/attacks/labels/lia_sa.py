@@ -85,12 +85,7 @@ def counts(probabilities: Tensor, bias_gradients: Tensor, batch_size: int) -> Te
     prepares=True,
 )
 def prepare(
-    models: Sequence[nn.Module],
-    batch_size: int,
-    input_shape: tuple[int, ...],
-    *,
-    force: bool = False,
-    seed: int = 0,
+    models: Sequence[nn.Module], batch_size: int, input_shape: tuple[int, ...], *, force: bool = False, seed: int = 0
 ) -> Prepared:
     """Preset the fishing models, once for all rounds in which they are sent.
 

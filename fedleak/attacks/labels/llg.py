@@ -167,12 +167,7 @@ def from_gradients(model: nn.Module) -> Prepared:
     options={"runs"},
 )
 def from_dummies(
-    model: nn.Module,
-    aux: Dummy = "zeros",
-    *,
-    runs: int = RUNS,
-    seed: int = 0,
-    shape: tuple[int, ...] | None = None,
+    model: nn.Module, aux: Dummy = "zeros", *, runs: int = RUNS, seed: int = 0, shape: tuple[int, ...] | None = None
 ) -> Prepared:
     """Prepare LLG*: impact and offset measured with dummy images; see `prepare`."""
     if not isinstance(aux, str):

@@ -14,10 +14,10 @@ A label is proven if a proposal x passes four tests, each to the rounding t of t
 
 For a row with several samples, x is a mixture of their inputs. A share of about 2 t n passes the first test by chance
 (2 t for a coefficient spread evenly over its size; n labels). Those still face the m - B - 8 equations of the second,
-each to t; `SPARE` of them are asked for. This is an argument for mixtures
-in general position, no theorem: how often it fails is measured. What is proven is the label: a sample's input with a
-small admixture of others can pass by chance with the right one. It takes the model, B, and one step of the mean
-cross-entropy of hard labels as given; where one of them is wrong, the first two tests fail.
+each to t, at least `SPARE` of them. This is an argument for mixtures in general position, not a theorem; experiments
+measure how often it fails. Only the label is proven: an input with a small admixture of others can pass by chance with
+the right one. The model, B, and one step of the mean cross-entropy of hard labels are taken as given; where one of them
+is wrong, the first two tests fail.
 """
 
 import contextlib
@@ -80,17 +80,17 @@ def trace(x: Tensor, links: tuple[Link, ...]) -> Traced:
 
 
 def is_distinct(x: Tensor, proven: Tensor) -> bool:
-    """Say whether inputs ``[k, d]`` are none of the `known` ones ``[s, d]`` once more."""
+    """Return whether inputs ``[k, d]`` differ from all `proven` ones, ``[s, d]``."""
     return bool((torch.cdist(x, proven) > APART * x.norm(dim=1, keepdim=True)).all())
 
 
 class Peeled:
-    """What is proven of a layer's gradient, and the gradient that is left of it and of the head.
+    """The proven samples of a layer's gradient, and the remaining gradients of that layer and of the head.
 
     Parameters
     ----------
     layer
-        What is split; it is left as it is.
+        The layer to split; it is not modified.
     of_head
         Gradients of the head's weights and bias side by side, ``[n, h + 1]``.
     samples, tolerance
@@ -108,29 +108,29 @@ class Peeled:
         self.span = torch.linalg.qr(layer.gradient @ probes.to(layer.bias.device)).Q
 
     def missed(self, traced: Traced) -> Tensor:
-        """Return by how much of their length the gradients of outputs leave the column space, ``[k, n]``."""
+        """Return the share of the output gradients' length that lies outside the column space, ``[k, n]``."""
         outside = traced.deltas - traced.deltas @ self.span @ self.span.mT
         return outside.norm(dim=2) / traced.deltas.norm(dim=2).clamp(min=1e-300)
 
     def judge(self, x: Tensor, target: Tensor, neurons: Tensor) -> tuple[Tensor, Tensor]:
-        """Test proposals ``[k, d]``: the label of each, and by how much it misses, ``[k]``; inf where it fails.
+        """Test proposals ``[k, d]`` whose gradients at the `neurons` ``[k, j]`` have to be the `target` ``[k, j]``.
 
-        Their gradients at the `neurons` ``[k, j]`` have to be the `target` ``[k, j]``.
+        Returns the label of each and the share of its gradient outside the column space, ``[k]``; inf where it fails.
         """
         traced = trace(x, self.layer.links)
         at = traced.deltas.gather(2, neurons[:, None].expand(-1, traced.deltas.shape[1], -1)) / self.samples
         off = (at - target[:, None]).abs().amax(2) / target.abs().amax(1, keepdim=True).clamp(min=1e-300)
         labels, missed = off.argmin(1), torch.full_like(off[:, 0], torch.inf)
-        some = ((off <= self.tolerance).sum(1) == 1).nonzero()[:, 0]
+        some = ((off <= self.tolerance).sum(1) == 1).nonzero()[:, 0]  # test 1: one label alone fits
         outside = self.missed(Traced(*(part[some] for part in traced)))
         mine = outside.gather(1, labels[some, None])
         others = outside.scatter(1, labels[some, None], torch.inf).amin(1)
-        right = (mine[:, 0] <= self.tolerance) & (others > POWER * self.tolerance)
+        right = (mine[:, 0] <= self.tolerance) & (others > POWER * self.tolerance)  # tests 2 and 3
         missed[some[right]] = mine[right, 0]
         return labels, missed
 
     def take(self, x: Tensor, labels: Tensor) -> None:
-        """Note samples as proven, and take them off the gradients."""
+        """Record samples as proven, and subtract their gradients."""
         traced, rows = trace(x, self.layer.links), torch.arange(len(x), device=x.device)
         errors, deltas = (part[rows, labels] / self.samples for part in traced[1:])
         links, gradient, bias = self.layer
@@ -140,11 +140,12 @@ class Peeled:
         self.x, self.labels = torch.cat([self.x, x]), torch.cat([self.labels, labels])
 
     def round(self) -> bool:
-        """Take off what neurons with one sample left prove; say whether there was some."""
+        """Prove and subtract the samples of exclusively activated neurons; return whether there were any."""
         gradient, bias = self.layer[1:]
         unexplained = bias.abs() > self.tolerance**0.5 * self.size  # the others are explained
         neurons = unexplained.nonzero()[:, 0]
         neurons = neurons[bias[neurons].abs().argsort(descending=True)[:ROWS]]
+        # An exclusive neuron's weight gradient is its sample's input times its bias gradient.
         x, links = gradient[neurons] / bias[neurons, None], self.layer.links
         piece = max(1, ENTRIES // (links[-1].layer.weight.shape[0] * len(bias)))
         parts = [part.split(piece) for part in (x, bias[neurons, None], neurons[:, None])]
@@ -161,10 +162,10 @@ class Peeled:
         return bool(new)
 
     def split(self, seed: int) -> None:
-        """Split what is left into its samples, and take them off if each of them passes the tests at every neuron."""
+        """Split the remaining gradient into samples; subtract them if all pass the tests at every neuron."""
         remaining = self.samples - len(self.labels)
         x, labels = spear.split(self.layer, self.of_head[:, :-1], remaining, seed, DRAWS)
-        for _ in range(2):  # to the inputs that the model's own gates and labels give
+        for _ in range(2):  # refine the inputs with the model's own gates and labels
             deltas = trace(x, self.layer.links).deltas[torch.arange(remaining, device=x.device), labels] / self.samples
             x = torch.linalg.lstsq(deltas.T, self.layer.gradient).solution
         target = torch.linalg.lstsq(x.T, self.layer.gradient.T).solution
@@ -215,11 +216,11 @@ def peel(update: Update, model: nn.Module, seed: int) -> tuple[Peeled | None, st
     standalone_reason="an experiment of its own counts its proven labels, and RLU-WH estimates the rest",
 )
 def prepare(model: nn.Module, aux: Images) -> Prepared:
-    """Prepare the attack: `whole_head` on auxiliary images ``aux``, for what is not proven.
+    """Prepare the attack, with `whole_head` on auxiliary images ``aux`` for the labels without a proof.
 
-    The `Result` has the counts ``[n]``, which sum to ``update.samples``, and those of them that are ``proven``; where
-    none is, ``unmet`` says why. Raises `ValueError` as `whole_head.prepare`; when an update is read, for several local
-    steps; `WithheldParameter` if the gradient of the head or of the layer that is split is not shared.
+    The `Result` has the counts ``[n]``, which sum to ``update.samples``, and the ``proven`` ones; if there are none,
+    ``violated_assumptions`` says why. Raises `ValueError` as `whole_head.prepare`; in ``recover``, for several local
+    steps, and `WithheldParameter` if the gradient of the head or of the layer that is split is not shared.
     """
     estimate, last = replace(whole_head.prepare(model, aux), check=None), head(model)  # peeling itself is checked
 

@@ -133,7 +133,7 @@ class Learned:
 
     @torch.no_grad()
     def counts(self, observation: Observation) -> Tensor:
-        """Return the counts that it answers to any number of gradients, ``[..., n]``."""
+        """Return the recovered counts for any number of gradients, ``[..., n]``."""
         return round_to_total(self.batch_size * self._outputs(observation)[0], self.batch_size)
 
     @torch.no_grad()
@@ -144,12 +144,12 @@ class Learned:
 
     @torch.no_grad()
     def calibrate(self, pool: Pool, seed: int) -> None:
-        """Widen or narrow all intervals so that of these simulated batches they hold the share that they should."""
+        """Widen or narrow all intervals to the stated coverage on simulated batches of held-out images."""
         observation, counts = pool.draw(CALIBRATION, self.batch_size, torch.Generator().manual_seed(seed))
         _, low, high = self._outputs(observation)
         truth = counts / self.batch_size
         outside = torch.maximum(low - truth, truth - high).flatten()
-        rank = min(1.0, self.level * (1 + 1 / len(outside)))
+        rank = min(1.0, self.level * (1 + 1 / len(outside)))  # the conformal quantile counts the new batch too
         self.margin = outside.sort().values[min(len(outside) - 1, int(rank * len(outside)))]
 
     def _logs(self, observation: Observation) -> Tensor:
@@ -164,7 +164,7 @@ class Learned:
         return self._answers(*self._inputs(observation))
 
     def _inputs(self, observation: Observation) -> tuple[Tensor, Tensor]:
-        """Return what the network is given, rows and logarithms of shares; nothing of it is learnt."""
+        """Return the network's inputs, rows and logarithms of shares, which have no learned parameters."""
         logs = self._logs(observation)
         return (self._columns(observation, logs) - self.centre) / self.spread, logs
 
@@ -179,7 +179,7 @@ class Learned:
     ) -> None:
         iterations = len(steps)
         optimiser = torch.optim.Adam(self.network.parameters(), lr=RATE)
-        rising = 0.1 if iterations != 10 else 0.2  # torch divides by the iterations that it rises for, less one
+        rising = 0.1 if iterations != 10 else 0.2  # torch divides by the number of rising iterations less one
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=iterations, pct_start=rising)
         tail, begun = (1 - self.level) / 2, time.perf_counter()
         at_once = max(32, min(BATCHES, BATCHES**2 // self.batch_size))  # closed forms cost less for many at once
@@ -187,7 +187,7 @@ class Learned:
         for done in steps:
             if done == PACE and (takes := (time.perf_counter() - begun) * iterations / PACE) > seconds:
                 raise ValueError(f"its training would take about {takes:.0f} s here, and {seconds:.3g} s are allowed")
-            place = done % (at_once // portion) * portion
+            place = done % (at_once // portion) * portion  # one simulation serves several iterations
             if place == 0:
                 simulated, counts = pool.draw(at_once, self.batch_size, generator)
                 drawn = (*self._inputs(simulated), counts / self.batch_size)

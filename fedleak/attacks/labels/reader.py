@@ -130,7 +130,6 @@ class Reader:
         self._weigh(self._fitted(errors, labels), inputs, labels, self.n_classes + 1)
 
     def _fitted(self, errors: Tensor, labels: Tensor) -> Tensor:
-        """Return the errors of images that fit the model as well as the clients' do."""
         return errors * raise_own(_own(errors, labels), torch.tensor(self.shift))[:, None]
 
     def _weigh(self, errors: Tensor, inputs: Tensor, labels: Tensor, equations: int) -> None:

@@ -11,14 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.confidence import (
-    Confidence,
-    by_class,
-    coefficients,
-    drawn,
-    erroneous_confidence,
-    logits_of,
-)
+from fedleak.attacks.labels.confidence import Confidence, by_class, coefficients, drawn, erroneous_confidence, logits_of
 from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.attacks.labels.inputs import head_with_bias, require_classes
 from fedleak.attacks.registry import WITH_AUXILIARY, Need, attack
@@ -152,27 +145,31 @@ def search(
 def prepare(
     model: nn.Module, aux: Images, *, trajectory: Trajectory = "search", confidence: Confidence = "gaussian"
 ) -> Prepared:
-    """Prepare RLU: auxiliary data are run through the model once. Counts ``[n]`` sum to ``update.samples``.
+    """Prepare RLU, which passes the auxiliary data through the model once.
 
-    With an update may be given its client's ``scheme`` (by default plain SGD), ``history``, h of the head's bias
-    ``[n]`` for schemes that have one (`fedleak.federated.Server.history`), and ``smoothing``, the label smoothing that
-    the client is known to train with (`fedleak.federated.Softening`; beyond the paper). Of an update of one step the
-    head's bias and weights are used, of several all parameters. `Result.facts` has the real-valued ``estimates`` and
-    the ``residual``, the share of the bias' change that no counts in [0, K] explain under the mean coefficients.
-
-    Raises `ValueError` if the model's head has no bias, or auxiliary data lack a class; when an update is read,
-    `WithheldParameter` if a parameter that is needed is not shared, and `ValueError` if the learning rate is missing,
-    scheme and update do not fit each other, a gradient is NaN or infinite, or the smoothing is not in [0, 1].
+    ``recover(update)`` returns counts ``[n]`` that sum to ``update.samples``. `Result.facts` has the real-valued
+    ``estimates`` and the ``residual``, the share of the bias' change that no counts in [0, K] explain.
 
     Parameters
     ----------
     model, aux
-        Before the round; labelled images of every class.
+        The model before the round; labelled images of every class.
     trajectory
-        Of several steps: ``"midpoint"`` solves with the mean of the coefficients before and after the round
-        (Alg. 1), ``"search"`` goes on from there with Alg. 2.
+        For several steps: ``"midpoint"`` solves with the mean of the coefficients before and after the round (Alg. 1),
+        ``"search"`` continues with Alg. 2.
     confidence
-        How the coefficients are estimated, see `erroneous_confidence`.
+        Estimator of the coefficients, see `erroneous_confidence`.
+    scheme, history, smoothing
+        Arguments of ``recover`` that describe one client: its `Scheme` (default: plain SGD), h of the head's bias
+        ``[n]`` (`fedleak.federated.Server.history`), and its label smoothing (`Softening`; beyond the paper).
+
+    Raises
+    ------
+    ValueError
+        The head has no bias, or a class no image; in ``recover``: the learning rate is missing, scheme and update
+        disagree, a gradient is NaN or infinite, or the smoothing is not in [0, 1].
+    WithheldParameter
+        In ``recover``: one step needs the head's gradients, several steps those of all parameters.
     """
     if trajectory not in ("midpoint", "search"):
         raise ValueError(f"trajectory is 'midpoint' or 'search', not {trajectory!r}")
@@ -195,7 +192,7 @@ def prepare(
     def read(
         update: Update, *, scheme: Scheme | None = None, history: Tensor | None = None, smoothing: float = 0.0
     ) -> Result:
-        Softening(smoothing)  # refuses what no client can do
+        Softening(smoothing)  # raises outside [0, 1]
         observed = observe(update, model, scheme, history)._replace(smoothing=smoothing)
         before, believed = start()
         rho = float(observed.scheme.weights().mean())

@@ -40,10 +40,8 @@ def disaggregate(totals: Tensor, participation: Tensor, samples: int) -> Tensor:
     rank = int(torch.linalg.matrix_rank(system))
     if rank < system.shape[1]:
         raise ValueError(f"{len(system)} rounds tell only {rank} of {system.shape[1]} clients apart")
-    counts = [nnls(system.numpy(), column)[0] for column in totals.double().cpu().T.numpy()]
-    return round_to_total(torch.stack([torch.from_numpy(column) for column in counts], dim=1), samples).to(
-        totals.device
-    )
+    counts = [nnls(system.numpy(), c)[0] for c in totals.double().cpu().T.numpy()]
+    return round_to_total(torch.stack([torch.from_numpy(c) for c in counts], dim=1), samples).to(totals.device)
 
 
 def recover(

@@ -156,19 +156,18 @@ class Equations:
     prepares=True,
 )
 def prepare(model: nn.Module, aux: Images) -> Prepared:
-    """Prepare the attack: auxiliary data are run through the model once. Counts ``[n]`` sum to ``update.samples``.
+    """Prepare the attack, which passes the auxiliary data through the model once.
 
-    With an update may be given its client's ``scheme`` (by default plain SGD; one with a history is not supported), the
-    ``seed`` of the simulated batches, and ``smoothing`` as for `rlu.prepare`. Several steps need all
-    parameters. Raises `ValueError` for auxiliary data that lack a class, or a head without a bias; for more auxiliary
-    images and entries of the head than memory has room for; when an update is read, `WithheldParameter` if a parameter
-    that is needed is not shared, and `ValueError` as for `rlu.prepare`, for a scheme with a history, or for local
-    batches of different sizes.
+    ``recover(update)`` returns counts ``[n]`` that sum to ``update.samples``; errors are those of `rlu.prepare`, and
+    `ValueError` for more images and head entries than fit into memory, or local batches of different sizes.
 
     Parameters
     ----------
     model, aux
-        Before the round; labelled images of every class.
+        The model before the round; labelled images of every class.
+    scheme, seed, smoothing
+        Arguments of ``recover``: the client's `Scheme` (default: plain SGD; schemes with a history are rejected), the
+        seed of the simulated batches, and the client's label smoothing.
     """
     layer = head_with_bias(model).layer
     require_classes(aux, layer.out_features)
@@ -212,7 +211,7 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
                 simulated = path(model, ends[1], aux, counts, scheme, batch_size, seed + attempt, smoothing)
                 passes = [head_pass(network, as_inputs(aux.x, network)) for network in simulated]
                 system = equations(passes, scheme.weights(), smoothing)
-            for _ in range(2):
+            for _ in range(2):  # the noise that weights the equations depends on the counts
                 counts = system.solve(gradient, counts, samples)
         return round_to_total(counts, samples)
 

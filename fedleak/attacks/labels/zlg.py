@@ -38,11 +38,7 @@ def estimate(row_sums: Tensor, probabilities: Tensor, mass: Tensor | float, samp
     return round_to_total(samples * (probabilities - row_sums / mass), samples)
 
 
-@_ZLG(
-    "ZLG",
-    needs=_NEEDS,
-    summary="Row sums against the mean probabilities and activations of noise images.",
-)
+@_ZLG("ZLG", needs=_NEEDS, summary="Row sums against the mean probabilities and activations of noise images.")
 def from_noise(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None) -> Prepared:
     """Prepare ZLG, which sends N(0, 1) noise through the model; see `prepare`."""
     return prepare(model, seed=seed, shape=shape)
