@@ -78,8 +78,9 @@ def best(items: list[Published], points: list[tuple[Measured, ...]], rules: Choi
     for j, (item, measured) in enumerate(zip(items, points, strict=True)):
         for g, want in enumerate(joint):
             fits = (all(want[asked(item, k)] == v for k, v in settings.items()) for settings in free[j])
-            fitting = next(point for point, fit in zip(measured, fits, strict=False) if fit)
-            low[g, j], high[g, j] = fitting.low, fitting.high
+            fitting = next((point for point, fit in zip(measured, fits, strict=False) if fit), None)
+            # a choice that was not measured is in no band
+            low[g, j], high[g, j] = (fitting.low, fitting.high) if fitting else (np.nan, np.nan)
     value, tolerance = (np.array([getattr(i, name) for i in items], dtype=float) for name in ("published", "tolerance"))
 
     def inside(at: np.ndarray) -> np.ndarray:
@@ -114,8 +115,8 @@ def backtests(papers: list[Row]) -> str:
     for paper in papers:
         for name, test in choices.known(paper["chapter"]).items():
             share = f"{test.covered:,} of {test.values:,} ({test.covered / test.values:.0%})" if test.values else "none"
-            counts = "yes" if test.trusted else "no"
-            rows.append({"Paper": paper["title"], "Record": f"`{name}`", "Covered": share, "Counts": counts})
+            row = {"Paper": paper["title"], "Record": f"`{name}`", "Covered": share}
+            rows.append(row | {"Mean half-width": f"{test.half_width:.3f}", "Counts": "yes" if test.trusted else "no"})
     return table(pd.DataFrame(rows))
 
 

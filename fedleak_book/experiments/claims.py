@@ -92,6 +92,8 @@ class Claim:
             short = [cell for cell, settings in far if settings & {*transport.settings}]
             if not short or any(transport not in rules.transports_of(table.name, cell) for cell in short):
                 continue
+            if not all(fits(transport.only, table.unnamed(row) | dict(row)) for row in used):
+                continue
             rows = transport.rows(paper.name, {})
             ends = {}
             for name, sample in rows.groupby("data") if rows is not None and not self.rows else ():

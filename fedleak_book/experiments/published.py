@@ -9,7 +9,7 @@ import csv
 import itertools
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -117,6 +117,7 @@ class Table:
     name: str
     head: Row
     names: Mapping[str, Mapping[str, str]]
+    unnamed_rules: Sequence[Row] = ()
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -143,6 +144,11 @@ class Table:
     def settings(self, row: Row) -> dict[str, Any]:
         """Return what of a row is neither a key nor a value."""
         return {k: v for k, v in row.items() if k not in self.keys and k not in self.values}
+
+    def unnamed(self, row: Row) -> dict[str, Any]:
+        """Return the settings that earlier records do not name, with the value that they have; None: does not apply."""
+        rules = [rule for rule in reversed(self.unnamed_rules) if fits(rule.get("when"), row)]
+        return {rule["setting"]: rule.get("is") for rule in rules}  # the first that fits
 
     def says(self, what: str, row: Row, value: str = "") -> Any:
         """Return what ``tables.toml`` says of a row's value: for all rows, or the first rule that fits."""
@@ -208,7 +214,8 @@ def load(paper: str) -> Paper:
         for name in ("tables", "claims")
     )
     title, bibkey, names = head.pop("title"), head.pop("key"), head.pop("names", {})
-    tables = {name: Table(paper, name, entry, names) for name, entry in head.items()}
+    unnamed = head.pop("unnamed", ())
+    tables = {name: Table(paper, name, entry, names, unnamed) for name, entry in head.items()}
     every = [_claim(paper, fields, tables) for fields in claims.get("claim", [])]
     every += [item for table in tables.values() for item in table.items()]
     items = {item.id: item for item in every}

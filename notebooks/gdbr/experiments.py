@@ -18,6 +18,7 @@ from fedleak.federated.restricted import last_layers
 from fedleak_book.experiments.training import accuracy
 from fedleak.models import chain, head_pass, positive_, without_biases
 from notebooks.gdbr.experiments_choices import CHOICES, POSITIVE_LAYERS, REDUCED
+from notebooks.gdbr.experiments_modes import CHOICES_MODES
 from notebooks.gdbr.experiments_scanned import (
     FIG2_CHOICES,
     FIG3_CHOICES,
@@ -55,6 +56,7 @@ from notebooks.gdbr.experiments_clients import (
 
 __all__ = [
     "CHOICES",
+    "CHOICES_MODES",
     "FIG2_CHOICES",
     "FIG3_CHOICES",
     "FIG4_CHOICES",
