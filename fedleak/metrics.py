@@ -1,4 +1,4 @@
-"""How well an attack did. Counts are ``[..., n]``; each metric works on any number of updates at once.
+"""Metrics of an attack's success. Counts are ``[..., n]``; each metric works on any number of updates at once.
 
 Images are pixels in [0, 1], ``[B, C, H, W]``; their metrics give a value per image, ``[B]``. A reconstruction is
 clamped to [0, 1], as it is before it is displayed. An original outside [0, 1] holds no pixels, and raises `ValueError`.
@@ -95,7 +95,7 @@ def class_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
 
 
 ROUNDING = 1e-4
-"""How far an original may leave [0, 1]: rounding in a normalisation that was undone."""
+"""Tolerance of an original outside [0, 1], for rounding in an undone normalisation."""
 OUTSIDE = 0.25
 """Share of a reconstruction's pixels that may lie outside [0, 1] without a warning."""
 

@@ -1,4 +1,4 @@
-"""What an update's last layer cannot be, if it is made as it was said to be: checked for every label attack."""
+"""Contradictions between an update's last layer and its stated origin, checked for every label attack."""
 
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ SMOOTHED = 0.2
 """The most label smoothing that a client is believed to train with: the gradient of a class without samples is at
 least minus this, divided by the number of classes, times the mean input."""
 LARGER = 1000.0
-"""How much larger a client's inputs of the last layer may be than those made up for it."""
+"""Largest ratio of a client's last-layer inputs to made-up ones."""
 
 
 class _LastLayer(NamedTuple):
@@ -40,11 +40,11 @@ class _LastLayer(NamedTuple):
     weight_noise: float
     bias_noise: float
     inputs: Tensor | None
-    """What the layer is given for made-up inputs, ``[2, m]``; None if it is not known."""
+    """Inputs of the layer for made-up samples, ``[2, m]``; None if they are unknown."""
 
 
 def contradictions(update: Update, model: nn.Module, scheme: Any = None) -> tuple[str, ...]:
-    """Say what an update's last layer cannot be, if it is of a mean cross-entropy; empty if nothing contradicts it.
+    """Return the contradictions of an update's last layer with a mean cross-entropy; empty without any.
 
     What is too small contradicts nothing: a model that fits its samples well has such gradients. Class weights and
     label smoothing contradict nothing either.
@@ -54,7 +54,7 @@ def contradictions(update: Update, model: nn.Module, scheme: Any = None) -> tupl
     update, model
         The update, and the model before it.
     scheme
-        How the client trained, if it is known; momentum makes the change larger.
+        Training scheme of the client, if it is known; momentum makes the change larger.
     """
     try:
         update = update.replace(unwrapped(update.tensors, model))
@@ -72,7 +72,7 @@ def contradictions(update: Update, model: nn.Module, scheme: Any = None) -> tupl
 
 
 def _is_state(update: Update, model: nn.Module) -> bool:
-    """Say whether an update is next to equal to the model's parameters, of which it has enough to tell."""
+    """Return whether an update nearly equals the model's parameters, of which it has enough for a comparison."""
     pairs = [
         (update.tensors[k].float().flatten(), p.detach().float().flatten())
         for k, p in model.named_parameters()

@@ -39,7 +39,7 @@ class Need(Enum):
 
 @dataclass(frozen=True)
 class Adversary:
-    """What somebody who attacks has: things known, a place to look from, and whether the rules are kept."""
+    """An adversary: its knowledge, its view of the updates, and whether it keeps to the protocol."""
 
     name: str
     has: frozenset[Need]
@@ -62,21 +62,21 @@ ADVERSARIES = (NOBODY, EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, MALICIOUS_AGGREG
 
 INPUTS = {
     "aux": "labelled auxiliary data, an `Images`",
-    "prior": "how often each class occurs, [n], where that is known better than from the auxiliary data",
-    "scheme": "how the client trained, a `Scheme`",
-    "history": "h of the head's bias, [n], for schemes that have one",
-    "smoothing": "the label smoothing that the client is known to train with",
-    "runs": "probe batches a label",
-    "seed": "of what is drawn anew for every update",
-    "batch_size": "B, which the server prescribes",
-    "input_shape": "of one input",
-    "iterations": "of the training of an attack that is trained once for a model and a batch size",
-    "batches": "simulated batches in each of these iterations",
-    "progress": "whether such a training shows a progress bar",
-    "seconds": "that such a training may take; longer ones are not begun",
-    "defence": "the clients' own, as `make(clients, seed)`, where the attacker knows it",
+    "prior": "frequency of each class, [n], if it is known better than from the auxiliary data",
+    "scheme": "training scheme of the client, a `Scheme`",
+    "history": "h of the head's bias, [n], for schemes with a history",
+    "smoothing": "label smoothing of the client, if it is known",
+    "runs": "number of probe batches per label",
+    "seed": "random seed of the draws for an update",
+    "batch_size": "batch size B that the server prescribes",
+    "input_shape": "shape of one input",
+    "iterations": "training iterations of an attack that is trained once per model and batch size",
+    "batches": "simulated batches per training iteration",
+    "progress": "whether the training shows a progress bar",
+    "seconds": "time limit of the training; a longer one is not begun",
+    "defence": "the clients' defence, as `make(clients, seed)`, if the attacker knows it",
 }
-"""What `fedleak.attacks.contest` can give an attack besides update and model, by the name of the argument."""
+"""Inputs that `fedleak.attacks.contest` can give an attack besides update and model, by the name of the argument."""
 _OF_DATA = {"aux", "prior"}
 
 
@@ -92,9 +92,9 @@ class Attack:
     """Unique, as the papers write it."""
     goal: Goal
     needs: frozenset[Need]
-    """What the adversary must have."""
+    """Requirements on the adversary."""
     summary: str
-    """One sentence on how it works."""
+    """Description of its method, in one sentence."""
     function: Callable[..., Any]
     """``recover(update, model, **options)``, which returns counts, images or words; or as `prepares` says."""
     prepares: bool = False
@@ -113,8 +113,8 @@ class Attack:
     server: Literal["passive", "malicious"] = "passive"
     """Whether the server keeps to the protocol."""
     sends: Callable[[nn.Module, int, int], list[nn.Module]] | None = None
-    """Of a malicious server: ``sends(model, clients, seed)`` returns the models that it sends, one a client; what
-    comes back is read with these models."""
+    """For a malicious server, ``sends(model, clients, seed)`` returns the models that it sends, one per client; the
+    updates are read with these models."""
     standalone_reason: str = ""
     """Why it cannot run on the same updates as the other attacks; "" if it can."""
 
@@ -126,7 +126,7 @@ class Attack:
 
     @property
     def blind(self) -> bool:
-        """Whether it sees nothing of the update, and so is a guess: the floor for all others."""
+        """Whether it ignores the update: a guess, which is the baseline of all others."""
         return self.needs <= {Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}
 
     @property
@@ -136,16 +136,16 @@ class Attack:
 
     @property
     def uses(self) -> frozenset[Need]:
-        """What it makes use of: all that it needs, and auxiliary data also if it can do without."""
+        """All needs, and auxiliary data that are optional."""
         return self.needs | ({Need.AUXILIARY_DATA} if _OF_DATA & set(self.options) else set())
 
     @property
     def trained(self) -> bool:
-        """Whether preparing it takes a training, whose iterations can be said."""
+        """Whether preparing it includes a training with a number of iterations."""
         return "iterations" in self.options
 
     def inputs(self, adversary: Adversary | str, knowledge: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what it takes of `knowledge`; auxiliary data and what they tell only if the adversary has some."""
+        """Return the inputs of `knowledge` that it uses; auxiliary data and prior only if the adversary has them."""
         barred = set() if Need.AUXILIARY_DATA in adversary_of(adversary).has else _OF_DATA
         taken = set(self.options) - barred
         return {name: value for name, value in knowledge.items() if name in taken and value is not None}
@@ -240,7 +240,7 @@ def attack(name: str, *, needs: Iterable[Need], goal: Goal = "labels", **fields:
 
 
 def checked(prepare: Function) -> Function:
-    """Let what an attack's ``prepare(model, ...)`` returns say what an update cannot be, and read wrappers' names."""
+    """Extend an attack's ``prepare(model, ...)`` by the check for contradictions and by wrappers' parameter names."""
 
     @wraps(prepare)
     def checking(model: Any, *args: Any, **kwargs: Any) -> Any:

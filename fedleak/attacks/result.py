@@ -27,7 +27,7 @@ class Result:
     """Lower and upper end of each count's interval, ``[n]``, of attacks that have some."""
     high: Tensor | None = None
     proven: Tensor | None = None
-    """How many labels of each class the update proves, int64 ``[n]``; None of attacks that prove none."""
+    """Number of labels per class that the update proves, int64 ``[n]``; None for attacks without proofs."""
     violated_assumptions: tuple[str, ...] = ()
     """Assumptions of the attack that do not hold for the update."""
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What an update gives away besides its labels: images, by one inversion, and the words of texts."""
+"""Leakage besides labels: images, by one inversion, and the words of texts."""
 
 from collections.abc import Iterable
 

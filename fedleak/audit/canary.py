@@ -24,12 +24,12 @@ MOST, LEAST, ENTRIES = 4000, 200, 200_000_000
 """Largest and smallest number of releases per input; between them, the number that draws this many entries."""
 AT_ONCE = 50
 TINY = 1e-30
-"""Of noise that changes nothing."""
+"""Standard deviation of noise that changes nothing."""
 Release = Iterator[dict[str, Tensor]]
 
 
 class Bound(NamedTuple):
-    """What a canary shows."""
+    """The result of a canary."""
 
     epsilon: float
     """A lower bound of ε, whatever the mechanism is."""
@@ -54,7 +54,7 @@ def lower_bound(without: Sequence[float], having: Sequence[float], delta: float,
     delta
         At which ε is bounded, in [0, 1).
     confidence
-        Of the bound.
+        Confidence of the bound.
     """
     first, second = ([np.sort(np.asarray(values)[half::2]) for values in (without, having)] for half in (0, 1))
     thresholds = np.unique(np.concatenate(first))

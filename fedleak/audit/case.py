@@ -40,7 +40,7 @@ MOST = 1000
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """What the clients of one trial computed, before any defence, and what the adversary wants to know."""
+    """The clients' computation in one trial, before any defence, and the labels that the adversary wants."""
 
     seed: int
     updates: list[Update]
@@ -54,7 +54,7 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A set-up made ready."""
+    """A set-up, prepared for its trials."""
 
     setup: Setup
     model: nn.Module
@@ -66,7 +66,7 @@ class Case:
     clients: Samples
     aux: Samples
     knowledge: dict[str, Any]
-    """What attacks may take besides update and model, by `fedleak.attacks.registry.INPUTS`."""
+    """Inputs of attacks besides update and model, by `fedleak.attacks.registry.INPUTS`."""
     loss: Loss | None = None
     """The clients' loss; None for the mean cross-entropy."""
     form: LossForm | None = None

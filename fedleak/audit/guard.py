@@ -16,14 +16,14 @@ KEPT, LEAK, ERROR, NOT_MEASURABLE = range(4)
 
 
 class Limits(NamedTuple):
-    """What an attack may name, as shares of the labels; None where there is no limit."""
+    """Limits on the share of labels that an attack recovers; None for no limit."""
 
     mean: float | None = None
     """On average over the updates of a round."""
     over_guess: float | None = None
     """The same, more than the best guess on the same updates."""
     each: float | None = None
-    """Of any one update."""
+    """Share of the labels of any single update."""
 
 
 def verdicts(report: Report, limits: Limits, accepted: Sequence[str] = ()) -> list[Verdict]:
@@ -48,12 +48,12 @@ def verdicts(report: Report, limits: Limits, accepted: Sequence[str] = ()) -> li
 
 
 def _verdict(row: pd.Series, limit: float | None, margin: float | None, accepted: Sequence[str]) -> Verdict:
-    text = f"{row['attack']} names {row['iacc']:.3f} of the labels right (n = {row['n']} of {row['of']})"
+    text = f"{row['attack']} recovers {row['iacc']:.3f} of the labels (n = {row['n']} of {row['of']})"
     status: Literal["kept", "leak", "not measurable"] = "kept"
     if limit is not None and row["iacc"] > limit:
         status, text = "leak", f"{text}, above {limit:g}"
     elif margin is not None and row["lead"] > margin:
-        text = f"{row['ahead']} names {row['lead']:.3f} more of the labels than the best guess, above {margin:g}"
+        text = f"{row['ahead']} recovers {row['lead']:.3f} more of the labels than the best guess, above {margin:g}"
         status = "leak"
     elif row["open"] or not row["attack"]:
         status = "not measurable"

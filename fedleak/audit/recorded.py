@@ -45,9 +45,9 @@ class _Server(NamedTuple):
     seed: int
     remedy_trials: int
     last: str
-    """Where there is no set-up: which weight is taken for the last layer's."""
+    """Name of the weight that is taken for the last layer's if there is no set-up."""
     grounds: str
-    """Where the model is from."""
+    """Origin of the model."""
 
     def model(self, contribution: "Contribution") -> nn.Module:
         """Return the model as it was sent; what the set-up has frozen need not be."""
@@ -135,7 +135,7 @@ def audit_run(
     Parameters
     ----------
     folder
-        Of the run.
+        Folder of the run.
     setup
         Of it count the model (its weights do not), the data (for adversaries who have some), the adversary, ``seed``
         and ``remedy_trials``. Without it the adversary has no model: the last matrix in the recorded states is taken

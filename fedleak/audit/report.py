@@ -27,7 +27,7 @@ WORDS = ("What leaks", "To whom", "What would reduce it")
 
 @dataclass
 class Report:
-    """What an audit found, of a set-up or of a recorded run; the fields are its data, the methods its tables and views.
+    """The report on a set-up or a recorded run; its fields are the data, its methods the tables and views.
 
     Parameters
     ----------
@@ -46,21 +46,21 @@ class Report:
     untried
         Attacks that were not run, and why.
     remarks
-        What to know of attacks that worked: failures in some of the trials, and assumptions that do not hold.
+        Remarks on attacks that worked: failures in some of the trials, and violated assumptions.
     images
         One image inversion, if it was asked for.
     words
-        What the embedding gives away, of a model whose inputs are tokens.
+        Words that the embedding of a model with token inputs reveals.
     privacy
         The claims of differential privacy, and what a canary shows of them.
     spent
-        Of a recorded run, the ε of each client over its rounds, the largest first.
+        ε of each client over its rounds in a recorded run, the largest first.
     unscored
         Of a recorded run, one row a contribution without recorded labels: ``round``, ``node``, ``samples``, ``attack``
         (the one that the others agree with most), ``counts`` that it names, ``agreement`` in [0, 1]; see
         `fedleak.audit.recorded.agreement`.
     verdicts
-        Of `fedleak.audit.guard`, if there are limits.
+        Verdicts of `fedleak.audit.guard`, if there are limits.
     baseline
         An earlier report's JSON, read, to compare with.
     """
@@ -141,7 +141,7 @@ class Report:
 
     @property
     def wrong(self) -> list[str]:
-        """What is wrong with the claims of differential privacy."""
+        """Errors of the claims of differential privacy."""
         return [why for claim in self.privacy for why in claim.wrong()]
 
     def sure(self) -> pd.DataFrame:

@@ -261,7 +261,7 @@ def audit(setup: Setup, *, progress: bool = False, fast: bool = False) -> Report
     Parameters
     ----------
     setup
-        What is audited; nothing of it is changed.
+        The set-up to audit; it is not modified.
     progress
         Show a progress bar: the attack that is running, and the time that is left.
     fast

@@ -1,4 +1,4 @@
-"""What a client's batch holds: the composition of its labels, and images drawn to fit them.
+"""A client's batches: the composition of their labels, and images drawn for these.
 
 Both are vectorised over trials. Another composition is one more function in `COMPOSITIONS`.
 """

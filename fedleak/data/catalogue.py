@@ -17,7 +17,7 @@ class Entry:
     """As a page prints it."""
     n_classes: int
     shape: tuple[int, ...]
-    """Of one sample as loaded without `size`: channels, height and width; a text's length; a table's columns."""
+    """Shape of one sample as loaded without `size`: channels, height and width; a text's length; a table's columns."""
     licence: str
     """Licence or terms, in one line."""
     bibkey: str
@@ -25,7 +25,7 @@ class Entry:
     stand_in: str = ""
     """The embedded set to use where this one cannot be had; empty for the embedded ones."""
     note: str = ""
-    """What a reader should know about it, in one line."""
+    """Note for the reader, in one line."""
     options: tuple[str, ...] = ()
     """The keywords that `load` takes for this set alone."""
 

@@ -1,4 +1,4 @@
-"""Who holds what: heterogeneous partitions of a data set among clients."""
+"""Heterogeneous partitions of a data set among clients."""
 
 import numpy as np
 import torch

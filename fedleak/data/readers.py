@@ -135,7 +135,7 @@ MNIST_MD5 = {
     "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
     "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
 }
-"""Of the uncompressed files: the same whoever compressed them."""
+"""MD5 of the uncompressed files, which does not depend on their compression."""
 
 
 def _mnist(root: Path, split: str) -> Raw | None:

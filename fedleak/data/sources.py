@@ -165,7 +165,7 @@ def fetch(name: str, root: Path) -> None:
 
 
 class Finding(NamedTuple):
-    """What `check` found of one data set."""
+    """The result of `check` for one data set."""
 
     name: str
     state: Literal["found", "missing", "corrupt"]

@@ -82,7 +82,7 @@ def secure_sum(
     updates
         The clients' gradients of one step, of the same parameters; client numbers are 1 … U in this order.
     encoding
-        How real numbers become integers.
+        Encoding of real numbers as integers.
     threshold, dropped
         Clients needed to remove the masks, by default two thirds, rounded up; numbers of those that drop out after
         sharing their keys.

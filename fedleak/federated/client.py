@@ -31,7 +31,7 @@ class Softening:
         If above 0, every image and label is mixed with another of its batch; the first has the share λ, drawn once a
         batch from Beta(mixup, mixup) (Zhang et al., ICLR 2018).
     seed
-        Of what mixup draws.
+        Random seed of mixup's draws.
     """
 
     smoothing: float = 0.0
@@ -85,7 +85,7 @@ def fedavg(
     softening
         Label smoothing and mixup, by default neither.
     loss
-        Of a batch's logits and labels, one number; by default the mean cross-entropy.
+        Function of a batch's logits and labels that returns one number. Default: the mean cross-entropy.
     """
     check_batches(x, y, "steps")
     start = {name: p.detach() for name, p in model.named_parameters()}
@@ -125,7 +125,7 @@ class Client:
         model, x, y
             As for `fedavg`, with the scheme's number of steps.
         server
-            What the server sends besides the model: Scaffold's control variate, FedDC's mean update.
+            Tensors that the server sends besides the model: Scaffold's control variate, FedDC's mean update.
         """
         scheme = self.scheme
         check_batches(x, y, scheme.steps)

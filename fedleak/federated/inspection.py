@@ -1,4 +1,4 @@
-"""What a client can see of a model before it trains on it: traces of models that are crafted to leak.
+"""Inspection of a model by a client before training: traces of models that are crafted to leak.
 
 A malicious server sends a model whose gradient says more than an honest one's: LIA-SA and EludingSA cut the data off by
 one layer, class fishing shuts all classes but one out, Robbing the Fed and MANDRAKE sort images into bins. Each check
@@ -42,15 +42,15 @@ class Finding(NamedTuple):
     """One reason not to train on a model."""
 
     check: str
-    """Which check: see `inspect_model`."""
+    """Name of the check: see `inspect_model`."""
     where: str
     """The tensor or layer that was looked at."""
     number: float
-    """What was measured."""
+    """Measured value."""
     threshold: float
     """From where on it is a finding."""
     why: str
-    """What it means, with the number's unit."""
+    """Meaning of the value, with its unit."""
 
     def __str__(self) -> str:
         return f"{self.check}: {self.where} has {self.number:.4g} (threshold {self.threshold:g}): {self.why}"

@@ -39,7 +39,7 @@ def record(
     folder
         The run's folder.
     model
-        What is trained, also one that Opacus has wrapped.
+        The trained model, also one that Opacus has wrapped.
     optimiser
         One of `torch.optim`, or Opacus' ``DPOptimizer``, whose only step hook goes on working. It tells the number of
         steps, their rate and their momentum, and Opacus' also its noise.

@@ -42,7 +42,7 @@ def never_raising(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Loss(NamedTuple):
-    """What the gradient of one batch's logits shows of the loss."""
+    """Properties of the loss that the gradient of one batch's logits shows."""
 
     name: str
     labels: Tensor
@@ -172,7 +172,7 @@ class LossCheck:
 
     def __init__(self, model: nn.Module, accumulates: bool = False, after_backward: Callable[[], None] = lambda: None):
         self.failure = ""
-        """What a hook would have raised, if anything."""
+        """Error that a hook would have raised, if any."""
         self.backwards: list[Backward] = []
         self.head: str | None = None
         """Name of the head; `OUTPUTS` if the model's outputs are not those of one fully connected layer."""

@@ -18,7 +18,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 _DENSE = (nn.BCEWithLogitsLoss, nn.MSELoss, nn.MultiLabelSoftMarginLoss)
 """Modules of PyTorch whose targets have the logits' shape: they are given one-hot labels."""
 TOLERANCE = 1e-3
-"""Of a measured gradient, as a share of its largest entry."""
+"""Tolerance of a measured gradient, as a share of its largest entry."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class LossForm:
         return first / float(self.norms[0]) if torch.allclose(self.norms, self.norms[:1], rtol=TOLERANCE) else None
 
     def predicts(self, labels: Tensor, probabilities: Tensor, gradient: Tensor) -> bool:
-        """Say whether a batch's gradient with respect to its logits, ``[N, n]``, is the one of this form."""
+        """Return whether a batch's gradient with respect to its logits, ``[N, n]``, has this form."""
         norm = 1.0 if self.norms is None else self.norms[labels].sum()
         expected = (self.weights[labels, None] * probabilities - self.targets[labels]) / norm
         return bool((expected - gradient).abs().max() <= TOLERANCE * gradient.abs().max())

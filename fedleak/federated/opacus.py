@@ -36,7 +36,7 @@ def of_opacus(
     sizes
         Samples of each step; if they are not as many as the steps, they are not judged.
     model
-        What Opacus made of the model: its hooks keep whether the engine samples.
+        The model as wrapped by Opacus, whose hooks record whether the engine samples.
     optimiser
         Opacus' ``DPOptimizer``, which puts noise on its own parameters and on nothing else.
     before

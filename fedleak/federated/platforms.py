@@ -1,4 +1,4 @@
-"""What the recorders of federated platforms share: notes of a client, and records that never end a round.
+"""Shared parts of the recorders of federated platforms: notes of a client, and records that never end a round.
 
 See `fedleak.federated.recording` for the folder, `fedleak.flower` and `fedleak.nvflare` for the recorders.
 """

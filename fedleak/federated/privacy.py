@@ -15,7 +15,7 @@ from fedleak.errors import extra
 from fedleak.federated.update import Update
 
 DELTA = 1e-5
-"""Where nobody says another."""
+"""Default δ."""
 NEIGHBOURS = {
     "sample": "one sample added or removed",
     "client": "one client's data replaced by any other",
@@ -96,7 +96,7 @@ class Privacy:
     stated
         ε as somebody states it; by default what follows from the rest.
     by
-        Who states it or adds the noise.
+        Party that states the claim or adds the noise.
     unprotected
         Names of the tensors that the mechanism passes on without clipping or noise.
     """
@@ -132,7 +132,7 @@ class Privacy:
         return self.history if self.poisson else once
 
     def wrong(self) -> list[str]:
-        """Say what is wrong with the claim; nothing if it follows."""
+        """Return the errors of the claim; empty if it follows."""
         reasons = []
         if self.aggregated:
             reasons.append(
@@ -200,7 +200,7 @@ class DPSGD:
         model, x, y
             The model, and the batch ``[B, ...]`` and ``[B]``.
         seed
-            Of the noise.
+            Random seed of the noise.
         size
             Samples that the sum is divided by; by default B.
         """

@@ -97,7 +97,7 @@ def agree(private: X25519PrivateKey, public: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Transcript:
-    """What the server has after a run of the protocol."""
+    """The server's knowledge after a run of the protocol."""
 
     masked: dict[int, np.ndarray]
     """Client number to the masked vector that it sent, uint64 ``[d]``: all that it sees of one client."""

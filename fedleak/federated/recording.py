@@ -1,14 +1,14 @@
-"""Rounds that really ran, in a folder: what each client was sent, what it sent back, and what it was made from.
+"""Recorded rounds in a folder: the model that each client received, the one that it sent back, and its training data.
 
 A folder holds the states of the model, each once, under the hash of its content, and a JSON file for every client of
 every round::
 
     run/
         states/5f0c0e1c2b7a9d84.safetensors
-        round-0001/client-7.json    as the client saw it, with the true labels if it told them
+        round-0001/client-7.json    as the client saw it, with the true labels if it gave them
         round-0001/server-7.json    as the server saw it
 
-Every file is there whole or not at all, and its JSON comes last. A run that was interrupted can be read.
+Every file is written atomically, its JSON last, so that an interrupted run can be read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,9 +35,9 @@ with extra("recordings"):
 
 UNKNOWN = "unknown"
 ASSUMPTIONS = ("step", "loss", "labels")
-"""What a recorder can measure of a client (`Contribution.verified`), and what is assumed of it otherwise."""
+"""Facts about a client that a recorder can measure (`Contribution.verified`) and an audit assumes otherwise."""
 SUM = "sum"
-"""Node of what the server sees of many clients under secure aggregation."""
+"""Node of the sum of many clients under secure aggregation."""
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(strict=True, extra="forbid"))
@@ -49,43 +49,42 @@ class Contribution:
     Parameters
     ----------
     round
-        Its number, from 0 or 1.
+        Number of the round, from 0 or 1.
     node
-        The client's name: letters, digits, ``_``, ``.`` and ``-``.
+        Name of the client: letters, digits, ``_``, ``.`` and ``-``.
     samples, steps
-        Training samples over all local steps, and how many steps there were, as in `Update`.
+        Number of training samples over all local steps, and number of steps, as in `Update`.
     lr, optimiser, momentum
-        Of the local steps: ``"sgd"``, with momentum or not, ``"nag"`` (Nesterov's), or another name. What attacks say
-        of another, or where nobody told, is not relied on.
+        Settings of the local steps; the optimiser is ``"sgd"``, with momentum or not, ``"nag"`` (Nesterov's), or
+        another name. Attacks are not reliable for another or unknown optimiser.
     batch_size, epochs
         The client's configuration; for the report alone.
     counts
-        How often each label occurred in all steps, if it is known.
+        Label counts over all steps, if they are known.
     clients
-        How many clients' mean it is, weighted by their samples, as secure aggregation gives it. They train in parallel:
-        `steps` are those of one, and `samples`, `batch_size` and `counts` those of all together.
+        Number of clients whose mean this is, weighted by their samples, as under secure aggregation. They train in
+        parallel: `steps` are those of one client, `samples`, `batch_size` and `counts` those of all together.
     privacy
-        By what it is said to be differentially private.
+        Claimed differential privacy.
     weight_decay
-        Of the local steps.
+        Weight decay of the local steps.
     rates, decays
-        Rates of plain SGD that make the same change, as `plain_lr`, and weight decay, of parameters that have others.
+        Deviating parameters: rate of plain SGD for the same change, as `plain_lr`, and weight decay, by name.
     factor
-        What the gradients of the steps were, at the head, as a multiple of the mean cross-entropy's; `lr` and `rates`
-        hold it already.
+        The steps' gradients at the head as a multiple of the mean cross-entropy's; `lr` and `rates` include it.
     loss
-        Which loss was measured; "" where none was.
+        Measured loss; "" without a measurement.
     verified
-        What was measured on the client and agrees: that the change of the weights is that of SGD's steps (``"step"``),
-        that the loss is the cross-entropy, up to `factor` (``"loss"``), and the counts (``"labels"``).
+        Facts that a measurement on the client confirmed: the change of the weights follows SGD (``"step"``), the loss
+        is the cross-entropy, up to `factor` (``"loss"``), the counts are right (``"labels"``).
     doubts
-        What was measured and does not: why the scale of the update is not known. Nothing that attacks say is relied on.
+        Reasons from measurements why the update's scale is unknown, so that attacks on it are not reliable.
     seen_by
-        Who recorded it: the client, or the server.
+        Recorder: the client or the server.
     before, after
-        Names of the files with the model as it came and as it went.
+        Names of the files with the model before and after the round.
     folder
-        The run's folder, where it was read from one.
+        Folder of the run, if the contribution was read from one.
     """
 
     round: NonNegativeInt
@@ -118,7 +117,7 @@ class Contribution:
 
     @property
     def scheme(self) -> Scheme | None:
-        """How the client trained, for attacks that take it; None if not by SGD, or if there are doubts."""
+        """The client's training scheme, for attacks that use it; None for other optimisers than SGD, or with doubts."""
         if self.optimiser not in ("sgd", "nag") or self.doubts:
             return None
         plain: Any = "sgdm" if self.momentum else "fedavg"
@@ -142,7 +141,7 @@ class Contribution:
         return read_state(place(self.folder, self.before)), read_state(place(self.folder, self.after))
 
     def update(self) -> Update:
-        """Return what the server sees, of kind ``"delta"``, all of it at the rate `plain_lr` and without weight decay.
+        """Return the update that the server sees, of kind ``"delta"``, at the rate `plain_lr` and without weight decay.
 
         Errors as for `states` and `Update.from_states`. A parameter with the rate 0 is left out: its gradient is
         unknown.
@@ -162,7 +161,7 @@ class Contribution:
 
     @property
     def assumed(self) -> list[str]:
-        """What nobody measured of the client, names of `ASSUMPTIONS`."""
+        """Names of the `ASSUMPTIONS` about the client that no measurement confirmed."""
         return [what for what in ASSUMPTIONS if what not in self.verified]
 
     def truth(self, n_classes: int) -> Tensor | None:

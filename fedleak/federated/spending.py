@@ -74,7 +74,7 @@ def compose(claims: Sequence[Privacy]) -> Total:
     Parameters
     ----------
     claims
-        Of the same neighbours, one at least.
+        Claims for the same neighbours, at least one.
     """
     stated = [claim for claim in claims if claim.stated is not None]
     computed = [claim for claim in claims if claim.stated is None]

@@ -1,4 +1,4 @@
-"""What the server sees of one client: an `Update`, read the same way whatever the client shared."""
+"""The update of one client as the server sees it, with one interface for gradients and weight changes."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""What Flower's mods and strategies for differential privacy claim, and what of it the messages bear out."""
+"""Privacy claims of Flower's mods and strategies, and the part that the messages confirm."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -102,7 +102,7 @@ def examples_of(content: RecordDict, named: int | str | None, key: str = COUNTS[
     Parameters
     ----------
     content
-        Of the client's reply.
+        Content of the client's reply.
     named
         The number, or the name of the metric that holds it; None: see `COUNTS`, then `key`.
     key

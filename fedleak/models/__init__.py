@@ -1,4 +1,4 @@
-"""What the clients train: the papers' networks by name, and the head of any model."""
+"""Models of clients: the papers' networks by name, and the head of any model."""
 
 from collections.abc import Callable
 from functools import partial
@@ -98,7 +98,7 @@ def build(
         images, ``"vgg16"`` is without batch norm and ``"vgg16-quarter"`` has a quarter of its channels
         (`fedleak.models.zoo`); GDBR's ``"alexnet"``, ``"vgg11"`` and ``"resnet18-conv"`` (`fedleak.models.bridged`).
     shape
-        Of images ``(C, H, W)``, of rows ``(D,)`` or texts ``(L,)``.
+        Shape of one input: ``(C, H, W)`` for images, ``(D,)`` for rows, ``(L,)`` for texts.
     init
         ``"default"`` (PyTorch's), ``"uniform"`` (every parameter from U(-0.5, 0.5)) or ``"positive"`` (GDBR's, see
         `positive_`); by default the one that the paper's released code uses: uniform for the CNN, else PyTorch's.

@@ -45,7 +45,12 @@ def head(model: nn.Module, name: str | None = None) -> Head:
     """
     linears = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
     if not linears:
-        raise ValueError(f"{type(model).__name__} has no fully connected layer, so it has no head to attack")
+        pointwise = [m for m in model.modules() if isinstance(m, nn.Conv2d)][-1:]
+        advice = (
+            "; a 1 × 1 convolution with a mean over positions is nn.Linear of the mean inputs, with weight.flatten(1)"
+        )
+        advice *= bool(pointwise) and pointwise[0].kernel_size == (1, 1)
+        raise ValueError(f"{type(model).__name__} has no fully connected layer, so it has no head to attack{advice}")
     name = getattr(model, "head_name", None) if name is None else name
     if name is not None:
         if name not in linears:
@@ -100,7 +105,7 @@ def require_linear(name: str, layer: nn.Linear) -> None:
 
 
 def same_logits(outputs: Tensor, logits: Tensor) -> bool:
-    """Say whether two outputs ``[..., n]`` are the same for a cross-entropy: logits and their log-softmax are.
+    """Return whether two outputs ``[..., n]`` are equal for a cross-entropy, as logits and their log-softmax are.
 
     Its gradients do not distinguish them either.
     """
@@ -133,7 +138,7 @@ def pushed(model: nn.Module, layer: nn.Linear, x: Tensor) -> Tensor | None:
 
 
 def adds_up(model: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
-    """Say whether the model's outputs move by just as much as those of a frozen layer, to which adapters add theirs."""
+    """Return whether the model's outputs change exactly with those of a frozen layer, to which adapters add theirs."""
     if layer.weight.requires_grad:
         return False
     moved = pushed(model, layer, x)

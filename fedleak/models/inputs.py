@@ -11,7 +11,7 @@ _LIKELY_SIDES = (28, 32, 64, 96, 128, 224, 299)
 _TOKENS = 8
 """Length of a made-up text."""
 REFUSALS = (RuntimeError, ValueError, IndexError, TypeError, AssertionError)
-"""What a model raises that does not take an input."""
+"""Exceptions of a model that rejects an input."""
 
 
 def embeddings(model: nn.Module) -> dict[str, nn.Embedding | nn.EmbeddingBag]:

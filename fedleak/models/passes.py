@@ -37,7 +37,7 @@ class HeadPass(NamedTuple):
 
 
 def batch_dependent(model: nn.Module) -> bool:
-    """Say whether one sample's output depends on the rest of its batch (batch norm in training mode)."""
+    """Return whether one sample's output depends on the rest of its batch (batch norm in training mode)."""
     norms = (nn.modules.batchnorm._BatchNorm,)
     return any(isinstance(m, norms) and (m.training or m.running_mean is None) for m in model.modules())
 

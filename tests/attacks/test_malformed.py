@@ -113,7 +113,7 @@ EQUAL = {
     "after SPEAR": "one step",
     "head splitting": "one step",
     "peeling": "one local step",
-    "RLG": "a gradient of rank below",
+    "RLG": "a gradient of a rank below",
     "iDLG": "single sample",
     "GI": "at most 3",
 }

@@ -129,7 +129,7 @@ def test_proven_labels_are_counted_and_said():
     as_it_is = report.rows.query("scenario == 'as it is'")
     each = as_it_is.query("attack == 'peeling'")["proven"]
     assert each.tolist() == [8, 8]
-    assert "Of these 8 labels 8 are proven, on average (peeling)." in report.headline()[0]
+    assert "On average, 8 of these 8 labels are proven (peeling)." in report.headline()[0]
     assert report.rows.query("attack == 'RLU'")["proven"].isna().all()
 
 

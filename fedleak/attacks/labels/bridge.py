@@ -18,7 +18,7 @@ _RIDGES = torch.logspace(-12, 0, 25, dtype=torch.float64)
 
 @dataclass(frozen=True)
 class Features:
-    """What auxiliary images tell of the chain (GDBR's Assumptions 1 and 2)."""
+    """Statistics of the chain on auxiliary images (GDBR's Assumptions 1 and 2)."""
 
     inputs: Tensor
     """Inputs of the chain's first layer, ``[N, m]``."""

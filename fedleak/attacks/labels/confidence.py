@@ -25,12 +25,12 @@ def drawn(
     Parameters
     ----------
     logits, labels
-        Of the auxiliary data, ``[N, n]`` and ``[N]``; every class occurs.
+        Those of the auxiliary data, ``[N, n]`` and ``[N]``; every class occurs.
     method
         ``"average"``: those of the data themselves. ``"gaussian"``: `samples` draws a class from a normal with its
         moments (Eqs. 7 and 8). For another a `ValueError`.
     samples, seed
-        Of the draws.
+        Random seed of the draws.
     """
     if method == "average":
         return logits, labels

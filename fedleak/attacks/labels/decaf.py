@@ -22,7 +22,7 @@ from fedleak.models import as_inputs, head, head_pass
 
 
 def null_classes(gradient: Tensor) -> Tensor:
-    """Say which classes are absent, ``[n]``: those whose row of the mean gradient ``[n, d]`` has no negative entry.
+    """Return a mask of absent classes, ``[n]``: those whose row of the mean gradient ``[n, d]`` has no negative entry.
 
     With inputs of the head that are not negative, a class that does not occur is only ever pushed down.
     """

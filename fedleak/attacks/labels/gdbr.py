@@ -133,7 +133,7 @@ def prepare(
     pseudo_inverse
         Whether layers without full row rank are crossed by their pseudo-inverse, or are an error.
     seed
-        Of the dummy images.
+        Random seed of the dummy images.
     """
     images = aux.x if isinstance(aux, Images) else aux
     shape = None if images is None else tuple(images.shape[1:])

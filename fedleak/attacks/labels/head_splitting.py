@@ -51,7 +51,7 @@ class Space(NamedTuple):
     inverse: Tensor
     """K^-1 U^T, ``[B, n]``."""
     tolerance: float
-    """What a solution may leave of its equations: a few times the largest singular value that should be 0, relative to
+    """Largest residual of a solution: a few times the largest singular value that should be 0, relative to
     the smallest that should not."""
 
     @property

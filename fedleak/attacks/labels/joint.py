@@ -106,11 +106,11 @@ def labels_of(
     floor
         The largest singular value of the gradient that should be 0.
     rounding
-        How near the client's softmax times a sample's input is to the true one.
+        Rounding error of the client's softmax times a sample's input.
     starts
         Inputs ``[k, d + 1]`` of each class, from which is searched.
     seed
-        Of their choice.
+        Random seed of their choice.
     """
     draws, tried = np.random.default_rng(seed), list(candidates(total, samples)) if samples <= MOST else []
     if not 0 < len(tried) <= TRIED:

@@ -27,7 +27,7 @@ from fedleak.federated import Update
 from fedleak.models import head
 
 ITERATIONS = 300
-"""Of the training."""
+"""Iterations of the training."""
 FEWEST = 10
 """Images of each class from which on a fifth is kept apart for calibration."""
 MOST_SAMPLES = 10_000
@@ -81,14 +81,14 @@ def train(
     iterations
         Of the training.
     seed
-        Of the network and of the simulation.
+        Random seed of the network and of the simulation.
     level
         The probability with which an interval is to hold its count.
     defence
         ``make(clients, seed)``, the clients' own defence where the attacker knows it (adaptive): the gradients of the
         head that it simulates go through it too. The defence has no memory, and acts on each tensor by itself.
     seconds
-        That the iterations may take, by the speed of the first ones.
+        Time limit of the iterations, extrapolated from the first ones.
     local
         The clients' local steps of plain SGD, if there are several. They are simulated on the head, as if the layers
         below stood still.

@@ -26,7 +26,7 @@ RANK_TOLERANCE = 1e-11
 
 
 class Conditioning(NamedTuple):
-    """How solvable the system of Eq. 16 is, in float64."""
+    """Conditioning of the system of Eq. 16, in float64."""
 
     rank: int
     """Numerical rank of the (m + 1) x U matrix."""

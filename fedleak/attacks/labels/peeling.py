@@ -50,14 +50,14 @@ ROWS, ENTRIES = 1024, 2**24
 """Neurons of a round whose inputs are tried; entries of backpropagated gradients that are held at once."""
 
 DRAWS = 2**12
-"""Of directions, for what is left: those of half a second."""
+"""Draws of directions for the remaining samples, worth half a second."""
 
 
 class Traced(NamedTuple):
     """Samples, traced through the layers."""
 
     inputs: Tensor
-    """Of the head, ``[k, h]``."""
+    """Inputs of the head, ``[k, h]``."""
     errors: Tensor
     """``p - y`` with every label in turn, ``[k, n, n]``."""
     deltas: Tensor

@@ -20,7 +20,7 @@ rate."""
 PACE = 5
 """Iterations after which it is foreseen how long all of them take."""
 WIDTH, HEADS, BLOCKS = 96, 4, 2
-"""Of the transformer that reads the rows."""
+"""Width, attention heads and blocks of the transformer."""
 SCALES = (1.0, 10.0, 100.0)
 """Features are seen as ``asinh(scale * x)``: they have heavy tails, and small values tell as well."""
 CALIBRATION, SCALING = 2048, 8
@@ -116,7 +116,7 @@ class Learned:
         Parameters
         ----------
         update
-            Of as many samples and local steps as the attacker was trained for.
+            The update, of as many samples and local steps as the attacker was trained for.
         model
             The one that it was trained for.
         """

@@ -59,7 +59,7 @@ def minimise(quadratic: Tensor, linear: Tensor, steps: int = 60, start: Tensor |
 
 
 def by_samples(residual: Tensor) -> bool:
-    """Say whether a matrix of N x N is smaller than the covariance of residuals ``[N, entries]``."""
+    """Return whether a matrix of N x N is smaller than the covariance of residuals ``[N, entries]``."""
     return residual.shape[0] < residual.shape[1]
 
 
@@ -148,7 +148,7 @@ class Reader:
         total = residual.mT @ residual
 
         def factor(share: float, label: int | None = None) -> Tensor:
-            """Of the noise of batches of which one class has the share `own`, the others the rest."""
+            """Factorise the noise of batches in which `label` has this share and the other classes the rest."""
             rest = (1 - share) / n
             covariance = rest * total
             if label is not None:

@@ -24,7 +24,7 @@ NOISE, SLACK = 1e-6, 1e-4
 
 
 def separable(gradient: Tensor, samples: int) -> Tensor:
-    """Say which classes occur, bool ``[n]``, from the gradient of the head's weights ``[n, d]``, float64.
+    """Return the classes that occur, bool ``[n]``, from the gradient of the head's weights ``[n, d]``, float64.
 
     Class c does if some direction r of the columns' space has ``r_c = -1``, and ``r_j >= 0`` for all others, but for
     `SLACK`. The space has at most one direction a sample; what is left beside these is rounding, as of a difference of
@@ -35,8 +35,8 @@ def separable(gradient: Tensor, samples: int) -> Tensor:
     rank = min(int((values > NOISE * values[0]).sum()), samples)
     if not 0 < rank < len(left_vectors) - 1:
         raise ValueError(
-            f"RLG needs a gradient of rank below {len(left_vectors) - 1}, the number of classes less one, got {rank}: "
-            "take a smaller batch, or more classes"
+            "RLG needs a gradient of a rank below the number of classes less one, "
+            f"got {rank} for {len(left_vectors)} classes: take a smaller batch, or more classes"
         )
     space = left_vectors[:, :rank].cpu().numpy()
     slack = SLACK + 10 * float(values[rank : rank + 1].sum() / values[rank - 1])

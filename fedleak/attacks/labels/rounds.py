@@ -30,7 +30,7 @@ def disaggregate(totals: Tensor, participation: Tensor, samples: int) -> Tensor:
     participation
         Which clients took part in which round, bool ``[R, U]``.
     samples
-        Of one client in one round.
+        Samples of one client in one round.
     """
     if totals.ndim != 2 or participation.ndim != 2 or len(totals) != len(participation):
         raise ValueError(

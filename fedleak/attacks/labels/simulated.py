@@ -98,7 +98,7 @@ def walk(inputs: Tensor, labels: Tensor, weight: Tensor, local: Local) -> Tensor
     Parameters
     ----------
     inputs, labels
-        Of the clients' samples, step after step, ``[clients, K, d]`` and ``[clients, K]``.
+        The clients' samples, step after step, ``[clients, K, d]`` and ``[clients, K]``.
     weight
         Of the head, ``[n, d]``, with the bias as a column if the inputs have its 1.
     local
@@ -135,7 +135,7 @@ def fitting(probabilities: Tensor, loss: float) -> float:
 
 
 class Pool(NamedTuple):
-    """What batches of some images are gathered from: numbers of each image, and where the classes are."""
+    """A table from which batches are gathered: numbers of each image, and the order of the classes."""
 
     errors: Tensor
     """``p - y``, ``[N, n]``."""
@@ -148,7 +148,7 @@ class Pool(NamedTuple):
     counts: Tensor
     """Images of each class, ``[n]``."""
     defended: Callable[[Tensor, int], Observation] | None = None
-    """What is seen of gradients of the head ``[batches, n, d]`` behind the clients' defence, with a seed."""
+    """Observation of head gradients ``[batches, n, d]`` after the clients' defence, given a seed."""
     walked: Callable[[Tensor], Tensor] | None = None
     """The mean gradients ``[batches, n, d]`` of local steps on these images ``[batches, K]``."""
     label_probabilities: Tensor | None = None

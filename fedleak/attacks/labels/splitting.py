@@ -48,7 +48,7 @@ def columns(gradient: Tensor, samples: int, generator: torch.Generator) -> Colum
 
 
 def zeros(vectors: Tensor, noise: float, power: float = 0.5) -> Tensor:
-    """Say which entries of vectors ``[..., m]`` are 0: below a geometric mean of noise and their own size."""
+    """Return a mask of zero entries of vectors ``[..., m]``: below a geometric mean of noise and their own size."""
     size = vectors.square().mean(-1, keepdim=True).sqrt()
     return vectors.abs() < noise**power * size ** (1 - power)
 
