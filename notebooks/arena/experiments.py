@@ -13,7 +13,7 @@ import torch
 from fedleak import metrics
 from fedleak.attacks import registry, words
 from fedleak.attacks.contest import contest
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak.attacks.labels.rounds import disaggregate
 from fedleak.attacks.result import Result
 from fedleak_book.experiments import Experiment, grid, spawned
@@ -148,8 +148,8 @@ def anew(ctx, seed, attack, net, data, batch_size, updates):
     for number, (update, truth) in enumerate(sent):
         aux, iterations = images(ctx, data, "aux"), LEARNING[data]
         held = held_by(aux, seed + number, iterations=iterations)
-        (one,) = contest(update, model, who, held, attacks=[ALL[attack]], kept=kept)
-        found.append(scores(one.found, truth)["iacc"])
+        (one,) = contest(update, model, who, held, attacks=[ALL[attack]], prepared=kept)
+        found.append(scores(one.counts, truth)["iacc"])
     return {"iacc": np.mean(found)}
 
 
@@ -296,7 +296,9 @@ def modes(
     aux, who = images(ctx, data, "aux"), registry.WITH_AUXILIARY
     held = held_by(aux, seed, iterations=LEARNING[data])
     kept = ready(ctx, attack, seed, net, data, state, attacker)
-    for attempt in contest(update, model, who, held, attacks=[ALL[attack]], kept=kept):
+    for attempt in contest(
+        update, model, who, held, attacks=[ALL[attack]], prepared=kept
+    ):
         yield row_of(attempt, truth)
 
 
@@ -446,11 +448,11 @@ def aggregation(ctx, seed, attack, net, data, state, batch_size, composition):
         aux, who = images(ctx, data, "aux"), registry.WITH_AUXILIARY
         held = held_by(aux, seed, iterations=LEARNING[data])
         kept = ready(ctx, attack, seed, net, data, state, "sum")
-        found = contest(as_one, model, who, held, attacks=[one], kept=kept)
+        found = contest(as_one, model, who, held, attacks=[one], prepared=kept)
     for attempt in found:
-        counts = attempt.found
+        counts = attempt.counts
         if counts is not None and one not in FISHERS:  # a fifth of the cohort's
-            counts = whole_counts(counts / COHORT, batch_size).expand(COHORT, -1)
+            counts = round_to_total(counts / COHORT, batch_size).expand(COHORT, -1)
         yield mean_row(attempt, counts, truth)
 
 
@@ -490,7 +492,7 @@ def waiting(ctx, seed, net, data, state, most, users, participants, batch_size, 
         mean = {name: t / participants for name, t in seen.tensors.items()}
         cohort = Update(mean, "gradient", seen.samples)
         for attempt in contest(cohort, model, who, held, attacks=inside):
-            totals[attempt.attack.name].append(attempt.found)
+            totals[attempt.attack.name].append(attempt.counts)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter -= lr * mean[name]

@@ -119,7 +119,7 @@ def entered(ctx, seed, entrant, cell, attack, digest):
     for number, one in enumerate(shown):
         if CELLS[cell]["scheme"] in SCHEMES:
             kept = {}  # every update has a model of its own
-        (found,) = contest(**one, attacks=[entrant], kept=kept)
+        (found,) = contest(**one, attacks=[entrant], prepared=kept)
         row = {"update": number, "off": off, "seconds": found.seconds}
         yield {**row, **entering.answer(found)}
 

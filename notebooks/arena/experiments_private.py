@@ -88,7 +88,9 @@ def private(
     held = held_by(images(ctx, data, "aux"), seed)
     kept = ready(ctx, attack, seed, net, data, state)
     who = registry.WITH_AUXILIARY
-    for attempt in contest(update, model, who, held, attacks=[ALL[attack]], kept=kept):
+    for attempt in contest(
+        update, model, who, held, attacks=[ALL[attack]], prepared=kept
+    ):
         yield row_of(attempt, truth)
 
 

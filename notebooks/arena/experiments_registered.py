@@ -12,7 +12,7 @@ from torch import nn
 from fedleak import metrics
 from fedleak.attacks import registry
 from fedleak.attacks.contest import contest
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak.data import draw
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import Scheme, Update, fedsgd
@@ -64,8 +64,8 @@ def depth(ctx, seed, data, hidden, batch_size, updates):
         truth = metrics.counts(pool.y[index], pool.n_classes).cpu()
         who, held = registry.WITH_AUXILIARY, {"aux": aux, "seed": number}
         entered = [ALL[name] for name in BY_DEPTH]
-        for one in contest(update, model, who, held, attacks=entered, kept=kept):
-            lnacc = metrics.label_number_accuracy(one.found, truth).item()
+        for one in contest(update, model, who, held, attacks=entered, prepared=kept):
+            lnacc = metrics.label_number_accuracy(one.counts, truth).item()
             found.setdefault(one.attack.name, []).append(lnacc)
     for attack, each in found.items():
         yield {"attack": attack, "lnacc": np.mean(each)}
@@ -220,7 +220,7 @@ def rounds(
             how = {"attacks": entered, "kept": kept}
             for one in contest(update, model, registry.WITH_AUXILIARY, held, **how):
                 total = totals.setdefault(one.attack.name, torch.zeros(truth.shape))
-                total[user] += one.found
+                total[user] += one.counts
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter -= lr * sent[name][:users].mean(0)
@@ -228,7 +228,7 @@ def rounds(
             found = {name: total / number / samples for name, total in totals.items()}
             found[LDIA] = by_shadows(seen, known, spawned(seed, f"attack {number}"))
             for attack, shares in found.items():
-                counts = whole_counts(samples * shares, samples)
+                counts = round_to_total(samples * shares, samples)
                 iacc = metrics.braun_blanquet(counts, truth).mean().item()
                 cosine = nn.functional.cosine_similarity(shares, truth.float()).mean()
                 row = {"attack": attack, "iacc": iacc, "cosine": cosine.item()}

@@ -58,7 +58,7 @@ def lead(what, low, high, state, one, other):
 
     def ours(run):
         found = (
-            run.each(e.ROUNDS, state=state, attack=attack, rounds=rounds)
+            run.by_trial(e.ROUNDS, state=state, attack=attack, rounds=rounds)
             for attack, rounds in (one, other)
         )
         return run.mean(next(found) - next(found))
