@@ -51,7 +51,8 @@ def plain(model, x, y):
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("side_by_side", [False, True])
 def test_stacked_gradients_and_their_derivative_are_those_of_each_alone(training, side_by_side, monkeypatch):
-    monkeypatch.setattr("fedleak.attacks.images.layers.side_by_side", lambda x: side_by_side)
+    for module in ("convolution", "layers"):
+        monkeypatch.setattr(f"fedleak.attacks.images.{module}.side_by_side", lambda x: side_by_side)
     model = tiny().train(training)
     x, y = batch(3, 2)
     x.requires_grad_()
