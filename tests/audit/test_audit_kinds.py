@@ -206,7 +206,7 @@ def test_words_come_first_in_the_report_of_a_text_model(tmp_path):
     for node in "abc":
         train(tmp_path, 1, node, [8], ord(node), make=Text, pool=pool)
     recorded = audit_run(tmp_path, Setup(model=Text, shape=(8,), remedy_trials=0))
-    assert "no texts are recorded to compare with" in recorded.headline()[0]
+    assert "no texts were recorded for comparison" in recorded.headline()[0]
     assert recorded.words.updates == 3
 
 
