@@ -49,8 +49,8 @@ def test_top_level_is_exactly_what_it_should_be():
     assert names - usual == FOLDERS | CONFIGURATION | ABOUT
 
 
-EXTRAS = {key: value for key, value in PROJECT["optional-dependencies"].items() if key not in ("bench", "fast")}
-"""Without the benchmarks' peer, which nobody needs for the book or the tests, and numba, which `make test-versions` has."""
+EXTRAS = {key: value for key, value in PROJECT["optional-dependencies"].items() if key != "bench"}
+"""Without the benchmarks' peer, which nobody needs for the book or the tests."""
 
 
 def test_the_lock_covers_every_requirement():

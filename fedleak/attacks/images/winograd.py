@@ -61,7 +61,7 @@ def _numba() -> Any:
     try:
         import numba
     except ImportError as error:
-        logging.getLogger(__name__).info("convolutions are direct, for want of numba (%s): see fedleak[fast]", error)
+        logging.getLogger(__name__).info("convolutions are direct, for want of numba: %s", error)
         return None
     return numba
 
