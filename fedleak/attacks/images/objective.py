@@ -120,7 +120,8 @@ class View:
         self.stacks = stackable(self.model)
         self.net = stacked(self.model, constant=not self.simulate) if self.stacks else copy.deepcopy(self.model)
         if self.targets[0].dtype == torch.float32:
-            self.net = self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            to: Any = self.net.to  # which torch 2.11's types lack a memory format for, and later ones do not
+            self.net = to(memory_format=torch.channels_last)
         self.buffers = {name: b.clone() for name, b in self.net.named_buffers()}
         # A stacked net, and one whose steps are not followed, serves all reconstructions in one pass.
         self.together = self.stacks and (not self.simulate or self.steps == 1)
