@@ -692,8 +692,8 @@ def verdict(run, *ids, about):
         for how, word in words.items()
         if (hit := [i for i in ids if outcomes[i] is how])
     ]
-    links = f"[expectations]({PAGE}#every-expectation-and-what-came-of-it), [evidence]({PAGE}#{about})"
-    return f"*Of what was expected, {'; '.join(parts)} ({links}).*"
+    links = f"[expectations]({PAGE}#every-prediction-and-its-outcome), [evidence]({PAGE}#{about})"
+    return f"*Predictions: {'; '.join(parts)} ({links}).*"
 
 
 def table(run, *ids):
@@ -753,5 +753,5 @@ def of_others(run):
     show: on trained networks they give the learned attacker {gain:+.2f ci} and *after LDIA*, with a tenth of LDIA's shadow clients,
     {given:+.2f ci}. There the learned attacker is {more:.2f ci} ahead of it, and on untrained ones the whole head {over:.2f ci}.
 
-    {verdict(run, *registered.PREDICTED, about="tables-of-others")}
+    {verdict(run, *registered.PREDICTED, about="tables-of-other-papers")}
     """

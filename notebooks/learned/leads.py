@@ -35,11 +35,6 @@ def met(run, experiment, by, ours=OURS, **settings):
     return table.set_axis(pd.MultiIndex.from_tuples(rows, names=by))
 
 
-def number(values):
-    """A mean over trials with its 95 % interval."""
-    return cells.mean_of(values)
-
-
 def points(share):
     """A difference in percentage points."""
     return Number(100 * share)
@@ -49,7 +44,7 @@ def lead(run, experiment, attack, other, **settings):
     """By how much one attack is ahead of another, or of the best published one, on the same updates, paired by trial."""
     scores = trials(run, experiment, **settings)
     if other != PUBLISHED:
-        return number((scores[attack] - scores[other]).dropna())
+        return cells.mean_of((scores[attack] - scores[other]).dropna())
     return cells.lead_of(scores, attack, [name for name in scores if name not in OURS])[
         0
     ]
@@ -154,7 +149,7 @@ def bounds(run, size, knows="other images", images=10_000, iterations=300):
 
 def gain(run, more, size, **less):
     """What an attacker gains by more iterations, images or the clients' own; paired, over the three networks."""
-    return number(bounds(run, size, **more) - bounds(run, size, **less))
+    return cells.mean_of(bounds(run, size, **more) - bounds(run, size, **less))
 
 
 OWN = dict(knows="clients' images", images=60_000)

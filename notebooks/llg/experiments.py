@@ -65,11 +65,6 @@ def client(model, images, composition, size, steps, seed, lr=LR):
     return fedavg(model, images.x[index], images.y[index], lr=lr), index
 
 
-def class_gradients(update, model):
-    """The paper's g: row sums of the head's gradient, summed over the local steps, [n]."""
-    return update.summed(head(model).weight).double().sum(1)
-
-
 def counted(images, index):
     """True label counts of a client, [n]."""
     return metrics.counts(images.y[index].flatten(), images.n_classes).cpu()
@@ -155,7 +150,7 @@ def gradients(ctx, seed, data, init, composition):
         model, auxiliary, [2, 8, 32, 128], seed
     ).items():
         update, index = client(model, images, composition, size, 1, seed)
-        raw = class_gradients(update, model)
+        raw = llg.class_gradients(update, model)
         calibrated = raw - llg.impact_and_offset(probe_gradients, size)[1]
         columns = (counted(images, index), raw, calibrated)
         for count, a, b in zip(*(c.tolist() for c in columns)):
@@ -190,7 +185,7 @@ def at_every_size(model, images, auxiliary, dummies, composition, steps, seed):
     rare = int(auxiliary.class_counts.min())
     for size in SIZES:
         update, index = client(model, images, composition, size, steps, seed)
-        g = class_gradients(update, model)
+        g = llg.class_gradients(update, model)
         answers = extracted(g, dummy[size], real[size], size, steps)
         answers["random guess"] = guess.recover(update, model, seed=seed + 1)
         truth = counted(images, index)
@@ -339,7 +334,7 @@ def readings(ctx, seed, data, lr, batch_size):
     model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
     probe_gradients = probes(model, auxiliary, [batch_size], seed)[batch_size]
     update, index = client(model, images, "unbalanced", batch_size, 10, seed, lr)
-    g = class_gradients(update, model)
+    g = llg.class_gradients(update, model)
     impact, offset = llg.impact_and_offset(probe_gradients, batch_size)
     for name, scales in SCALES.items():
         m, s = scales(update.steps)
@@ -366,7 +361,7 @@ def steps_of(ctx, seed, data, lr, batch_size):
     _, index = client(model, images, "unbalanced", batch_size, 10, seed)
     x, y, most = images.x[index], images.y[index], counted(images, index).argmax()
     updates = [fedavg(model, x[:k], y[:k], lr=lr) for k in range(1, 11)]
-    sums = torch.stack([class_gradients(u, model) for u in updates]).cpu()
+    sums = torch.stack([llg.class_gradients(u, model) for u in updates]).cpu()
     per_step = sums.diff(dim=0, prepend=torch.zeros_like(sums[:1]))
     norms, first = per_step.norm(dim=1), per_step[0].norm()
     for k in range(10):
@@ -600,7 +595,7 @@ def defended(ctx, seed, data, algorithm):
         shared = [update] + [
             protect(update, make_defence(*defence, seed + 2)) for defence in LEVELS[1:]
         ]
-        g = torch.stack([class_gradients(u, model) for u in shared])
+        g = torch.stack([llg.class_gradients(u, model) for u in shared])
         scale = llg.impact_and_offset(probe_gradients, size, steps)
         counts = llg.extract(g, *scale, update.samples, stop_at_samples=True).cpu()
         truth = counted(images, index).expand_as(counts)
