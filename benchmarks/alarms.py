@@ -1,4 +1,4 @@
-"""How often an update is said to be what it cannot be: honest updates, and turned, scaled, clipped and weighted ones.
+"""Rate of alarms about updates that cannot be right: honest updates, and turned, scaled, clipped and weighted ones.
 
 Prints a table of `fedleak.attacks.plausible.contradictions`, the check that every label attack on one client makes.
 Kinds of clients and networks are drawn anew for every update; one core takes about five minutes for 10,000.

@@ -88,12 +88,12 @@ def run(root: Path, name: str) -> dict[str, Any]:
 def differences(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> pd.DataFrame:
     """Return each attack's paired difference of label accuracy: mean, half of the 95 % interval, and updates."""
     key = ["scenario", "attack", "trial"]
-    both = pd.DataFrame(before).merge(pd.DataFrame(after), on=key, how="outer", suffixes=("_before", "_after"))
-    both = both[both["scenario"] == "as it is"]
-    if missing := set(both.loc[both["iacc_before"].isna() != both["iacc_after"].isna(), "attack"]):
+    paired = pd.DataFrame(before).merge(pd.DataFrame(after), on=key, how="outer", suffixes=("_before", "_after"))
+    paired = paired[paired["scenario"] == "as it is"]
+    if missing := set(paired.loc[paired["iacc_before"].isna() != paired["iacc_after"].isna(), "attack"]):
         raise ValueError(f"only one version reads with: {', '.join(sorted(missing))}")
-    both["difference"] = both["iacc_after"] - both["iacc_before"]
-    table = both.dropna().groupby("attack")["difference"].agg(["mean", "std", "count"])
+    paired["difference"] = paired["iacc_after"] - paired["iacc_before"]
+    table = paired.dropna().groupby("attack")["difference"].agg(["mean", "std", "count"])
     return table.assign(half=1.96 * table["std"] / table["count"] ** 0.5)
 
 

@@ -89,10 +89,10 @@ def first_gradients_agree(model: nn.Module, update: Update, labels: Tensor) -> b
     _, (ours,) = problem.evaluate([start])
     x = start.detach().clone().requires_grad_()
     loss = nn.functional.cross_entropy(model(problem.pixels(x)[0]), labels)
-    found = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+    gradients = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
     target = [update.gradient(n) for n, _ in model.named_parameters()]
-    dot = sum((f * t).sum() for f, t in zip(found, target, strict=True))
-    sizes = [sum((t**2).sum() for t in side) for side in (found, target)]
+    dot = sum((f * t).sum() for f, t in zip(gradients, target, strict=True))
+    sizes = [sum((t**2).sum() for t in side) for side in (gradients, target)]
     tv = x.diff(dim=-1).abs().mean() + x.diff(dim=-2).abs().mean()
     (plain,) = torch.autograd.grad(1 - dot / (sizes[0] * sizes[1]).sqrt() + invg.INVG.total_variation * tv, x)
     return bool(nn.functional.cosine_similarity(ours.flatten(), plain.flatten(), dim=0) > 0.9999)
@@ -107,9 +107,9 @@ def equal_quality(model: nn.Module, iterations: int) -> None:
     if other is None:
         return
     start = time.process_time()
-    found = other()[0]["data"]
+    reconstruction = other()[0]["data"]
     theirs = time.process_time() - start
-    target = metrics.psnr(found.clamp(0, 1), image).item()
+    target = metrics.psnr(reconstruction.clamp(0, 1), image).item()
     typer.echo(f"breaching's InvG, {iterations} iterations: {target:.1f} dB after {theirs:.0f} s")
     steady = {"signed": False, "decay": ()}
     looks = range(25, iterations, 25)
@@ -127,10 +127,10 @@ def equal_quality(model: nn.Module, iterations: int) -> None:
             iterations=iterations,
             snapshots=looks,
         )
-        each = (time.process_time() - start) / iterations
+        seconds = (time.process_time() - start) / iterations
         curve = {t: metrics.psnr(x[0], image).item() for t, x in {**done.snapshots, iterations: done.images}.items()}
         first = next((t for t, value in curve.items() if value >= target), None)
-        when = f"{first * each:.0f} s, {theirs / first / each:.1f} times as soon" if first else "never"
+        when = f"{first * seconds:.0f} s, {theirs / first / seconds:.1f} times as soon" if first else "never"
         typer.echo(f"{name}: reaches it after {when}; ends with {curve[iterations]:.1f} dB")
 
 

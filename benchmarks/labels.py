@@ -1,6 +1,6 @@
 """Which labels are named, beside the package `breaching` 0.1.2, on the same updates.
 
-Fresh CNNs, digits, unbalanced batches, one step of FedSGD. Of each package the rules that it has for several labels:
+Fresh CNNs, digits, unbalanced batches, one step of FedSGD. The rules that each package has for several labels:
 here iDLG (one sample), GI and LLG; there `iDLG`, `yin` and `wainakh-simple`, which are the same papers' rules.
 Measured is the instance accuracy: labels in common over the batch. Where breaching names too few labels, it fills up
 with random ones, and so is measured with them. Last, breaching's LLG with its loop mended: its second stage takes the
@@ -66,7 +66,7 @@ def main(models: Annotated[int, typer.Option(help="Fresh networks a batch size."
     print("rule            " + "".join(f"{f'B = {size}':>10s}" for size in SIZES))
     table: dict[str, list[float]] = {}
     for size in SIZES:
-        found: dict[str, list[float]] = {}
+        rates: dict[str, list[float]] = {}
         for seed in range(models):
             generator = torch.Generator().manual_seed(seed)
             torch.manual_seed(seed)  # breaching fills up from the global state
@@ -77,12 +77,12 @@ def main(models: Annotated[int, typer.Option(help="Fresh networks a batch size."
             for name, (ours, strategy) in RULES.items():
                 if (name == "iDLG" and size > 1) or (name == "GI" and size > n):
                     continue
-                both = {name: ours.recover(update, model), f"{name}, breaching": theirs(update, model, strategy, n)}
-                both |= {"LLG, mended loop": mended(update, model, n)} if name == "LLG" else {}
-                for rule, counts in both.items():
+                answers = {name: ours.recover(update, model), f"{name}, breaching": theirs(update, model, strategy, n)}
+                answers |= {"LLG, mended loop": mended(update, model, n)} if name == "LLG" else {}
+                for rule, counts in answers.items():
                     if counts is not None:
-                        found.setdefault(rule, []).append(float(metrics.instance_accuracy(counts, truth)))
-        for rule, values in found.items():
+                        rates.setdefault(rule, []).append(float(metrics.instance_accuracy(counts, truth)))
+        for rule, values in rates.items():
             table.setdefault(rule, [float("nan")] * len(SIZES))[SIZES.index(size)] = sum(values) / len(values)
     for rule, means in table.items():
         print(f"{rule:16s}" + "".join(f"{mean:10.3f}" for mean in means))

@@ -58,23 +58,23 @@ class Batches:
 def fast(models: list[nn.Module], victims: Images, pool: Images, batches: Batches) -> Counts:
     """Attack trial i with model i, or all trials with the one model."""
     n = victims.n_classes
-    own = torch.arange(n)[:, None]
-    found: dict[int, list[tuple[Tensor, ...]]] = {size: [] for size in SIZES}
+    classes = torch.arange(n)[:, None]
+    sums: dict[int, list[tuple[Tensor, ...]]] = {size: [] for size in SIZES}
     for trial, model in enumerate(models):
         which = slice(trial, trial + 1) if len(models) > 1 else slice(None)
         index = torch.cat([batches.victims[size][which] for size in SIZES], dim=-1)
         used, place = index.unique(return_inverse=True)
         images = head_pass(model, victims.x[used])
-        dummies = head_pass(model, torch.zeros(1, *pool.shape)).row_sums(torch.zeros_like(own), own)
+        dummies = head_pass(model, torch.zeros(1, *pool.shape)).row_sums(torch.zeros_like(classes), classes)
         pooled = head_pass(model, pool.x)
         for size, places in zip(SIZES, place.split(SIZES, dim=-1), strict=True):
             probes = batches.probes[which, ..., :size]
             g = images.row_sums(places, batches.labels[size][which])
-            real = pooled.row_sums(probes, own.expand(probes.shape))
-            found[size].append((g, dummies.expand(len(g), 1, n, n), real))
+            real = pooled.row_sums(probes, classes.expand(probes.shape))
+            sums[size].append((g, dummies.expand(len(g), 1, n, n), real))
     counts: Counts = {}
     for size in SIZES:
-        g, *probes = (torch.cat(parts).double() for parts in zip(*found[size], strict=True))
+        g, *probes = (torch.cat(parts).double() for parts in zip(*sums[size], strict=True))
         estimates = [(gradient_impact(g, size), torch.zeros_like(g)), *(impact_and_offset(p, size) for p in probes)]
         for attack, (impact, offset) in zip(ATTACKS, estimates, strict=True):
             counts[attack, size] = extract(g, impact, offset, size, stop_at_samples=attack == "LLG+")
@@ -146,7 +146,7 @@ def peer(models: list[nn.Module], victims: Images, pool: Images, batches: Batche
             for attack, (impact, offset) in estimates.items():
                 labels = torch.tensor(loop_extract(g, impact, offset, size, attack == "LLG+"))
                 rows[attack, size].append(metrics.counts(labels, n))
-    return {key: torch.stack(found) for key, found in rows.items()}
+    return {key: torch.stack(row) for key, row in rows.items()}
 
 
 # --- side by side ------------------------------------------------------------------------------------------------
@@ -165,8 +165,8 @@ def main(
     torch.set_num_threads(threads)
     peer_trials = min(peer_trials, trials)
     victims, auxiliary = data.load(dataset).split_in_two(seed)
-    kept = [auxiliary.of_class(label)[: RUNS * max(SIZES)] for label in range(auxiliary.n_classes)]
-    pool = auxiliary.take(torch.cat(kept))  # the paper's adversary holds 10 batches of every class
+    taken = [auxiliary.of_class(label)[: RUNS * max(SIZES)] for label in range(auxiliary.n_classes)]
+    pool = auxiliary.take(torch.cat(taken))  # the paper's adversary holds 10 batches of every class
     seeds = seeds_of(seed, trials)
     print(f"{dataset}: {len(pool)} auxiliary images, B = {SIZES[0]} ... {SIZES[-1]}, {threads} thread(s)")
     fast([build("cnn", pool.shape, pool.n_classes, seed=0)], victims, pool, Batches(victims, pool, 1, seed))
@@ -178,27 +178,27 @@ def main(
         start = time.perf_counter()
         models = [build("cnn", pool.shape, pool.n_classes, seed=s) for s in seeds[:count]]
         batches = Batches(victims, pool, trials, seed)
-        found = fast(models, victims, pool, batches)
+        answers = fast(models, victims, pool, batches)
         ours = (time.perf_counter() - start) / trials
         print(line.format(name, "closed form", trials, f"{ours:.5f}", "", ""))
         for whole, method in ((True, "autograd, loss.backward()"), (False, "autograd, the head's weight only")):
             start = time.perf_counter()
             looped = peer(models, victims, pool, batches, peer_trials, whole)
             theirs = (time.perf_counter() - start) / peer_trials
-            same = all(torch.equal(found[key][:peer_trials], counts) for key, counts in looped.items())
+            same = all(torch.equal(answers[key][:peer_trials], counts) for key, counts in looped.items())
             agree &= same
             ratio = f"{theirs / ours:.0f}"
             print(line.format(name, method, peer_trials, f"{theirs:.5f}", ratio, "yes" if same else "NO"))
-        _print_success(found, batches, victims.n_classes)
+        _print_success(answers, batches, victims.n_classes)
     if not agree:
-        print("the two name different labels: one of them is wrong")
+        print("the two predict different labels: one of them is wrong")
         raise typer.Exit(1)
 
 
-def _print_success(found: Counts, batches: Batches, n_classes: int) -> None:
+def _print_success(answers: Counts, batches: Batches, n_classes: int) -> None:
     for attack in ATTACKS:
         rates = [
-            metrics.attack_success_rate(found[attack, size], metrics.counts(batches.labels[size], n_classes)).mean()
+            metrics.attack_success_rate(answers[attack, size], metrics.counts(batches.labels[size], n_classes)).mean()
             for size in SIZES
         ]
         print(f"        ASR of {attack:<5}" + " ".join(f"{float(r):6.3f}" for r in rates))

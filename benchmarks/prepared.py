@@ -32,26 +32,26 @@ Ways = tuple[Recover, Callable[[], Prepared], list[Update]]
 
 
 def contestants(updates: int) -> dict[str, Ways]:
-    """Return what is compared, by the attack's name."""
+    """Return the versions to compare, by the attack's name."""
     pool = data.load("mnist5k")
-    aux, own = pool.split_in_two(0, 0.2)
+    aux, clients = pool.split_in_two(0, 0.2)
     model = build("lenet", pool.shape, pool.n_classes, seed=0).eval()
-    index = torch.randint(len(own), (updates, CLIENTS, BATCH), generator=torch.Generator().manual_seed(0))
-    sent = [fedsgd(model, own.x[i], own.y[i]) for i in index[:, 0]]
+    index = torch.randint(len(clients), (updates, CLIENTS, BATCH), generator=torch.Generator().manual_seed(0))
+    updates_sent = [fedsgd(model, clients.x[i], clients.y[i]) for i in index[:, 0]]
     fished = [lia_sa.fishing_model(model, "vector", u, CLIENTS, 0) for u in range(CLIENTS)]
-    sums = [plain_sum([fedsgd(m, own.x[i], own.y[i]) for m, i in zip(fished, of, strict=True)]) for of in index]
+    sums = [plain_sum([fedsgd(m, clients.x[i], clients.y[i]) for m, i in zip(fished, of, strict=True)]) for of in index]
     return {
         "LLG*": (
             partial(llg.recover, model=model, aux="zeros"),
             lambda: llg.prepare(model, "zeros"),
-            sent,
+            updates_sent,
         ),
         "LLG+": (
             partial(llg.recover, model=model, aux=aux),
             lambda: llg.prepare(model, aux),
-            sent,
+            updates_sent,
         ),
-        "GDBR": (partial(gdbr.recover, model=model, aux=aux), lambda: gdbr.prepare(model, aux), sent),
+        "GDBR": (partial(gdbr.recover, model=model, aux=aux), lambda: gdbr.prepare(model, aux), updates_sent),
         "LIA-SA": (
             partial(lia_sa.recover, models=fished, batch_size=BATCH, input_shape=pool.shape),
             lambda: lia_sa.prepare(fished, BATCH, pool.shape),
@@ -60,21 +60,21 @@ def contestants(updates: int) -> dict[str, Ways]:
     }
 
 
-def timed(made: Callable[[], Recover], updates: list[Update]) -> tuple[float, Tensor]:
-    """Return the processor seconds of an attack that is made and reads these updates, and what it finds."""
+def timed(make: Callable[[], Recover], updates: list[Update]) -> tuple[float, Tensor]:
+    """Prepare an attack and run it on these updates; return the processor seconds and its answers."""
     started = time.process_time()
-    recover = made()
+    recover = make()
     counts = torch.stack([recover(update) for update in updates])
     return time.process_time() - started, counts
 
 
 def the_same(recover: Recover) -> Recover:
-    """Return what needs no preparation."""
+    """Return the attack itself, which needs no preparation."""
     return recover
 
 
 def reading(prepare: Callable[[], Prepared]) -> Recover:
-    """Return what reads counts off updates, once it is prepared."""
+    """Return the function that recovers counts from updates, once it is prepared."""
     attack = prepare()
     return lambda update: attack.recover(update).counts
 
@@ -91,10 +91,10 @@ def main(
     for name, (single, prepared, sent) in contestants(updates).items():
         seconds: list[tuple[float, float]] = []
         for _ in range(rounds):
-            one, expected = timed(partial(the_same, single), sent)
-            other, found = timed(partial(reading, prepared), sent)
-            seconds.append((one, other))
-            same = same and found.equal(expected)
+            single_seconds, expected = timed(partial(the_same, single), sent)
+            prepared_seconds, counts = timed(partial(reading, prepared), sent)
+            seconds.append((single_seconds, prepared_seconds))
+            same = same and counts.equal(expected)
         ratios = [a / b for a, b in seconds]
         calls, once = (statistics.median(column) for column in zip(*seconds, strict=True))
         print(

@@ -28,7 +28,7 @@ TABLES: dict[str, dict[str, Any]] = {
 
 
 class Spawning(Context):
-    """A context whose networks have seeds of their own."""
+    """Context with separate seeds for its networks."""
 
     def build(self, net: str, shape: tuple[int, ...], n_classes: int, *, seed: int, **options: Any) -> nn.Module:
         """Build a network from a seed that is spawned from the trial's."""
@@ -36,17 +36,17 @@ class Spawning(Context):
 
 
 def compared(name: str, only: dict[str, list[Any]]) -> dict[str, Any]:
-    """Compute settings of a table again, and return how its cells differ from the recorded ones."""
+    """Recompute settings of a table, and return the differences from the recorded cells."""
     paper, artefact = name.split("/")
     experiment = running.declared(paper)[artefact]
-    found = records.recorded(paper, artefact)
-    assert found is not None
+    record = records.recorded(paper, artefact)
+    assert record is not None
     settings = [s for s in experiment.settings("paper") if all(s[key] in values for key, values in only.items())]
     with tempfile.TemporaryDirectory() as folder:
         rows = running.run(paper, experiment, Spawning("cpu"), settings, folder=Path(folder))
     rows = pd.read_csv(io.StringIO(rows.to_csv(index=False, float_format="%.7g")))  # as the recorded ones
     value, keys = next(iter(experiment.values)), [k for k in (*experiment.axes, *experiment.by) if k in rows]
-    old, new = (t.groupby([*keys, "trial"], dropna=False)[value].mean() for t in (found[0], rows))
+    old, new = (t.groupby([*keys, "trial"], dropna=False)[value].mean() for t in (record[0], rows))
     gain = (new - old).dropna()
     cells = gain.groupby(level=keys, dropna=False).agg(["mean", "sem", "count"])
     moved = cells[cells["sem"] > 0]

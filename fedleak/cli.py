@@ -1,4 +1,4 @@
-"""The `fedleak` command: audit a set-up, look after the data; in a checkout, what `fedleak_book` adds."""
+"""The `fedleak` command: audits and data; in a checkout, also the commands of `fedleak_book`."""
 
 import importlib.util
 from importlib.metadata import version
@@ -30,7 +30,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="What a federated-learning update gives away: audit your own set-up, look after the data; "
+    help="Measure how much a federated-learning update reveals: audit your own set-up, manage data sets; "
     "in a clone, run the chapters and build the book.",
     epilog="`fedleak COMMAND --help` explains a command and gives examples.",
 )
@@ -48,7 +48,7 @@ def main(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Take the options that stand before a command."""
+    """Accept the options before a command."""
 
 
 app.command("audit", epilog=audit.EPILOG)(audit.command)

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 WRAPPERS = ("module.", "_orig_mod.")
-"""What DataParallel and torch.compile put before every name of a model's state."""
+"""Prefixes that DataParallel and torch.compile add to every name of a model's state."""
 
 
 def wrapped(names: Iterable[str]) -> str:
@@ -18,9 +18,9 @@ def wrapped(names: Iterable[str]) -> str:
 
 
 def likely(names: Iterable[str]) -> str:
-    """Say in an error that all of these names have a wrapper's prefix; nothing if they do not."""
-    if found := wrapped(names):
-        return f". All its names begin with {found!r}, as DataParallel or torch.compile leave them: take it off"
+    """Return a hint for an error if all of these names have a wrapper's prefix; else ""."""
+    if prefix := wrapped(names):
+        return f". All its names begin with {prefix!r}, as DataParallel or torch.compile leave them: take it off"
     return ""
 
 
@@ -40,7 +40,7 @@ class WithheldParameter(KeyError):
 
 
 class Failed(RuntimeError):
-    """What a command ran has failed; the message says where."""
+    """A program that a command ran has failed; the message says where."""
 
 
 class MissingExtra(ModuleNotFoundError):

@@ -1,4 +1,4 @@
-"""95 % intervals of means: of values in a range, such as shares, or of numbers without bounds."""
+"""95 % intervals for means of values in a range, such as shares, or of numbers without bounds."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""How well an attack did. Counts are ``[..., n]``; each metric works on any number of updates at once.
+"""Metrics of an attack's success. Counts are ``[..., n]``; each metric works on any number of updates at once.
 
 Images are pixels in [0, 1], ``[B, C, H, W]``; their metrics give a value per image, ``[B]``. A reconstruction is
 clamped to [0, 1], as it is before it is displayed. An original outside [0, 1] holds no pixels, and raises `ValueError`.
@@ -14,6 +14,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from fedleak.errors import extra
+from fedleak.renamed import renamed
 
 
 def _checked(recovered: Tensor, truth: Tensor, named: bool = True) -> tuple[Tensor, Tensor]:
@@ -40,14 +41,14 @@ def attack_success_rate(recovered: Tensor, truth: Tensor) -> Tensor:
 
     The size of the multiset intersection over the number of labels that were extracted.
     """
-    found, true = _checked(recovered, truth)
-    return torch.minimum(found, true).sum(-1) / found.sum(-1)
+    counts, true = _checked(recovered, truth)
+    return torch.minimum(counts, true).sum(-1) / counts.sum(-1)
 
 
 def hellinger(recovered: Tensor, truth: Tensor) -> Tensor:
     """Return the Hellinger distance of the two label distributions, in [0, 1], 0 where they agree."""
-    found, true = _checked(recovered, truth)
-    overlap = (found / found.sum(-1, keepdim=True) * true / true.sum(-1, keepdim=True)).sqrt().sum(-1)
+    counts, true = _checked(recovered, truth)
+    overlap = (counts / counts.sum(-1, keepdim=True) * true / true.sum(-1, keepdim=True)).sqrt().sum(-1)
     return (1 - overlap).clamp(min=0).sqrt()
 
 
@@ -70,18 +71,18 @@ def instance_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
     ``sum_j min(n_j, found_j) / K``: a label that is named too often is not counted, one that is missed is missing.
     Nothing named is nothing recovered.
     """
-    found, true = _checked(recovered, truth, named=False)
-    return torch.minimum(found, true).sum(-1) / true.sum(-1)
+    counts, true = _checked(recovered, truth, named=False)
+    return torch.minimum(counts, true).sum(-1) / true.sum(-1)
 
 
 def braun_blanquet(recovered: Tensor, truth: Tensor) -> Tensor:
     """Return the labels in common over the length of the longer list, in [0, 1] (the Braun-Blanquet coefficient).
 
-    ``sum_j min(n_j, found_j) / max(K, sum_j found_j)``: `instance_accuracy`, but a rule that names more labels than
-    there are samples gains nothing by it. The same where K labels are named, or fewer.
+    ``sum_j min(n_j, found_j) / max(K, sum_j found_j)``: `instance_accuracy`, but an attack that recovers more labels
+    than there are samples gains nothing by it. With K labels or fewer both are equal.
     """
-    found, true = _checked(recovered, truth, named=False)
-    return torch.minimum(found, true).sum(-1) / torch.maximum(found.sum(-1), true.sum(-1))
+    counts, true = _checked(recovered, truth, named=False)
+    return torch.minimum(counts, true).sum(-1) / torch.maximum(counts.sum(-1), true.sum(-1))
 
 
 def class_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
@@ -89,61 +90,63 @@ def class_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
 
     Nothing named is right about the classes that do not occur.
     """
-    found, true = _checked(recovered, truth, named=False)
-    return ((found > 0) == (true > 0)).double().mean(-1)
+    counts, true = _checked(recovered, truth, named=False)
+    return ((counts > 0) == (true > 0)).double().mean(-1)
 
 
 ROUNDING = 1e-4
-"""How far an original may leave [0, 1]: rounding in a normalisation that was undone."""
+"""Tolerance of an original outside [0, 1], for rounding in an undone normalisation."""
 OUTSIDE = 0.25
 """Share of a reconstruction's pixels that may lie outside [0, 1] without a warning."""
 
 
-def _pictures(found: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+def _pictures(recovered: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
     """Return reconstructions and originals as single-precision pixels in [0, 1]; raise for what holds no pixels."""
-    if found.shape != truth.shape or found.dim() != 4:
-        raise ValueError(f"images are [B, C, H, W] both, got {tuple(found.shape)} and {tuple(truth.shape)}")
-    if not bool(torch.isfinite(found).all()):
+    if recovered.shape != truth.shape or recovered.dim() != 4:
+        raise ValueError(f"images are [B, C, H, W] both, got {tuple(recovered.shape)} and {tuple(truth.shape)}")
+    if not bool(torch.isfinite(recovered).all()):
         raise ValueError("a reconstruction holds NaN or infinite pixels")
-    if found.numel() == 0:
-        return found.float(), truth.float()
+    if recovered.numel() == 0:
+        return recovered.float(), truth.float()
     low, high = (end.item() for end in truth.detach().float().aminmax())
     in_range = low >= -ROUNDING and high <= 1 + ROUNDING  # NaN fails both
-    if not (in_range and truth.is_floating_point() and found.is_floating_point()):
+    if not (in_range and truth.is_floating_point() and recovered.is_floating_point()):
         raise ValueError(
             f"an original holds {truth.dtype} from {low:.3g} to {high:.3g}, and pixels lie in [0, 1]: undo the "
             "normalisation of both images first (x * std + mean; x / 255 for bytes)"
         )
-    outside = ((found < -ROUNDING) | (found > 1 + ROUNDING)).double().mean().item()
+    outside = ((recovered < -ROUNDING) | (recovered > 1 + ROUNDING)).double().mean().item()
     if outside > OUTSIDE:
         warnings.warn(
             f"{outside:.0%} of a reconstruction's pixels lie outside [0, 1] and are clamped: if it is normalised, undo "
             "that first",
-            stacklevel=3,
+            stacklevel=4,
         )
-    return found.detach().float().clamp(0, 1), truth.detach().float().clamp(0, 1)
+    return recovered.detach().float().clamp(0, 1), truth.detach().float().clamp(0, 1)
 
 
 ALEXNET_LEAST = 32
 
 
-def paired(found: Tensor, truth: Tensor) -> Tensor:
+@renamed(found="recovered")
+def paired(recovered: Tensor, truth: Tensor) -> Tensor:
     """Return the reconstructions in the order of the originals: the assignment with the least squared error in all.
 
     Raises `ValueError` for images of different shapes, NaN, or originals outside [0, 1].
     """
-    found, truth = _pictures(found, truth)
-    errors = torch.cdist(truth.flatten(1), found.flatten(1)).square()
-    return found[torch.as_tensor(linear_sum_assignment(errors.cpu().numpy())[1], device=found.device)]
+    recovered, truth = _pictures(recovered, truth)
+    errors = torch.cdist(truth.flatten(1), recovered.flatten(1)).square()
+    return recovered[torch.as_tensor(linear_sum_assignment(errors.cpu().numpy())[1], device=recovered.device)]
 
 
-def psnr(found: Tensor, truth: Tensor) -> Tensor:
+@renamed(found="recovered")
+def psnr(recovered: Tensor, truth: Tensor) -> Tensor:
     """Return the peak signal-to-noise ratio in dB, ``[B]``, for a range of 1; 100 at most, for equal images.
 
     Raises `ValueError` for images of different shapes, NaN, or originals outside [0, 1].
     """
-    found, truth = _pictures(found, truth)
-    return -10 * ((found - truth) ** 2).mean((1, 2, 3)).clamp(min=1e-10).log10()
+    recovered, truth = _pictures(recovered, truth)
+    return -10 * ((recovered - truth) ** 2).mean((1, 2, 3)).clamp(min=1e-10).log10()
 
 
 SSIM_WINDOW, SSIM_SIGMA = 11, 1.5
@@ -151,7 +154,8 @@ SSIM_CONSTANTS = 0.01**2, 0.03**2
 """C_1 and C_2 of Wang et al. 2004, Eq. 13, for a range of 1."""
 
 
-def ssim(found: Tensor, truth: Tensor) -> Tensor:
+@renamed(found="recovered")
+def ssim(recovered: Tensor, truth: Tensor) -> Tensor:
     """Return the structural similarity, ``[B]``, at most 1 (Wang et al. 2004, Eqs. 13 to 17).
 
     The mean over the channels and over the 11 x 11 Gaussian windows (standard deviation 1.5) that lie inside the image.
@@ -160,10 +164,10 @@ def ssim(found: Tensor, truth: Tensor) -> Tensor:
 
     Raises `ValueError` for images below 11 x 11 pixels, of different shapes, with NaN, or originals outside [0, 1].
     """
-    found, truth = _pictures(found, truth)
-    if min(found.shape[2:]) < SSIM_WINDOW:
-        raise ValueError(f"SSIM needs images of at least 11 x 11 pixels, got {found.shape[2]} x {found.shape[3]}")
-    x, y = (image.double().flatten(0, 1)[:, None] for image in (found, truth))
+    recovered, truth = _pictures(recovered, truth)
+    if min(recovered.shape[2:]) < SSIM_WINDOW:
+        raise ValueError(f"SSIM needs images of at least 11 x 11 pixels, got {truth.shape[2]} x {truth.shape[3]}")
+    x, y = (image.double().flatten(0, 1)[:, None] for image in (recovered, truth))
     offsets = torch.arange(SSIM_WINDOW, dtype=torch.double, device=x.device) - SSIM_WINDOW // 2
     line = (-(offsets**2) / (2 * SSIM_SIGMA**2)).softmax(0)
 
@@ -177,11 +181,12 @@ def ssim(found: Tensor, truth: Tensor) -> Tensor:
     first, second = SSIM_CONSTANTS
     luminance = (2 * mean_x * mean_y + first) / (mean_x**2 + mean_y**2 + first)
     structure = (2 * covariance + second) / (variances + second)
-    return (luminance * structure).mean((1, 2, 3)).view(found.shape[:2]).mean(1).float()
+    return (luminance * structure).mean((1, 2, 3)).view(recovered.shape[:2]).mean(1).float()
 
 
-def lpips(found: Tensor, truth: Tensor) -> Tensor | None:
-    """Return the perceptual distance, ``[B]`` (Zhang et al. 2018; AlexNet), or None where its weights are not at hand.
+@renamed(found="recovered")
+def lpips(recovered: Tensor, truth: Tensor) -> Tensor | None:
+    """Return the perceptual distance, ``[B]`` (Zhang et al. 2018; AlexNet), or None if its weights are not available.
 
     The heads come with the package `lpips`; AlexNet's features are torchvision's: from its cache of downloads, or
     ``weights/alexnet_features_torchvision.pth`` in the folder that ``FEDLEAK_DATA`` names. Images smaller than
@@ -189,14 +194,14 @@ def lpips(found: Tensor, truth: Tensor) -> Tensor | None:
 
     Raises `ValueError` for images of different shapes, NaN, or originals outside [0, 1].
     """
-    found, truth = (x.expand(-1, 3, -1, -1) for x in _pictures(found, truth))
+    recovered, truth = (x.expand(-1, 3, -1, -1) for x in _pictures(recovered, truth))
     network = _perceptual()
     if network is None:
         return None
-    if min(found.shape[2:]) < ALEXNET_LEAST:
-        found, truth = (torch.nn.functional.interpolate(x, size=ALEXNET_LEAST, mode="bilinear") for x in (found, truth))
+    if min(recovered.shape[2:]) < ALEXNET_LEAST:
+        recovered, truth = (nn.functional.interpolate(x, ALEXNET_LEAST, mode="bilinear") for x in (recovered, truth))
     with torch.no_grad():
-        return network.to(found.device)(found, truth, normalize=True).flatten()
+        return network.to(recovered.device)(recovered, truth, normalize=True).flatten()
 
 
 @cache

@@ -84,13 +84,13 @@ class Inspector(_Filter):
         try:
             dxo = from_shareable(shareable)
             state = _state(dxo.data) if dxo.data_kind == DataKind.WEIGHTS and not _hidden(dxo) else {}
-            found = inspect_model(state)
+            findings = inspect_model(state)
         except Exception as error:  # no model, no numbers in it, or whatever a task can hold
-            found = [unreadable(error)]
-        for one in found:
-            log.warning("node %s: %s", fl_ctx.get_identity_name(), one)
-        if found and not self.warn:
-            raise RefusedModel(found)
+            findings = [unreadable(error)]
+        for finding in findings:
+            log.warning("node %s: %s", fl_ctx.get_identity_name(), finding)
+        if findings and not self.warn:
+            raise RefusedModel(findings)
         return shareable
 
 
@@ -181,12 +181,11 @@ class Recorder(_Filter):
         examples = facts.pop("examples", 0)
         if not examples and "labels" not in facts:
             raise ValueError("nobody told how many samples there are: note(folder, labels=...) or examples=...")
-        seen: dict[str, Any] = {"round": came["round"], "node": node, "seen_by": "client"}
-        keep(self.folder, facts, before, after, examples=examples, log=log, **seen)
+        origin: dict[str, Any] = {"round": came["round"], "node": node, "seen_by": "client"}
+        keep(self.folder, facts, before, after, examples=examples, log=log, **origin)
 
 
 def _taken(path: Path) -> dict[str, Any]:
-    """Return what a client noted, and take its file away."""
     if not path.is_file():
         return {}
     facts = json.loads(path.read_text(encoding="utf-8"))
@@ -233,13 +232,13 @@ class Filtered:
         finally:
             self.numbers.set_state(np.random.get_state())  # noqa: NPY002
             np.random.set_state(outside)  # noqa: NPY002
-        return {name: torch.stack([one[name] for one in shared]) for name in shared[0]}
+        return {name: torch.stack([tensors[name] for tensors in shared]) for name in shared[0]}
 
     def _of_one(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         moved = {name: (self.scale * t).cpu().numpy() for name, t in update.items()}
         dxo = DXO(DataKind.WEIGHT_DIFF, moved, meta={MetaKey.NUM_STEPS_CURRENT_ROUND: self.steps})
-        left = self.filtering.process_dxo(dxo, Shareable(), FLContext()) or dxo
-        return {name: torch.as_tensor(value).to(update[name]) / self.scale for name, value in left.data.items()}
+        filtered = self.filtering.process_dxo(dxo, Shareable(), FLContext()) or dxo
+        return {name: torch.as_tensor(value).to(update[name]) / self.scale for name, value in filtered.data.items()}
 
 
 def _noted(folder: Path | str, node: str) -> Path:
@@ -247,7 +246,6 @@ def _noted(folder: Path | str, node: str) -> Path:
 
 
 def _model(shareable: Shareable) -> DXO | None:
-    """Return the model or the difference that is sent; None if there is neither."""
     if shareable.get_return_code() != ReturnCode.OK:
         return None
     dxo = from_shareable(shareable)
@@ -255,7 +253,6 @@ def _model(shareable: Shareable) -> DXO | None:
 
 
 def _hidden(dxo: DXO) -> bool:
-    """Say whether a model is encrypted or quantised."""
     return bool(dxo.get_meta_prop(MetaKey.PROCESSED_ALGORITHM) or dxo.get_meta_prop("quantized_flag"))
 
 

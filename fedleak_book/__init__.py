@@ -1,1 +1,1 @@
-"""What makes the book, in a checkout alone: experiments and their records, and the coursework's grader."""
+"""The book's machinery, in a checkout alone: experiments and their records, and the coursework's grader."""

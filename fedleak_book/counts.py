@@ -66,7 +66,9 @@ def _total(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the sum of nested counts with the same keys."""
     first = counts[0] if counts else {}
     return {
-        key: _total([one[key] for one in counts]) if isinstance(value, dict) else sum(one[key] for one in counts)
+        key: _total([chapter[key] for chapter in counts])
+        if isinstance(value, dict)
+        else sum(chapter[key] for chapter in counts)
         for key, value in first.items()
     }
 

@@ -269,9 +269,9 @@ def test_aggregation():
 
 EVERYTHING = Adversary("everything", frozenset(Need), server="malicious")
 SITUATIONS = {"one sample": (1, 1), "a batch": (1, 3), "local steps": (3, 3)}
-STRAIGHT = [attack for attack in all_attacks() if not attack.apart and not attack.sends]
+STRAIGHT = [attack for attack in all_attacks() if not attack.standalone_reason and not attack.sends]
 SENDING = [attack for attack in all_attacks() if attack.sends]
-ALONE = [attack for attack in all_attacks() if attack.apart and not attack.sends]
+ALONE = [attack for attack in all_attacks() if attack.standalone_reason and not attack.sends]
 
 
 def attacked(attack, device, steps, batch, aux, least):

@@ -7,7 +7,7 @@ from pretended_gpu import PretendedGPU
 
 from fedleak_book.experiments import Context, notebooks, running
 
-EXPERIMENTS = [(name, one) for name in notebooks.available() for one in running.declared(name)]
+EXPERIMENTS = [(name, one) for name in notebooks.chapters() for one in running.declared(name)]
 
 
 def cheapest(settings):

@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+import citing
 import equations
 import launch
 import pytest
@@ -110,3 +111,8 @@ def test_launch_buttons_want_an_address():
     config = SimpleNamespace(html_theme_options={"repository_url": "https://github.com/o/r"})
     launch.turn_on(None, config)
     assert config.html_theme_options["launch_buttons"]["binderhub_url"] == "https://mybinder.org"
+    assert config.html_theme_options["use_issues_button"]
+    assert config.html_baseurl == "https://o.github.io/r/"
+    assert launch.pages_address("https://git.example.org/o/r") == ""
+    assert "https://github.com/o/r" in citing.bibtex("https://github.com/o/r")
+    assert "url" not in citing.bibtex()

@@ -151,7 +151,7 @@ def test_the_fingerprint_follows_what_the_result_follows_from(checkout):
 
 def test_chapters_are_those_of_the_toc(checkout):
     write_notebook(checkout / "notebooks" / "draft.ipynb")
-    assert notebooks.chapters() == ["tiny"]
+    assert notebooks.pages() == ["tiny"]
     assert notebooks.available() == ["draft", "tiny"]
 
 

@@ -8,6 +8,7 @@ import sys
 from urllib.parse import unquote, urlsplit
 
 import nbformat
+import pages as tools
 import pytest
 import yaml
 
@@ -85,7 +86,7 @@ def test_pages_say_what_pictures_show_and_name_neither_this_machine_nor_somebody
 
 def test_downloads_have_their_outputs_and_a_second_build_executes_nothing(pages):
     assert pages
-    for name in notebooks.chapters():
+    for name in notebooks.pages():
         assert not notebooks.is_stale(name, notebooks.QUICK)
         offered = paths.root() / "_build" / "html" / "_sources" / "notebooks" / f"{name}.ipynb"
         notebook = nbformat.read(offered, as_version=4)
@@ -116,3 +117,49 @@ def test_axe_finds_no_serious_violation(pages):
     if "no Chromium found" in done.stderr:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def shown(pages, browser):
+    """Yield each page of the book in a browser, in each width and scheme, with what its console logs as errors."""
+
+    def each():
+        with tools.browser() as page:
+            errors = []
+            page.on("console", lambda message: message.type == "error" and errors.append(message.text))
+            page.on("pageerror", lambda error: errors.append(str(error)))
+            for file in tools.built(paths.root() / "_build" / "html"):
+                errors.clear()
+                tools.view(page, *tools.VIEWS[0])
+                tools.show(page, file)
+                for view in tools.VIEWS:
+                    tools.view(page, *view)
+                    yield page, f"{file.stem}, {view[0]} px, {view[1]}", errors
+
+    return each
+
+
+def slid(page):
+    """Move each slider of a page to each of its places, and return the places that do not show one drawing in view."""
+    return page.evaluate("""() => [...document.querySelectorAll('.slider')].flatMap(figure => {
+      const input = figure.querySelector('input'), visible = frame => !frame.hidden && frame.clientHeight > 0;
+      const frames = [...figure.querySelectorAll('.frame')];
+      return frames.map((_, place) => {
+        input.value = place;
+        input.dispatchEvent(new Event('input'));
+        const [frame, ...more] = frames.filter(visible), outside = figure.getBoundingClientRect().right > innerWidth;
+        return more.length || frame !== frames[place] || outside ? `slider at ${place}` : '';
+      }).filter(Boolean);
+    })""")
+
+
+def test_no_page_logs_an_error_or_is_wider_than_its_window_wherever_its_sliders_are(shown):
+    faults, sliders = [], 0
+    for page, place, errors in shown():
+        faults += [f"{place}: {error}" for error in errors]
+        faults += [f"{place}: {fault}" for fault in slid(page)]
+        sliders += page.locator(".slider").count()
+        if (wide := page.evaluate("document.documentElement.scrollWidth - innerWidth")) > 0:
+            faults.append(f"{place}: {wide} px too wide")
+    assert faults == []
+    assert sliders >= 4 * len(tools.VIEWS)

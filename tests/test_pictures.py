@@ -83,7 +83,7 @@ def test_a_schematic_is_said_in_words_and_keeps_to_the_pages_colours_and_size(pa
 
 @pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)
 def test_narrow_screens_get_the_same_boxes_below_each_other(path):
-    wide, tall = ElementTree.fromstring(stacked.both(path.read_text(encoding="utf-8"))).findall(f"{SVG}svg")
+    wide, tall = ElementTree.fromstring(stacked.wide_and_tall(path.read_text(encoding="utf-8"))).findall(f"{SVG}svg")
     assert [wide.get("class"), tall.get("class")] == ["wide", "tall"]
     assert tall.get("aria-label") == wide.get("aria-label")
     assert all(set(re.findall("[A-Za-z]", node.get("d"))) <= set("MLC") for node in wide.findall(f"{SVG}path"))
@@ -180,39 +180,19 @@ def test_the_arrow_keys_move_a_slider(shown):
     assert page.locator("input").get_attribute("aria-valuetext").startswith(f"{after}: a sample of class")
 
 
-def test_the_script_of_the_front_page_finds_what_the_package_finds(shown):
+def test_the_script_of_the_front_page_infers_as_the_package(shown):
     page = shown(touch.fragment(), "touch.js")
     model, x, y = touch.digits()
     generator = torch.Generator().manual_seed(3)
     sizes = torch.randint(1, touch.MOST + 1, (200,), generator=generator).tolist()
     batches = [torch.randint(len(y), (size,), generator=generator) for size in sizes]
-    held = "JSON.parse(document.querySelector('.touch').dataset.held).digits"
+    held = "JSON.parse(document.querySelector('.touch').dataset.settings).digits"
     ran = page.evaluate(
         f"batches => batches.map(batch => {{ const sums = rowSums(batch.map(i => {held}[i]));"
-        " return [sums, counted(llg(sums, batch.length).map(one => one.label))] })",
+        " return [sums, counted(llg(sums, batch.length).map(({label}) => label))] })",
         [batch.tolist() for batch in batches],
     )
-    for batch, (sums, named) in zip(batches, ran, strict=True):
+    for batch, (sums, inferred) in zip(batches, ran, strict=True):
         update = fedsgd(model, x[batch], y[batch])
         assert torch.tensor(sums) == pytest.approx(llg.class_gradients(update, model), rel=1e-4, abs=1e-6)
-        assert named == llg.recover(update, model).tolist()
-
-
-def test_a_batch_of_the_front_page_is_chosen_and_read_by_keyboard(shown):
-    page = shown(touch.fragment(), "touch.js")
-    told = page.locator(".told")
-    assert "sums are negative" in told.inner_text()  # the reader guesses first
-    page.locator(".touch input").press("End")
-    page.locator(".clear").press("Enter")
-    assert "empty" in told.inner_text()
-    for label in (3, 3, 7):
-        page.locator(f".choice button:has([alt='add a {label}'])").first.press("Enter")
-    assert "In the batch: 3, 3, 7." in told.inner_text()
-    page.locator(".touch input").press("Home")
-    assert "sums are negative" in told.inner_text()
-    assert page.locator(".touch svg").get_attribute("aria-label").count("class") == 10
-    page.locator(".touch input").press("End")
-    page.locator(".batch [aria-label='take out this 7']").press("Enter")
-    assert "In the batch: 3, 3." in told.inner_text()
-    page.locator(".random").press("Enter")
-    assert page.locator(".batch button").count() == 8
+        assert inferred == llg.recover(update, model).tolist()

@@ -164,12 +164,12 @@ def test_the_versions_agree():
     assert f"\n## {released}\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_every_page_of_the_toc_exists_and_every_notebook_is_a_chapter():
+def test_every_page_of_the_toc_exists_and_every_notebook_is_a_page():
     pages = re.findall(r"(?:file|root): (\S+)", (ROOT / "_toc.yml").read_text())
     assert pages
     for page in pages:
         assert any((ROOT / page).with_suffix(suffix).is_file() for suffix in (".md", ".ipynb")), page
-    assert sorted(notebooks.chapters()) == [path.stem for path in NOTEBOOKS]
+    assert sorted(notebooks.pages()) == [path.stem for path in NOTEBOOKS]
 
 
 @pytest.fixture(params=WITH_EXAMPLE, ids=lambda path: path.stem)

@@ -45,7 +45,7 @@ def test_the_best_attack_stands_beside_the_guess_and_the_canaries_bounds(named, 
     assert (named["guess"] == 0.5).all()
     assert named["low"][1] > 0.9
     assert named["high"][1] == 1
-    _, first, second, _ = cells(private.both(named, bounds))
+    _, first, second, _ = cells(private.side_by_side(named, bounds))
     assert first[:4] == ["DP-SGD (one sample)", "4", "1 (0.8 to 1.2)", "3 (2.4 to 3.6)"]
     assert first[4].startswith("75 [")
     assert first[4].endswith("(GDBR)")

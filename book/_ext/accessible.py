@@ -1,4 +1,4 @@
-"""Mend what the theme and docutils write that screen readers stumble over."""
+"""Mend HTML of the theme, of docutils and of Jupyter Book: roles that screen readers misread, an unused script."""
 
 from typing import Any
 
@@ -16,7 +16,15 @@ def mend(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any],
         context["body"] = context.get("body", "").replace(before, after)
 
 
+def unplug_thebe(app: Sphinx, config: object) -> None:
+    """Leave out Thebe, which Jupyter Book always adds: its script stands twice on a page, an error in the console."""
+    for event in ("env-before-read-docs", "doctree-resolved"):
+        listeners = app.events.listeners[event]
+        listeners[:] = [one for one in listeners if one.handler.__module__ != "sphinx_thebe"]
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect to Sphinx."""
+    app.connect("config-inited", unplug_thebe)
     app.connect("html-page-context", mend)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,11 +1,11 @@
-"""The artefact appendix: for each table and figure what is claimed, how to check it, and the hours."""
+"""The artefact appendix: the claim of each table and figure, the command that checks it, and its hours."""
 
 from typing import Any
 
 import pandas as pd
 from generated import comparisons
 from overview import belongs, duration, read, records_of
-from render import keep, link, table
+from render import before_pages, keep, link, table
 from sphinx.application import Sphinx
 
 Row = dict[str, Any]
@@ -24,7 +24,7 @@ def line(chapter: str, artefact: Row, rows: list[Row], records: dict[str, Row]) 
 
 
 def appendix(papers: list[Row]) -> str:
-    """Return a table for each paper, and a line that sums up all of them."""
+    """Return one table per paper, and a line that sums up all of them."""
     listed, parts, facts, total = read("artefacts"), [], [], 0
     for paper in papers:
         chapter, records = paper["chapter"], records_of(paper["chapter"])
@@ -42,7 +42,4 @@ def write(app: Sphinx) -> None:
     keep(app, {"artefact": appendix(comparisons())})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

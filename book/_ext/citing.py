@@ -4,26 +4,26 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from render import keep
+from render import before_pages, keep
 from sphinx.application import Sphinx
 
 FILE = Path(__file__).parents[2] / "CITATION.cff"
 
 
 def citation() -> dict[str, Any]:
-    """Read what `CITATION.cff` says."""
+    """Read `CITATION.cff`."""
     return yaml.safe_load(FILE.read_text(encoding="utf-8"))
 
 
-def bibtex() -> str:
-    """Return the entry of this version, as a block of a page."""
-    told = citation()
+def bibtex(address: str = "") -> str:
+    """Return the entry of this version, with the repository's address if there is one, as a block of a page."""
+    source = citation()
     fields = {
-        "author": " and ".join(f"{{{author['name']}}}" for author in told["authors"]),
-        "title": told["title"],
-        "version": told["version"],
-        "year": told["date-released"].year,
-    }
+        "author": " and ".join(f"{{{author['name']}}}" for author in source["authors"]),
+        "title": source["title"],
+        "version": source["version"],
+        "year": source["date-released"].year,
+    } | ({"url": address} if address else {})
     return "\n".join(
         ["```bibtex", "@software{fedleak,", *(f"  {k:<7} = {{{v}}}," for k, v in fields.items()), "}", "```"]
     )
@@ -41,10 +41,7 @@ def one_value(chapter: str, key: str) -> str:
 
 def write(app: Sphinx) -> None:
     """Write the fragment."""
-    keep(app, {"cite": bibtex()})
+    keep(app, {"cite": bibtex(app.config.html_theme_options.get("repository_url", ""))})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

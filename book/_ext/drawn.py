@@ -17,56 +17,67 @@ Cell = dict[str, Any]
 
 def with_rows(chapter: str, cells: list[Cell]) -> list[Cell]:
     """Return a notebook's cells with links to the recorded rows in the legends of their figures."""
-    known, made = dict[str, Any](), dict[str, list[str]]()
-    return [linked(chapter, cell, drawn_from(cell, known, made)) for cell in cells]
+    variables, sources = dict[str, Any](), dict[str, list[str]]()
+    return [linked(chapter, cell, drawn_from(cell, variables, sources)) for cell in cells]
 
 
 def linked(chapter: str, cell: Cell, names: Iterable[str]) -> Cell:
     """Return a figure's cell with a legend that links to records; any other cell as it is."""
-    shown = cell["metadata"].get("mystnb", {})
+    metadata = cell["metadata"].get("mystnb", {})
     names = [name for name in names if (paths.recorded(chapter) / f"{name}.csv").is_file()]
     links = [f"{{download}}`{name}.csv </data/results/{chapter}/{name}.csv>`" for name in names]
-    if not links or "figure" not in shown:
+    if not links or "figure" not in metadata:
         return cell
-    figure = {**shown["figure"], "caption": f"{shown['figure']['caption']}\n\nRows: {', '.join(links)}"}
-    return {**cell, "metadata": {**cell["metadata"], "mystnb": {**shown, "figure": figure}}}
+    figure = {**metadata["figure"], "caption": f"{metadata['figure']['caption']}\n\nRows: {', '.join(links)}"}
+    return {**cell, "metadata": {**cell["metadata"], "mystnb": {**metadata, "figure": figure}}}
 
 
-def drawn_from(cell: Cell, known: dict[str, Any], made: dict[str, list[str]]) -> list[str]:
+def drawn_from(cell: Cell, variables: dict[str, Any], sources: dict[str, list[str]]) -> list[str]:
     """Return the experiments whose rows the last statement of a cell shows.
 
-    `known` gets what the cell imports, and `made` the experiments behind the variables that it assigns.
+    `variables` gets what the cell imports, `sources` the experiments behind the variables that it assigns.
     """
-    found = list[str]()
+    experiments = list[str]()
     if cell["cell_type"] != "code":
-        return found
+        return experiments
     for node in ast.parse("".join(cell["source"])).body:
         code = compile(ast.Module([node], []), "cell", "exec")
         if isinstance(node, ast.Import | ast.ImportFrom):
-            exec(code, known)
-        found = [one for name in names(code) for one in made.get(name, ())]
+            exec(code, variables)
+        experiments = [source for name in names(code) for source in sources.get(name, ())]
         if "run" in names(code):  # else a cell computes now what it shows
-            found += read(code, known, set())
-        found = list(dict.fromkeys(found))
+            experiments += read(code, variables, set())
+        experiments = list(dict.fromkeys(experiments))
         for target in node.targets if isinstance(node, ast.Assign) else ():
-            made |= {one.id: found for one in ast.walk(target) if isinstance(one, ast.Name)}
-    return found
+            sources |= {node.id: experiments for node in ast.walk(target) if isinstance(node, ast.Name)}
+    return experiments
 
 
 def names(code: CodeType) -> list[str]:
     """Return the names that code uses, with those of the functions in it."""
-    return [*code.co_names, *(name for one in code.co_consts if isinstance(one, CodeType) for name in names(one))]
+    return [
+        *code.co_names,
+        *(name for constant in code.co_consts if isinstance(constant, CodeType) for name in names(constant)),
+    ]
 
 
-def read(code: CodeType, known: Mapping[str, Any], seen: set[FunctionType]) -> Iterator[str]:
+def read(code: CodeType, variables: Mapping[str, Any], visited: set[FunctionType]) -> Iterator[str]:
     """Yield the experiments that code names, or the chapters' functions that it calls."""
     used = names(code)
-    values = [known[name] for name in used if name in known]
-    modules = [one for one in values if isinstance(one, ModuleType) and one.__name__.startswith("notebooks.")]
+    values = [variables[name] for name in used if name in variables]
+    modules = [
+        experiment
+        for experiment in values
+        if isinstance(experiment, ModuleType) and experiment.__name__.startswith("notebooks.")
+    ]
     for value in values + [getattr(module, name, None) for module in modules for name in used]:
         several = value if isinstance(value, tuple | list) else [value]
-        yield from (one.name for one in several if isinstance(one, Experiment))
+        yield from (experiment.name for experiment in several if isinstance(experiment, Experiment))
         function = inspect.unwrap(value) if callable(value) else None
-        if isinstance(function, FunctionType) and function.__module__.startswith("notebooks.") and function not in seen:
-            seen.add(function)
-            yield from read(function.__code__, function.__globals__, seen)
+        if (
+            isinstance(function, FunctionType)
+            and function.__module__.startswith("notebooks.")
+            and function not in visited
+        ):
+            visited.add(function)
+            yield from read(function.__code__, function.__globals__, visited)

@@ -31,11 +31,11 @@ KINDS = {"eq": ":eq:", "prop": ":prf:ref:", "lem": ":prf:ref:", "thm": ":prf:ref
 
 def numbers(words: str) -> list[int]:
     """Return the numbers of "17-21", "6–11", "19 and 20" or "16, 17"."""
-    found = []
+    cited_numbers = []
     for part in re.split(r",|\band\b", words):
         first, *last = (int(number) for number in re.findall(r"\d+", part))
-        found += range(first, (last or [first])[-1] + 1)
-    return found
+        cited_numbers += range(first, (last or [first])[-1] + 1)
+    return cited_numbers
 
 
 def places(paper: str) -> dict[int, str]:
@@ -51,12 +51,12 @@ def paper_of(module: str) -> str | None:
 
 def cited(docstring: str, module: str) -> list[tuple[str, int]]:
     """Return the equations that a docstring names: paper and number, each once."""
-    found: dict[tuple[str, int], None] = {}
+    pairs: dict[tuple[str, int], None] = {}
     for name, words in CITED.findall(docstring):
         paper = PAPERS.get(name) or paper_of(module)
         if paper:
-            found.update(dict.fromkeys((paper, n) for n in numbers(words)))
-    return list(found)
+            pairs.update(dict.fromkeys((paper, n) for n in numbers(words)))
+    return list(pairs)
 
 
 def documented(module: str) -> Iterator[tuple[str, str]]:
@@ -80,12 +80,12 @@ def modules() -> list[str]:
 
 def functions() -> dict[tuple[str, int], list[str]]:
     """Return which functions implement each equation of each paper."""
-    found: dict[tuple[str, int], list[str]] = {}
+    by_equation: dict[tuple[str, int], list[str]] = {}
     for module in modules():
         for name, docstring in documented(module):
             for equation in cited(docstring, module):
-                found.setdefault(equation, []).append(f"{module}.{name}".rstrip("."))
-    return found
+                by_equation.setdefault(equation, []).append(f"{module}.{name}".rstrip("."))
+    return by_equation
 
 
 def equations() -> str:
@@ -97,8 +97,8 @@ def equations() -> str:
         rows = []
         for anchor, run in groupby(places(chapter).items(), key=itemgetter(1)):
             mine = [number for number, _ in run]
-            found = dict.fromkeys(name for number in mine for name in by_equation.get((chapter, number), []))
-            names = ", ".join(f"{{py:obj}}`{name.split('.', 2)[-1]} <{name}>`" for name in found)
+            implementing = dict.fromkeys(name for number in mine for name in by_equation.get((chapter, number), []))
+            names = ", ".join(f"{{py:obj}}`{name.split('.', 2)[-1]} <{name}>`" for name in implementing)
             words = f"Eqs. {mine[0]}–{mine[-1]}" if len(mine) > 1 else f"Eq. {mine[0]}"
             rows.append({"In the paper": words, "Derived in": link("chapter", anchor), "Functions": names or "–"})
         parts += [f"### {published.load(chapter).title}\n", table(pd.DataFrame(rows))]
@@ -111,7 +111,7 @@ def attacks() -> str:
     rows = []
     for attack in registry.all_attacks():
         chapter = chapters.get(attack.paper)
-        where = f"[chapter](/notebooks/{chapter}.ipynb)" if chapter else "–"
+        chapter_link = f"[chapter](/notebooks/{chapter}.ipynb)" if chapter else "–"
         module = attack.function.__module__
         name = module.removeprefix("fedleak.attacks.")
         rows.append(
@@ -119,7 +119,7 @@ def attacks() -> str:
                 "Attack": f"**{plain(attack.name)}**",
                 "Paper": f"{{cite:t}}`{attack.paper}`" if attack.paper else "–",
                 "Rule": attack.equation or "–",
-                "Derivation": where,
+                "Derivation": chapter_link,
                 "Module": f"{{py:mod}}`{name} <{module}>`",
             }
         )
@@ -141,16 +141,16 @@ def reference(folder: str) -> str:
 def derived_in(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Say below a docstring where the equations that it names are derived."""
     module = name if what == "module" else getattr(thing, "__module__", None) or ""
-    chapters, found = notebooks.chapters(), {}
+    chapters, derivations = notebooks.chapters(), {}
     for paper, number in cited("\n".join(lines), module):
         anchor = places(paper).get(number)
         if anchor and paper in chapters:
             role = KINDS.get(anchor.split("-")[0])
-            found[anchor] = f"Eq. {role}`{anchor}`" if role == ":eq:" else f"{role or ':ref:'}`{anchor}`"
+            derivations[anchor] = f"Eq. {role}`{anchor}`" if role == ":eq:" else f"{role or ':ref:'}`{anchor}`"
             if role is None:
-                found[anchor] = f":ref:`Eq. {number} <{anchor}>`"
-    if found:
-        lines += ["", f"**Derived in** {', '.join(found.values())}.", ""]
+                derivations[anchor] = f":ref:`Eq. {number} <{anchor}>`"
+    if derivations:
+        lines += ["", f"**Derived in** {', '.join(derivations.values())}.", ""]
 
 
 Entry = tuple[str, str, str, str, None]
@@ -162,34 +162,34 @@ def entries(page: str) -> list[Entry]:
     if folder != "notebooks" or paper not in read("equations"):
         return []
     (title,) = (name for name, chapter in PAPERS.items() if chapter == paper)
-    found: list[Entry] = []
+    index: list[Entry] = []
     for number, anchor in places(paper).items():
         target = f"equation-{anchor}" if anchor.startswith("eq-") else anchor
-        found += [("single", words, target, "main", None) for words in (f"Eq. {number}", f"{title}, Eq. {number}")]
-    return found
+        index += [("single", words, target, "main", None) for words in (f"Eq. {number}", f"{title}, Eq. {number}")]
+    return index
 
 
 def index_equations(app: Sphinx, doctree: nodes.document) -> None:
     """Add the index entries to a chapter: the search finds "Eq. 4" by them, since it leaves out short words."""
-    if found := entries(app.env.docname):
-        next(doctree.findall(nodes.section)).append(addnodes.index(entries=found))
+    if index := entries(app.env.docname):
+        next(doctree.findall(nodes.section)).append(addnodes.index(entries=index))
 
 
 def search_unwritten(app: Sphinx) -> list[tuple[str, dict[str, Any], str]]:
     """Give the search the index entries of the pages that this build does not write; Sphinx keeps only their words."""
-    searched, known = app.env._search_index_index_entries, app.env.get_domain("index").entries
+    searched, indexed = app.env._search_index_index_entries, app.env.get_domain("index").entries
     for page in app.env.all_docs.keys() - searched.keys():
-        each = [*known.get(page, ()), *entries(page)]
+        page_entries = [*indexed.get(page, ()), *entries(page)]
         searched[page] = [
-            (part, to, main) for kind, words, to, main, _ in each for part in split_index_msg(kind, words)
+            (part, to, main) for kind, words, to, main, _ in page_entries for part in split_index_msg(kind, words)
         ]
     return []
 
 
 def write(app: Sphinx) -> None:
     """Write the fragments."""
-    found = {f"reference_{folder}": reference(folder) for folder in ("labels", "images")}
-    keep(app, {"equations": equations(), "attack_modules": attacks(), **found})
+    references = {f"reference_{folder}": reference(folder) for folder in ("labels", "images")}
+    keep(app, {"equations": equations(), "attack_modules": attacks(), **references})
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -26,15 +26,15 @@ def page(chapter: str, rows: Sequence[Row]) -> str:
     The rows are the chapter's of `generated.comparisons`.
     """
     experiments, results = running.declared(chapter), Results(chapter, device="cpu")
-    facts = {name: found for name in experiments if (found := records.recorded(chapter, name)) is not None}
+    facts = {name: record for name in experiments if (record := records.recorded(chapter, name)) is not None}
     parts, notes = list[str](), _notes(chapter)
     anchors = list(dict.fromkeys(row["anchor"] for row in rows))
     if rows:
-        own = sorted(rows, key=lambda row: anchors.index(row["anchor"]))
+        ordered = sorted(rows, key=lambda row: anchors.index(row["anchor"]))
         parts += [
             "## The paper's values beside ours\n",
-            one_value(chapter, own[0]["id"]),
-            *_compared(results, own, notes),
+            one_value(chapter, ordered[0]["id"]),
+            *_compared(results, ordered, notes),
         ]
     if rest := {anchor: note for anchor, note in notes.items() if anchor not in anchors}:
         parts += ["## Notes\n", *_noted(results, rest)]
@@ -45,23 +45,23 @@ def page(chapter: str, rows: Sequence[Row]) -> str:
 
 
 def _notes(chapter: str) -> Mapping[str, Any]:
-    """Return what the chapter says of a figure or section: by its anchor, a function of its results, for Markdown."""
+    """Return the chapter's notes: by anchor of a figure or section, a function of its results that returns Markdown."""
     if not (paths.root() / "notebooks" / chapter / "notes.py").is_file():
         return {}
     return running.module(chapter, "notes").NOTES
 
 
 def _noted(results: Results, notes: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the notes on what the paper has no value for, each under its docstring."""
+    """Yield the notes on results for which the paper prints no value, each under its docstring."""
     for anchor, note in notes.items():
         yield f"### {(inspect.getdoc(note) or anchor).rstrip('.')}\n"
         yield f"[In the lecture](#{anchor}).\n\n{inspect.cleandoc(note(results))}\n"
 
 
 def _compared(results: Results, rows: Sequence[Row], notes: Mapping[str, Any]) -> Iterator[str]:
-    for anchor, own in groupby(rows, key=lambda row: row["anchor"]):
-        found = list(own)
-        yield f"### {figure_of(found[0])}\n"
+    for anchor, group_rows in groupby(rows, key=lambda row: row["anchor"]):
+        group = list(group_rows)
+        yield f"### {figure_of(group[0])}\n"
         yield f"[In the lecture](#{anchor}).\n"
         if anchor in notes:
             yield inspect.cleandoc(notes[anchor](results)) + "\n"
@@ -78,7 +78,7 @@ def _compared(results: Results, rows: Sequence[Row], notes: Mapping[str, Any]) -
                 )
                 or "–",
             }
-            for row in found
+            for row in group
         )
 
 
@@ -90,26 +90,28 @@ def _named(key: str) -> str:
 def _ours(row: Row) -> str:
     if row["ours"] is None:
         return "–"
-    known = row["low"] is not None and row["high"] is not None
-    spread = f" [{row['low']:.3g}, {row['high']:.3g}]" if known else ""
+    has_interval = row["low"] is not None and row["high"] is not None
+    spread = f" [{row['low']:.3g}, {row['high']:.3g}]" if has_interval else ""
     return f"{row['ours']:.3g}{spread}" + f", {row['n']:,}" * bool(row["n"])
 
 
 def _provenance(facts: Mapping[str, tuple[pd.DataFrame, Row]]) -> Iterator[dict[str, Any]]:
-    for name, (_, one) in facts.items():
-        listed = {k: ", ".join(map(str, v)) if isinstance(v := one.get(k, "–"), list) else v for k in PROVENANCE}
+    for name, (_, recorded_facts) in facts.items():
+        listed = {
+            k: ", ".join(map(str, v)) if isinstance(v := recorded_facts.get(k, "–"), list) else v for k in PROVENANCE
+        }
         yield {"record": f"`{name}`", **{k: _plain(v) for k, v in listed.items()}}
 
 
-def _experiment(chapter: str, experiment: Experiment, found: tuple[pd.DataFrame, Row] | None) -> Iterator[str]:
+def _experiment(chapter: str, experiment: Experiment, record: tuple[pd.DataFrame, Row] | None) -> Iterator[str]:
     yield f"(record-{chapter}-{experiment.name.replace('_', '-')})=\n### `{experiment.name}`\n"
     yield f"{_plain(inspect.getdoc(experiment.trial) or '')} Again: `fedleak record {chapter} {experiment.name}`.\n"
-    if found is not None:
-        cells = records.settled(*found)
+    if record is not None:
+        cells = records.settled(*record)
         cells = cells[[c for c in cells if cells[c].astype(str).str.len().max() <= LONGEST]]
-        sets = ", ".join(f"{d['name']} ({d['images']:,} images, {_plain(d['source'])})" for d in found[1]["datasets"])
-        told = f"; data: {sets}." * bool(sets)
-        yield f"{len(found[0]):,} rows, `data/results/{chapter}/{experiment.name}.csv`{told}"
+        sets = ", ".join(f"{d['name']} ({d['images']:,} images, {_plain(d['source'])})" for d in record[1]["datasets"])
+        data = f"; data: {sets}." * bool(sets)
+        yield f"{len(record[0]):,} rows, `data/results/{chapter}/{experiment.name}.csv`{data}"
         yield f"\n:::{{dropdown}} The {len(cells):,} cells: means, 95 % intervals, n\n```{{raw}} html"
         yield cells.to_html(index=False, border=0, classes="dataframe", float_format="%.4g", na_rep="–")
         yield "```\n:::\n"

@@ -25,7 +25,7 @@ def tags(cell: dict[str, Any]) -> list[str]:
     return cell["metadata"].get("tags", [])
 
 
-def own(notebook: dict[str, Any]) -> list[dict[str, Any]]:
+def own_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the cells but the one that papermill injects."""
     return [cell for cell in notebook["cells"] if "injected-parameters" not in tags(cell)]
 
@@ -44,22 +44,22 @@ def swap_in(app: Sphinx, docname: str, source: list[str]) -> None:
     if not copy.is_file():
         logger.warning("%s has not been executed; run `fedleak book`", docname, type="fedleak")
         return
-    found = json.loads(copy.read_text(encoding="utf-8"))
-    if sources(own(found)) != sources(own(json.loads(source[0]))):
+    executed = json.loads(copy.read_text(encoding="utf-8"))
+    if sources(own_cells(executed)) != sources(own_cells(json.loads(source[0]))):
         logger.warning("%s has changed since it was executed; run `fedleak book`", docname, type="fedleak")
-    cells = with_rows(Path(docname).name, [folded(cell) for cell in own(found)])
-    source[0] = json.dumps({**found, "cells": cells})
+    cells = with_rows(Path(docname).name, [folded(cell) for cell in own_cells(executed)])
+    source[0] = json.dumps({**executed, "cells": cells})
 
 
 def folded(cell: dict[str, Any]) -> dict[str, Any]:
-    """Return a cell as a page has it: the parameters are folded."""
+    """Return a cell as a page shows it, with folded parameters."""
     if "parameters" not in tags(cell):
         return cell
     return {**cell, "metadata": {**cell["metadata"], "tags": [*tags(cell), "hide-input"]}}
 
 
 def readers_copy(notebook: dict[str, Any]) -> str:
-    """Return a notebook's text without what went to stderr: progress bars, and warnings with paths of this machine."""
+    """Return a notebook's text without stderr: progress bars, and warnings with paths of this machine."""
     for cell in notebook["cells"]:
         if "outputs" in cell:
             cell["outputs"] = [output for output in cell["outputs"] if output.get("name") != "stderr"]

@@ -1,9 +1,9 @@
-"""For the page on NVFlare: what its privacy filters leave of the attacks, and what they cost, from the arena's rows."""
+"""For the page on NVFlare: label accuracy under its privacy filters, and their cost, from the arena's rows."""
 
 from typing import Any
 
 import pandas as pd
-from render import arena, keep, table
+from render import arena, before_pages, keep, table
 from sphinx.application import Sphinx
 
 from fedleak_book.experiments import records
@@ -14,48 +14,45 @@ WORDS = {"PercentilePrivacy": "percentile", "SVTPrivacy": "fraction"}
 INTERVAL = ["iacc", "iacc low", "iacc high"]
 
 
-def shown(mean: float, low: float, high: float) -> str:
+def with_interval(mean: float, low: float, high: float) -> str:
     """Return a percentage with its interval."""
     return f"{100 * mean:.0f} [{100 * low:.0f}, {100 * high:.0f}]"
 
 
 def best(read: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Return the best attack of every cell, by the arena's rule, without the guesses."""
+    """Return the best attack of every cell, by the arena's rule, without the baselines."""
     attacks = set(read["attack"]) - {*FLOORS}
     return winners(read.assign(network=networks(read)), by, attacks)
 
 
-def guessed(rows: pd.DataFrame) -> float:
-    """Return what the best guess names."""
+def baseline_accuracy(rows: pd.DataFrame) -> float:
+    """Return the label accuracy of the best baseline."""
     return rows[rows["attack"].isin(FLOORS)].groupby("attack")["iacc"].mean().max()
 
 
 def filters(read: pd.DataFrame, facts: dict[str, Any], costs: pd.DataFrame) -> str:
-    """Return a row a filter and strength: the best attack on fresh and on trained networks, and the accuracy left."""
+    """Return one row per filter and strength: the best attack on untrained and trained networks, and the accuracy."""
     cost, rows = costs.set_index(["defence", "strength"]), []
     by = ["defence", "strength", "state"]
     named_best = best(read.assign(batch_size=facts["declared"]["fixed"]["batch_size"]), by).set_index(by)
-    for (defence, strength), own in read.groupby(["defence", "strength"], sort=False):
+    for (defence, strength), at_strength in read.groupby(["defence", "strength"], sort=False):
         named = f"{defence}, {WORDS[defence]} {strength:g}" if defence in WORDS else defence
         row = {"Filter": named, "Accuracy after training": "–"}
-        for state, at in own.groupby("state", sort=False):
+        for state, in_state in at_strength.groupby("state", sort=False):
             first = named_best.loc[(defence, strength, state)]
-            row[f"Labels, {state} network"] = f"{shown(*first[INTERVAL])} ({first['attack']})"
-            row[f"guessed, {state}"] = f"{100 * guessed(at):.0f}"
+            row[f"Labels, {state} network"] = f"{with_interval(*first[INTERVAL])} ({first['attack']})"
+            row[f"baseline, {state}"] = f"{100 * baseline_accuracy(in_state):.0f}"
         if (defence, strength) in cost.index:
-            left = cost.loc[(defence, strength)]
-            row["Accuracy after training"] = shown(*left[["accuracy", "accuracy low", "accuracy high"]])
+            accuracies = cost.loc[(defence, strength)]
+            row["Accuracy after training"] = with_interval(*accuracies[["accuracy", "accuracy low", "accuracy high"]])
         rows.append(row)
     return table(pd.DataFrame(rows))
 
 
 def write(app: Sphinx) -> None:
     """Write the fragment."""
-    if found := arena("filters", "filters_cost"):
-        keep(app, {"filters": filters(*found[0], records.settled(*found[1]))})
+    if tables := arena("filters", "filters_cost"):
+        keep(app, {"filters": filters(*tables[0], records.settled(*tables[1]))})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

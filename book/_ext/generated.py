@@ -15,7 +15,7 @@ from typing import Any
 
 import evidence
 import pandas as pd
-from render import keep, table
+from render import before_pages, keep, table
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -31,11 +31,11 @@ logger = logging.getLogger(__name__)
 
 @cache
 def comparisons() -> list[dict[str, Any]]:
-    """Return every paper's values beside what is recorded, in the book's order; a notebook without a paper has none.
+    """Compare every paper's values with the records, in the book's order; notebooks without a paper are left out.
 
     They are compared once a build, for all fragments: `write` forgets those of an earlier build.
     """
-    found = []
+    chapters = []
     for chapter in notebooks.chapters():
         if chapter in paths.papers():
             try:
@@ -43,12 +43,12 @@ def comparisons() -> list[dict[str, Any]]:
             except ValueError as error:
                 logger.warning("no scoreboard of %s: %s", chapter, error, type="fedleak")
                 continue
-            found.append({"chapter": chapter, "title": title, "rows": rows})
-    return found
+            chapters.append({"chapter": chapter, "title": title, "rows": rows})
+    return chapters
 
 
 def scoreboard_in_short(papers: list[dict[str, Any]]) -> str:
-    """Return how many values have which verdict, a row a paper and grade; what no paper prints stands below."""
+    """Count the values by verdict, one row per paper and grade; our own extensions have rows of their own."""
     rows = []
     for paper in papers:
         for beyond in (False, True):
@@ -63,27 +63,29 @@ def scoreboard_in_short(papers: list[dict[str, Any]]) -> str:
 
 
 def in_one_sentence(papers: list[dict[str, Any]]) -> str:
-    """Return how many of the papers' values have a verdict, by grade."""
+    """Count the papers' values that have a verdict, by grade."""
     rows = [row for paper in papers for row in paper["rows"] if not row["beyond"]]
     by = Counter((row["grade"], row["verdict"]) for row in rows)
-    told = []
-    for grade, where in (
+    parts = []
+    for grade, place in (
         ("A", "at the paper's own settings"),
         ("B", "at every plausible choice of what the paper does not print"),
         ("C", "with fewer images, by effects that were measured elsewhere"),
     ):
-        own = {word: by[grade, word] for word in DECIDED}
-        told.append(f"{sum(own.values())} {where} (" + ", ".join(f"{n} {w}" for w, n in own.items() if n) + ")")
+        by_verdict = {word: by[grade, word] for word in DECIDED}
+        parts.append(
+            f"{sum(by_verdict.values())} {place} (" + ", ".join(f"{n} {w}" for w, n in by_verdict.items() if n) + ")"
+        )
     return (
-        f"Of the papers' {len(rows)} values these have a verdict: {'; '.join(t for t in told if t[0] != '0')}. "
-        f"{sum(row['verdict'] == DEPENDS for row in rows)} depend on what the papers do not print. The others were "
-        "measured at other settings, are open, or were not attempted; what stands in the way of each is said below."
+        f"The papers print {len(rows)} values. With a verdict: {'; '.join(t for t in parts if t[0] != '0')}. "
+        f"{sum(row['verdict'] == DEPENDS for row in rows)} depend on choices that the papers do not print. The others "
+        "were measured at other settings, are open, or were not attempted; the reasons follow below."
     )
 
 
 def data_sets() -> str:
     """Return the table of data sets with where they come from and their licences."""
-    where = dict.fromkeys(DOWNLOADS, "`fedleak data download`") | {"imagenet": "image-net.org, by hand"}
+    source = dict.fromkeys(DOWNLOADS, "`fedleak data download`") | {"imagenet": "image-net.org, by hand"}
     rows = (
         {
             "Name": f"`{entry.name}`",
@@ -92,7 +94,7 @@ def data_sets() -> str:
             + (f": {entry.note}" if entry.note else ""),
             "Classes": entry.n_classes or "any",
             "Shape": "×".join(map(str, entry.shape)),
-            "Where from": "the requirements" if entry.embedded else where.get(entry.name, "an archive of your own"),
+            "Where from": "the requirements" if entry.embedded else source.get(entry.name, "an archive of your own"),
             "Stand-in in quick": "–" if entry.embedded else f"`{entry.stand_in}`",
             "Licence": entry.licence,
         }
@@ -128,7 +130,7 @@ def fragment(report: Any, figure: Path) -> str:
 
 
 def up_to_date(path: Path, *sources: Path) -> bool:
-    """Say whether a file is newer than all files that it is made from."""
+    """Return whether a file is newer than all of its sources."""
     return path.is_file() and path.stat().st_mtime > max(source.stat().st_mtime for source in sources)
 
 
@@ -144,17 +146,14 @@ def write(app: Sphinx) -> None:
     folder = Path(app.srcdir) / "book" / "_generated"
     folder.mkdir(exist_ok=True)
     sources = [path for path in Path(fedleak.__file__).parent.rglob("*") if path.suffix in (".py", ".j2")]
-    for name, made in (("audit", audit), ("flower", flower)):
+    for name, fragment in (("audit", audit), ("flower", flower)):
         example = folder.parent / f"{name}_example.py"
         if not up_to_date(folder / f"{name}.md", example, *sources):
-            fragments[name] = made(example, folder / f"{name}.svg")
+            fragments[name] = fragment(example, folder / f"{name}.svg")
     rows = {paper["chapter"]: paper["rows"] for paper in papers}
     for chapter in notebooks.chapters():
         fragments[f"evidence-{chapter}"] = evidence.page(chapter, rows.get(chapter, ()))
     keep(app, fragments)
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -1,9 +1,9 @@
-"""For the page on the guard for clients: what it refused, counted on the arena's record."""
+"""For the page on inspecting models on the client: counts of refused models, from the arena's record."""
 
 from collections.abc import Iterator
 
 import pandas as pd
-from render import arena, keep, number, table
+from render import arena, before_pages, keep, number, table
 from sphinx.application import Sphinx
 
 from fedleak.models import title
@@ -17,78 +17,80 @@ def of(values: pd.Series) -> str:
     return f"{int(values.sum())} of {len(values)}"
 
 
-def found(rows: pd.DataFrame) -> str:
+def hits_by_check(rows: pd.DataFrame) -> str:
     """Return which checks found something, in how many models of which network."""
-    hits = {(c, n): int(own[c].sum()) for c in CHECKS for n, own in rows.groupby("net", sort=False)}
+    hits = {(c, n): int(of_network[c].sum()) for c in CHECKS for n, of_network in rows.groupby("net", sort=False)}
     return "; ".join(f"{CHECKS[c]}: {title(n)} {k}" for (c, n), k in hits.items() if k) or "–"
 
 
 def honest(rows: pd.DataFrame) -> str:
-    """Return the false positives, a row a stage."""
-    own = rows[rows["sent"] == "honest"]
+    """Return the false positives, one row per stage of training."""
+    honest_rows = rows[rows["sent"] == "honest"]
     lines = []
-    for stage, each in own.groupby("stage", sort=False):
-        mixed, alike = (each[each["batch"] == batch] for batch in ("mixed", "one class"))
+    for stage, group in honest_rows.groupby("stage", sort=False):
+        mixed, alike = (group[group["batch"] == batch] for batch in ("mixed", "one class"))
         lines.append(
             {
                 "Honest model": "1 step" if stage == "1 steps" else stage,
                 "Refused by its weights": of(mixed["weights"]),
                 "with a mixed batch": of(mixed["refused"]),
                 "with a batch of one class": of(alike["refused"]),
-                "Found": found(each),
+                "Found": hits_by_check(group),
             }
         )
     return table(pd.DataFrame(lines))
 
 
 def crafted(rows: pd.DataFrame) -> str:
-    """Return the true positives on models that are crafted as published, a row a kind."""
-    own = rows[(rows["sent"] != "honest") & (rows["noise"] == 0) & (rows["spared"] == 0)]
+    """Return the true positives on models crafted as published, one row per kind."""
+    crafted_rows = rows[(rows["sent"] != "honest") & (rows["noise"] == 0) & (rows["spared"] == 0)]
     lines = [
         {
             "Crafted model": sent,
-            "Refused by its weights": of(each["weights"]),
-            "with a batch": of(each["refused"]),
-            **{checks: int(each[name].sum()) for name, checks in CHECKS.items()},
+            "Refused by its weights": of(group["weights"]),
+            "with a batch": of(group["refused"]),
+            **{checks: int(group[name].sum()) for name, checks in CHECKS.items()},
         }
-        for sent, each in own.groupby("sent", sort=False)
+        for sent, group in crafted_rows.groupby("sent", sort=False)
     ]
     return table(pd.DataFrame(lines))
 
 
 def adapted(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame, pd.Series]]:
-    """Yield kind, disguise, rows, and what is still read by network, of the servers that read."""
-    for (sent, spared, noise), each in rows[rows["read"].notna()].groupby(["sent", "spared", "noise"]):
+    """Yield kind, disguise, rows and the remaining success per network, of the servers that recover anything."""
+    for (sent, spared, noise), group in rows[rows["read"].notna()].groupby(["sent", "spared", "noise"]):
         how = f"{spared:.0%} of units honest" if spared else f"noise {noise:g}" if noise else "as published"
-        yield sent, how, each, each.groupby("net")["read"].mean()
+        yield sent, how, group, group.groupby("net")["read"].mean()
 
 
 def disguised(rows: pd.DataFrame) -> str:
-    """Return what is refused of a server that knows the checks, and what it still reads, a row a disguise."""
+    """Return, per disguise, how often a server that knows the checks is refused, and what it still recovers."""
     lines = [
         {
             "Crafted model": sent,
             "Disguise": how,
-            "Refused by its weights": of(each["weights"]),
-            "with a batch": of(each["refused"]),
+            "Refused by its weights": of(group["weights"]),
+            "with a batch": of(group["refused"]),
             "Still read": f"{number(read.mean())} ({number(read.min())} to {number(read.max())}) {reads(sent)}",
         }
-        for sent, how, each, read in adapted(rows)
+        for sent, how, group, read in adapted(rows)
     ]
     return table(pd.DataFrame(lines))
 
 
 def escapes(rows: pd.DataFrame) -> str:
-    """Return a sentence on each kind's disguise that is refused least, and of these reads most."""
+    """Return a sentence on each kind's least refused disguise; among equals, the one that reads most."""
     best = dict[str, tuple[float, float, str]]()
-    for sent, how, each, read in adapted(rows):
-        told = f"{sent} with {how} is refused {of(each['refused'])} times and reads {number(read.mean())} {reads(sent)}"
-        best[sent] = min(best.get(sent, (2.0, 0.0, "")), (each["refused"].mean(), -read.mean(), told))
-    return "What gets past it most often: " + "; ".join(told for *_, told in best.values()) + "."
+    for sent, how, group, read in adapted(rows):
+        sentence = (
+            f"{sent} with {how} is refused {of(group['refused'])} times and reads {number(read.mean())} {reads(sent)}"
+        )
+        best[sent] = min(best.get(sent, (2.0, 0.0, "")), (group["refused"].mean(), -read.mean(), sentence))
+    return "The disguises that are refused least: " + "; ".join(sentence for *_, sentence in best.values()) + "."
 
 
 def reads(sent: str) -> str:
-    """Return of what a kind of attack reads a share."""
+    """Return the quantity of which a kind of attack recovers a share."""
     return READ[sent.partition(",")[0]]
 
 
@@ -98,23 +100,20 @@ def in_short(rows: pd.DataFrame) -> str:
     plain = bad[(bad["noise"] == 0) & (bad["spared"] == 0)]
     hidden = bad.drop(plain.index)
     return (
-        f"It refused {of(plain['refused'])} models that are crafted as published, {of(hidden['refused'])} whose server "
-        f"hides what it looks for, and {of(fair['refused'])} times an honest model "
-        f"({of(fair['weights'])} by the weights alone). These looks were at {fair.groupby(['net', 'trial']).ngroups} "
-        "networks, so that a share of refused networks of a few per cent is not excluded."
+        f"The inspection refused {of(plain['refused'])} models crafted as published, {of(hidden['refused'])} whose "
+        f"server hides what the checks look for, and {of(fair['refused'])} honest models ({of(fair['weights'])} by the "
+        f"weights alone). The honest models come from {fair.groupby(['net', 'trial']).ngroups} networks, too few to "
+        "exclude a false-positive rate of a few per cent."
     )
 
 
 def write(app: Sphinx) -> None:
     """Write the fragments."""
-    if not (kept := arena("inspected")):
+    if not (record := arena("inspected")):
         return
-    rows = kept[0][0]
-    made = {"honest": honest, "crafted": crafted, "disguised": disguised, "escapes": escapes, "in_short": in_short}
-    keep(app, {f"inspected_{name}": make(rows) for name, make in made.items()})
+    rows = record[0][0]
+    tables = {"honest": honest, "crafted": crafted, "disguised": disguised, "escapes": escapes, "in_short": in_short}
+    keep(app, {f"inspected_{name}": make(rows) for name, make in tables.items()})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -1,7 +1,8 @@
-"""Offer the chapters on Binder and Colab once the book knows its repository.
+"""Everything that needs the book's public address, from one setting: ``repository: {url: ...}`` in `_config.yml`.
 
-One setting turns the buttons on, in `_config.yml`: ``repository: {url: https://github.com/OWNER/NAME}``. Colab opens
-notebooks from GitHub only.
+With ``https://github.com/OWNER/NAME`` the chapters get buttons for Binder and Colab (which opens notebooks from GitHub
+only), every page links to the repository and its issues, and names its address on GitHub Pages. The front page's
+citation takes the address from here, too (`citing`).
 """
 
 from urllib.parse import urlsplit
@@ -14,17 +15,26 @@ def buttons(repository: str) -> dict[str, str]:
     """Return the theme's setting for a repository's address; nothing for none."""
     if not repository:
         return {}
-    found = {"notebook_interface": "jupyterlab", "binderhub_url": "https://mybinder.org"}
+    launch = {"notebook_interface": "jupyterlab", "binderhub_url": "https://mybinder.org"}
     if urlsplit(repository).hostname == "github.com":
-        found["colab_url"] = "https://colab.research.google.com"
-    return found
+        launch["colab_url"] = "https://colab.research.google.com"
+    return launch
+
+
+def pages_address(repository: str) -> str:
+    """Return where GitHub Pages publishes a repository's book; nothing for a repository elsewhere."""
+    parts = urlsplit(repository)
+    owner, _, name = parts.path.strip("/").partition("/")
+    return f"https://{owner.lower()}.github.io/{name}/" if parts.hostname == "github.com" and name else ""
 
 
 def turn_on(app: Sphinx, config: Config) -> None:
-    """Set the buttons for this build."""
+    """Set buttons, links and address for this build."""
     options = config.html_theme_options
-    if found := buttons(options.get("repository_url", "")):
-        options["launch_buttons"] = found
+    repository = options.get("repository_url", "")
+    if launch := buttons(repository):
+        options |= {"launch_buttons": launch, "use_repository_button": True, "use_issues_button": True}
+        config.html_baseurl = pages_address(repository)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,4 +1,4 @@
-"""The scoreboard by table and figure, what is in the way of a decision, and errata: one Markdown fragment each.
+"""The scoreboard by table and figure, the obstacles to a decision, and errata: one Markdown fragment each.
 
 `data/artefacts.toml` lists every table and figure of the papers, `data/errata.toml` the errors that were found in them.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 from generated import comparisons, logger
-from render import keep, link, number, plain, table
+from render import before_pages, keep, link, number, plain, table
 from sphinx.application import Sphinx
 
 from fedleak_book import paths
@@ -28,7 +28,7 @@ def read(name: str) -> dict[str, list[Row]]:
 
 
 def belongs(row: Row, artefact: Row) -> bool:
-    """Return whether a value is one of a table or figure: its item begins with the name (Table I is not Table II)."""
+    """Return whether a value belongs to a table or figure: its item begins with the name (Table I is not Table II)."""
     starts = artefact.get("items", [artefact["name"]])
     return any(re.match(re.escape(start) + r"(?![0-9IVX])", row["item"]) for start in starts)
 
@@ -39,13 +39,13 @@ def tried(rows: list[Row]) -> list[Row]:
 
 
 def verdict(rows: list[Row]) -> str:
-    """Sum up a table or figure: how many values have which verdict, the best evidence first."""
-    found = Counter((row["grade"], row["verdict"]) for row in rows)
+    """Count the values of a table or figure by verdict, the best evidence first."""
+    counts = Counter((row["grade"], row["verdict"]) for row in rows)
     lines = []
     for grade in GRADES:
-        own = [f"{SIGNS[word]} {found[grade, word]} {word}" for word in SIGNS if found[grade, word]]
-        lines += [f"{grade}: {', '.join(own)}"] * bool(own)
-    rest = found["", NOT_ATTEMPTED]
+        words = [f"{SIGNS[word]} {counts[grade, word]} {word}" for word in SIGNS if counts[grade, word]]
+        lines += [f"{grade}: {', '.join(words)}"] * bool(words)
+    rest = counts["", NOT_ATTEMPTED]
     return "<br>".join([*lines, *[f"{SIGNS[NOT_ATTEMPTED]} {rest} {NOT_ATTEMPTED}"] * bool(rest)])
 
 
@@ -70,7 +70,7 @@ def records_of(paper: str) -> dict[str, Row]:
 
 
 def hardware(facts: list[Row]) -> str:
-    """Return what the recorded tables were computed on."""
+    """Return the hardware on which the recorded tables were computed."""
     machines = {f"{str(f['device']).upper()}, {f['threads']} thread{'s' * (f['threads'] != 1)}" for f in facts}
     return "; ".join(sorted(machines)) or "–"
 
@@ -89,13 +89,13 @@ def line(artefact: Row, rows: list[Row], records: dict[str, Row]) -> Row:
     """Return the overview's row of one table or figure."""
     measured = tried(rows)
     facts = [records[name] for name in artefact.get("records", ()) if name in records] if measured else []
-    found = Counter(block for row in rows for block in row["blocks"])
+    blocks = Counter(block for row in rows for block in row["blocks"])
     anchor = next((row["anchor"] for row in rows if row.get("anchor")), None)
     return {
         "Table or figure": f"{link(artefact['name'], anchor)}<br>{artefact['shows']}",
         "Verdicts": verdict(rows) or f"{SIGNS[NOT_ATTEMPTED]} {NOT_ATTEMPTED}",
         "Measured": f"{len(measured)} of {len(rows)}",
-        "In the way of grade A": ", ".join(f"{k} ({n})" for k in BLOCKS if (n := found[k])) or "–",
+        "In the way of grade A": ", ".join(f"{k} ({n})" for k in BLOCKS if (n := blocks[k])) or "–",
         "Largest difference": widest(rows),
         "Hardware": hardware(facts),
         "Cost": duration(facts) + (f"<br>at the paper's size {artefact['hours']:g} h" if "hours" in artefact else ""),
@@ -108,7 +108,7 @@ def unlisted(paper: Row, artefacts: list[Row]) -> list[str]:
 
 
 def overview(papers: list[Row]) -> str:
-    """Return one table a paper with a row for each of its tables and figures."""
+    """Return one table per paper, with one row per table and figure."""
     by_chapter = {paper["chapter"]: paper for paper in papers}
     listed = read("artefacts")
     parts = list[str]()
@@ -127,20 +127,20 @@ def overview(papers: list[Row]) -> str:
 
 
 def in_the_way(papers: list[Row]) -> str:
-    """Return by paper what stands between values and a verdict of grade A: of some values several things."""
+    """Count, by paper, the obstacles between values and a verdict of grade A; a value may have several."""
     lines = []
     for paper in papers:
         rows = [row for row in paper["rows"] if not row["beyond"]]
-        found = Counter(block for row in rows for block in row["blocks"])
+        blocks = Counter(block for row in rows for block in row["blocks"])
         nothing = sum(not row["blocks"] for row in rows)
-        lines.append({"Paper": paper["title"], "nothing": nothing, **{k: found[k] or "·" for k in BLOCKS}})
+        lines.append({"Paper": paper["title"], "nothing": nothing, **{k: blocks[k] or "·" for k in BLOCKS}})
     return table(pd.DataFrame(lines))
 
 
 def errata(chapters: list[str]) -> str:
     """Return the errors found in the papers of these chapters, and in their released code."""
     parts = []
-    for paper, found in read("errata").items():
+    for paper, listed in read("errata").items():
         if paper not in chapters:
             continue
         title = published.load(paper).title
@@ -151,7 +151,7 @@ def errata(chapters: list[str]) -> str:
                 "How it shows": e["shown"],
                 "Measured again in": ", ".join(link(*place) for place in e["see"]),
             }
-            for e in found
+            for e in listed
         )
         parts += [f"### {title}\n", table(pd.DataFrame(rows))]
     return "\n".join(parts)
@@ -160,11 +160,8 @@ def errata(chapters: list[str]) -> str:
 def write(app: Sphinx) -> None:
     """Write the fragments."""
     papers = comparisons()
-    found = {"overview": overview(papers), "in_the_way": in_the_way(papers), "errata": errata(notebooks.chapters())}
-    keep(app, found)
+    fragments = {"overview": overview(papers), "in_the_way": in_the_way(papers), "errata": errata(notebooks.chapters())}
+    keep(app, fragments)
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

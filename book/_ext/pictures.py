@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from generated import comparisons
-from render import keep
+from render import before_pages, keep
 from sphinx.application import Sphinx
-from stacked import both
+from stacked import wide_and_tall
 
 from fedleak_book.experiments import verdicts
 from fedleak_book.experiments.verdicts import SIGNS
@@ -32,7 +32,7 @@ UNGRADED = (verdicts.DEPENDS, verdicts.NOT_ATTEMPTED)
 STRENGTHS = {
     "A": "the paper's own settings",
     "B": "every plausible choice of what it does not print",
-    "C": "fewer images, whose worth was measured elsewhere",
+    "C": "fewer images, whose effect was measured elsewhere",
     "D": "other settings",
 }
 """What the legend says of a grade."""
@@ -59,15 +59,15 @@ def squares(rows: list[Row], top: int) -> tuple[str, int]:
 
 def statuses(papers: list[Row]) -> str:
     """Return every value that the papers print as a square, a strip a paper, with a legend."""
-    top, width, parts, told = 0, 0, [], []
+    top, width, parts, labels = 0, 0, [], []
     every = [row for paper in papers for row in paper["rows"] if not row["beyond"]]
     for paper in papers:
         rows = [row for row in paper["rows"] if not row["beyond"]]
         drawn, wide = squares(rows, top + 18)
         width = max(width, wide)
-        name, found = escape(paper["title"].split(":")[0]), Counter(row["status"] for row in rows)
+        name, counts = escape(paper["title"].split(":")[0]), Counter(row["status"] for row in rows)
         parts.append(f'<text x="0" y="{top + 12}">{name}, {len(rows)} values</text>{drawn}')
-        told.append(f"{name}: " + ", ".join(f"{n} {status}" for status, n in found.most_common()))
+        labels.append(f"{name}: " + ", ".join(f"{n} {status}" for status, n in counts.most_common()))
         top += 18 + PER_COLUMN * (CELL + GAP) + 12
     verdict, grade = (Counter(row[name] for row in every) for name in ("verdict", "grade"))
     legend = "".join(
@@ -79,7 +79,7 @@ def statuses(papers: list[Row]) -> str:
     )
     return (
         '<figure class="drawing status-picture">'
-        f'<svg viewBox="0 0 {width} {top}" role="img" aria-label="{"; ".join(told)}">{"".join(parts)}</svg>'
+        f'<svg viewBox="0 0 {width} {top}" role="img" aria-label="{"; ".join(labels)}">{"".join(parts)}</svg>'
         f'<ul class="status-legend">{legend}</ul></figure>'
     )
 
@@ -87,12 +87,9 @@ def statuses(papers: list[Row]) -> str:
 def write(app: Sphinx) -> None:
     """Write the fragments."""
     folder = Path(app.srcdir) / "book" / "figures"
-    drawn = {path.stem: both(path.read_text(encoding="utf-8")) for path in folder.glob("schematic-*.svg")}
+    drawn = {path.stem: wide_and_tall(path.read_text(encoding="utf-8")) for path in folder.glob("schematic-*.svg")}
     drawn["round"] = (folder / "round.svg").read_text(encoding="utf-8")
     keep(app, {name: raw(html) for name, html in (drawn | {"statuses": statuses(comparisons())}).items()})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -6,10 +6,10 @@ from typing import Any
 import matplotlib as mpl
 import pandas as pd
 import seaborn as sns
-from filters import best, guessed, shown
+from filters import baseline_accuracy, best, with_interval
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from render import arena, keep, number, table
+from render import arena, before_pages, keep, number, table
 from sphinx.application import Sphinx
 
 from fedleak.audit.drawing import LOOK, svg
@@ -30,11 +30,11 @@ CELL = ["mechanism", "epsilon", "state"]
 
 
 def named_by(read: pd.DataFrame, labels: int) -> pd.DataFrame:
-    """Return what the best attack and the best guess name, a row a cell."""
-    found = best(read.assign(batch_size=labels), CELL)
-    found = found.rename(columns={"iacc low": "low", "iacc high": "high"})
-    guesses = [guessed(own) for _, own in read.groupby(CELL, sort=False)]
-    return found[[*CELL, "iacc", "low", "high", "attack"]].assign(guess=guesses)
+    """Return the label accuracy of the best attack and of the best baseline, one row per cell."""
+    best_attacks = best(read.assign(batch_size=labels), CELL)
+    best_attacks = best_attacks.rename(columns={"iacc low": "low", "iacc high": "high"})
+    guesses = [baseline_accuracy(group) for _, group in read.groupby(CELL, sort=False)]
+    return best_attacks[[*CELL, "iacc", "low", "high", "attack"]].assign(guess=guesses)
 
 
 def figure(named: pd.DataFrame, bounds: pd.DataFrame) -> Figure:
@@ -44,17 +44,17 @@ def figure(named: pd.DataFrame, bounds: pd.DataFrame) -> Figure:
         axes = drawn.subplots(2, 2, sharex=True, sharey="row")
         for column, state in enumerate(("untrained", "trained")):
             top, bottom = axes[:, column]
-            here = named[named["state"] == state]
-            for name, own in here.groupby("mechanism", sort=False):
+            in_state = named[named["state"] == state]
+            for name, group in in_state.groupby("mechanism", sort=False):
                 colour, marker = STYLE[name]
-                top.plot(own["epsilon"], own["iacc"], color=colour, marker=marker, label=WORDS[name])
-                top.vlines(own["epsilon"], own["low"], own["high"], color=colour, alpha=0.5)
-            top.axhline(here["guess"].mean(), color="#444444", linestyle=":", label="best guess")
-            top.set_title("fresh network" if state == "untrained" else "trained network", loc="left")
+                top.plot(group["epsilon"], group["iacc"], color=colour, marker=marker, label=WORDS[name])
+                top.vlines(group["epsilon"], group["low"], group["high"], color=colour, alpha=0.5)
+            top.axhline(in_state["guess"].mean(), color="#444444", linestyle=":", label="best baseline")
+            top.set_title("untrained network" if state == "untrained" else "trained network", loc="left")
             bounded(bottom, bounds[bounds["state"] == state])
-            bottom.set_xlabel("claimed ε for a client and round")
-        axes[0, 0].set(ylabel="labels named right (iAcc)", ylim=(0, 1.03), xscale="log")
-        axes[1, 0].set(ylabel="ε that a canary shows at least", yscale="log")
+            bottom.set_xlabel("claimed ε per client and round")
+        axes[0, 0].set(ylabel="label accuracy (iAcc)", ylim=(0, 1.03), xscale="log")
+        axes[1, 0].set(ylabel="lower bound on ε by canaries", yscale="log")
         handles = {label: h for ax in axes.flat for h, label in zip(*ax.get_legend_handles_labels(), strict=True)}
         drawn.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, frameon=False)
     return drawn
@@ -62,10 +62,10 @@ def figure(named: pd.DataFrame, bounds: pd.DataFrame) -> Figure:
 
 def bounded(axes: Axes, rows: pd.DataFrame) -> None:
     """Draw each network's lower bounds: filled for normal noise, hollow for any mechanism; above the line is wrong."""
-    for name, own in rows.groupby("mechanism", sort=False):
+    for name, group in rows.groupby("mechanism", sort=False):
         colour, marker = STYLE[name]
-        axes.plot(own["epsilon"], own["gaussian"], color=colour, marker=marker, linestyle="", label=WORDS[name])
-        plain = own[own["bound"] > 0]
+        axes.plot(group["epsilon"], group["gaussian"], color=colour, marker=marker, linestyle="", label=WORDS[name])
+        plain = group[group["bound"] > 0]
         axes.plot(plain["epsilon"], plain["bound"], color=colour, marker=marker, linestyle="", fillstyle="none")
     ends = [rows["epsilon"].min(), 64]
     axes.plot(ends, ends, color="#444444", label="as claimed")
@@ -76,51 +76,51 @@ def spread(values: pd.Series) -> str:
     return f"{number(values.mean())} ({number(values.min())} to {number(values.max())})"
 
 
-def both(named: pd.DataFrame, bounds: pd.DataFrame) -> str:
-    """Return a row a mechanism and claimed ε."""
+def side_by_side(named: pd.DataFrame, bounds: pd.DataFrame) -> str:
+    """Return one row per mechanism and claimed ε."""
     rows = []
-    for (mechanism, epsilon), own in named.groupby(CELL[:2], sort=False):
+    for (mechanism, epsilon), group in named.groupby(CELL[:2], sort=False):
         row: dict[str, Any] = {"Mechanism": WORDS[mechanism], "Claimed ε": epsilon}
-        for cell in own.to_dict("records"):
-            state = "fresh" if cell["state"] == "untrained" else "trained"
-            at = bounds[(bounds[CELL] == [mechanism, epsilon, cell["state"]]).all(axis=1)]
+        for cell in group.to_dict("records"):
+            state = cell["state"]
+            at = bounds[(bounds[CELL] == [mechanism, epsilon, state]).all(axis=1)]
             row[f"At least, {state}"] = spread(at["bound"]) if len(at) else "–"
             row[f"for normal noise, {state}"] = spread(at["gaussian"]) if len(at) else "–"
-            row[f"Labels, {state}"] = f"{shown(*(cell[k] for k in ('iacc', 'low', 'high')))} ({cell['attack']})"
+            row[f"Labels, {state}"] = f"{with_interval(*(cell[k] for k in ('iacc', 'low', 'high')))} ({cell['attack']})"
         rows.append(row)
     return table(pd.DataFrame(rows))
 
 
 def in_short(named: pd.DataFrame, bounds: pd.DataFrame) -> str:
-    """Return what is read at an ε of 4, and how many bounds are above their claims."""
+    """Return the label accuracy at ε = 4, and the number of bounds that exceed their claims."""
     fresh = named[(named["state"] == "untrained") & (named["epsilon"] == 4)].set_index("mechanism")
     share = fresh["iacc"].map("{:.0%}".format)
-    above = {m: f"{int(own.sum())} of {len(own)}" for m, own in bounds.groupby("mechanism")["above"]}
+    above = {m: f"{int(exceeded.sum())} of {len(exceeded)}" for m, exceeded in bounds.groupby("mechanism")["above"]}
     return (
-        f"At an ε of 4 for one sample, {share[SAMPLE]} of a fresh network's labels are named; at an ε of 4 for the "
-        f"client {share[CLIENT]}, where the best guess names {fresh.loc[CLIENT, 'guess']:.0%}. "
-        f"Above the claim were {above[SAMPLE]} "
-        f"canaries of DP-SGD and {above[CLIENT]} of the clipped update, {above[UNCLIPPED]} without clipping and "
-        f"{above[AFTER]} with noise after aggregation."
+        f"At ε = 4 for one sample the best attack recovers {share[SAMPLE]} of the labels of an untrained network. "
+        f"At ε = 4 for the client it recovers {share[CLIENT]}, and the best baseline {fresh.loc[CLIENT, 'guess']:.0%}. "
+        f"The bound exceeds the claim for {above[SAMPLE]} canaries of DP-SGD, {above[CLIENT]} of the clipped update, "
+        f"{above[UNCLIPPED]} without clipping and {above[AFTER]} with noise after aggregation."
     )
 
 
 def write(app: Sphinx) -> None:
     """Write the fragments and the figure."""
-    if not (found := arena("private", "private_canary")):
+    if not (records := arena("private", "private_canary")):
         return
-    (read, facts), (bounds, _) = found
+    (read, facts), (bounds, _) = records
     named = named_by(read, facts["declared"]["fixed"]["batch_size"])
     drawn = Path(app.srcdir) / "book" / "_generated" / "private.svg"
     drawn.parent.mkdir(exist_ok=True)
     drawn.write_text(svg(figure(named, bounds)), encoding="utf-8")
-    ids = [one for one in EXPECTED if one.startswith("D")]
+    ids = [prediction for prediction in EXPECTED if prediction.startswith("D")]
     expected = markdown(outcome(Results("arena"), *ids))
-    made = {"private": both(named, bounds), "private_in_short": in_short(named, bounds), "private_expected": expected}
-    keep(app, made)
+    fragments = {
+        "private": side_by_side(named, bounds),
+        "private_in_short": in_short(named, bounds),
+        "private_expected": expected,
+    }
+    keep(app, fragments)
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import pandas as pd
-from render import arena, keep, table
+from render import arena, before_pages, keep, table
 from scipy.stats import binomtest
 from sphinx.application import Sphinx
 
@@ -26,70 +26,67 @@ def at_most(wrong: int, of: int) -> str:
 
 
 def shares(cells: pd.DataFrame) -> str:
-    """Return the share of labels that is proven, with its interval: a row a network, a column a batch size."""
+    """Return the share of proven labels with its interval: one row per network, one column per batch size."""
     lines = []
-    for (net, state, precision), own in cells.groupby(["net", "state", "precision"], sort=False):
+    for (net, state, precision), group in cells.groupby(["net", "state", "precision"], sort=False):
         line = {"Network": f"{title(net)}, {state}, {precision} precision"}
-        for cell in own.to_dict("records"):
-            shown = "{proven:.2f} [{proven low:.2f}, {proven high:.2f}]".format_map(cell)
-            line[f"B = {cell['batch_size']}"] = shown
+        for cell in group.to_dict("records"):
+            share = "{proven:.2f} [{proven low:.2f}, {proven high:.2f}]".format_map(cell)
+            line[f"B = {cell['batch_size']}"] = share
         lines.append(line)
     return table(pd.DataFrame(lines).fillna("–"))
 
 
 def counted(rows: pd.DataFrame, column: str) -> int:
-    """Return how many updates a share of each row's makes."""
+    """Return a share of each row's updates as a number of updates."""
     return round(float((rows[column] * rows["updates"]).sum()))
 
 
 def clients(rows: pd.DataFrame, kinds: Mapping[str, list[str]] = KINDS) -> str:
-    """Return of how many of each client's updates something is proven, and something wrong."""
+    """Count each client's updates that have a proven label, and those that have a wrong proof."""
     lines = []
     for kind, group in kinds.items():
         for client in group:
-            own = rows[rows["client"] == client]
+            client_rows = rows[rows["client"] == client]
             lines.append(
                 {
                     "Client": client,
                     "It": kind,
-                    "Updates": int(own["updates"].sum()),
-                    "with a proven label": counted(own, "shown"),
-                    "with a wrong proof": counted(own, "wrong"),
+                    "Updates": int(client_rows["updates"].sum()),
+                    "with a proven label": counted(client_rows, "shown"),
+                    "with a wrong proof": counted(client_rows, "wrong"),
                 }
             )
     return table(pd.DataFrame(lines))
 
 
-def in_short(rows: pd.DataFrame, shown: pd.DataFrame, kinds: Mapping[str, list[str]] = KINDS) -> str:
+def in_short(rows: pd.DataFrame, proof_rows: pd.DataFrame, kinds: Mapping[str, list[str]] = KINDS) -> str:
     """Return the sentence on wrong proofs."""
-    every = pd.concat([rows, shown.assign(updates=1)])
+    every = pd.concat([rows, proof_rows.assign(updates=1)])
     wrong, of = counted(every, "wrong"), int(every["updates"].sum())
     broken = rows[rows["client"].isin(kinds[BREAKS])]
     return (
         f"**{wrong} of {of:,} updates have a wrong proof** (at most {at_most(wrong, of)}, by Clopper and Pearson's "
-        f"95 % interval, as if every update had a network of its own; several share one). Of the "
+        "95 % interval, as if every update had a network of its own; several share one). Among the "
         f"{int(broken['updates'].sum()):,} whose client breaks a condition, {counted(broken, 'shown')} have any proof."
     )
 
 
 def write(app: Sphinx) -> None:
     """Write the fragments."""
-    if not (found := arena("proofs", "proven", "split_proofs")):
+    if not (tables := arena("proofs", "proven", "split_proofs")):
         return
-    rows, shown, split = found
-    expected = outcome(Results("arena"), *(one for one in EXPECTED if one.startswith("P")))
-    made = {
+    rows, proof_record, split = tables
+    expected = outcome(Results("arena"), *(prediction for prediction in EXPECTED if prediction.startswith("P")))
+    fragments = {
         "clients": clients(rows[0]),
-        "shares": shares(records.settled(*shown)),
-        "in_short": in_short(rows[0], shown[0]),
+        "shares": shares(records.settled(*proof_record)),
+        "in_short": in_short(rows[0], proof_record[0]),
         "split_clients": clients(split[0], OF_THE_HEAD),
-        "split_in_short": in_short(split[0], shown[0].iloc[:0], OF_THE_HEAD),
+        "split_in_short": in_short(split[0], proof_record[0].iloc[:0], OF_THE_HEAD),
         "expected": markdown(expected),
     }
-    keep(app, {f"proven_{name}": text for name, text in made.items()})
+    keep(app, {f"proven_{name}": text for name, text in fragments.items()})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

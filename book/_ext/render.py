@@ -1,6 +1,7 @@
-"""Show things on a page: a data frame as a table or as cards, a number as the book writes it, a place in a chapter."""
+"""Render tables, cards, numbers and references for the pages, and write fragments."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,12 @@ def number(value: Any) -> str:
 
 
 def plain(text: Any) -> str:
-    """Return words as Markdown that shows them as they are: LLG* is a name and no emphasis."""
+    """Escape Markdown in a text: LLG* is a name, not emphasis."""
     return re.sub(r"([*_$`\\])", r"\\\1", " ".join(str(text).split()))
 
 
 def link(text: str, anchor: str | None) -> str:
-    """Return a reference to a place in a chapter: an equation, a theorem, or anything else with a name."""
+    """Return a reference to an equation, a theorem, or any other anchor in a chapter."""
     if not anchor:
         return text
     role = ROLES.get(anchor.split("-")[0])
@@ -55,18 +56,28 @@ def cards(frame: pd.DataFrame, columns: str) -> str:
 
 def arena(*names: str) -> list[tuple[pd.DataFrame, dict[str, Any]]]:
     """Return rows and facts of some of the arena's records; none, with a warning, where one of them is missing."""
-    found = [records.recorded("arena", name) for name in names]
-    if all(found):
-        return [one for one in found if one]
+    tables = [records.recorded("arena", name) for name in names]
+    if all(tables):
+        return [table for table in tables if table]
     logger.warning("not recorded: fedleak record arena %s", " ".join(names), type="fedleak")
     return []
 
 
 def keep(app: Sphinx, fragments: dict[str, str]) -> None:
-    """Write fragments; one that says what it said before keeps its date, so that its page is not read again."""
+    """Write fragments; an unchanged one keeps its date, so that Sphinx does not read its page again."""
     folder = Path(app.srcdir) / "book" / "_generated"
     folder.mkdir(exist_ok=True)
     for name, text in fragments.items():
         path = folder / f"{name}.md"
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
+
+
+def before_pages(write: Callable[[Sphinx], None]) -> Callable[[Sphinx], dict[str, bool]]:
+    """Return the `setup` of an extension that writes its fragments before Sphinx reads the pages."""
+
+    def setup(app: Sphinx) -> dict[str, bool]:
+        app.connect("builder-inited", write)
+        return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+    return setup

@@ -1,4 +1,4 @@
-"""Compute what the chapters' sliders show, before Sphinx reads the pages: one drawing for each place of the slider.
+"""Compute the chapters' sliders before Sphinx reads the pages: one drawing per position.
 
 All drawings of a slider are in its page, and `sliders.js` shows one of them. On paper, and where no script runs, a
 figure is what is left: the drawing that the slider starts with, or on paper all of them.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from generated import up_to_date
 from pictures import raw
-from render import keep
+from render import before_pages, keep
 from slides import HEIGHT, WIDTH, Slider
 from slides_arena import answers, fits
 from slides_papers import angles, bridged, iterations, row_sums, system
@@ -53,7 +53,4 @@ def write(app: Sphinx) -> None:
     keep(app, {f"slider-{name}": fragment(SLIDERS[name]()) for name in old})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -1,4 +1,4 @@
-"""What a slider's drawings are made of."""
+"""Elements of a slider's drawings."""
 
 from collections.abc import Iterable
 from html import escape
@@ -10,7 +10,7 @@ WIDTH, HEIGHT, FLOOR = 640, 230, 190
 
 
 class Frame(NamedTuple):
-    """One place of a slider: what its control says, the drawing, and the drawing in words."""
+    """One position of a slider: the label of its control, the drawing, and the drawing in words."""
 
     at: str
     drawing: str
@@ -39,18 +39,20 @@ def bar(x: float, base: float, height: float, width: float, kind: str) -> str:
     )
 
 
-def rule(y: float, left: float = 30, right: float = WIDTH - 10) -> str:
+def rule(y: float, start: float = 30, end: float = WIDTH - 10) -> str:
     """Return a horizontal line."""
-    return f'<path class="axis" d="M{left:.0f} {y:.1f}H{right:.0f}"/>'
+    return f'<path class="axis" d="M{start:.0f} {y:.1f}H{end:.0f}"/>'
 
 
-def pairs(found: Tensor, truth: Tensor, left: float, width: float, most: float) -> Iterable[str]:
-    """Yield two bars a class, true count and found count, each with its number."""
+def pairs(recovered: Tensor, truth: Tensor, start: float, width: float, most: float) -> Iterable[str]:
+    """Yield two bars per class, true and recovered count, each with its number."""
     step = width / len(truth)
-    for i, (one, other) in enumerate(zip(truth.tolist(), found.tolist(), strict=True)):
-        x = left + i * step
-        for k, (value, kind) in enumerate(((one, "truth"), (other, "hit" if one == other else "miss"))):
+    for i, (true_count, recovered_count) in enumerate(zip(truth.tolist(), recovered.tolist(), strict=True)):
+        x = start + i * step
+        for k, (value, kind) in enumerate(
+            ((true_count, "truth"), (recovered_count, "hit" if true_count == recovered_count else "miss"))
+        ):
             yield bar(x + k * step * 0.4, FLOOR, 120 * min(value / most, 1), step * 0.36, kind)
         yield text(x + step * 0.4, FLOOR + 17, i)
         if step > 40:
-            yield text(x + step * 0.4, FLOOR + 34, f"{one}/{other}")
+            yield text(x + step * 0.4, FLOOR + 34, f"{true_count}/{recovered_count}")

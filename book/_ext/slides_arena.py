@@ -9,7 +9,7 @@ from fedleak_book.experiments import Context
 
 
 def answers() -> Slider:
-    """Return the arena's: what one attack after the other reads in the same update of a trained network."""
+    """Return the arena's slider: the answers of one attack after the other to the same update of a trained network."""
     from notebooks.arena import experiments_updates as u
 
     context, size = Context("cpu"), 32
@@ -17,30 +17,32 @@ def answers() -> Slider:
     sent, truth = u.sent(context, 2, **u.USUAL | setting, labelling=None)
     rivals = ["LLG*", "ZLG+", "iLRG", "LLG+", "LLG", "RLU", "after Decaf", "RLU, whole head"]
     chosen = ["random guess", "prior guess", *rivals]
-    found = {one.attack.name: one.found for one in contest(**sent, attacks=[u.ALL[name] for name in chosen])}
-    order = sorted(found, key=lambda name: int(torch.minimum(found[name], truth).sum()))
+    counts_by_attack = {
+        attempt.attack.name: attempt.counts for attempt in contest(**sent, attacks=[u.ALL[name] for name in chosen])
+    }
+    order = sorted(counts_by_attack, key=lambda name: int(torch.minimum(counts_by_attack[name], truth).sum()))
     frames = []
     for name in order:
-        counts, right = found[name], int(torch.minimum(found[name], truth).sum())
+        counts, right = counts_by_attack[name], int(torch.minimum(counts_by_attack[name], truth).sum())
         exact = int((counts == truth).sum())
         drawing = "".join([rule(FLOOR), *pairs(counts, truth, 40, WIDTH - 60, float(truth.max()))])
         words = f"{right} of {size} labels right, {exact} of {len(truth)} counts"
         frames.append(Frame(name, drawing, words))
-    message = "Beside a trained LeNet's batch (grey) stands what the attack names, green where the count is right."
+    message = "True counts of a trained LeNet's batch (grey), and the attack's counts, green where they are right."
     return Slider("Attack", order.index("prior guess"), message, frames)
 
 
 def fits() -> Slider:
-    """Learned attacker: which batches of two fit what the server sees, and what a formula makes of it."""
+    """Learned attacker: the batches of two that fit the observation, and the answer of a formula."""
     wrong = {"a": (0.1, 0.6), "b": (0.2, 0.9)}  # what the model gives to the other class
-    four = [(label, p) for label, each in wrong.items() for p in each]
-    batches = [(one[0] + other[0], (one, other)) for one in four for other in four]
-    entries = [(names.count("a"), sum(-p if y == "a" else p for y, p in each) / 2) for names, each in batches]
+    four = [(label, p) for label, members in wrong.items() for p in members]
+    batches = [(first[0] + second[0], (first, second)) for first in four for second in four]
+    entries = [(names.count("a"), sum(-p if y == "a" else p for y, p in members) / 2) for names, members in batches]
     mean_a, mean_b, frames = -sum(wrong["a"]) / 2, sum(wrong["b"]) / 2, []
-    for seen in (-0.5, -0.4, -0.25, -0.15, -0.05, 0.05, 0.2, 0.35, 0.6):
-        near = [count for count, each in entries if abs(each - seen) < 0.15 + 1e-9]
+    for observed in (-0.5, -0.4, -0.25, -0.15, -0.05, 0.05, 0.2, 0.35, 0.6):
+        near = [count for count, members in entries if abs(members - observed) < 0.15 + 1e-9]
         shares = [near.count(count) / len(near) for count in range(3)]
-        formula = (2 * mean_b - 2 * seen) / (mean_b - mean_a)
+        formula = (2 * mean_b - 2 * observed) / (mean_b - mean_a)
         errors = [sum(abs(answer - count) * share for count, share in enumerate(shares)) for answer in range(3)]
         answer = errors.index(min(errors))
         parts = [rule(FLOOR)]
@@ -52,7 +54,7 @@ def fits() -> Slider:
         place = 135 + 190 * min(max(formula, -0.3), 2.3)
         parts.append(f'<path class="line line-3" d="M{place:.0f} {FLOOR}v-140"/>')
         parts.append(text(place, FLOOR + 34, f"the formula: {number(formula)}"))
-        words = f"{len(near)} batches fit, and the best answer is {answer}, a formula's {formula:.1f}"
-        frames.append(Frame(f"{seen:+.2f}".replace("-", "−"), "".join(parts), words.replace("-", "−")))
-    message = "Bars count the batches that fit, give or take 0.15; green is the best answer, the line a formula's."
-    return Slider("Entry that the server sees", 2, message, frames)
+        words = f"{len(near)} batches fit; the best answer is {answer}, the formula's {formula:.1f}"
+        frames.append(Frame(f"{observed:+.2f}".replace("-", "−"), "".join(parts), words.replace("-", "−")))
+    message = "Bars count the batches that fit within 0.15. Green: the best answer. Line: the formula's answer."
+    return Slider("Entry of the update", 2, message, frames)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedleak import data
 from fedleak.attacks.labels import confidence, gdbr, lia_sa, llg, rlu
-from fedleak.attacks.labels.counts import solve, whole_counts
+from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.data import compose, draw
 from fedleak.federated import Update, fedavg, fedsgd
 from fedleak.federated.aggregation import FixedPoint, plain_sum
@@ -48,7 +48,7 @@ def row_sums() -> Slider:
             parts.append(bar(86 + i * 54, height(0), height(0) - height(value), 34, kind))
             parts.append(text(103 + i * 54, FLOOR + 16, i))
             parts.append(text(103 + i * 54, FLOOR + 34, "●" * named.count(i)))
-        return "".join([*parts, text(10, FLOOR + 16, "class", "start"), text(10, FLOOR + 34, "named", "start")])
+        return "".join([*parts, text(10, FLOOR + 16, "class", "start"), text(10, FLOOR + 34, "count", "start")])
 
     step = 10 ** math.floor(math.log10(most))
     ticks = [k * step for k in range(-int(most / step), int(most / step) + 1, max(1, int(most / step / 2)))]
@@ -56,21 +56,21 @@ def row_sums() -> Slider:
     def height(y: float) -> float:
         return 100 - 80 * y / float(most)
 
-    frames.append(Frame("0", drawing(None), f"{len(negative)} of the row sums that the client sent are negative"))
+    frames.append(Frame("0", drawing(None), f"{len(negative)} row sums of the client's update are negative"))
     for k in range(size):
         first = k < len(negative)
-        one = negative[k] if first else int(g.argmin())
-        g = g - impact * (torch.arange(len(g)) == one)
-        named.append(one)
+        label = negative[k] if first else int(g.argmin())
+        g = g - impact * (torch.arange(len(g)) == label)
+        named.append(label)
         why = "negative" if first else "the smallest"
-        frames.append(Frame(str(k + 1), drawing(one), f"label {one} is named: its sum is {why}"))
-    found = torch.bincount(torch.tensor(named), minlength=len(g))
-    right = int(torch.minimum(found, truth).sum())
+        frames.append(Frame(str(k + 1), drawing(label), f"label {label} is recovered: its sum is {why}"))
+    recovered = torch.bincount(torch.tensor(named), minlength=len(g))
+    right = int(torch.minimum(recovered, truth).sum())
     message = (
-        "In an untrained CNN's update, each label named (green) takes one sample's impact off its sum, and"
-        f" {right} of {size} end up right."
+        "In an untrained CNN's update, each recovered label (green) takes one sample's impact off its sum;"
+        f" {right} of {size} are right."
     )
-    return Slider("Labels named", 0, message, frames)
+    return Slider("Labels recovered", 0, message, frames)
 
 
 def system() -> Slider:
@@ -80,11 +80,11 @@ def system() -> Slider:
     index = torch.randint(len(images), (steps, batch), generator=torch.Generator().manual_seed(TWO_STEPS))
     update = fedavg(model, images.x[index], images.y[index], lr, share="delta")
     truth = counts(images.y[index].flatten(), images.n_classes)
-    ends = [confidence.logits_of(head_pass(one, test.x), one) for one in (model, update.model(model))]
+    ends = [confidence.logits_of(head_pass(label, test.x), label) for label in (model, update.model(model))]
     matrix = sum(confidence.coefficients(confidence.erroneous_confidence(z, test.y)) for z in ends) / 2
     sent = rlu.observe(update, model, None, None).target
-    found = whole_counts(solve(matrix, sent, update.samples), update.samples)
-    order = [i for i, k in enumerate(found.tolist()) for _ in range(k)]
+    recovered = round_to_total(solve(matrix, sent, update.samples), update.samples)
+    order = [i for i, k in enumerate(recovered.tolist()) for _ in range(k)]
     sums = torch.nn.functional.one_hot(torch.tensor(order), len(sent)).double().cumsum(0) @ matrix.T
     most = 1.1 * float(torch.cat([sums, sent[None]]).abs().max())
 
@@ -105,14 +105,14 @@ def system() -> Slider:
             parts.append(text(103 + i * 54, FLOOR + 34, "●" * int(n[i])))
         return "".join([*parts, text(10, FLOOR + 16, "class", "start"), text(10, FLOOR + 34, "samples", "start")])
 
-    frames = [Frame("0", drawing([]), "no sample yet, and the marks are what the client's update shows")]
-    for k, one in enumerate(order):
+    frames = [Frame("0", drawing([]), "no sample yet; the marks are the client's update")]
+    for k, label in enumerate(order):
         off = (sums[k] - sent).abs().max()
-        words = f"a sample of class {one} leaves the bars off the marks by {float(off):.1f} at most"
+        words = f"a sample of class {label} leaves the bars off the marks by {float(off):.1f} at most"
         frames.append(Frame(str(k + 1), drawing(order[: k + 1]), words))
-    right = int(torch.minimum(found, truth).sum())
+    right = int(torch.minimum(recovered, truth).sum())
     message = (
-        "RLU finds the samples whose bars meet the dotted marks, an untrained LeNet's update:"
+        "RLU searches samples whose bars meet the dotted marks, an untrained LeNet's update:"
         f" {right} of {len(order)} are right."
     )
     return Slider("Samples", len(order) // 2, message, frames)
@@ -126,18 +126,18 @@ def angles() -> Slider:
     basis = torch.linalg.qr(torch.randn(50, 2, generator=generator, dtype=torch.float64)).Q.T
     even = torch.full((2, classes), 1 / classes, dtype=torch.float64)
     bias, rounding = even - truth / batch, FixedPoint(bits=9, bound=1.0)
-    shown = int(bias.sign().sum(0).abs().mul(bias.abs().amin(0)).argmax())  # a class whose two parts add up
-    parts_of = 150 * (bias[:, shown].abs() / bias[:, shown].abs().sum())
+    largest = int(bias.sign().sum(0).abs().mul(bias.abs().amin(0)).argmax())  # a class whose two parts add up
+    parts_of = 150 * (bias[:, largest].abs() / bias[:, largest].abs().sum())
     for degrees in (90, 45, 30, 20, 15, 10, 7, 5, 3, 1):
         angle = math.radians(degrees)
         second = math.cos(angle) * basis[0] + math.sin(angle) * basis[1]
         embeddings = torch.stack([basis[0], second])
         gradients = [{"weight": b[:, None] * e, "bias": b} for b, e in zip(bias, embeddings, strict=True)]
-        total = plain_sum([Update(each, "gradient", batch) for each in gradients], rounding)
+        total = plain_sum([Update(gradient, "gradient", batch) for gradient in gradients], rounding)
         solved = lia_sa.disaggregate(embeddings, total.tensors["weight"].double(), total.tensors["bias"].double())
-        found = lia_sa.counts(even, solved, batch).round().clamp(0, batch).long()
+        recovered = lia_sa.counts(even, solved, batch).round().clamp(0, batch).long()
         condition = lia_sa.conditioning_of(embeddings).condition
-        right = int((found == truth).sum())
+        right = int((recovered == truth).sum())
         x, y = math.cos(angle), math.sin(angle)
         corner = (20 + float(parts_of[0]), FLOOR - 10.0)
         tip = (corner[0] + float(parts_of[1]) * x, corner[1] - float(parts_of[1]) * y)
@@ -148,22 +148,22 @@ def angles() -> Slider:
             text(tip[0] + 4, tip[1] + 4, "● sum", "start"),
             text(10, FLOOR + 17, "two preset directions,", "start"),
             text(10, FLOOR + 34, f"condition {condition:,.0f}", "start"),
-            text(432, 20, "client 1: true count / found"),
-            *pairs(found[0], truth[0], 230, 410, 1.2 * float(truth[0].max())),
+            text(432, 20, "client 1: true / recovered count"),
+            *pairs(recovered[0], truth[0], 230, 410, 1.2 * float(truth[0].max())),
         ]
         words = f"condition number {condition:,.0f}, {right} of {2 * classes} counts right"
         frames.append(Frame(f"{degrees}°", "".join(parts), words))
     message = (
-        "The closer the two preset directions, the more rounding their sum, here to 9 bits, moves the lengths that are"
-        " solved for (blue, green)."
+        "The smaller the angle between the two preset directions, the more the rounding of their sum, here to 9 bits,"
+        " changes the recovered lengths (blue, green)."
     )
     return Slider("Angle between the embeddings", 1, message, frames)
 
 
 def gradients(values: Tensor, truth: Tensor | None, name: str) -> str:
     """Return bars of a gradient's entries on a scale of their own, the true ones as lines across them."""
-    both = values if truth is None else torch.cat([values, truth])
-    most, step = float(both.abs().max()), 560 / len(values)
+    all_values = values if truth is None else torch.cat([values, truth])
+    most, step = float(all_values.abs().max()), 560 / len(values)
 
     def height(y: float) -> float:
         return 105 - 75 * y / most
@@ -183,7 +183,7 @@ def gradients(values: Tensor, truth: Tensor | None, name: str) -> str:
 
 
 def bridged() -> Slider:
-    """GDBR: a gradient on its way down to what is shared, and up again to what is withheld."""
+    """GDBR: a gradient on its way down to the shared layers, and up again to the withheld ones."""
     images, aux, size = data.load("mnist5k"), data.load("mnist5k", "test"), 16
     model = build("lenet", images.shape, images.n_classes, seed=0, init="positive")
     generator = torch.Generator().manual_seed(0)
@@ -191,23 +191,23 @@ def bridged() -> Slider:
     drawn = images.take(draw(images, labels[None], generator)[0])
     truth, bridge = counts(drawn.y, images.n_classes), gdbr.Bridge(model)
     features, (first, last) = bridge.observe(aux), bridge.links
-    seen: list[Tensor] = []
-    hook = last.layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    head_inputs: list[Tensor] = []
+    hook = last.layer.register_forward_pre_hook(lambda _, inputs: head_inputs.append(inputs[0]))
     outputs = model(drawn.x)
     hook.remove()
     loss = torch.nn.functional.cross_entropy(outputs, drawn.y)
     withheld, below, shared = (
-        one.double() for one in torch.autograd.grad(loss, [outputs, seen[0], first.layer.weight])
+        gradient.double() for gradient in torch.autograd.grad(loss, [outputs, head_inputs[0], first.layer.weight])
     )
     withheld, below = withheld.sum(0), below.sum(0)
     start = bridge.first_step(shared, features)
     arrived = bridge.cross(features).matrix @ start
-    found = whole_counts(size * (features.probabilities - arrived), size)
+    recovered = round_to_total(size * (features.probabilities - arrived), size)
 
     def off(values: Tensor, true: Tensor) -> str:
         return f"off by at most {float((values - true).abs().max() / true.abs().max()):.1%} of the largest entry"
 
-    right = int(torch.minimum(found, truth).sum())
+    right = int(torch.minimum(recovered, truth).sum())
     negative = ", ".join(str(int(i)) for i in (withheld < 0).nonzero())
     named = int(outputs.softmax(1).mean(0).argmax())
     steps = [
@@ -215,10 +215,10 @@ def bridged() -> Slider:
             withheld,
             None,
             "at the outputs",
-            f"withheld, since it tells: the network says {named}, the batch has {negative}",
+            f"withheld, because it reveals the labels: the network predicts {named}, the batch has {negative}",
         ),
         (below, None, "one layer below", f"the known last layer spreads it over {len(below)} features"),
-        (start * features.outputs, None, "gradient times feature", "what the shared rows give, by the known weights"),
+        (start * features.outputs, None, "gradient times feature", "computed from shared rows and known weights"),
         (start, below, "one layer below", f"divided by other images' mean features: {off(start, below)}"),
         (arrived, withheld, "at the outputs", f"the last layer crossed: {off(arrived, withheld)}"),
     ]
@@ -227,24 +227,24 @@ def bridged() -> Slider:
         Frame(at, gradients(values, true, name), words)
         for at, (values, true, name, words) in zip(places, steps, strict=True)
     ]
-    drawing = text(10, 14, "true count / found", "start")
-    drawing += "".join(pairs(found, truth, 70, 560, 1.2 * float(truth.max())))
+    drawing = text(10, 14, "true / recovered count", "start")
+    drawing += "".join(pairs(recovered, truth, 70, 560, 1.2 * float(truth.max())))
     frames.append(Frame("6, server", drawing, f"less the mean softmax, times −{size}: {right} of {size} labels"))
-    message = "Grey is an untrained LeNet's true gradient, green what the server has, with the true values as lines."
+    message = "Grey: true gradient of an untrained LeNet. Green: the server's estimate, with the true values as lines."
     return Slider("Step", 0, message, frames)
 
 
 def iterations() -> Slider:
     """AGIC: one image on its way, by attack and iteration, from the record of the pictures."""
-    found = records.recorded("agic", "frames")
-    assert found is not None
+    record = records.recorded("agic", "frames")
+    assert record is not None
     frames, side = [], 128
-    for iteration, rows in found[0].set_index("method").groupby("iteration"):
+    for iteration, rows in record[0].set_index("method").groupby("iteration"):
         rows = rows.loc[["DLG-Adam", "InvG", "AGIC"]]  # in every frame in the same places
-        shown = {"original": rows["original"].iloc[0], **rows["picture"]}
+        pictures = {"original": rows["original"].iloc[0], **rows["picture"]}
         decibels = {method: f"{psnr:.1f} dB" for method, psnr in rows["psnr"].items()}
         parts = []
-        for i, (name, png) in enumerate(shown.items()):
+        for i, (name, png) in enumerate(pictures.items()):
             x = 20 + i * (side + 29)
             parts.append(
                 f'<image class="pixels" x="{x}" y="30" width="{side}" height="{side}"'
@@ -253,5 +253,5 @@ def iterations() -> Slider:
             parts.append(text(x + side / 2, 20, name) + text(x + side / 2, 180, decibels.get(name, "")))
         words = "PSNR " + ", ".join(f"{name} {value}" for name, value in decibels.items())
         frames.append(Frame(str(iteration), "".join(parts), words))
-    message = "An attack that is ahead early need not be ahead later, here on one patch of a photograph."
+    message = "The attack that leads early need not lead later, here on one patch of a photograph."
     return Slider("Iteration", 4, message, frames)

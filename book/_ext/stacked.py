@@ -2,7 +2,8 @@
 
 Boxes that lie above each other in the drawing are a stage, with all that lies within their width. What lies between
 two stages leads from one to the next: its words stand beside an arrow down. A group that starts in a stage stays there.
-Of more stages than `MOST`, those that fit beside each other stay so, as they are drawn: one row of stages is a stage.
+Where there are more stages than `MOST`, those that fit beside each other stay so, as they are drawn: one row of stages
+is a stage.
 """
 
 import re
@@ -17,7 +18,7 @@ ElementTree.register_namespace("", SVG)
 
 
 def kind(node: Element) -> str:
-    """Return what a node is, such as "rect" or "text"."""
+    """Return the kind of a node, such as "rect" or "text"."""
     return node.tag.removeprefix(f"{{{SVG}}}")
 
 
@@ -42,24 +43,24 @@ def boxes(nodes: list[Element]) -> Iterator[tuple[float, float, float, float]]:
 
 def columns(nodes: list[Element]) -> list[tuple[float, float]]:
     """Return the stages' left and right ends."""
-    found: list[tuple[float, float]] = []
-    for left, right, *_ in sorted(boxes(nodes)):
-        if found and left < found[-1][1]:
-            found[-1] = found[-1][0], max(right, found[-1][1])
+    spans: list[tuple[float, float]] = []
+    for start, end, *_ in sorted(boxes(nodes)):
+        if spans and start < spans[-1][1]:
+            spans[-1] = spans[-1][0], max(end, spans[-1][1])
         else:
-            found.append((left, right))
-    return found
+            spans.append((start, end))
+    return spans
 
 
 def rows(ends: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the left and right ends of rows of stages."""
-    found = ends[:1]
-    for left, right in ends[1:]:
-        if right - found[-1][0] <= WIDEST - 2 * EDGE:
-            found[-1] = found[-1][0], right
+    spans = ends[:1]
+    for start, end in ends[1:]:
+        if end - spans[-1][0] <= WIDEST - 2 * EDGE:
+            spans[-1] = spans[-1][0], end
         else:
-            found.append((left, right))
-    return found
+            spans.append((start, end))
+    return spans
 
 
 def stacked(svg: Element) -> Element:
@@ -67,32 +68,32 @@ def stacked(svg: Element) -> Element:
     nodes = [deepcopy(node) for node in svg if kind(node) != "defs"]
     ends = columns(nodes)
     ends = rows(ends) if len(ends) > MOST else ends
-    width = max(WIDTH, *(right - left + 2 * EDGE for left, right in ends))
+    width = max(WIDTH, *(x_max - x_min + 2 * EDGE for x_min, x_max in ends))
     stages: list[list[Element]] = [[] for _ in ends]
     words: list[list[str]] = [[] for _ in ends]
     for node in nodes:
-        left, right = extent(node)
-        begun = max((i for i, (start, _) in enumerate(ends) if start <= left), default=0)
-        if right <= ends[begun][1]:
+        x_min, x_max = extent(node)
+        begun = max((i for i, (start, _) in enumerate(ends) if start <= x_min), default=0)
+        if x_max <= ends[begun][1]:
             stages[begun].append(node)
         elif kind(node) == "text":
             words[begun].append(node.text or "")
     tall = Element(svg.tag, {"role": "img", "aria-label": svg.get("aria-label", ""), "class": "tall"})
     tall.extend(deepcopy(node) for node in svg if kind(node) == "defs")
     y = float(EDGE)
-    shifts = [(width - left - right) / 2 for left, right in ends]
-    for k, (across, stage, said) in enumerate(zip(shifts, stages, words, strict=True)):
+    shifts = [(width - x_min - x_max) / 2 for x_min, x_max in ends]
+    for k, (across, stage, label) in enumerate(zip(shifts, stages, words, strict=True)):
         y = place(tall, stage, across, y)
         if stage is not stages[-1]:
-            long = max(ARROW, LINE * len(said) + 12)
+            long = max(ARROW, LINE * len(label) + 12)
             start, end = across + sum(columns(stage)[-1]) / 2, shifts[k + 1] + sum(columns(stages[k + 1])[0]) / 2
             top, bottom = f"{y + 3:g}", f"{y + long - 3:g}"
             way = f"V{bottom}" if start == end else f"C{start:g} {bottom} {end:g} {top} {end:g} {bottom}"
             line = {"class": "wire", "d": f"M{start:g} {top}{way}", "marker-end": "url(#tip)"}
             SubElement(tall, f"{{{SVG}}}path", line)
-            for i, one in enumerate(said):
-                at = {"x": f"{start + 10:g}", "y": f"{y + long / 2 + 4 + LINE * (i - (len(said) - 1) / 2):g}"}
-                SubElement(tall, f"{{{SVG}}}text", {"class": "small"} | at).text = one
+            for i, text_line in enumerate(label):
+                at = {"x": f"{start + 10:g}", "y": f"{y + long / 2 + 4 + LINE * (i - (len(label) - 1) / 2):g}"}
+                SubElement(tall, f"{{{SVG}}}text", {"class": "small"} | at).text = text_line
             y += long
     tall.set("viewBox", f"0 0 {width:g} {y + EDGE:g}")
     return tall
@@ -100,29 +101,29 @@ def stacked(svg: Element) -> Element:
 
 def place(tall: Element, stage: list[Element], across: float, y: float) -> float:
     """Put a stage into the drawing, and return where it ends; what stands above its boxes moves right above them."""
-    found = list(boxes(stage))
-    left, right = min(box[0] for box in found), max(box[1] for box in found)
-    top, bottom = min(box[2] for box in found), max(box[3] for box in found)
+    extents = list(boxes(stage))
+    start, end = min(box[0] for box in extents), max(box[1] for box in extents)
+    top, bottom = min(box[2] for box in extents), max(box[3] for box in extents)
     above = [node for node in stage if kind(node) == "text" and float(node.get("y", 0)) < top]
-    together, row = (left, right, top, bottom) in found, len(columns(stage)) > 1
+    together, row = (start, end, top, bottom) in extents, len(columns(stage)) > 1
     if together:  # one box around all: no higher than it has to be
-        outer = next(node for node in stage if kind(node) == "rect" and extent(node) == (left, right))
+        outer = next(node for node in stage if kind(node) == "rect" and extent(node) == (start, end))
         bottom = min(bottom, 12 + max(extent(node, down=True)[1] for node in stage if node is not outer))
         outer.set("height", f"{bottom - top:g}")
     frame = 6 * (not together and not row)
     y += 18 * bool(above) + frame
     group = SubElement(tall, f"{{{SVG}}}g", {"transform": f"translate({across:g} {y - top:g})"})
     for node in above:
-        node.set("x", node.get("x", "") if row else f"{(left + right) / 2:g}")
+        node.set("x", node.get("x", "") if row else f"{(start + end) / 2:g}")
         node.set("y", f"{top - 7 - frame:g}")
     if frame:  # several boxes: a frame, for an arrow that means all of them
-        size = {"x": left - 6, "y": top - 6, "width": right - left + 12, "height": bottom - top + 12, "rx": 8}
+        size = {"x": start - 6, "y": top - 6, "width": end - start + 12, "height": bottom - top + 12, "rx": 8}
         SubElement(group, f"{{{SVG}}}rect", {"class": "frame"} | {k: f"{v:g}" for k, v in size.items()})
     group.extend(stage)
     return y + bottom - top + frame
 
 
-def both(figure: str) -> str:
+def wide_and_tall(figure: str) -> str:
     """Return a schematic's figure with the stacked drawing beside the wide one; the style sheet shows one of them."""
     svg = ElementTree.fromstring(figure).find(f"{{{SVG}}}svg")
     assert svg is not None

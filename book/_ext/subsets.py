@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 from overview import read, records_of
-from render import keep, table
+from render import before_pages, keep, table
 from sphinx.application import Sphinx
 
 from fedleak_book.experiments import notebooks
@@ -15,31 +15,31 @@ SHORT = 80
 
 
 def used() -> Iterator[dict[str, Any]]:
-    """Yield what each record of the paper profile says of each subset of a data set that it used."""
+    """Yield the provenance of each subset of a data set that a record of the paper profile used."""
     for chapter in notebooks.chapters():
         for facts in records_of(chapter).values():
-            yield from (one for one in facts["datasets"] if one["subset"])
+            yield from (dataset for dataset in facts["datasets"] if dataset["subset"])
 
 
 def listed(subsets: list[dict[str, Any]]) -> str:
     """Return the table of the subsets of `data/subsets.toml`."""
-    digests = [one["digest"] for one in used()]
+    digests = [subset["digest"] for subset in used()]
     return table(
         pd.DataFrame(
             {
-                "Subset": f"`{one['name']}`",
-                "Images": one["images"],
-                "Official split": one.get("official", "–"),
-                "Positions": one.get("unknown") or shown(one["positions"]),
-                "Digests": ", ".join(f"`{digest}`" for digest in one["digests"]),
-                "Records": sum(map(digests.count, one["digests"])),
+                "Subset": f"`{subset['name']}`",
+                "Images": subset["images"],
+                "Official split": subset.get("official", "–"),
+                "Positions": subset.get("unknown") or abbreviated(subset["positions"]),
+                "Digests": ", ".join(f"`{digest}`" for digest in subset["digests"]),
+                "Records": sum(map(digests.count, subset["digests"])),
             }
-            for one in subsets
+            for subset in subsets
         )
     )
 
 
-def shown(positions: str) -> str:
+def abbreviated(positions: str) -> str:
     """Return positions where they are few, and how they begin where they are many."""
     return positions if len(positions) <= SHORT else positions[:SHORT].rpartition(" ")[0] + " …"
 
@@ -49,7 +49,4 @@ def write(app: Sphinx) -> None:
     keep(app, {"subsets": listed(read("subsets")["subset"])})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

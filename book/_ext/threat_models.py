@@ -1,9 +1,9 @@
-"""Write the page of the threat models from the package's registry: where each attack stands, and what it needs."""
+"""Write the page of the threat models from the package's registry: each attack's adversary and requirements."""
 
 from collections.abc import Iterable
 
 import pandas as pd
-from render import cards, keep, plain, table
+from render import before_pages, cards, keep, plain, table
 from sphinx.application import Sphinx
 
 from fedleak.attacks import registry
@@ -38,7 +38,7 @@ SOK = {
     registry.EAVESDROPPER: ("A, less", "does not evaluate the model, which A knows"),
     registry.WHITE_BOX: (
         "A to C",
-        "knows the model; of an update of several steps also their number and rate",
+        "knows the model, and for updates of several steps their number and the learning rate",
     ),
     registry.WITH_AUXILIARY: (
         "D",
@@ -52,24 +52,24 @@ SOK = {
 }
 """Which of the models A to H of the SoK of gradient inversion attacks is nearest, and where ours is another."""
 SOK_TEXT = """{cite:t}`carletti2025sok` name eight adversaries by the letters A to H. The letters here are as LeakPro
-reads them in its modular attacks (commit c47752fa): A is an eavesdropper who knows the architecture, B has general
+reads them in its modular attacks (commit c47752fa): A is an eavesdropper that knows the architecture, B has general
 knowledge of images besides, C the local hyperparameters, D surrogate data, E batch-norm statistics; F changes
-the architecture, G has surrogate data too, H adds clients of its own. The paper's own text was not at hand.
+the architecture, G has surrogate data too, H adds clients of its own. The paper's own text was not available.
 No adversary here is like G or H."""
 
 
 def first_possible(attacks: Iterable[Attack], steps: Iterable[tuple[Adversary, str]]) -> list[tuple[str, list[Attack]]]:
-    """Put each attack under the first of these adversaries who can run it; those whom none can run are left out."""
-    left, found = list(attacks), []
+    """List each attack under the first adversary that can run it; attacks that none of them can run are left out."""
+    remaining, first = list(attacks), []
     for adversary, words in steps:
-        can = [attack for attack in left if not attack.lacking(adversary)]
-        left = [attack for attack in left if attack not in can]
-        found.append((words, can))
-    return found
+        can = [attack for attack in remaining if not attack.lacking(adversary)]
+        remaining = [attack for attack in remaining if attack not in can]
+        first.append((words, can))
+    return first
 
 
 def threat_map() -> str:
-    """Return a card for each place from which an adversary looks, with the attacks that stand there."""
+    """Return a card for each point of view of an adversary, with the attacks that become possible there."""
     rows = []
     for title, text, steps in PLACES:
         for words, attacks in first_possible(registry.all_attacks(), steps):
@@ -82,7 +82,7 @@ def threat_map() -> str:
 
 
 def threat_models() -> str:
-    """Return what each registered attack is after, and what each adversary must have."""
+    """Return the tables of the registered attacks: goals, requirements, adversaries, and the defences."""
     attacks = registry.all_attacks()
     needs = [need for need in registry.Need if any(need in attack.uses for attack in attacks)]
     names = pd.DataFrame({"Attack": [f"**{plain(attack.name)}**" for attack in attacks]})
@@ -121,11 +121,11 @@ def threat_models() -> str:
     return (
         f"## The attacks\n\n{table(names.join(about))}\n"
         "## What each attack needs\n\n"
-        f"*takes*: it works without, and uses what there is.\n\n{table(names.join(required))}\n"
-        f"## Which adversary can run it\n\n{table(names.join(possible))}\n"
+        f"*takes*: optional; the attack uses it where it is available.\n\n{table(names.join(required))}\n"
+        f"## Adversaries that can run each attack\n\n{table(names.join(possible))}\n"
         "## The same adversaries elsewhere\n\n"
         f"{SOK_TEXT}\n\n{table(elsewhere)}\n"
-        f"## The defences that are measured\n\n{table(against)}"
+        f"## Measured defences\n\n{table(against)}"
     )
 
 
@@ -134,7 +134,4 @@ def write(app: Sphinx) -> None:
     keep(app, {"threat_map": threat_map(), "threat_models": threat_models()})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

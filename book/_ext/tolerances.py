@@ -1,4 +1,4 @@
-"""For the page on statuses: when tolerances were written down, and how far the labels of a trial go wrong together."""
+"""For the page on verdicts: the dates of the tolerances, and the correlation between the labels of a trial."""
 
 from collections import Counter
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from generated import comparisons
-from render import keep, table
+from render import before_pages, keep, table
 from sphinx.application import Sphinx
 
 from fedleak_book import paths
@@ -23,14 +23,14 @@ ENOUGH = 5
 
 
 def written(papers: list[dict[str, Any]]) -> str:
-    """Return how many values were written down with their tolerance before rows of ours existed, and how many after."""
+    """Count the values whose tolerance was written before rows of ours existed, and the others."""
     every = {paper["title"]: Counter(row["rows"] for row in paper["rows"]) for paper in papers}
     total = sum(every.values(), Counter[str]())
-    lines = [{"Paper": name, **{text: found[key] for key, text in WHEN.items()}} for name, found in every.items()]
+    lines = [{"Paper": name, **{text: entry[key] for key, text in WHEN.items()}} for name, entry in every.items()]
     late = [row["id"] for paper in papers for row in paper["rows"] if row["rows"] != "none"]
     return (
-        f"Of {sum(total.values())} values and claims, {total['none']} were written down, with their tolerance, before "
-        f"any row of their experiment existed. The other {len(late)} are claims of the papers' texts that were "
+        f"{sum(total.values())} values and claims have a tolerance. {total['none']} were written down before any row "
+        f"of their experiment existed. The other {len(late)} are claims of the papers' texts that were "
         f"entered later; their entries in `data/published/` say which rows existed then.\n\n"
         + table(pd.DataFrame(lines))
     )
@@ -41,44 +41,48 @@ def correlations(chapter: str) -> list[float]:
 
     deff is the variance of the trials over that of m labels drawn one by one, p (1 − p) / m.
     """
-    found = []
+    coefficients = []
     for path in sorted(paths.recorded(chapter).glob("*.csv")):
         rows, facts = records.recorded(chapter, path.stem) or (pd.DataFrame(), {})
-        told = facts["declared"]
-        by = [column for column in [*told["axes"], *told["by"]] if column in rows]
-        for value, written in told["kinds"].items():
+        declared = facts["declared"]
+        by = [column for column in [*declared["axes"], *declared["by"]] if column in rows]
+        for value, written in declared["kinds"].items():
             kind = Kind(**written)
             if kind.name != "rate" or value not in rows or "trial" not in rows:
                 continue
             for keys, group in records.units(rows, by, [value]).groupby(by, sort=False, dropna=False):
-                each, cell = group[value].dropna(), {**told["fixed"], **dict(zip(by, keys, strict=True))}
-                ((m,), p) = kind.settled(cell).labels, each.mean()
-                if len(each) >= ENOUGH and m > 1 and 0 < p < 1:
-                    found.append((each.var() / (p * (1 - p) / m) - 1) / (m - 1))
-    return found
+                cell_values, cell = group[value].dropna(), {**declared["fixed"], **dict(zip(by, keys, strict=True))}
+                ((m,), p) = kind.settled(cell).labels, cell_values.mean()
+                if len(cell_values) >= ENOUGH and m > 1 and 0 < p < 1:
+                    coefficients.append((cell_values.var() / (p * (1 - p) / m) - 1) / (m - 1))
+    return coefficients
 
 
-def hanging_together() -> str:
-    """Return, by chapter, how far the labels of a trial go wrong together."""
+def label_correlations() -> str:
+    """Return the correlation between the labels of a trial, one row per chapter."""
     lines = []
     for chapter in notebooks.chapters():
-        found = np.array(correlations(chapter))
-        if len(found):
-            shares = {"above 0.05": (found > 0.05).mean(), "above 0.3": (found > 0.3).mean()}
-            shown = {name: f"{share:.0%}" for name, share in shares.items()}
-            lines.append({"Chapter": f"`{chapter}`", "Cells": len(found), "Median": np.median(found), **shown})
+        coefficients = np.array(correlations(chapter))
+        if len(coefficients):
+            shares = {"above 0.05": (coefficients > 0.05).mean(), "above 0.3": (coefficients > 0.3).mean()}
+            percentages = {name: f"{share:.0%}" for name, share in shares.items()}
+            lines.append(
+                {
+                    "Chapter": f"`{chapter}`",
+                    "Cells": len(coefficients),
+                    "Median": np.median(coefficients),
+                    **percentages,
+                }
+            )
     return (
-        "(hanging-together)=\nThe correlation of two labels of a trial, over the recorded cells of rates "
-        "with five trials or more:\n\n" + table(pd.DataFrame(lines))
+        "(hanging-together)=\nCorrelation between two labels of a trial, over the recorded cells of rates with at "
+        "least five trials:\n\n" + table(pd.DataFrame(lines))
     )
 
 
 def write(app: Sphinx) -> None:
     """Write the fragments."""
-    keep(app, {"written": written(comparisons()), "hanging_together": hanging_together()})
+    keep(app, {"written": written(comparisons()), "hanging_together": label_correlations()})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

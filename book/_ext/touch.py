@@ -1,7 +1,7 @@
-"""An attack to touch, for the front page: forty digits to fill a batch with, and LLG on its gradient, in the browser.
+"""Try the attack, on the front page: forty digits to fill a batch with, and LLG on its gradient, in the browser.
 
 The gradient of a batch is a mean over its samples, and the row sums of the last layer's are in closed form (LLG's Eqs.
-9 and 14): of each digit the page therefore holds its softmax and the sum of its inputs of the last layer, and no model.
+9 and 14). The page therefore holds each digit's softmax and its sum of the last layer's inputs, and no model.
 """
 
 import base64
@@ -18,7 +18,7 @@ from render import keep
 from sphinx.application import Sphinx
 from torch import Tensor, nn
 
-from fedleak import data, metrics
+from fedleak import data, intervals, metrics
 from fedleak.attacks.labels import llg
 from fedleak.models import HeadPass, build, head_pass
 
@@ -27,8 +27,9 @@ EACH = 4
 MOST = 12
 """Samples of a batch, at most."""
 TRIED, FEW = 2000, 0.15
-"""Batches behind the caption's share, and the share of the digits that a batch drawn at random has."""
+"""Batches behind the caption's accuracy, and the share of the digits that a batch drawn at random repeats."""
 START = (16, 17, 19, 18, 8, 10, 36, 2)
+"""The first batch. LLG gets one of its labels wrong, which the page explains."""
 
 
 def digits() -> tuple[nn.Module, Tensor, Tensor]:
@@ -38,22 +39,23 @@ def digits() -> tuple[nn.Module, Tensor, Tensor]:
     return build("lenet", images.shape, images.n_classes, seed=0).eval(), images.x[index], images.y[index]
 
 
-def exported(seen: HeadPass, y: Tensor) -> list[dict[str, object]]:
-    """Return what the page holds of each digit: its label, softmax and sum of the last layer's inputs."""
+def exported(cache: HeadPass, y: Tensor) -> list[dict[str, object]]:
+    """Return the page's data of each digit: its label, softmax and sum of the last layer's inputs."""
     return [
         {"label": label, "p": [float(f"{p:.7g}") for p in softmax], "mass": float(f"{inputs.sum():.7g}")}
-        for label, softmax, inputs in zip(y.tolist(), seen.probabilities.tolist(), seen.inputs, strict=True)
+        for label, softmax, inputs in zip(y.tolist(), cache.probabilities.tolist(), cache.inputs, strict=True)
     ]
 
 
-def share(seen: HeadPass, y: Tensor) -> float:
-    """Return the share of labels that LLG names, over batches of eight drawn like those of the page's button."""
+def accuracy(cache: HeadPass, y: Tensor) -> tuple[float, float, float]:
+    """Return LLG's mean accuracy over batches of eight drawn like those of the page's button, and its 95 % interval."""
     generator = torch.Generator().manual_seed(0)
     few = torch.rand(TRIED, len(y), generator=generator) < FEW
     batch = few[few.any(1)].double().multinomial(8, replacement=True, generator=generator)
-    sums, n = seen.row_sums(batch, y[batch]), seen.probabilities.shape[1]
-    named = llg.extract(sums, llg.gradient_impact(sums, 8), torch.zeros(n), 8)
-    return float(metrics.instance_accuracy(named, metrics.counts(y[batch], n)).mean())
+    sums, n_classes = cache.row_sums(batch, y[batch]), cache.probabilities.shape[1]
+    inferred = llg.extract(sums, llg.gradient_impact(sums, 8), torch.zeros(n_classes), 8)
+    values = metrics.instance_accuracy(inferred, metrics.counts(y[batch], n_classes)).tolist()
+    return (sum(values) / len(values), *intervals.interval(values))
 
 
 def picture(pixels: Tensor) -> str:
@@ -63,33 +65,65 @@ def picture(pixels: Tensor) -> str:
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
 
 
+def without_javascript(sums: Tensor, truth: Tensor, inferred: Tensor) -> str:
+    """Return the first batch as a table, ``[n]`` each: row sums of the gradient, counts in the batch and by LLG."""
+    rows = zip(sums.tolist(), truth.tolist(), inferred.tolist(), strict=True)
+    cells = "".join(f"<tr><td>{i}<td>{g:+.2f}<td>{n}<td>{k}" for i, (g, n, k) in enumerate(rows)).replace("-", "−")
+    header = "<tr><th>class<th>row sum of the gradient<th>samples in the batch<th>samples inferred by LLG"
+    return f'<noscript><table class="table">{header}{cells}</table></noscript>'
+
+
+def first_batch(cache: HeadPass, y: Tensor) -> tuple[str, str]:
+    """Return the table of the first batch, and sentences on the label that LLG gets wrong in it."""
+    batch, n_classes = torch.tensor(START), cache.probabilities.shape[1]
+    size, truth = len(batch), metrics.counts(y[batch], n_classes)
+    sums = cache.row_sums(batch[None], y[batch][None])[0]
+    impact = float(llg.gradient_impact(sums, size))
+    inferred = llg.extract(sums[None], torch.tensor([impact]), torch.zeros(n_classes), size)[0].long()
+    most, next_most = truth.argsort(descending=True)[:2].tolist()
+    assert (inferred - truth)[[most, next_most]].tolist() == [1, -1], "the sentences are about another batch"
+    mass = cache.inputs.sum(1)[batch] / size
+    lowers = float((mass * (1 - cache.probabilities[batch, y[batch]])).mean())
+    raises = float((mass * cache.probabilities[batch, most])[y[batch] != most].mean())
+    sentences = (
+        "<summary>Why is one label of the first batch wrong?</summary>LLG estimates that one sample lowers the sum of"
+        f" its class by {-impact:.2f}. In truth it lowers it by {lowers:.2f}, and each sample of another class raises"
+        f" it by {raises:.2f}. The sum of class {most} is {sums[most]:.2f}, which the estimate takes for"
+        f" {sums[most] / impact:.1f} samples; there are {truth[most]}. The label too many is missing at class"
+        f" {next_most}."
+    ).replace("is -", "is −")
+    return without_javascript(sums, truth, inferred), sentences
+
+
 def fragment() -> str:
     """Return the attack as a part of a Markdown page."""
     model, x, y = digits()
-    seen = head_pass(model.double(), x.double())
+    cache = head_pass(model.double(), x.double())
     choice = "".join(
         f'<button type="button" data-digit="{i}"><img alt="add a {label}" src="{picture(pixels)}"'
         ' width="28" height="28"></button>'
         for i, (label, pixels) in enumerate(zip(y.tolist(), x, strict=True))
     )
-    held = escape(json.dumps({"most": MOST, "few": FEW, "start": START, "digits": exported(seen, y)}), quote=True)
+    settings = escape(json.dumps({"most": MOST, "few": FEW, "start": START, "digits": exported(cache, y)}), quote=True)
+    table, why = first_batch(cache, y)
+    mean, low, high = accuracy(cache, y)
     return raw(
-        f'<figure class="drawing touch" data-held="{held}">'
+        f'<figure class="drawing touch" data-settings="{settings}">'
         '<p class="control" hidden><b>1. You are the client: choose the images of your batch.</b> '
         '<button type="button" class="random">at random</button> <button type="button" class="clear">none</button></p>'
-        f'<div class="choice" hidden role="group" aria-label="digits to choose from">{choice}</div>'
-        '<p><b>Your batch</b>, which stays on your device. <span class="control" hidden>Choose one to take it out.'
-        '</span></p><div class="batch" role="group" aria-label="your batch"></div>'
-        "<p><b>2. This is all that the server sees:</b> a sum for each class, of the last layer's gradient.</p>"
-        '<svg viewBox="0 0 440 226" role="img"></svg>'
-        '<p><label class="control" hidden><b>3. You are the server: name the labels.</b> '
+        f'<div class="choice" hidden role="toolbar" aria-label="digits to choose from, with the arrow keys">{choice}'
+        '</div><p class="control" hidden><b>Your batch</b> stays on your device. Choose an image to take it out.</p>'
+        '<div class="batch" hidden role="toolbar" aria-label="your batch"></div>'
+        "<p><b>2. The server sees one number per class:</b> a sum over the last layer's gradient.</p>"
+        '<svg viewBox="0 0 440 226" role="img" hidden></svg>'
+        '<p class="control" hidden><label><b>3. You are the server: infer the labels.</b> '
         '<input type="range" min="0" step="1"> <output></output></label></p>'
-        '<p class="told" aria-live="polite"><noscript>This figure needs JavaScript.</noscript></p>'
-        "<figcaption>Outlines: the sums that were sent. Filled: what is left of them, one sample's worth taken off for"
-        " each label that is named; orange is negative. The network is an untrained LeNet, the attack LLG; all is"
-        f" computed in this page. Of {TRIED:,} batches that the button draws LLG names {share(seen, y):.0%} of the"
-        " labels."
-        "</figcaption></figure>"
+        f'<p class="status" aria-live="polite"></p>{table}<details>{why}</details>'
+        "<figcaption>Sums of the last layer's gradient by class. Outlines: the sums in the update. Filled: the same"
+        " sums after LLG has subtracted its estimate of one sample for each inferred label; orange is negative. The"
+        f" network is an untrained LeNet; all is computed in this page. Over {TRIED:,} batches drawn like those of the"
+        f" button <i>at random</i>, which repeat few images, LLG infers {100 * mean:.1f}&nbsp;% of the labels"
+        f" (95&nbsp;% interval: {100 * low:.1f} to {100 * high:.1f}&nbsp;%).</figcaption></figure>"
     )
 
 

@@ -1,4 +1,4 @@
-"""For the page on verdicts: what the papers do not print, and how well the transports hold."""
+"""For the page on verdicts: settings that the papers do not print, and the tests of the transports."""
 
 from itertools import groupby, product
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from generated import comparisons
-from render import keep, plain, table
+from render import before_pages, keep, plain, table
 from sphinx.application import Sphinx
 
 from fedleak_book.experiments import choices, published, scoreboard, verdicts
@@ -20,19 +20,20 @@ FEWEST, PERMUTATIONS = 5, 2000
 
 
 def listed(papers: list[Row]) -> str:
-    """Return every choice with its source, a table a paper."""
+    """Return every choice with its source, one table per paper."""
     parts = []
     for paper in papers:
         rows = [
             {
-                "Setting": one.setting + f" ({', '.join(f'{k} {v}' for k, v in one.when.items())})" * bool(one.when),
-                "Where": ", ".join(one.tables) or "all tables",
-                "One choice for": f"the {one.tied}",
+                "Setting": choice.setting
+                + f" ({', '.join(f'{k} {v}' for k, v in choice.when.items())})" * bool(choice.when),
+                "Where": ", ".join(choice.tables) or "all tables",
+                "One choice for": f"the {choice.tied}",
                 "Choices": "<br>".join(
-                    f"{value}: {plain(source)}" for value, source in zip(one.values, one.sources, strict=True)
+                    f"{value}: {plain(source)}" for value, source in zip(choice.values, choice.sources, strict=True)
                 ),
             }
-            for one in choices.load(paper["chapter"]).choices
+            for choice in choices.load(paper["chapter"]).choices
         ]
         if rows:
             parts += [f"### {paper['title']}: what is not printed\n", table(pd.DataFrame(rows))]
@@ -44,19 +45,21 @@ def fitted(papers: list[Row]) -> str:
     rows = []
     for paper in papers:
         printed, name = published.load(paper["chapter"]), paper["chapter"]
-        every = scoreboard.points(printed, scoreboard.kept(name))
-        judged = {key: verdicts.judge(printed.items[key], name, found) for key, found in every.items()}
+        every = scoreboard.points(printed, scoreboard.load_claims(name))
+        judged = {key: verdicts.judge(printed.items[key], name, measured) for key, measured in every.items()}
         scanned = [
             key
-            for key, one in judged.items()
-            if len(one.points) > 1 and any(map(verdicts.free, one.points)) and printed.items[key].kind == "value"
+            for key, judgement in judged.items()
+            if len(judgement.points) > 1
+            and any(map(verdicts.free, judgement.points))
+            and printed.items[key].kind == "value"
         ]
         for table_name, keys in groupby(scanned, key=lambda key: printed.items[key].table):
-            own = list(keys)
-            if len(own) >= FEWEST:
-                items = [printed.items[key] for key in own]
-                told = best(items, [judged[key].points for key in own], choices.load(name))
-                rows.append({"Paper": paper["title"], "Table": table_name, **told})
+            ids = list(keys)
+            if len(ids) >= FEWEST:
+                items = [printed.items[key] for key in ids]
+                joint = best(items, [judged[key].points for key in ids], choices.load(name))
+                rows.append({"Paper": paper["title"], "Table": table_name, **joint})
     return table(pd.DataFrame(rows)) if rows else "Nothing was scanned yet."
 
 
@@ -65,24 +68,25 @@ def best(items: list[Published], points: list[tuple[Measured, ...]], rules: Choi
 
     In each of `PERMUTATIONS` the published values of one metric change places, and the choice is searched anew.
     """
-    free = [[verdicts.free(point) for point in own] for own in points]
+    free = [[verdicts.free(point) for point in measured] for measured in points]
     ranges: dict[str, tuple[Any, ...]] = {}
-    for item, own in zip(items, free, strict=True):
-        for setting in {name for one in own for name in one}:
+    for item, measured in zip(items, free, strict=True):
+        for setting in {name for settings in measured for name in settings}:
             ranges[asked(item, setting)] = rules.of(item.table, setting, item.cell)
     joint = [dict(zip(ranges, values, strict=True)) for values in product(*ranges.values())]
     low, high = np.empty((len(joint), len(items))), np.empty((len(joint), len(items)))
-    for j, (item, own) in enumerate(zip(items, points, strict=True)):
+    for j, (item, measured) in enumerate(zip(items, points, strict=True)):
         for g, want in enumerate(joint):
-            fits = (all(want[asked(item, k)] == v for k, v in one.items()) for one in free[j])
-            here = next(point for point, fit in zip(own, fits, strict=False) if fit)
-            low[g, j], high[g, j] = here.low, here.high
+            fits = (all(want[asked(item, k)] == v for k, v in settings.items()) for settings in free[j])
+            fitting = next((point for point, fit in zip(measured, fits, strict=False) if fit), None)
+            # a choice that was not measured is in no band
+            low[g, j], high[g, j] = (fitting.low, fitting.high) if fitting else (np.nan, np.nan)
     value, tolerance = (np.array([getattr(i, name) for i in items], dtype=float) for name in ("published", "tolerance"))
 
     def inside(at: np.ndarray) -> np.ndarray:
         return ((low >= at - tolerance - 1e-9) & (high <= at + tolerance + 1e-9)).sum(1)
 
-    rng, found = np.random.default_rng(0), inside(value)
+    rng, hits = np.random.default_rng(0), inside(value)
     columns = [np.flatnonzero([i.column == name for i in items]) for name in {i.column for i in items}]
     null = []
     for _ in range(PERMUTATIONS):
@@ -90,12 +94,12 @@ def best(items: list[Published], points: list[tuple[Measured, ...]], rules: Choi
         for places in columns:
             moved[places] = value[rng.permutation(places)]
         null.append(inside(moved).max())
-    chosen = ", ".join(f"{k} {v}" for k, v in joint[int(found.argmax())].items())
+    chosen = ", ".join(f"{k} {v}" for k, v in joint[int(hits.argmax())].items())
     return {
         "Fits best": plain(chosen),
-        "In their bands": f"{found.max()} of {len(items)}",
-        "Permuted values": f"{np.mean(null):.1f} in the mean",
-        "p": f"{np.mean(np.array(null) >= found.max()):.2f}",
+        "In their bands": f"{hits.max()} of {len(items)}",
+        "Permuted values": f"{np.mean(null):.1f} on average",
+        "p": f"{np.mean(np.array(null) >= hits.max()):.2f}",
     }
 
 
@@ -109,10 +113,10 @@ def backtests(papers: list[Row]) -> str:
     """Return how often each transport covered what is known, and whether it counts."""
     rows = []
     for paper in papers:
-        for name, one in choices.known(paper["chapter"]).items():
-            share = f"{one.covered:,} of {one.values:,} ({one.covered / one.values:.0%})" if one.values else "none"
-            counts = "yes" if one.trusted else "no"
-            rows.append({"Paper": paper["title"], "Record": f"`{name}`", "Covered": share, "Counts": counts})
+        for name, test in choices.known(paper["chapter"]).items():
+            share = f"{test.covered:,} of {test.values:,} ({test.covered / test.values:.0%})" if test.values else "none"
+            row = {"Paper": paper["title"], "Record": f"`{name}`", "Covered": share}
+            rows.append(row | {"Mean half-width": f"{test.half_width:.3f}", "Counts": "yes" if test.trusted else "no"})
     return table(pd.DataFrame(rows))
 
 
@@ -122,7 +126,4 @@ def write(app: Sphinx) -> None:
     keep(app, {"choices": listed(papers), "fitted": fitted(papers), "backtests": backtests(papers)})
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+setup = before_pages(write)

@@ -52,13 +52,13 @@ def chromium() -> str:
         If there is none.
     """
     asked = os.environ.get("CHROMIUM")
-    found = next(filter(None, map(shutil.which, [asked] if asked else NAMES)), None)
-    if found is None:
+    browser = next(filter(None, map(shutil.which, [asked] if asked else NAMES)), None)
+    if browser is None:
         looked = f"CHROMIUM={asked}" if asked else f"{', '.join(NAMES)} on the PATH"
         raise FileNotFoundError(
             f"no Chromium found ({looked}): install one (apt install chromium), or name one in the variable CHROMIUM"
         )
-    return found
+    return browser
 
 
 @contextmanager
@@ -102,19 +102,19 @@ def built(html: Path, names: Sequence[str] = ()) -> list[Path]:
 def relink(writer: PdfWriter, starts: dict[Path, int]) -> None:
     """Lead links to pages of the book to where they begin in the PDF, and take out those to other local files."""
     for page in writer.pages:
-        kept = ArrayObject()
-        for one in page.get("/Annots") or ():
-            link = one.get_object()
+        annotations = ArrayObject()
+        for annotation in page.get("/Annots") or ():
+            link = annotation.get_object()
             address = urlsplit(str(link.get("/A", {}).get("/URI", "")))
             if address.scheme == "file":
                 start = starts.get(Path(unquote(address.path)))
                 if start is None:
                     continue
                 del link["/A"]
-                where = [writer.pages[start].indirect_reference, NameObject("/XYZ"), *Fit.xyz().fit_args]
-                link[NameObject("/Dest")] = ArrayObject(where)
-            kept.append(one)
-        page[NameObject("/Annots")] = kept
+                target = [writer.pages[start].indirect_reference, NameObject("/XYZ"), *Fit.xyz().fit_args]
+                link[NameObject("/Dest")] = ArrayObject(target)
+            annotations.append(annotation)
+        page[NameObject("/Annots")] = annotations
 
 
 @app.command()
@@ -142,7 +142,7 @@ def pdf(html: Path = BUILD / "html", out: Path = BUILD / "fedleak.pdf") -> None:
 
 
 def violations(html: Path, names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield what axe-core finds on the pages (by default all): each violation with its page, width and scheme."""
+    """Yield axe-core's violations on the pages (by default all), each with its page, width and scheme."""
     from axe_core_python.sync_playwright import Axe
 
     with browser() as page:
@@ -152,9 +152,9 @@ def violations(html: Path, names: Sequence[str] = ()) -> Iterator[dict[str, Any]
             page.evaluate(UNCOLOURED)
             for width, scheme in VIEWS[:3]:
                 view(page, width, scheme)
-                where = {"page": file.relative_to(html.resolve()).as_posix(), "width": width, "scheme": scheme}
-                found = Axe().run(page, options={"resultTypes": ["violations"]})
-                yield from (where | one for one in found["violations"])
+                about = {"page": file.relative_to(html.resolve()).as_posix(), "width": width, "scheme": scheme}
+                results = Axe().run(page, options={"resultTypes": ["violations"]})
+                yield from (about | violation for violation in results["violations"])
 
 
 @app.command()
@@ -163,12 +163,12 @@ def axe(
 ) -> None:
     """List the violations of accessibility, light and dark, wide and narrow; fail if one is serious or critical."""
     count = Counter()
-    for one in violations(html, names or ()):
-        count[one["impact"] in GRAVE] += 1
-        print(f"{one['impact']}: {one['page']} ({one['width']} px, {one['scheme']}): {one['id']}, {one['help']}")
-        for node in one["nodes"][:5]:
+    for violation in violations(html, names or ()):
+        count[violation["impact"] in GRAVE] += 1
+        print("{impact}: {page} ({width} px, {scheme}): {id}, {help}".format_map(violation))
+        for node in violation["nodes"][:5]:
             print("   ", *node["target"])
-        if (more := len(one["nodes"]) - 5) > 0:
+        if (more := len(violation["nodes"]) - 5) > 0:
             print(f"    and {more} more")
     print(f"{count[True]} serious or critical violations, {count[False]} lesser ones")
     raise typer.Exit(int(count[True] > 0))

@@ -1,7 +1,6 @@
 """Every attack that applies, on the same update: what the arena and the audit run.
 
-A contest knows no attack by name. Which of them an adversary can run, what each of them takes and whether it is done in
-seconds, the registry says.
+The registry says which attacks an adversary can run, which inputs each takes, and whether it takes seconds.
 """
 
 import time
@@ -16,33 +15,37 @@ from fedleak.attacks.result import Prepared, Result
 from fedleak.errors import WithheldParameter
 from fedleak.federated import Update
 from fedleak.models import head
+from fedleak.renamed import old_attribute, renamed
 
-FORESEEN = (ValueError, RuntimeError, WithheldParameter)
-"""What attacks raise where they cannot work. Anything else is a mistake, and is said to be one."""
-UNFORESEEN = "unforeseen "
-"""How the reason of a failure begins that is no refusal: a mistake, or a GPU's memory that ran out."""
+FORESEEN = EXPECTED_FAILURES = (ValueError, RuntimeError, WithheldParameter)
+"""Exceptions by which an attack rejects an update; any other exception is a bug. `FORESEEN` is the former name."""
+UNEXPECTED = "unforeseen "
+"""Prefix of `Attempt.reason` for failures that are not rejections: a bug, or CUDA out of memory."""
 
 
 class Attempt(NamedTuple):
-    """What came of one attack on one update."""
+    """The outcome of one attack on one update."""
 
     attack: Attack
     result: Result | None
-    """None if it failed."""
+    """None if the attack failed."""
     seconds: float
-    """What it took, with the preparation if that was needed."""
+    """Duration, including the preparation if that was needed."""
     reason: str
-    """Why it failed; "" if it did not."""
+    """Why the attack failed; "" if it succeeded."""
 
     @property
-    def found(self) -> Tensor | None:
+    def counts(self) -> Tensor | None:
         """Counts ``[n]``, or ``[U, n]`` of an attack on an aggregate, on the CPU; None if it failed."""
         return None if self.result is None else self.result.counts.cpu()
 
     @property
     def unforeseen(self) -> bool:
-        """Whether it failed without having refused."""
-        return self.reason.startswith(UNFORESEEN)
+        """Whether the attack failed without rejecting the update."""
+        return self.reason.startswith(UNEXPECTED)
+
+
+Attempt.found = old_attribute("found", "counts")  # type: ignore[attr-defined]
 
 
 def entrants(*, trained: bool = False) -> list[Attack]:
@@ -50,22 +53,22 @@ def entrants(*, trained: bool = False) -> list[Attack]:
 
     With `trained` also, and last, those that are trained once for a model and a batch size.
     """
-    found = [a for a in all_attacks() if a.goal == "labels" and a.cost == "seconds" and not a.apart]
-    return sorted((a for a in found if trained or not a.trained), key=lambda a: (not a.blind, a.trained))
+    attacks = [a for a in all_attacks() if a.goal == "labels" and a.cost == "seconds" and not a.standalone_reason]
+    return sorted((a for a in attacks if trained or not a.trained), key=lambda a: (not a.blind, a.trained))
 
 
 def view(adversary: Adversary, update: Update, model: nn.Module) -> Adversary:
     """Return the adversary with only those gradients that an update holds."""
     last = head(model)
     trained = dict(model.named_parameters())
-    there = {
+    is_shared = {
         Need.HEAD_GRADIENT: last.weight in update.tensors,
         Need.BIAS_GRADIENT: last.bias in update.tensors,
         Need.BELOW_HEAD_GRADIENT: bool(update.tensors.keys() - {last.weight, last.bias}),
         Need.ADAPTER_GRADIENT: last.bias in update.tensors or last.weight not in trained,
         Need.ALL_GRADIENTS: all(name in update.tensors for name in trained),
     }
-    return replace(adversary, has=adversary.has - {need for need, is_there in there.items() if not is_there})
+    return replace(adversary, has=adversary.has - {need for need, shared in is_shared.items() if not shared})
 
 
 def attempt(
@@ -75,29 +78,29 @@ def attempt(
     adversary: Adversary | str,
     knowledge: Mapping[str, Any],
     clock: Callable[[], float] = time.process_time,
-    kept: dict[str, Prepared] | None = None,
+    prepared: dict[str, Prepared] | None = None,
     checks: dict[Any, tuple[str, ...]] | None = None,
 ) -> Attempt:
-    """Run one attack; whatever it raises is the reason of its failure.
+    """Run one attack; an exception becomes the reason of its failure.
 
     Parameters as for `contest`; `model` is the list of models that were sent, for an attack that sends them. `checks`
-    keeps the contradictions of an update for the next attack on the same update and model.
+    caches the contradictions of an update for the next attack on the same update and model.
     """
     first, then = attack.split(attack.inputs(adversary, knowledge))
-    kept, started = {} if kept is None else kept, clock()
+    prepared, started = {} if prepared is None else prepared, clock()
     result, reason = None, ""
     try:
-        if attack.name not in kept:
-            kept[attack.name] = attack.prepare(model, adversary=adversary, **first)
-        found = _checking_once(kept[attack.name], {} if checks is None else checks).recover(update, **then)
+        if attack.name not in prepared:
+            prepared[attack.name] = attack.prepare(model, adversary=adversary, **first)
+        answer = _checking_once(prepared[attack.name], {} if checks is None else checks).recover(update, **then)
         n = head(model if isinstance(model, nn.Module) else model[0]).layer.out_features
-        if found.counts.shape[-1:] != (n,):
-            raise TypeError(f"a label attack returns counts, torch.int64 [{n}]; this one {list(found.counts.shape)}")
-        result = found
+        if answer.counts.shape[-1:] != (n,):
+            raise TypeError(f"a label attack returns counts, torch.int64 [{n}]; this one {list(answer.counts.shape)}")
+        result = answer
     except Exception as error:  # one attack's mistake must not end the others' run
-        refused = isinstance(error, FORESEEN) and not isinstance(error, OutOfMemoryError)
-        told = type(error).__name__
-        reason = str(error) or told if refused else f"{UNFORESEEN}{told}: {error}"
+        is_rejection = isinstance(error, EXPECTED_FAILURES) and not isinstance(error, OutOfMemoryError)
+        kind = type(error).__name__
+        reason = str(error) or kind if is_rejection else f"{UNEXPECTED}{kind}: {error}"
     return Attempt(attack, result, clock() - started, reason)
 
 
@@ -116,6 +119,7 @@ def _checking_once(prepared: Prepared, checks: dict[Any, tuple[str, ...]]) -> Pr
     return replace(prepared, check=once)
 
 
+@renamed(kept="prepared")
 def contest(
     update: Update,
     model: nn.Module,
@@ -126,38 +130,38 @@ def contest(
     plain: Update | None = None,
     manipulated: Mapping[str, tuple[Update, Sequence[nn.Module]]] | None = None,
     clock: Callable[[], float] = time.process_time,
-    kept: dict[str, Prepared] | None = None,
+    prepared: dict[str, Prepared] | None = None,
 ) -> Iterator[Attempt]:
-    """Run every attack that the adversary can run, one after the other.
+    """Yield an `Attempt` of every attack that the adversary can run, one after the other, on the same update.
 
     Parameters
     ----------
     update, model
-        What the server sees, one client's update or the sum of all; the model before the round.
+        The update that the server sees, one client's or the sum of all clients'; the model before the round.
     adversary
-        Who attacks, or the name of one of `fedleak.attacks.registry.ADVERSARIES`.
+        The adversary, or the name of one of `fedleak.attacks.registry.ADVERSARIES`.
     knowledge
-        What the attacks may take, by the names of `fedleak.attacks.registry.INPUTS`; each gets what it declares.
+        Inputs of the attacks, by the names of `fedleak.attacks.registry.INPUTS`; each attack gets those it declares.
     attacks
-        Which; by default all `entrants`.
+        Attacks to run; by default all `entrants`.
     plain
         The update as plain SGD would have sent it, for attacks that do not take the scheme themselves; by default the
         update.
     manipulated
-        For attacks of a server that sends models of its own, by name: what it then sees, and the models. An attack
-        that sends some, and is not here, is not run.
+        For attacks of a server that sends manipulated models, by name: the update that it then sees, and the models.
+        An attack that sends models and has no entry is skipped.
     clock
-        What the seconds are taken from: processor time, or `time.perf_counter`.
-    kept
-        Where attacks are kept once they are prepared, and taken from for the next update: a dictionary for one model
-        (in one state) and one `knowledge` but for what is told of each update.
+        Source of `Attempt.seconds`: processor time, or `time.perf_counter`.
+    prepared
+        Cache of prepared attacks, reused for the next update: one dictionary per model state and `knowledge`, apart
+        from the inputs that belong to a single update.
     """
     checks: dict[Any, tuple[str, ...]] = {}
     for attack in entrants() if attacks is None else attacks:
         if attack.lacking(adversary) or (attack.sends and attack.name not in (manipulated or {})):
             continue
         if manipulated and attack.sends:
-            yield attempt(attack, *manipulated[attack.name], adversary, knowledge, clock, kept)
+            yield attempt(attack, *manipulated[attack.name], adversary, knowledge, clock, prepared)
         else:
-            read = update if plain is None or "scheme" in attack.takes else plain
-            yield attempt(attack, read, model, adversary, knowledge, clock, kept, checks)
+            readable = update if plain is None or "scheme" in attack.options else plain
+            yield attempt(attack, readable, model, adversary, knowledge, clock, prepared, checks)

@@ -1,4 +1,4 @@
-"""What an update's last layer cannot be, if it is made as it was said to be: checked for every label attack."""
+"""Contradictions between an update's last layer and its stated origin, checked for every label attack."""
 
 from typing import Any, NamedTuple
 
@@ -31,22 +31,20 @@ SMOOTHED = 0.2
 """The most label smoothing that a client is believed to train with: the gradient of a class without samples is at
 least minus this, divided by the number of classes, times the mean input."""
 LARGER = 1000.0
-"""How much larger a client's inputs of the last layer may be than those made up for it."""
+"""Largest ratio of a client's last-layer inputs to made-up ones."""
 
 
 class _LastLayer(NamedTuple):
-    """The last layer's gradients in an update, and their rounding."""
-
     weight: Tensor | None
     bias: Tensor | None
     weight_noise: float
     bias_noise: float
     inputs: Tensor | None
-    """What the layer is given for made-up inputs, ``[2, m]``; None if it is not known."""
+    """Inputs of the layer for made-up samples, ``[2, m]``; None if they are unknown."""
 
 
 def contradictions(update: Update, model: nn.Module, scheme: Any = None) -> tuple[str, ...]:
-    """Say what an update's last layer cannot be, if it is of a mean cross-entropy; empty if nothing contradicts it.
+    """Return the contradictions of an update's last layer with a mean cross-entropy; empty without any.
 
     What is too small contradicts nothing: a model that fits its samples well has such gradients. Class weights and
     label smoothing contradict nothing either.
@@ -56,7 +54,7 @@ def contradictions(update: Update, model: nn.Module, scheme: Any = None) -> tupl
     update, model
         The update, and the model before it.
     scheme
-        How the client trained, if it is known; momentum makes the change larger.
+        Training scheme of the client, if it is known; momentum makes the change larger.
     """
     try:
         update = update.replace(unwrapped(update.tensors, model))
@@ -74,7 +72,7 @@ def contradictions(update: Update, model: nn.Module, scheme: Any = None) -> tupl
 
 
 def _is_state(update: Update, model: nn.Module) -> bool:
-    """Say whether an update is next to equal to the model's parameters, of which it has enough to tell."""
+    """Return whether an update nearly equals the model's parameters, of which it has enough for a comparison."""
     pairs = [
         (update.tensors[k].float().flatten(), p.detach().float().flatten())
         for k, p in model.named_parameters()
@@ -87,7 +85,6 @@ def _is_state(update: Update, model: nn.Module) -> bool:
 
 
 def _products(pairs: list[tuple[Tensor, Tensor]]) -> tuple[list[tuple[Tensor, Tensor]], ...]:
-    """Return the factors of |p|², |t|² and t · p, of pairs of t and p."""
     return [(p, p) for _, p in pairs], [(t, t) for t, _ in pairs], pairs
 
 
@@ -107,7 +104,6 @@ def _seen(update: Update, model: nn.Module, last: Head, scheme: Any) -> _LastLay
 
 
 def _unbalanced(last_layer: _LastLayer) -> bool:
-    """Say whether the gradient's sum over the classes is not 0, beyond rounding."""
     eps = torch.finfo(torch.float32).eps
     if last_layer.bias is not None:
         bound = SHARE * last_layer.bias.norm() * len(last_layer.bias) ** 0.5 + 4 * len(last_layer.bias) * (
@@ -123,7 +119,6 @@ def _unbalanced(last_layer: _LastLayer) -> bool:
 
 
 def _too_large(last_layer: _LastLayer) -> bool:
-    """Say whether the entries are larger than those of any mean over samples."""
     if last_layer.bias is not None:
         most = last_layer.bias.clamp(max=0).sum().abs().maximum(last_layer.bias.clamp(min=0).sum())
         return bool(most > 1 + SHARE + 4 * len(last_layer.bias) * last_layer.bias_noise)
@@ -152,7 +147,7 @@ def _raised(last_layer: _LastLayer) -> int:
 
 
 def _rounding(update: Update, parameter: Tensor, given: Tensor) -> float:
-    """Return the rounding error of an entry: of a change of weights that of the weights themselves."""
+    """Return the rounding error of an entry; a change of weights has that of the weights."""
     eps = max(torch.finfo(parameter.dtype).eps, torch.finfo(given.dtype).eps)
     if update.kind == "gradient" or update.lr is None:
         return eps * float(given.abs().max()) / update.steps

@@ -18,6 +18,7 @@ from fedleak.attacks.plausible import contradictions
 from fedleak.attacks.result import Prepared
 from fedleak.federated import Update
 from fedleak.federated.update import unwrapped, without_frozen
+from fedleak.renamed import renamed
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Goal = Literal["labels", "images", "words"]
@@ -38,7 +39,7 @@ class Need(Enum):
 
 @dataclass(frozen=True)
 class Adversary:
-    """What somebody who attacks has: things known, a place to look from, and whether the rules are kept."""
+    """An adversary: its knowledge, its view of the updates, and whether it keeps to the protocol."""
 
     name: str
     has: frozenset[Need]
@@ -61,38 +62,39 @@ ADVERSARIES = (NOBODY, EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, MALICIOUS_AGGREG
 
 INPUTS = {
     "aux": "labelled auxiliary data, an `Images`",
-    "prior": "how often each class occurs, [n], where that is known better than from the auxiliary data",
-    "scheme": "how the client trained, a `Scheme`",
-    "history": "h of the head's bias, [n], for schemes that have one",
-    "smoothing": "the label smoothing that the client is known to train with",
-    "runs": "probe batches a label",
-    "seed": "of what is drawn anew for every update",
-    "batch_size": "B, which the server prescribes",
-    "input_shape": "of one input",
-    "iterations": "of the training of an attack that is trained once for a model and a batch size",
-    "batches": "simulated batches in each of these iterations",
-    "progress": "whether such a training shows a progress bar",
-    "seconds": "that such a training may take; longer ones are not begun",
-    "defence": "the clients' own, as `make(clients, seed)`, where the attacker knows it",
+    "prior": "frequency of each class, [n], if it is known better than from the auxiliary data",
+    "scheme": "training scheme of the client, a `Scheme`",
+    "history": "h of the head's bias, [n], for schemes with a history",
+    "smoothing": "label smoothing of the client, if it is known",
+    "runs": "number of probe batches per label",
+    "seed": "random seed of the draws for an update",
+    "batch_size": "batch size B that the server prescribes",
+    "input_shape": "shape of one input",
+    "iterations": "training iterations of an attack that is trained once per model and batch size",
+    "batches": "simulated batches per training iteration",
+    "progress": "whether the training shows a progress bar",
+    "seconds": "time limit of the training; a longer one is not begun",
+    "defence": "the clients' defence, as `make(clients, seed)`, if the attacker knows it",
 }
-"""What `fedleak.attacks.contest` can give an attack besides update and model, by the name of the argument."""
+"""Inputs that `fedleak.attacks.contest` can give an attack besides update and model, by the name of the argument."""
 _OF_DATA = {"aux", "prior"}
 
 
+@renamed(takes="options", apart="standalone_reason")
 @dataclass(frozen=True)
 class Attack:
-    """One attack, its source, what its adversary must have, and what it makes use of.
+    """One attack: its source, what its adversary must have, and the inputs that it uses.
 
-    Raises `ValueError` if `takes` names something else.
+    Raises `ValueError` if `options` has a name that is not in `INPUTS`.
     """
 
     name: str
     """Unique, as the papers write it."""
     goal: Goal
     needs: frozenset[Need]
-    """What the adversary must have."""
+    """Requirements on the adversary."""
     summary: str
-    """One sentence on how it works."""
+    """Description of its method, in one sentence."""
     function: Callable[..., Any]
     """``recover(update, model, **options)``, which returns counts, images or words; or as `prepares` says."""
     prepares: bool = False
@@ -102,8 +104,8 @@ class Attack:
     """Citation key of the paper; "" for an attack that no paper describes."""
     equation: str = ""
     """The place in it."""
-    takes: Iterable[str] = ()
-    """Which of `INPUTS` it takes where there are some. An attack that needs auxiliary data takes ``"aux"`` anyway."""
+    options: Iterable[str] = ()
+    """Those of `INPUTS` that it uses if available; ``"aux"`` is implied for an attack that needs auxiliary data."""
     cost: Literal["seconds", "minutes"] = "seconds"
     """Whether a recovery takes seconds, or minutes: those that take minutes are not run on update after update."""
     sees: Literal["one update", "aggregate"] = "one update"
@@ -111,41 +113,41 @@ class Attack:
     server: Literal["passive", "malicious"] = "passive"
     """Whether the server keeps to the protocol."""
     sends: Callable[[nn.Module, int, int], list[nn.Module]] | None = None
-    """Of a malicious server: ``sends(model, clients, seed)`` returns the models that it sends, one a client; what
-    comes back is read with these models."""
-    apart: str = ""
-    """Why it cannot be run beside others on their updates; "" if it can."""
+    """For a malicious server, ``sends(model, clients, seed)`` returns the models that it sends, one per client; the
+    updates are read with these models."""
+    standalone_reason: str = ""
+    """Why it cannot run on the same updates as the other attacks; "" if it can."""
 
     def __post_init__(self) -> None:
-        takes = frozenset(self.takes) | ({"aux"} if Need.AUXILIARY_DATA in self.needs else set())
-        if unknown := takes - INPUTS.keys():
+        options = frozenset(self.options) | ({"aux"} if Need.AUXILIARY_DATA in self.needs else set())
+        if unknown := options - INPUTS.keys():
             raise ValueError(f"{self.name} takes {', '.join(sorted(unknown))}; there are: {', '.join(INPUTS)}")
-        object.__setattr__(self, "takes", takes)
+        object.__setattr__(self, "options", options)
 
     @property
     def blind(self) -> bool:
-        """Whether it sees nothing of the update, and so is a guess: the floor for all others."""
+        """Whether it ignores the update: a guess, which is the baseline of all others."""
         return self.needs <= {Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}
 
     @property
     def checks(self) -> bool:
-        """Whether what an update cannot be matters to it: to attacks that read labels off one client's last layer."""
+        """Whether `plausible` checks its updates: it does for attacks on one client's last layer."""
         return self.goal == "labels" and not self.blind and self.sees == "one update" and self.server == "passive"
 
     @property
     def uses(self) -> frozenset[Need]:
-        """What it makes use of: all that it needs, and auxiliary data also if it can do without."""
-        return self.needs | ({Need.AUXILIARY_DATA} if _OF_DATA & set(self.takes) else set())
+        """All needs, and auxiliary data that are optional."""
+        return self.needs | ({Need.AUXILIARY_DATA} if _OF_DATA & set(self.options) else set())
 
     @property
     def trained(self) -> bool:
-        """Whether preparing it takes a training, whose iterations can be said."""
-        return "iterations" in self.takes
+        """Whether preparing it includes a training with a number of iterations."""
+        return "iterations" in self.options
 
     def inputs(self, adversary: Adversary | str, knowledge: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what it takes of `knowledge`; auxiliary data and what they tell only if the adversary has some."""
+        """Return the inputs of `knowledge` that it uses; auxiliary data and prior only if the adversary has them."""
         barred = set() if Need.AUXILIARY_DATA in adversary_of(adversary).has else _OF_DATA
-        taken = set(self.takes) - barred
+        taken = set(self.options) - barred
         return {name: value for name, value in knowledge.items() if name in taken and value is not None}
 
     def lacking(self, adversary: Adversary | str) -> list[str]:
@@ -174,8 +176,8 @@ class Attack:
 
     def split(self, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the options that prepare it, and those that are given with an update."""
-        known = signature(self.function).parameters if self.prepares else {}
-        first = {name: value for name, value in options.items() if name in known}
+        parameters = signature(self.function).parameters if self.prepares else {}
+        first = {name: value for name, value in options.items() if name in parameters}
         return first, {name: value for name, value in options.items() if name not in first}
 
     def __call__(self, update: Update, model: Any, *, adversary: Adversary | str, **options: Any) -> Any:
@@ -238,7 +240,7 @@ def attack(name: str, *, needs: Iterable[Need], goal: Goal = "labels", **fields:
 
 
 def checked(prepare: Function) -> Function:
-    """Let what an attack's ``prepare(model, ...)`` returns say what an update cannot be, and read wrappers' names."""
+    """Extend an attack's ``prepare(model, ...)`` by the check for contradictions and by wrappers' parameter names."""
 
     @wraps(prepare)
     def checking(model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -272,7 +274,7 @@ def all_attacks() -> list[Attack]:
 
 def get(name: str) -> Attack:
     """Return the attack with this name. Raises `ValueError` if there is none."""
-    known = {attack.name: attack for attack in all_attacks()}
-    if name not in known:
-        raise ValueError(f"unknown attack {name!r}; known: {', '.join(known)}")
-    return known[name]
+    by_name = {attack.name: attack for attack in all_attacks()}
+    if name not in by_name:
+        raise ValueError(f"unknown attack {name!r}; known: {', '.join(by_name)}")
+    return by_name[name]

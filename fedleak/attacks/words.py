@@ -20,7 +20,7 @@ def word_embedding(model: nn.Module) -> str:
     goal="words",
     needs={Need.BELOW_HEAD_GRADIENT, Need.MODEL},
     summary="The rows of the embedding that move are the words of the texts.",
-    apart="it is for models whose inputs are tokens",
+    standalone_reason="it is for models whose inputs are tokens",
 )
 def recover(update: Update, model: nn.Module) -> Tensor:
     """Name the distinct words of all texts behind an update, ``[words]``, in ascending order.

@@ -1,4 +1,4 @@
-"""What your own set-up gives away: every attack that applies to it, measured, and a report.
+"""Audit the leakage of your own set-up: measure every attack that applies, and report.
 
 Needs the extra ``audit``.
 """

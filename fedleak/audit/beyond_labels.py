@@ -1,11 +1,11 @@
-"""What an update gives away besides its labels: images, by one inversion, and the words of texts."""
+"""Leakage besides labels: images, by one inversion, and the words of texts."""
 
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.contest import FORESEEN, contest, view
+from fedleak.attacks.contest import EXPECTED_FAILURES, contest, view
 from fedleak.attacks.registry import WHITE_BOX, Attack, get
 from fedleak.attacks.words import word_embedding
 from fedleak.audit.case import Case, Trial, image_attack
@@ -15,9 +15,9 @@ from fedleak.metrics import paired, psnr
 from fedleak.models import known_tokens
 
 
-def invert_once(case: Case, done: Trial, seen: Update, ranking: Iterable[Attack]) -> ImageResult:
+def invert_once(case: Case, done: Trial, update: Update, ranking: Iterable[Attack]) -> ImageResult:
     """Invert the first trial's update; labels are those that are recovered, by the best of `ranking` that can."""
-    attack, who = image_attack(case.setup), view(case.setup.attacker, seen, case.model)
+    attack, adversary = image_attack(case.setup), view(case.setup.attacker, update, case.model)
     truth = done.x[0].flatten(0, 1)
     try:
         if truth.dim() != 4 or min(truth.shape[2:]) < 11:
@@ -26,21 +26,20 @@ def invert_once(case: Case, done: Trial, seen: Update, ranking: Iterable[Attack]
             raise ValueError("it looks for pixels in [0, 1]; the data are not, so put the normalisation into the model")
         if case.setup.epochs > 1:
             raise ValueError("it takes the samples of every step for new ones, and several epochs have the same again")
-        if lacks := attack.lacking(who):
+        if lacks := attack.lacking(adversary):
             raise ValueError(f"the adversary lacks: {'; '.join(lacks)}")
-        attempts = contest(seen, case.attacked, who, {**case.knowledge, "runs": 1}, attacks=ranking)
-        counts = next(
-            (one.found for one in attempts if one.found is not None and one.found.sum() == seen.samples), None
-        )
+        attempts = contest(update, case.attacked, adversary, {**case.knowledge, "runs": 1}, attacks=ranking)
+        answers = (attempt.counts for attempt in attempts)
+        counts = next((c for c in answers if c is not None and c.sum() == update.samples), None)
         if counts is None:
             raise ValueError("it needs the labels first, and no label attack names as many as there are samples")
         options = {"labels": torch.arange(len(counts)).repeat_interleave(counts), "seed": case.setup.seed}
-        found = attack(seen, case.attacked, adversary=who, iterations=case.setup.images, **options)
-    except FORESEEN as error:
+        reconstructions = attack(update, case.attacked, adversary=adversary, iterations=case.setup.images, **options)
+    except EXPECTED_FAILURES as error:
         return ImageResult(attack.name, str(error).strip().split("\n")[0])
     generator = torch.Generator().manual_seed(case.setup.seed)
     others = case.aux.x[torch.randint(len(case.aux), (len(truth),), generator=generator)].to(truth)
-    near, guess = (float(psnr(paired(images.to(truth), truth), truth).mean()) for images in (found, others))
+    near, guess = (float(psnr(paired(images.to(truth), truth), truth).mean()) for images in (reconstructions, others))
     return ImageResult(attack.name, "", case.setup.images, near, guess)
 
 
@@ -51,13 +50,13 @@ def count_words(
     if not known_tokens(model) or (so_far is not None and so_far.why):
         return so_far
     try:
-        found = set(get("embedding rows")(update, model, adversary=WHITE_BOX).tolist())
-    except FORESEEN as error:
+        words = set(get("embedding rows")(update, model, adversary=WHITE_BOX).tolist())
+    except EXPECTED_FAILURES as error:
         return WordsResult(str(error))
     so_far = so_far or WordsResult()
-    so_far = so_far._replace(named=so_far.named + len(found), updates=so_far.updates + 1)
+    so_far = so_far._replace(named=so_far.named + len(words), updates=so_far.updates + 1)
     if texts is None:
         return so_far
     embedding = model.get_submodule(word_embedding(model).rpartition(".")[0])
     truth = set(texts.flatten().tolist()) - {getattr(embedding, "padding_idx", None)}
-    return so_far._replace(right=(so_far.right or 0) + len(found & truth), of=so_far.of + len(truth))
+    return so_far._replace(right=(so_far.right or 0) + len(words & truth), of=so_far.of + len(truth))

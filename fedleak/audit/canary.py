@@ -1,4 +1,4 @@
-"""A lower bound of ε by a canary: two neighbouring inputs, many releases of each, and how often they are told apart."""
+"""A lower bound of ε by a canary: how well many releases of two neighbouring inputs can be distinguished."""
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,15 +21,15 @@ from fedleak.federated.restricted import Withhold
 from fedleak.models.inputs import forward
 
 MOST, LEAST, ENTRIES = 4000, 200, 200_000_000
-"""Releases of each input: the most, the least, and between them so many that this many entries are drawn for each."""
+"""Largest and smallest number of releases per input; between them, the number that draws this many entries."""
 AT_ONCE = 50
 TINY = 1e-30
-"""Of noise that changes nothing."""
+"""Standard deviation of noise that changes nothing."""
 Release = Iterator[dict[str, Tensor]]
 
 
 class Bound(NamedTuple):
-    """What a canary shows."""
+    """The result of a canary."""
 
     epsilon: float
     """A lower bound of ε, whatever the mechanism is."""
@@ -40,12 +40,12 @@ class Bound(NamedTuple):
 
 
 def lower_bound(without: Sequence[float], having: Sequence[float], delta: float, confidence: float = 0.95) -> Bound:
-    """Return how large ε is at least, with this confidence, as releases can be told apart.
+    """Return a lower bound of ε, with this confidence, from how well releases can be distinguished.
 
     A threshold is chosen on the first half of each, and how often it errs is counted on the second. Clopper and
     Pearson's limits of both rates of errors hold together, and an (ε, δ)-private mechanism allows no smaller ones
-    (Jagielski et al. 2020; Nasr et al. 2021). Of normal noise the rates bound the distance of the means, and that gives
-    ε (Nasr et al. 2023), which is much nearer.
+    (Jagielski et al. 2020; Nasr et al. 2021). Under normal noise the rates bound the distance of the means,
+    which gives a much tighter ε (Nasr et al. 2023).
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ def lower_bound(without: Sequence[float], having: Sequence[float], delta: float,
     delta
         At which ε is bounded, in [0, 1).
     confidence
-        Of the bound.
+        Confidence of the bound.
     """
-    first, second = ([np.sort(np.asarray(one)[half::2]) for one in (without, having)] for half in (0, 1))
+    first, second = ([np.sort(np.asarray(values)[half::2]) for values in (without, having)] for half in (0, 1))
     thresholds = np.unique(np.concatenate(first))
     picked = [thresholds[np.argmax(value)] for value in _bounds(first, thresholds, delta, confidence)]
     plain, mu = (_bounds(second, np.array([t]), delta, confidence)[k][0] for k, t in enumerate(picked))
@@ -82,7 +82,7 @@ def _bounds(
 
 
 def claim(setup: Setup, tensors: int) -> Privacy | None:
-    """Return what is claimed of a client's part in a round that shares so many tensors; None if it is nothing.
+    """Return the privacy claim for a client's part in a round that shares `tensors` tensors; None without a claim.
 
     A client's own noise counts with what its clipping leaves: two updates whose tensors are each clipped to a norm C
     differ by 2 C √tensors at most.
@@ -122,7 +122,7 @@ def canary(case: Case, privacy: Privacy) -> PrivacyResult:
 
         def run(world: int, how: DPSGD = setup.dp_sgd, number: int = 0) -> Release:
             releases = how.releases(case.model, *both[world], seed + 10 * number + world, size=len(x))
-            return (dict(one.tensors) for one in releases)
+            return (dict(update.tensors) for update in releases)
 
         quiet = replace(setup.dp_sgd, noise_multiplier=TINY)
         means = [next(run(world, quiet)) for world in (0, 1)]
@@ -136,11 +136,11 @@ def canary(case: Case, privacy: Privacy) -> PrivacyResult:
         pair = [update.tensors for update in trained]
         defences = [fit_defence(d, trained[0]) for d in setup.defences]
         silent = [replace(d, sigma=TINY) if hasattr(d, "sigma") and is_dataclass(d) else d for d in defences]
-        means = [next(_shared(silent, one, seed)) for one in pair]
-        rate, drawn = 1.0, [_shared(defences, one, seed + place) for place, one in enumerate(pair)]
+        means = [next(_shared(silent, tensors, seed)) for tensors in pair]
+        rate, drawn = 1.0, [_shared(defences, tensors, seed + place) for place, tensors in enumerate(pair)]
     direction = {name: (means[1][name] - means[0][name]).double() for name in means[0]}
     scores = [
-        [sum(float((direction[k] * t).sum()) for k, t in one.items()) for one in islice(releases, n)]
+        [sum(float((direction[k] * t).sum()) for k, t in tensors.items()) for tensors in islice(releases, n)]
         for releases in drawn
     ]
     bound = lower_bound(scores[0], scores[1], privacy.delta)
@@ -150,9 +150,11 @@ def canary(case: Case, privacy: Privacy) -> PrivacyResult:
 
 def _shared(defences: Sequence[Defence], update: Mapping[str, Tensor], seed: int) -> Release:
     """Yield what a client shares of one update, each time for the first time; what remembers goes on drawing."""
-    own = [defence if is_dataclass(defence) else copy.deepcopy(defence) for defence in defences]
+    stateful = [defence if is_dataclass(defence) else copy.deepcopy(defence) for defence in defences]
     stacked = {name: t.expand(AT_ONCE, *t.shape) for name, t in update.items()}
     for number in count():
-        each = [fresh(d, seed + 1000 * number + 10 * k, AT_ONCE) if is_dataclass(d) else d for k, d in enumerate(own)]
-        sent = reduce(lambda seen, defence: defence(seen, torch.arange(AT_ONCE)), each, stacked)
+        used = [
+            fresh(d, seed + 1000 * number + 10 * k, AT_ONCE) if is_dataclass(d) else d for k, d in enumerate(stateful)
+        ]
+        sent = reduce(lambda seen, defence: defence(seen, torch.arange(AT_ONCE)), used, stacked)
         yield from ({name: t[k] for name, t in sent.items()} for k in range(AT_ONCE))

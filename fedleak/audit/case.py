@@ -40,7 +40,7 @@ MOST = 1000
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """What the clients of one trial computed, before any defence, and what the adversary wants to know."""
+    """The clients' computation in one trial, before any defence, and the labels that the adversary wants."""
 
     seed: int
     updates: list[Update]
@@ -54,7 +54,7 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A set-up made ready."""
+    """A set-up, prepared for its trials."""
 
     setup: Setup
     model: nn.Module
@@ -66,7 +66,7 @@ class Case:
     clients: Samples
     aux: Samples
     knowledge: dict[str, Any]
-    """What attacks may take besides update and model, by `fedleak.attacks.registry.INPUTS`."""
+    """Inputs of attacks besides update and model, by `fedleak.attacks.registry.INPUTS`."""
     loss: Loss | None = None
     """The clients' loss; None for the mean cross-entropy."""
     form: LossForm | None = None
@@ -94,24 +94,24 @@ class Case:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             order = passes(setup.epochs, y.shape, generator)
-            each = [
+            rounds = [
                 (model, xs.flatten(0, 1)[order], ys.flatten()[order])
                 for model, xs, ys in zip(sent or [self.model] * len(y), x, y, strict=True)
             ]
             if setup.dp_sgd is not None:
                 noise = 100_000 * seed + 99_000  # apart from the defences'
-                private = (setup.dp_sgd.releases(m, xs[0], ys[0], noise + k) for k, (m, xs, ys) in enumerate(each))
+                private = (setup.dp_sgd.releases(m, xs[0], ys[0], noise + k) for k, (m, xs, ys) in enumerate(rounds))
                 updates = [next(releases) for releases in private]
             elif setup.scheme is None:
-                updates = [fedsgd(model, inputs[0], labels[0], loss=self.loss) for model, inputs, labels in each]
+                updates = [fedsgd(model, inputs[0], labels[0], loss=self.loss) for model, inputs, labels in rounds]
             else:
-                clients = [(Client(setup.scheme, loss=self.loss), batches) for batches in each]
+                clients = [(Client(setup.scheme, loss=self.loss), batches) for batches in rounds]
                 updates = [client.train(*batches, {}) for client, batches in clients]
         if not all(torch.isfinite(t).all() for update in updates for t in update.tensors.values()):
             raise ValueError("a client's update holds NaN or infinity: is the learning rate too high for this model?")
         return Trial(seed, updates, x, y, counts(y.flatten(1), self.n_classes))
 
-    def seen(self, trial: Trial, remedy: Defence | None = None) -> Update:
+    def observe(self, trial: Trial, remedy: Defence | None = None) -> Update:
         """Return what the server sees: the one client's update after all defences, or the sum of all clients'."""
         shared = list(trial.updates)
         for place, defence in enumerate((*self.setup.defences, *([remedy] if remedy else []))):
@@ -140,12 +140,12 @@ def passes(epochs: int, size: Sequence[int], generator: torch.Generator) -> Tens
 def fresh(defence: Defence, seed: int, clients: int | None = None) -> Any:
     """Return a defence as clients have it that take part for the first time: without memory, with its own noise.
 
-    With `clients`, one that remembers each client's rest is for so many.
+    With `clients`, a defence with a memory per client has one for each of them.
     """
     if not is_dataclass(defence):
         return copy.deepcopy(defence)
-    own = {"seed": seed} if clients is None else {"seed": seed, "clients": clients}
-    return replace(defence, **{field.name: own[field.name] for field in fields(defence) if field.name in own})
+    given = {"seed": seed} if clients is None else {"seed": seed, "clients": clients}
+    return replace(defence, **{field.name: given[field.name] for field in fields(defence) if field.name in given})
 
 
 def known_defence(setup: Setup, model: nn.Module) -> Defended | None:
@@ -158,14 +158,14 @@ def known_defence(setup: Setup, model: nn.Module) -> Defended | None:
         return None
 
     def make(clients: int, seed: int) -> Defence:
-        each = [fresh(defence, seed + place, clients) for place, defence in enumerate(setup.defences)]
-        return lambda updates, who: reduce(lambda seen, defence: defence(seen, who), each, updates)
+        defences = [fresh(defence, seed + place, clients) for place, defence in enumerate(setup.defences)]
+        return lambda updates, who: reduce(lambda shared, defence: defence(shared, who), defences, updates)
 
     last = models.head(model)
-    given = dict(model.named_parameters())
-    two = {name: torch.stack([given[name].detach()] * 2) for name in (last.weight, last.bias) if name in given}
+    named = dict(model.named_parameters())
+    pair = {name: torch.stack([named[name].detach()] * 2) for name in (last.weight, last.bias) if name in named}
     try:
-        sent = make(2, 0)(two, torch.arange(2))
+        sent = make(2, 0)(pair, torch.arange(2))
     except Exception:  # a defence of somebody's own may raise anything
         return None
     return make if last.weight in sent else None
@@ -255,11 +255,11 @@ def about(model: nn.Module, adversary: Adversary) -> dict[str, Any]:
 
 
 def image_attack(setup: Setup) -> Attack:
-    """Return the one image attack that is run if it is asked for: of one local step, or of several."""
+    """Return the image attack to run on request: InvG for one local step, AGIC for several."""
     return get("InvG" if setup.steps == 1 else "AGIC")
 
 
-def facts(case: Case, seen: Update) -> dict[str, Any]:
+def facts(case: Case, update: Update) -> dict[str, Any]:
     """Return what a report says of a set-up, of which the server sees updates like `seen`: its fields and more."""
     setup, model, clients, synthetic = case.setup, case.model, case.clients, case.setup.data is None
     chance, accuracy, trained = (clients.class_counts.max() / len(clients)).item(), None, None
@@ -269,11 +269,11 @@ def facts(case: Case, seen: Update) -> dict[str, Any]:
         passed = models.head_pass(evaluated, models.as_inputs(clients.x[some], model), chunk=200)
         right = (passed.probabilities.argmax(1) == clients.y[some]).double().numpy()
         accuracy, trained = right.mean().item(), interval(right)[0] > chance
-    own = {
+    fields_of_setup = {
         field.name: getattr(setup, field.name) for field in fields(setup) if field.name not in ("model", "data", "loss")
     }
     return {
-        **own,
+        **fields_of_setup,
         **about(model, setup.attacker),
         "recorded": False,
         "loss": describe_loss(case),
@@ -288,10 +288,10 @@ def facts(case: Case, seen: Update) -> dict[str, Any]:
             for d in (*filter(None, [setup.dp_sgd]), *setup.defences)
         ],
         "told": case.knowledge["defence"] is not None,
-        "withheld": [name for name, _ in model.named_parameters() if name not in seen.tensors],
+        "withheld": [name for name, _ in model.named_parameters() if name not in update.tensors],
         "server": setup.attacker.server,
         "synthetic": synthetic,
-        "inversions_lack": image_attack(setup).lacking(view(setup.attacker, seen, model)),
+        "inversions_lack": image_attack(setup).lacking(view(setup.attacker, update, model)),
         "data": "synthetic data of the right shape" if synthetic else f"{clients.name}: {len(clients)} samples",
         "auxiliary": len(case.aux),
         "accuracy": accuracy,

@@ -14,14 +14,14 @@ from fedleak.models.inputs import dummy_inputs, forward, run, watched
 
 def copy_model(setup: Setup) -> nn.Module:
     """Copy or make the model; frozen parameters become constants, which are neither trained nor shared."""
-    made = setup.model
-    if not isinstance(made, nn.Module):
+    original = setup.model
+    if not isinstance(original, nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(setup.seed)
-            made = made()
-        if not isinstance(made, nn.Module):
-            raise ValueError(f"the function that makes the model gives a {type(made).__name__}, not an nn.Module")
-    model = copy.deepcopy(made).cpu()
+            original = original()
+        if not isinstance(original, nn.Module):
+            raise ValueError(f"the function that makes the model gives a {type(original).__name__}, not an nn.Module")
+    model = copy.deepcopy(original).cpu()
     for module in model.modules():
         for name, parameter in list(module._parameters.items()):
             if parameter is not None and not parameter.requires_grad:

@@ -27,7 +27,7 @@ STYLE = {
     adversary.name: {"color": colour, "marker": marker}
     for adversary, colour, marker in zip(ADVERSARIES, sns.color_palette("colorblind", 10), "vosDP^", strict=False)
 }
-"""Of the weakest adversary that can run an attack."""
+"""Colour and marker of the weakest adversary that can run an attack."""
 OTHER = {"color": "#949494", "marker": "v"}
 
 

@@ -1,4 +1,4 @@
-"""What an audit finds: how every attempt went, and what an update gives away besides the labels."""
+"""The findings of an audit: the outcome of every attempt, and leakage besides labels."""
 
 import math
 from typing import Any, Literal, NamedTuple
@@ -16,11 +16,11 @@ ASSUMPTIONS = {
     "loss": "their loss is the mean cross-entropy",
     "labels": "the recorded labels are those that they trained on",
 }
-"""What an audit of a recorded run takes for true where no recorder measured it (`Contribution.assumed`)."""
+"""Assumptions of an audit of a recorded run that no recorder measured (`Contribution.assumed`)."""
 
 
 class ImageResult(NamedTuple):
-    """How near one inversion of one update came."""
+    """The quality of one inversion of one update."""
 
     attack: str
     why: str = ""
@@ -32,41 +32,39 @@ class ImageResult(NamedTuple):
     """The same, of as many other samples of the same data."""
 
     def text(self) -> str:
-        """Say it."""
+        """Return the result as a sentence."""
         if self.why:
             return f"{self.attack} was not run ({self.why})"
-        came = f"{self.attack} came to {self.psnr:.1f} dB PSNR in {self.iterations} iterations (one update)"
+        came = f"{self.attack} reached {self.psnr:.1f} dB PSNR in {self.iterations} iterations (one update)"
         return f"{came}; other samples of the same data are at {self.guess:.1f} dB"
 
 
 class WordsResult(NamedTuple):
-    """Which words of the clients' texts an update gives away."""
+    """The words of the clients' texts that updates reveal."""
 
     why: str = ""
     """Why there is no result, if there is none."""
     named: int = 0
-    """Distinct words that the attack names, over all updates."""
+    """Number of words that the attack recovers, distinct per update."""
     right: int | None = None
-    """How many of them are there; None of a recorded run, which has no texts to compare with."""
+    """Number of these that occur; None for a recorded run, which has no texts to compare with."""
     of: int = 0
-    """How many there are."""
+    """Number of words that occur, distinct per update."""
     updates: int = 0
 
     @property
     def share(self) -> float:
-        """Words that are both named and there, of those that are either."""
+        """Words that are both recovered and present, as a share of those that are either."""
         return 1.0 if self.right is None else self.right / max(self.named + self.of - self.right, 1)
 
     def text(self) -> str:
-        """Say it."""
+        """Return the result as a sentence."""
         if self.why:
-            return f"the embedding's rows do not name them ({self.why})"
-        many = (
-            f"the embedding's rows that move name {self.named} words, distinct ones of each of {self.updates} updates"
-        )
+            return f"the rows of the embedding do not reveal them ({self.why})"
+        many = f"the embedding rows that change reveal {self.named} words, distinct per update ({self.updates} updates)"
         if self.right is None:
-            return f"{many}; no texts are recorded to compare with"
-        return f"{many}: {self.right} of the {self.of} that are there, and {self.named - self.right} that are not"
+            return f"{many}; no texts were recorded for comparison"
+        return f"{many}: {self.right} of the {self.of} that occur, and {self.named - self.right} that do not"
 
 
 class PrivacyResult(NamedTuple):
@@ -74,19 +72,19 @@ class PrivacyResult(NamedTuple):
 
     privacy: Privacy
     epsilon: float | None = None
-    """A lower bound of ε with 95 % confidence, whatever the mechanism is; None of a recorded run."""
+    """A lower bound of ε with 95 % confidence for any mechanism; None for a recorded run."""
     gaussian: float | None = None
-    """The same where all that is random is normal noise."""
+    """The bound if normal noise is the only randomness."""
     n: int = 0
     """Scored releases of each of two neighbours."""
     updates: int = 0
-    """Of a recorded run: so many are made in this way."""
+    """Number of updates of a recorded run that are made in this way."""
 
     def text(self) -> str:
-        """Say it."""
-        own, by = self.privacy, f" by {self.privacy.by}" * bool(self.privacy.by)
-        claimed = "no finite ε" if math.isinf(own.claimed) else f"ε = {own.claimed:.3g} at δ = {own.delta:g}"
-        said = f"{claimed}{by} for each client and round ({NEIGHBOURS[own.neighbours]})"
+        """Return the result as a sentence."""
+        claim, by = self.privacy, f" by {self.privacy.by}" * bool(self.privacy.by)
+        claimed = "no finite ε" if math.isinf(claim.claimed) else f"ε = {claim.claimed:.3g} at δ = {claim.delta:g}"
+        said = f"{claimed}{by} for each client and round ({NEIGHBOURS[claim.neighbours]})"
         if self.updates:
             return f"{said}, of {self.updates} updates; a run has one release of each input, too few for a canary"
         if self.epsilon is None:
@@ -95,14 +93,14 @@ class PrivacyResult(NamedTuple):
         return f"{said}; a canary shows at least {self.epsilon:.3g}{normal} (95 %, {self.n} releases of each input)"
 
     def wrong(self) -> list[str]:
-        """Say what is wrong with the claim; nothing if nothing was found."""
+        """Return the errors of the claim; empty if there are none."""
         least = max(self.epsilon or 0.0, self.gaussian or 0.0)
         above = [f"a canary shows that ε is at least {least:.3g}, more than is claimed"]
         return [*self.privacy.wrong(), *(above if least > self.privacy.claimed else [])]
 
 
 class Verdict(NamedTuple):
-    """What became of one round, or of one update."""
+    """The verdict on one round or one update."""
 
     case: str
     status: Literal["kept", "leak", "not measurable"]
@@ -110,40 +108,39 @@ class Verdict(NamedTuple):
     seconds: float = 0.0
 
 
-def score(found: Tensor, truth: Tensor) -> dict[str, float]:
+def score(counts: Tensor, truth: Tensor) -> dict[str, float]:
     """Return instance accuracy, class accuracy and the share of exact counts over K clients, ``[K, n]`` both."""
     return {
-        "iacc": instance_accuracy(found, truth).mean().item(),
-        "cacc": class_accuracy(found, truth).mean().item(),
-        "exact": (found == truth).all(-1).double().mean().item(),
+        "iacc": instance_accuracy(counts, truth).mean().item(),
+        "cacc": class_accuracy(counts, truth).mean().item(),
+        "exact": (counts == truth).all(-1).double().mean().item(),
     }
 
 
-def noted(scenario: str, number: int, one: Attempt, truth: Tensor | None, **about: Any) -> dict[str, Any]:
+def noted(scenario: str, number: int, attempt: Attempt, truth: Tensor | None, **about: Any) -> dict[str, Any]:
     """Return a row on how an attack on update `number` went: scored if there is the truth ``[K, n]``.
 
     Its ``reason`` says why it failed; None if it did not. ``proven`` is NaN for attacks that prove nothing.
     """
-    row = {"scenario": scenario, "attack": one.attack.name, "trial": number, **about, "seconds": one.seconds}
+    row = {"scenario": scenario, "attack": attempt.attack.name, "trial": number, **about, "seconds": attempt.seconds}
     row |= {"iacc": math.nan, "cacc": math.nan, "exact": math.nan, "reason": None}
-    row["unmet"] = "; ".join(one.result.unmet) if one.result else ""
-    shown = one.result.proven if one.result else None
-    row["proven"] = math.nan if shown is None else float(shown.sum())
-    if one.found is None:
-        row["reason"] = one.reason.strip().split("\n")[0]
-    elif truth is not None and one.found.numel() != truth.numel():
-        named = one.found.numel() // one.found.shape[-1]
-        row["reason"] = f"it names the labels of {named} clients, not of {len(truth)}"
+    row["unmet"] = "; ".join(attempt.result.violated_assumptions) if attempt.result else ""
+    proven = attempt.result.proven if attempt.result else None
+    row["proven"] = math.nan if proven is None else float(proven.sum())
+    if attempt.counts is None:
+        row["reason"] = attempt.reason.strip().split("\n")[0]
+    elif truth is not None and attempt.counts.numel() != truth.numel():
+        named = attempt.counts.numel() // attempt.counts.shape[-1]
+        row["reason"] = f"it recovers the labels of {named} clients, not of {len(truth)}"
     elif truth is not None:
-        row |= score(one.found.reshape(truth.shape), truth)
+        row |= score(attempt.counts.reshape(truth.shape), truth)
     return row
 
 
 def outcome(rows: list[dict[str, Any]]) -> tuple[pd.DataFrame, dict[str, str], list[tuple[str, str]]]:
     """Return the rows with scores, what to know of attacks that worked, and those that failed in all trials, with why.
 
-    That is how often and why an attack failed, and what it assumes and has found not to hold; with a remedy alone it is
-    not told.
+    A remark says how often and why an attack failed, and which of its assumptions were violated, without a remedy.
     """
     attempts = pd.DataFrame(rows)
     as_is = attempts[attempts["scenario"] == AS_IT_IS]

@@ -16,14 +16,14 @@ KEPT, LEAK, ERROR, NOT_MEASURABLE = range(4)
 
 
 class Limits(NamedTuple):
-    """What an attack may name, as shares of the labels; None where there is no limit."""
+    """Limits on the share of labels that an attack recovers; None for no limit."""
 
     mean: float | None = None
     """On average over the updates of a round."""
     over_guess: float | None = None
     """The same, more than the best guess on the same updates."""
     each: float | None = None
-    """Of any one update."""
+    """Share of the labels of any single update."""
 
 
 def verdicts(report: Report, limits: Limits, accepted: Sequence[str] = ()) -> list[Verdict]:
@@ -36,24 +36,24 @@ def verdicts(report: Report, limits: Limits, accepted: Sequence[str] = ()) -> li
     if unknown := set(accepted) - {*ASSUMPTIONS, "all"}:
         raise ValueError(f"unknown assumption {min(unknown)!r}; there are: {', '.join([*ASSUMPTIONS, 'all'])}")
     accepted = list(ASSUMPTIONS) if "all" in accepted else accepted
-    found = [_verdict(row, limits.mean, limits.over_guess, accepted) for _, row in report.cases().iterrows()]
+    judged = [_verdict(row, limits.mean, limits.over_guess, accepted) for _, row in report.cases().iterrows()]
     if limits.each is not None:
-        found += [_verdict(row, limits.each, None, accepted) for _, row in report.cases(each=True).iterrows()]
+        judged += [_verdict(row, limits.each, None, accepted) for _, row in report.cases(each=True).iterrows()]
     if (words := report.words) is not None and not words.why:
         leaks = words.share > min(limit for limit in (*limits, 1.0) if limit is not None)
-        found.append(Verdict("words", "leak" if leaks else "kept", words.text()))
+        judged.append(Verdict("words", "leak" if leaks else "kept", words.text()))
     if report.wrong:
-        found.append(Verdict("differential privacy", "leak", "; ".join(report.wrong)))
-    return found
+        judged.append(Verdict("differential privacy", "leak", "; ".join(report.wrong)))
+    return judged
 
 
 def _verdict(row: pd.Series, limit: float | None, margin: float | None, accepted: Sequence[str]) -> Verdict:
-    text = f"{row['attack']} names {row['iacc']:.3f} of the labels right (n = {row['n']} of {row['of']})"
+    text = f"{row['attack']} recovers {row['iacc']:.3f} of the labels (n = {row['n']} of {row['of']})"
     status: Literal["kept", "leak", "not measurable"] = "kept"
     if limit is not None and row["iacc"] > limit:
         status, text = "leak", f"{text}, above {limit:g}"
     elif margin is not None and row["lead"] > margin:
-        text = f"{row['ahead']} names {row['lead']:.3f} more of the labels than the best guess, above {margin:g}"
+        text = f"{row['ahead']} recovers {row['lead']:.3f} more of the labels than the best guess, above {margin:g}"
         status = "leak"
     elif row["open"] or not row["attack"]:
         status = "not measurable"
@@ -66,25 +66,25 @@ def _verdict(row: pd.Series, limit: float | None, margin: float | None, accepted
     return Verdict(row["case"], status, text, float(row["seconds"]))
 
 
-def exit_code(found: Sequence[Verdict]) -> int:
+def exit_code(judged: Sequence[Verdict]) -> int:
     """Return what the command ends with: a leak goes before what is not measurable, and nothing at all is that too."""
-    kinds = {verdict.status for verdict in found}
+    kinds = {verdict.status for verdict in judged}
     return LEAK if "leak" in kinds else KEPT if kinds == {"kept"} else NOT_MEASURABLE
 
 
-def write_junit(path: Path, name: str, found: Sequence[Verdict], error: str = "") -> None:
+def write_junit(path: Path, name: str, judged: Sequence[Verdict], error: str = "") -> None:
     """Write verdicts as JUnit's XML, a case each: a leak is a failure, what is not measurable an error of that type.
 
     With `error`, the audit itself ended with it.
     """
     if error:
-        found = [*found, Verdict("audit", "not measurable", error)]
-    count = [verdict.status for verdict in found].count
-    about = {"tests": len(found), "failures": count("leak"), "errors": count("not measurable")}
+        judged = [*judged, Verdict("audit", "not measurable", error)]
+    count = [verdict.status for verdict in judged].count
+    about = {"tests": len(judged), "failures": count("leak"), "errors": count("not measurable")}
     suite = ElementTree.Element(
         "testsuite", {"name": f"fedleak audit: {name}"} | {key: str(value) for key, value in about.items()}
     )
-    for case, status, why, seconds in found:
+    for case, status, why, seconds in judged:
         named = {"classname": "fedleak.audit", "name": case, "time": f"{seconds:.3f}"}
         element = ElementTree.SubElement(suite, "testcase", named)
         if status != "kept":

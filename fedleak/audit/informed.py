@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.counts import solve, whole_counts
+from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, require_classes
 from fedleak.attacks.labels.whole_head import NUMBERS, Equations
 from fedleak.attacks.registry import Attack, Need
@@ -31,7 +31,7 @@ ROUNDS = 3
 
 
 def informed_attacks(form: LossForm, batch_size: int, attacks: list[Attack]) -> list[Attack]:
-    """Return the attacks of an adversary who knows a loss of this form; none where it is the mean cross-entropy."""
+    """Return the attacks of an adversary informed of a loss of this form; none for the mean cross-entropy."""
     if (form.weights < TOLERANCE * form.weights.max()).any():
         return []  # samples of a class without weight leave no trace
     factor = form.factor(batch_size)
@@ -73,12 +73,10 @@ def _rescaled(attack: Attack, factor: float) -> Attack:
 
 
 def _per_step(gradient: Tensor, scheme: Scheme | None) -> Tensor:
-    """Return the mean gradient of a step, of what momentum or a quadratic term has weighted."""
     return gradient if scheme is None else gradient / scheme.weights().mean().to(gradient)
 
 
 def _from_model(form: LossForm) -> Attack:
-    """Return iLRG's estimate of each class's softmax, in the linear system of a loss."""
 
     def recover(update: Update, model: nn.Module, *, scheme: Scheme | None = None) -> Tensor:
         layer = head(model).layer
@@ -92,11 +90,10 @@ def _from_model(form: LossForm) -> Attack:
     needs = {Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL}
     summary = "iLRG's estimate of each class's softmax, in the linear system that follows from the clients' loss."
     name = "iLRG" + SUFFIX
-    return Attack(name, "labels", frozenset(needs), summary, recover, paper="ma2023ilrg", takes={"scheme"})
+    return Attack(name, "labels", frozenset(needs), summary, recover, paper="ma2023ilrg", options={"scheme"})
 
 
 def _from_auxiliary(form: LossForm) -> Attack:
-    """Return the equations of the whole head (RLU's, and those of the weights) for a loss."""
 
     def prepare(model: nn.Module, aux: Images) -> Prepared:
         last = head(model)
@@ -114,10 +111,10 @@ def _from_auxiliary(form: LossForm) -> Attack:
                 parts.append(bias_gradient(update, model)[:, None])
             gradient = _per_step(torch.cat(parts, 1), scheme)
             inputs = [_inputs(passed, gradient.shape[1], has_bias) for passed in ends]
-            errors = (_errors(form, one.probabilities.double(), aux.y) for one in ends)
-            each = torch.stack([torch.einsum("sn,sd->snd", e, x) for e, x in zip(errors, inputs, strict=True)]).mean(0)
+            errors = (_errors(form, passed.probabilities.double(), aux.y) for passed in ends)
+            rows = torch.stack([torch.einsum("sn,sd->snd", e, x) for e, x in zip(errors, inputs, strict=True)]).mean(0)
             scale = update.steps / update.samples if form.norms is None else 1.0
-            equations, goal = Equations(each.flatten(1), aux.y, aux.n_classes), scale * gradient.flatten()
+            equations, goal = Equations(rows.flatten(1), aux.y, aux.n_classes), scale * gradient.flatten()
             counts = torch.full((aux.n_classes,), update.samples / aux.n_classes).to(goal)
             for _ in range(ROUNDS):
                 counts = equations.solve(goal, counts, update.samples)
@@ -127,7 +124,7 @@ def _from_auxiliary(form: LossForm) -> Attack:
 
     needs = {Need.HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL, Need.AUXILIARY_DATA}
     summary = "Generalised least squares on the head's gradient, with what each auxiliary sample adds under the loss."
-    more: dict[str, Any] = {"paper": "chen2024rlu", "takes": {"scheme"}, "prepares": True}
+    more: dict[str, Any] = {"paper": "chen2024rlu", "options": {"scheme"}, "prepares": True}
     return Attack("RLU, whole head" + SUFFIX, "labels", frozenset(needs), summary, prepare, **more)
 
 
@@ -143,7 +140,7 @@ def _counts(form: LossForm, solution: Tensor) -> Tensor:
     if form.norms is not None:
         solution = solution / form.norms
         solution = solution * samples / solution.sum()
-    return whole_counts(solution, samples)
+    return round_to_total(solution, samples)
 
 
 def _inputs(passed: HeadPass, width: int, has_bias: bool) -> Tensor:

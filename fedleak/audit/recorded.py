@@ -40,27 +40,25 @@ TOLERANCE = 0.01
 
 
 class _Server(NamedTuple):
-    """What the audit knows beside the run: the model and the data of a set-up, or neither."""
-
     case: Case | None
     adversary: Adversary
     seed: int
     remedy_trials: int
     last: str
-    """Where there is no set-up: which weight is taken for the last layer's."""
+    """Name of the weight that is taken for the last layer's if there is no set-up."""
     grounds: str
-    """Where the model is from."""
+    """Origin of the model."""
 
-    def model(self, one: "Contribution") -> nn.Module:
+    def model(self, contribution: "Contribution") -> nn.Module:
         """Return the model as it was sent; what the set-up has frozen need not be."""
-        state, _ = one.states()
+        state, _ = contribution.states()
         if self.case is None:
             return bare(state, self.last)
         model = copy.deepcopy(self.case.attacked)
         state = unwrapped(state, model)
-        own = model.state_dict()
-        single = {name for name, t in state.items() if name in own and t.numel() == own[name].numel() == 1}
-        state = {name: t.reshape(own[name].shape) if name in single else t for name, t in state.items()}
+        expected = model.state_dict()
+        single = {name for name, t in state.items() if name in expected and t.numel() == expected[name].numel() == 1}
+        state = {name: t.reshape(expected[name].shape) if name in single else t for name, t in state.items()}
         trained = dict(model.named_parameters())
         frozen = {name: tensor for name, tensor in model.state_dict().items() if name not in trained}
         sent = {**frozen, **state} if trained.keys() <= state.keys() else state
@@ -69,27 +67,27 @@ class _Server(NamedTuple):
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             reason = f"{reason:.300}{likely(state)}"
-            raise ValueError(f"{one.path}: its state is not of the set-up's model: {reason}") from error
+            raise ValueError(f"{contribution.path}: its state is not of the set-up's model: {reason}") from error
         return model
 
-    def update(self, one: "Contribution", model: nn.Module) -> Update:
+    def update(self, contribution: "Contribution", model: nn.Module) -> Update:
         """Return what the server sees: trained parameters, each once, and not a last layer that did not move."""
-        update, weight = one.update(), head(model).weight
+        update, weight = contribution.update(), head(model).weight
         update = update.replace(unwrapped(update.tensors, model))
-        known = update.tensors.keys() if self.case is None else dict(model.named_parameters()).keys()
+        names = update.tensors.keys() if self.case is None else dict(model.named_parameters()).keys()
         unmoved = weight in update.tensors and not update.tensors[weight].any()
-        return update.replace({k: t for k, t in update.tensors.items() if k in known and not (unmoved and k == weight)})
+        return update.replace({k: t for k, t in update.tensors.items() if k in names and not (unmoved and k == weight)})
 
     def put(self, update: Update, defence: Defence, number: int = 0) -> Update:
         """Return an update with a defence on top."""
         return protect(update, fresh(defence, self.seed + number))
 
-    def knowledge(self, one: "Contribution", model: nn.Module, number: int) -> dict[str, Any]:
+    def knowledge(self, contribution: "Contribution", model: nn.Module, number: int) -> dict[str, Any]:
         """Return what attacks may take, by `fedleak.attacks.registry.INPUTS`."""
         knowledge: dict[str, Any] = {
-            "scheme": one.scheme,
+            "scheme": contribution.scheme,
             "seed": self.seed * 1_000_003 + number,
-            "batch_size": one.batch_size,
+            "batch_size": contribution.batch_size,
         }
         if (case := self.case) is not None:
             knowledge |= {"input_shape": case.shape, "runs": 3 if batch_dependent(model) else None}
@@ -98,25 +96,24 @@ class _Server(NamedTuple):
         return knowledge
 
     def attempts(
-        self, one: "Contribution", update: Update, model: nn.Module, number: int, kept: dict[str, Prepared]
+        self, contribution: "Contribution", update: Update, model: nn.Module, number: int, prepared: dict[str, Prepared]
     ) -> Iterator[Attempt]:
         """Run every attack that applies to one update; `kept` are those that are prepared for the model."""
-        there = taking_part(model, self.case, update.samples)
+        attacks = taking_part(model, self.case, update.samples)
         return contest(
             # Attacks that take the scheme read the change of the weights with it, and the others as plain SGD's.
-            Update(update.tensors, update.kind, update.samples, update.steps, one.lr),
+            Update(update.tensors, update.kind, update.samples, update.steps, contribution.lr),
             model,
             view(self.adversary, update, model),
-            self.knowledge(one, model, number),
-            attacks=[attack for attack in there if not attack.blind and not _excluded(attack)],
+            self.knowledge(contribution, model, number),
+            attacks=[attack for attack in attacks if not attack.blind and not _excluded(attack)],
             plain=update,
             clock=time.perf_counter,
-            kept=kept,
+            prepared=prepared,
         )
 
 
 def _excluded(attack: Attack) -> str:
-    """Say why an attack is not tried whatever the adversary has; "" if it is."""
     if attack.trained:
         return "it is trained anew for every model and batch size, and each round has its own"
     return "it is made for secure aggregation; see its chapter" if attack.sees == "aggregate" else ""
@@ -138,7 +135,7 @@ def audit_run(
     Parameters
     ----------
     folder
-        Of the run.
+        Folder of the run.
     setup
         Of it count the model (its weights do not), the data (for adversaries who have some), the adversary, ``seed``
         and ``remedy_trials``. Without it the adversary has no model: the last matrix in the recorded states is taken
@@ -150,121 +147,120 @@ def audit_run(
     progress
         Show a progress bar.
     """
-    from fedleak.federated.recording import read  # which nobody needs who has no recorded run
+    from fedleak.federated.recording import read  # needed for recorded runs alone
 
     started = time.perf_counter()
     dropped: list[str] | None = [] if skip_nan else None
     missing: list[str] = []
     run = read(folder, gaps=gaps, dropped=dropped, missing=missing)
     if setup is None:
-        classes = max((len(one.counts) for one in run if one.counts), default=0)
+        classes = max((len(entry.counts) for entry in run if entry.counts), default=0)
         last, grounds = last_matrix(*run[0].states(), classes)
         grounds = f"{grounds}; the model is unknown"
         server = _Server(None, EAVESDROPPER, 0, Setup.remedy_trials, last, grounds)
     else:
-        who = adversary_of(setup.adversary or (WHITE_BOX if setup.data is None else WITH_AUXILIARY))
+        adversary = adversary_of(setup.adversary or (WHITE_BOX if setup.data is None else WITH_AUXILIARY))
         grounds = "weights as recorded, of the set-up's model"
-        server = _Server(prepare(setup), who, setup.seed, setup.remedy_trials, "", grounds)
+        server = _Server(prepare(setup), adversary, setup.seed, setup.remedy_trials, "", grounds)
     rows: list[dict[str, Any]] = []
     unscored: list[dict[str, Any]] = []
     words: WordsResult | None = None
     tried: dict[str, Defence] = {}
     left_out: list[tuple[str, str]] = []
-    scored = [number for number, one in enumerate(run) if one.counts is not None]
+    scored = [number for number, entry in enumerate(run) if entry.counts is not None]
     spread = sorted(range(len(scored)), key=lambda k: int(f"{k:024b}"[::-1], 2))  # over the run, where it is cut too
     remedied = {scored[k] for k in spread[: server.remedy_trials]}
-    model, loaded, kept = nn.Module(), "", dict[str, Prepared]()
-    for number, one in enumerate(tqdm(run, desc="audit", unit="update", disable=not progress)):
-        if one.before != loaded:
-            model, loaded, kept = server.model(one), one.before, {}
-        update, knowledge = server.update(one, model), server.knowledge(one, model, number)
+    model, loaded, prepared = nn.Module(), "", dict[str, Prepared]()
+    for number, entry in enumerate(tqdm(run, desc="audit", unit="update", disable=not progress)):
+        if entry.before != loaded:
+            model, loaded, prepared = server.model(entry), entry.before, {}
+        update, knowledge = server.update(entry, model), server.knowledge(entry, model, number)
         entrants = taking_part(model, server.case, update.samples)
         if number == 0:
-            who = view(server.adversary, update, model)
-            known = {
+            adversary = view(server.adversary, update, model)
+            facts_of_run = {
                 "name": Path(folder).resolve().name,
                 "dropped": [*missing, *(dropped or ())],
                 **facts(run, server, update, model),
             }
-            adversaries, untried = sort_out(entrants, who, update, model, knowledge, _excluded)
+            adversaries, untried = sort_out(entrants, adversary, update, model, knowledge, _excluded)
         blind = [attempt(attack, update, model, PRIOR, knowledge) for attack in entrants if attack.blind]
-        seeing = list(server.attempts(one, update, model, number, kept))
-        rows += _noted(AS_IT_IS, number, one, [*(each for each in blind if each.result), *seeing], model)
-        found = {each.attack.name: each.found for each in seeing if each.found is not None}
-        for name in found:  # also what could not read the first
+        seeing = list(server.attempts(entry, update, model, number, prepared))
+        rows += _noted(AS_IT_IS, number, entry, [*(answer for answer in blind if answer.result), *seeing], model)
+        counts = {answer.attack.name: answer.counts for answer in seeing if answer.counts is not None}
+        for name in counts:  # also what could not read the first
             adversaries[name] = adversaries.get(name) or weakest(get(name), server.adversary, update, model, knowledge)
-        if one.counts is None:
-            agreed = agreement(found) if found else pd.Series({"none applies": 0.0})
+        if entry.counts is None:
+            agreed = agreement(counts) if counts else pd.Series({"none applies": 0.0})
             best = {"attack": agreed.idxmax(), "counts": [], "agreement": agreed.max()}
-            best |= {"counts": found[best["attack"]].tolist()} if found else {}
-            unscored.append({"round": one.round, "node": one.node, "samples": one.samples, **best})
+            best |= {"counts": counts[best["attack"]].tolist()} if counts else {}
+            unscored.append({"round": entry.round, "node": entry.node, "samples": entry.samples, **best})
         if server.case is not None:
             words = count_words(words, update, model)
         if number in remedied and not tried:
             tried, left_out = remedies(model, update, server.seed, partial(server.put, update))
         for name, defence in tried.items() if number in remedied else ():
             shared = server.put(update, defence, number)
-            rows += _noted(name, number, one, server.attempts(one, shared, model, number, kept), model)
+            rows += _noted(name, number, entry, server.attempts(entry, shared, model, number, prepared), model)
     table, remarks, never = outcome(rows)
     untried = [*((name, why) for name, why in untried if name not in adversaries), *never]
-    known["took"] = time.perf_counter() - started
-    report = Report(known, table, [AS_IT_IS, *tried], left_out, adversaries, untried, remarks)
+    facts_of_run["took"] = time.perf_counter() - started
+    report = Report(facts_of_run, table, [AS_IT_IS, *tried], left_out, adversaries, untried, remarks)
     report.unscored, report.words = pd.DataFrame(unscored), words
-    claims = Counter(one.privacy for one in run if one.privacy is not None)
+    claims = Counter(entry.privacy for entry in run if entry.privacy is not None)
     report.privacy = [PrivacyResult(privacy, updates=updates) for privacy, updates in claims.items()]
     report.spent = spent(run)
     return report
 
 
 def _noted(
-    scenario: str, number: int, one: "Contribution", attempts: Iterable[Attempt], model: nn.Module
+    scenario: str, number: int, entry: "Contribution", attempts: Iterable[Attempt], model: nn.Module
 ) -> list[dict[str, Any]]:
-    """Return a row on every attempt at one update."""
-    truth = one.truth(head(model).layer.out_features)
-    known = {"round": one.round, "node": one.node, "assumed": " ".join(one.assumed)}
-    rows = [noted(scenario, number, each, None if truth is None else truth[None], **known) for each in attempts]
+    truth = entry.truth(head(model).layer.out_features)
+    about = {"round": entry.round, "node": entry.node, "assumed": " ".join(entry.assumed)}
+    rows = [noted(scenario, number, attempt, None if truth is None else truth[None], **about) for attempt in attempts]
     # Noise breaks what attacks assume, and is a defence; without any, they contradict what was recorded.
-    return [{**row, "fits": one.scheme is not None and not (row["unmet"] and one.privacy is None)} for row in rows]
+    return [{**row, "fits": entry.scheme is not None and not (row["unmet"] and entry.privacy is None)} for row in rows]
 
 
-def agreement(found: Mapping[str, Tensor]) -> pd.Series:
+def agreement(by_attack: Mapping[str, Tensor]) -> pd.Series:
     """Return how much each attack's counts ``[n]`` agree with the others': the mean share of labels in common.
 
-    It is an attacker's own measure of doubt, who has no truth to compare with. Attacks can agree and be wrong.
+    An attacker without the true labels can measure this too. Attacks can agree and be wrong.
     """
-    counts = torch.stack(list(found.values())).double()
+    counts = torch.stack(list(by_attack.values())).double()
     common, all_labels = torch.minimum(counts[:, None], counts), counts[:, None] + counts
     shares = 2 * common.sum(-1) / all_labels.sum(-1).clamp(min=1)
-    return pd.Series((shares.fill_diagonal_(0).sum(1) / max(len(found) - 1, 1)).tolist(), list(found))
+    return pd.Series((shares.fill_diagonal_(0).sum(1) / max(len(by_attack) - 1, 1)).tolist(), list(by_attack))
 
 
 def facts(run: "Sequence[Contribution]", server: _Server, update: Update, model: nn.Module) -> dict[str, Any]:
     """Return what a report says of a run, of which these are the first update and its model."""
-    rounds = sorted({one.round for one in run})
-    other = [one for one in run if one.optimiser not in ("sgd", "nag")]
-    others = [one.optimiser.replace("unknown", "an unknown optimiser") for one in other]
-    doubts = Counter(doubt for one in run for doubt in one.doubts if one not in other)
-    assumed = [text for name, text in ASSUMPTIONS.items() if any(name in one.assumed for one in run)]
-    factors = [one.factor for one in run if abs(one.factor - 1) > TOLERANCE]
+    rounds = sorted({entry.round for entry in run})
+    other = [entry for entry in run if entry.optimiser not in ("sgd", "nag")]
+    others = [entry.optimiser.replace("unknown", "an unknown optimiser") for entry in other]
+    doubts = Counter(doubt for entry in run for doubt in entry.doubts if entry not in other)
+    assumed = [text for name, text in ASSUMPTIONS.items() if any(name in entry.assumed for entry in run)]
+    factors = [entry.factor for entry in run if abs(entry.factor - 1) > TOLERANCE]
     optimisers = {f"{o.optimiser} (rate {o.lr:g}{f', momentum {o.momentum:g}' * bool(o.momentum)})" for o in run}
-    by = {"client": "its client mod, filter or loop", "server": "the server"}
+    recorders = {"client": "its client mod, filter or loop", "server": "the server"}
     return {
         **about(model, server.adversary),
         "recorded": True,
         "others": f"{len(others)} of {len(run)} updates are made by {' and '.join(sorted(set(others)))}" * bool(others),
         "doubts": "; ".join(f"{doubt} ({number} of {len(run)} updates)" for doubt, number in doubts.most_common(3)),
         "assumed": " and ".join(assumed),
-        "losses": ", ".join(sorted({one.loss for one in run if one.loss})),
+        "losses": ", ".join(sorted({entry.loss for entry in run if entry.loss})),
         "factors": f"{min(factors):.3g} to {max(factors):.3g}" if factors else "",
         "clients": 1,
         "updates": len(run),
-        "nodes": len({one.node for one in run}),
+        "nodes": len({entry.node for entry in run}),
         "rounds": f"{len(rounds)} rounds ({rounds[0]} to {rounds[-1]})",
-        "seen_by": " and ".join(by[name] for name in sorted({one.seen_by for one in run})),
-        "labelled": sum(one.counts is not None for one in run),
-        "parallel": max(one.clients for one in run),
-        "steps": _span([one.steps for one in run]),
-        "samples": _span([one.samples for one in run]),
+        "seen_by": " and ".join(recorders[name] for name in sorted({entry.seen_by for entry in run})),
+        "labelled": sum(entry.counts is not None for entry in run),
+        "parallel": max(entry.clients for entry in run),
+        "steps": _span([entry.steps for entry in run]),
+        "samples": _span([entry.samples for entry in run]),
         "optimisers": ", ".join(sorted(optimisers)),
         "parameters": sum(tensor.numel() for tensor in update.tensors.values()),
         "grounds": server.grounds,

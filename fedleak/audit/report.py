@@ -27,7 +27,7 @@ WORDS = ("What leaks", "To whom", "What would reduce it")
 
 @dataclass
 class Report:
-    """What an audit found, of a set-up or of a recorded run; the fields are its data, the methods its tables and views.
+    """The report on a set-up or a recorded run; its fields are the data, its methods the tables and views.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ class Report:
         The set-up, as `fedleak.audit.case.facts` has it, or the run, as `fedleak.audit.recorded.facts` has it.
     rows
         One row a recovery, tidy: ``scenario`` (as it is, or with a remedy), ``attack``, ``trial``, ``iacc``, ``cacc``,
-        ``exact``, ``seconds``; of attacks that give intervals also ``held``, the share of the counts in them,
-        and ``width``, their mean width in samples; of those that prove labels how many are ``proven``.
+        ``exact``, ``seconds``; for attacks with intervals also ``held``, the share of the counts in them,
+        and ``width``, their mean width in samples; for those that prove labels the number ``proven``.
     scenarios
         The set-up as it is, and every remedy.
     left_out
@@ -46,21 +46,21 @@ class Report:
     untried
         Attacks that were not run, and why.
     remarks
-        What to know of attacks that worked: failures in some of the trials, and assumptions that do not hold.
+        Remarks on attacks that worked: failures in some of the trials, and violated assumptions.
     images
         One image inversion, if it was asked for.
     words
-        What the embedding gives away, of a model whose inputs are tokens.
+        Words that the embedding of a model with token inputs reveals.
     privacy
         The claims of differential privacy, and what a canary shows of them.
     spent
-        Of a recorded run, the ε of each client over its rounds, the largest first.
+        ε of each client over its rounds in a recorded run, the largest first.
     unscored
         Of a recorded run, one row a contribution without recorded labels: ``round``, ``node``, ``samples``, ``attack``
         (the one that the others agree with most), ``counts`` that it names, ``agreement`` in [0, 1]; see
         `fedleak.audit.recorded.agreement`.
     verdicts
-        Of `fedleak.audit.guard`, if there are limits.
+        Verdicts of `fedleak.audit.guard`, if there are limits.
     baseline
         An earlier report's JSON, read, to compare with.
     """
@@ -95,9 +95,9 @@ class Report:
         (median) and ``first_seconds`` (with what is computed once for a model), ``guess`` (instance accuracy of the
         best guess on the same updates), and ``leaks``: better than it, by the interval of the paired difference.
         """
-        found = self._ranked.query("scenario == @AS_IT_IS").drop(columns="scenario")
+        scored = self._ranked.query("scenario == @AS_IT_IS").drop(columns="scenario")
         missing = [{"attack": name, "applies": False, "why": why, "n": 0, "leaks": False} for name, why in self.untried]
-        return pd.DataFrame([*found.to_dict("records"), *missing])
+        return pd.DataFrame([*scored.to_dict("records"), *missing])
 
     @cached_property
     def remedies(self) -> pd.DataFrame:
@@ -105,22 +105,22 @@ class Report:
         attacks = self._ranked[~self._ranked["attack"].isin(self.guesses)]
         best = {row["scenario"]: row for row in attacks.drop_duplicates("scenario").to_dict("records")}
         none = {"attack": "none applies", "applies": False, "n": 0}
-        found = [{"remedy": scenario, **best.get(scenario, none)} for scenario in self.scenarios]
-        return pd.DataFrame(found).reindex(columns=["remedy", *self.table.columns])
+        rows = [{"remedy": scenario, **best.get(scenario, none)} for scenario in self.scenarios]
+        return pd.DataFrame(rows).reindex(columns=["remedy", *self.table.columns])
 
     @cached_property
     def _ranked(self) -> pd.DataFrame:
-        """One row a scenario and attack, as in `table`; of each scenario the best first."""
+        """One row per scenario and attack, as in `table`, the best of a scenario first."""
         floors = self._as_it_is.pivot(index="trial", columns="attack", values="iacc")[self.guesses]
         parts = self.rows.groupby(["scenario", "attack"], sort=False)
-        found = pd.DataFrame(
+        means = pd.DataFrame(
             [self._row(scenario, attack, part.set_index("trial"), floors) for (scenario, attack), part in parts]
         )
-        few = 2 * found["n"] < found.groupby("scenario")["n"].transform("max")
-        order = found.assign(few=few, iacc=found["iacc"].round(6)).sort_values(
+        few = 2 * means["n"] < means.groupby("scenario")["n"].transform("max")
+        order = means.assign(few=few, iacc=means["iacc"].round(6)).sort_values(
             ["few", "iacc", "exact", "cacc"], ascending=[True, False, False, False]
         )
-        return found.loc[order.index]
+        return means.loc[order.index]
 
     def _row(self, scenario: str, attack: str, part: pd.DataFrame, floors: pd.DataFrame) -> dict[str, Any]:
         about = {"adversary": self.adversaries.get(attack, "–"), "why": self.remarks.get(attack, "")}
@@ -135,14 +135,14 @@ class Report:
         floor = floors[floors.mean().idxmax()]
         lead = part["iacc"] - floor
         by = [lead.groupby(u, sort=False).mean().to_numpy() for u in (unit, part.index)]
-        gain, over_updates = (interval(each, UNBOUNDED)[0] for each in by)  # NaN: too few, or all equal
+        gain, over_updates = (interval(values, UNBOUNDED)[0] for values in by)  # NaN: too few, or all equal
         gain = over_updates if math.isnan(gain) else gain
         return {**row, "guess": floor.mean(), "leaks": bool(gain > 0) and attack not in self.guesses}
 
     @property
     def wrong(self) -> list[str]:
-        """What is wrong with the claims of differential privacy."""
-        return [why for one in self.privacy for why in one.wrong()]
+        """Errors of the claims of differential privacy."""
+        return [why for claim in self.privacy for why in claim.wrong()]
 
     def sure(self) -> pd.DataFrame:
         """Return the means of ``held`` and ``width``, a row an attack that gives intervals."""
@@ -151,8 +151,8 @@ class Report:
 
     def proven(self) -> pd.Series:
         """Return how many labels of an update are proven, the mean over its updates as they are, by attack."""
-        found = self._as_it_is.reindex(columns=["attack", "proven"]).groupby("attack")["proven"].mean()
-        return found[found > 0]
+        means = self._as_it_is.reindex(columns=["attack", "proven"]).groupby("attack")["proven"].mean()
+        return means[means > 0]
 
     @property
     def _as_it_is(self) -> pd.DataFrame:
@@ -183,7 +183,6 @@ class Report:
         return [(name, then.get(name), now.get(name)) for name in now | then]
 
     def _written(self, figure: str = "", level: int = 1) -> Any:
-        """Return the filled template: its text is the report, its attributes are parts of that."""
         about = {"mark": "#" * level, "figure": figure, "titles": WORDS, "least": LEAST}
         return REPORT.make_module({"report": self, **about})
 
@@ -208,7 +207,7 @@ class Report:
             case=_names(self._as_it_is, each), fits=self.rows.get("fits", True), assumed=self.rows.get("assumed", "")
         )
         unscored = [] if self.unscored.empty else _names(self.unscored, each)
-        found = []
+        cases = []
         for case in dict.fromkeys([*rows["case"], *unscored]):
             of_case = rows[rows["case"] == case]
             blind = of_case["attack"].isin(self.guesses)
@@ -221,14 +220,14 @@ class Report:
                 for part in deciding
             ]
             none = {"attack": "", "iacc": math.nan, "exact": math.nan, "n": 0, "of": of, "lead": math.nan}
-            best = max(means, key=lambda one: (one["iacc"], one["exact"]), default=none)
-            ahead = max(means, key=lambda one: one["lead"], default=none)
+            best = max(means, key=lambda mean: (mean["iacc"], mean["exact"]), default=none)
+            ahead = max(means, key=lambda mean: mean["lead"], default=none)
             about = {**best, "lead": ahead["lead"], "ahead": ahead["attack"], "guess": guesses.mean().max()}
-            known = {trial for part in deciding for trial in part["trial"][part["fits"]]}
+            decided_trials = {trial for part in deciding for trial in part["trial"][part["fits"]]}
             assumed = sorted({name for names in of_case["assumed"] for name in names.split()})
-            decided = {"seconds": of_case["seconds"].sum(), "open": of - len(known), "assumed": assumed}
-            found.append({"case": case, **about, **decided})
-        return pd.DataFrame(found)
+            decided = {"seconds": of_case["seconds"].sum(), "open": of - len(decided_trials), "assumed": assumed}
+            cases.append({"case": case, **about, **decided})
+        return pd.DataFrame(cases)
 
     def to_markdown(self, figure: str = "", level: int = 1) -> str:
         """Return the report as Markdown, with a figure at this address, if any, and a title of this level."""
@@ -257,7 +256,7 @@ class Report:
         if drawn := self.svg():
             named = f'<svg role="img" aria-label="{escape(written.alt)}" '
             drawn = drawn[drawn.index("<svg") :].replace("<svg ", named, 1)
-            place = "<h2>What each attack recovers</h2>\n"
+            place = "<h2>Results per attack</h2>\n"
             body = body.replace(place, f'{place}<figure tabindex="0">{drawn}</figure>\n', 1)
         return PAGE.render(title=written.title, body=body)
 
@@ -265,7 +264,7 @@ class Report:
         """Return the report for a machine: the headline, the verdicts, a record an attack, a remedy and a round."""
         scored = {} if self.rows.empty else {"attacks": self.table, "remedies": self.remedies}
         tables = {"attacks": pd.DataFrame(), "remedies": pd.DataFrame(), **scored, "cases": self.cases()}
-        found = {
+        content = {
             "name": self.facts["name"],
             "headline": dict(zip(WORDS, self.headline(), strict=True)),
             "verdicts": [verdict._asdict() for verdict in self.verdicts],
@@ -276,7 +275,7 @@ class Report:
             "versions": self.facts["versions"],
             "seed": self.facts["seed"],
         }
-        return json.dumps(found, indent=1)
+        return json.dumps(content, indent=1)
 
     def save(self, path: Path | str) -> list[Path]:
         """Write the report: ``.html``, ``.json``, or ``.md`` with the figure as ``.svg`` beside it. Returns the files.
@@ -296,7 +295,6 @@ class Report:
 
 
 def _names(table: pd.DataFrame, each: bool) -> list[str]:
-    """Name the case of every row: its round (or all updates of a set-up), or its update."""
     if "round" not in table:
         return [f"update {t + 1}" for t in table["trial"]] if each else ["all updates"] * len(table)
     who = zip(table["round"], table["node"], strict=True)

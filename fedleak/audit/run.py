@@ -30,15 +30,15 @@ from fedleak.models import head
 from fedleak.models.passes import remembered_passes
 
 PRIOR = Adversary("no update", frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}))
-"""Who guesses: somebody who knows at most how often each class occurs."""
+"""The adversary of the baselines: it knows at most how often each class occurs."""
 
 
-def weakest(attack: Attack, who: Adversary, seen: Update, model: nn.Module, knowledge: dict[str, Any]) -> str:
+def weakest(attack: Attack, adversary: Adversary, update: Update, model: nn.Module, knowledge: dict[str, Any]) -> str:
     """Name the first of the registry's adversaries who can run an attack as `who` runs it here."""
-    used = attack.inputs(who, knowledge).keys()
-    weaker = (view(adversary, seen, model) for adversary in ADVERSARIES)
+    used = attack.inputs(adversary, knowledge).keys()
+    weaker = (view(candidate, update, model) for candidate in ADVERSARIES)
     able = (w for w in weaker if not attack.lacking(w) and attack.inputs(w, knowledge).keys() == used)
-    return next(able, who).name
+    return next(able, adversary).name
 
 
 def taking_part(model: nn.Module, case: Case | None, samples: int) -> list[Attack]:
@@ -53,8 +53,8 @@ def taking_part(model: nn.Module, case: Case | None, samples: int) -> list[Attac
 
 def sort_out(
     attacks: Iterable[Attack],
-    who: Adversary,
-    seen: Update,
+    adversary: Adversary,
+    update: Update,
     model: nn.Module,
     knowledge: dict[str, Any],
     excluded: Callable[[Attack], str],
@@ -69,26 +69,26 @@ def sort_out(
         if attack.blind:
             continue
         why = excluded(attack)
-        if (not why or attack.goal == "images") and (lacks := attack.lacking(who)):
-            why = f"the adversary '{who.name}' lacks: {'; '.join(lacks)}"
+        if (not why or attack.goal == "images") and (lacks := attack.lacking(adversary)):
+            why = f"the adversary '{adversary.name}' lacks: {'; '.join(lacks)}"
         if why:
             untried.append((attack.name, why))
         else:
-            adversaries[attack.name] = weakest(attack, who, seen, model, knowledge)
+            adversaries[attack.name] = weakest(attack, adversary, update, model, knowledge)
     return adversaries, untried
 
 
 def remedies(
-    model: nn.Module, seen: Update, seed: int, put: Callable[[Defence], Update]
+    model: nn.Module, update: Update, seed: int, put: Callable[[Defence], Update]
 ) -> tuple[dict[str, Defence], list[tuple[str, str]]]:
     """Return what can be put on top of what is `seen` of a client, by a name that says it, and what cannot, with why.
 
     `put` returns what is seen with a defence on top. Strengths that are relative go by the size of the update's own
     entries: the root mean square of the head's weights, or of all.
     """
-    found: dict[str, Defence] = {}
+    defences: dict[str, Defence] = {}
     left_out, weight = [], head(model).weight
-    entries = [seen.tensors[weight]] if weight in seen.tensors else list(seen.tensors.values())
+    entries = [update.tensors[weight]] if weight in update.tensors else list(update.tensors.values())
     size = torch.cat([t.flatten() for t in entries]).double().square().mean().sqrt().item() if entries else 0.0
     for kind in protections().values():
         for strength in kind.remedies:
@@ -98,10 +98,10 @@ def remedies(
                 defence = kind.make(value, model, 1, seed)
                 if not put(defence).tensors:
                     raise ValueError("nothing would be shared")
-                found[name] = defence
+                defences[name] = defence
             except Exception as error:  # a defence of somebody's own may raise anything
                 left_out.append((name, str(error).split("\n")[0]))
-    return found, left_out
+    return defences, left_out
 
 
 class Run:
@@ -117,40 +117,39 @@ class Run:
         self.words: WordsResult | None = None
         self.over: set[tuple[str, str]] = set()  # what failed on the first update is not tried again
         self.sent: dict[str, list[nn.Module]] = {}
-        self.kept: dict[str, Prepared] = {}  # attacks, prepared for all updates
+        self.prepared: dict[str, Prepared] = {}  # attacks, prepared for all updates
         self.bar: tqdm[Any] | None = None
         self.first = case.trial(0)
-        self.seen = case.seen(self.first)
-        self.who = view(case.setup.attacker, self.seen, case.model)
+        self.first_update = case.observe(self.first)
+        self.adversary = view(case.setup.attacker, self.first_update, case.model)
         self.adversaries, self.untried = sort_out(
-            [*all_attacks(), *informed], self.who, self.seen, case.model, case.knowledge, self._excluded
+            [*all_attacks(), *informed], self.adversary, self.first_update, case.model, case.knowledge, self._excluded
         )
         self.remedies: dict[str, Defence] = {}
         self.left_out = [("remedies", "remedy_trials=0")]
         if case.setup.remedy_trials:
             self.remedies, self.left_out = remedies(
-                case.model, self.seen, case.setup.seed, lambda remedy: case.seen(self.first, remedy)
+                case.model, self.first_update, case.setup.seed, lambda remedy: case.observe(self.first, remedy)
             )
         if case.loss is not None and case.form is None:
             why = "the loss is not a cross-entropy with a factor, class weights or soft targets"
             self.untried.append(("attackers who are informed of the loss", why))
 
     def _excluded(self, attack: Attack) -> str:
-        """Say why an attack is not tried whatever the adversary has; make the models that are sent for one that is."""
         setup = self.case.setup
         if attack.trained and self.fast:
             return "a fast audit leaves out attackers that are trained, and may miss what they recover"
         if attack.sees == "aggregate" and setup.clients == 1:
             return "it is made for secure aggregation; here every update is seen by itself"
-        if attack.apart and attack not in self.entrants:
-            return attack.apart
+        if attack.standalone_reason and attack not in self.entrants:
+            return attack.standalone_reason
         if attack.goal == "images" and not setup.images:
             return "it applies, but an inversion takes minutes an update; ask for a short one with images=ITERATIONS"
         if attack.goal == "images" and attack != (chosen := image_attack(setup)):
             return f"one image attack is run, {chosen.name}"
         if attack.goal != "images" and attack.cost == "minutes":
             return "a recovery takes minutes, too long for every update"
-        if attack.sends and not attack.lacking(self.who):
+        if attack.sends and not attack.lacking(self.adversary):
             try:
                 self.sent[attack.name] = attack.sends(self.case.model, setup.clients, setup.seed)
             except Exception as error:  # an attack of somebody's own may raise anything
@@ -169,19 +168,19 @@ class Run:
     def _trials(self) -> None:
         case, setup = self.case, self.case.setup
         for number in range(setup.trials):
-            done = case.trial(number) if number else self.first
+            trial = case.trial(number) if number else self.first
             manipulated = {name: case.trial(number, models) for name, models in self.sent.items()}
-            self.guess(number, done)
-            seen = self.scenario(AS_IT_IS, None, number, done, manipulated)
-            self.words = count_words(self.words, seen, case.model, done.x)
+            self.guess(number, trial)
+            update = self.scenario(AS_IT_IS, None, number, trial, manipulated)
+            self.words = count_words(self.words, update, case.model, trial.x)
             for name, remedy in self.remedies.items() if number < setup.remedy_trials else ():
-                self.scenario(name, remedy, number, done, manipulated)
+                self.scenario(name, remedy, number, trial, manipulated)
 
     def guess(self, number: int, done: Trial) -> None:
-        """Note what somebody gets right who has seen no update."""
+        """Score the baselines, which see no update."""
         seed = 2**31 + done.seed  # the labels are drawn from others; 32 bits count
         for attack in filter(lambda attack: attack.blind, self.entrants):
-            each = [
+            attempts = [
                 attempt(
                     attack,
                     self._one_epoch(update),
@@ -191,9 +190,9 @@ class Run:
                 )
                 for k, update in enumerate(done.updates)
             ]
-            found = [one.found for one in each if one.found is not None]
-            together = Result(torch.stack(found)) if len(found) == len(each) else None
-            reason = next((one.reason for one in each if one.reason), "")
+            counts = [answer.counts for answer in attempts if answer.counts is not None]
+            together = Result(torch.stack(counts)) if len(counts) == len(attempts) else None
+            reason = next((answer.reason for answer in attempts if answer.reason), "")
             self.note(AS_IT_IS, number, Attempt(attack, together, 0.0, reason), done)
 
     def scenario(
@@ -201,29 +200,28 @@ class Run:
     ) -> Update:
         """Run all attacks on the updates of one trial, as the set-up or one remedy has them shared; return these."""
         case = self.case
-        seen = case.seen(done, remedy)
+        update = case.observe(done, remedy)
         over = {attack for where, attack in self.over if where in (AS_IT_IS, name)}
-        who = view(case.setup.attacker, seen, case.model)
+        adversary = view(case.setup.attacker, update, case.model)
         attempts = contest(
-            seen,
+            update,
             case.attacked,
-            who,
+            adversary,
             case.knowledge,
             attacks=self._announced([a for a in self.entrants if a.name in self.adversaries], over, number, name),
-            manipulated={key: (case.seen(trial, remedy), self.sent[key]) for key, trial in manipulated.items()},
+            manipulated={key: (case.observe(trial, remedy), self.sent[key]) for key, trial in manipulated.items()},
             clock=time.perf_counter,
-            kept=self.kept,
+            prepared=self.prepared,
         )
-        for one in map(self._per_epoch, attempts):
-            self.note(name, number, one, done)
-            if remedy is None and one.result is not None and one.result.low is not None:
-                low, high = one.result.low.cpu(), one.result.high.cpu()  # type: ignore[union-attr]
+        for answer in map(self._per_epoch, attempts):
+            self.note(name, number, answer, done)
+            if remedy is None and answer.result is not None and answer.result.low is not None:
+                low, high = answer.result.low.cpu(), answer.result.high.cpu()  # type: ignore[union-attr]
                 inside = (low <= done.truth[0]) & (done.truth[0] <= high)
                 self.rows[-1] |= {"held": inside.double().mean().item(), "width": (high - low).mean().item()}
-        return seen
+        return update
 
     def _announced(self, attacks: list[Attack], over: set[str], number: int, scenario: str) -> Iterator[Attack]:
-        """Yield the attacks that are not `over`, and show each in the progress bar before it runs."""
         for attack in attacks:
             if attack.name not in over:
                 if self.bar is not None:
@@ -233,24 +231,25 @@ class Run:
                 self.bar.update()
 
     def _one_epoch(self, update: Update) -> Update:
-        """Return an update with the samples and steps of one epoch."""
         setup = self.case.setup
         return replace(update, samples=update.samples // setup.epochs, steps=update.steps // setup.epochs)
 
-    def _per_epoch(self, one: Attempt) -> Attempt:
+    def _per_epoch(self, attempt: Attempt) -> Attempt:
         """Return an attempt with the counts of one epoch, of an update that has every sample once an epoch."""
-        epochs, result = self.case.setup.epochs, one.result
+        epochs, result = self.case.setup.epochs, attempt.result
         if result is None or epochs == 1:
-            return one
+            return attempt
         total = (result.counts.sum(-1, keepdim=True) / epochs).round()
         low, high = (end if end is None else end / epochs for end in (result.low, result.high))
-        return one._replace(result=replace(result, counts=apportion(result.counts / epochs, total), low=low, high=high))
+        return attempt._replace(
+            result=replace(result, counts=apportion(result.counts / epochs, total), low=low, high=high)
+        )
 
-    def note(self, scenario: str, number: int, one: Attempt, done: Trial) -> None:
+    def note(self, scenario: str, number: int, attempt: Attempt, done: Trial) -> None:
         """Note how one attack went."""
-        self.rows.append(noted(scenario, number, one, done.truth))
+        self.rows.append(noted(scenario, number, attempt, done.truth))
         if number == 0 and self.rows[-1]["reason"] is not None:
-            self.over.add((scenario, one.attack.name))
+            self.over.add((scenario, attempt.attack.name))
 
 
 def audit(setup: Setup, *, progress: bool = False, fast: bool = False) -> Report:
@@ -262,7 +261,7 @@ def audit(setup: Setup, *, progress: bool = False, fast: bool = False) -> Report
     Parameters
     ----------
     setup
-        What is audited; nothing of it is changed.
+        The set-up to audit; it is not modified.
     progress
         Show a progress bar: the attack that is running, and the time that is left.
     fast
@@ -273,15 +272,15 @@ def audit(setup: Setup, *, progress: bool = False, fast: bool = False) -> Report
     run = Run(case, progress, fast)
     run.trials()
     rows, remarks, never = outcome(run.rows)
-    untried, known = [*run.untried, *never], facts(case, run.seen)
+    untried, known = [*run.untried, *never], facts(case, run.first_update)
     report = Report(known, rows, [AS_IT_IS, *run.remedies], run.left_out, run.adversaries, untried, remarks)
     report.words = run.words
-    if (claimed := claim(setup, len(run.seen.tensors))) is not None:
+    if (claimed := claim(setup, len(run.first_update.tensors))) is not None:
         report.privacy = [canary(case, claimed)]
     if setup.images:
         with warnings.catch_warnings(action="ignore"):
             by_name = {attack.name: attack for attack in run.entrants}
             ranking = [by_name[name] for name in report.ranking()]
-            report.images = invert_once(case, run.first, run.seen, ranking)
+            report.images = invert_once(case, run.first, run.first_update, ranking)
     known["took"] = time.perf_counter() - started
     return report

@@ -63,19 +63,19 @@ def samples(
             picture = (*[1] * (3 - len(shape)), *shape) if len(shape) <= 3 else (1, 1, math.prod(shape))
             x, y, names = synthetic("train", picture, n_classes, count, seed)  # type: ignore[arg-type]
             x = x.view(count, *shape)
-    found = Samples(
+    labelled = Samples(
         x.detach().cpu(), y.detach().cpu() if y.is_floating_point() else y.detach().cpu().long(), names, *about
     )
-    if found.shape != shape:
-        raise ValueError(f"the data are of shape {found.shape}, the model's inputs of shape {shape}")
-    return found
+    if labelled.shape != shape:
+        raise ValueError(f"the data are of shape {labelled.shape}, the model's inputs of shape {shape}")
+    return labelled
 
 
-def divide(pool: Samples, each: int, seed: int) -> tuple[Samples, Samples]:
+def divide(pool: Samples, per_class: int, seed: int) -> tuple[Samples, Samples]:
     """Divide into the clients' half and the adversary's, of which at most `each` a class are kept."""
     if len(pool) < 2:
         raise ValueError("one sample cannot be divided between clients and adversary: give more data")
     clients, other = pool.split_in_two(seed)
     order = torch.randperm(len(other), generator=torch.Generator().manual_seed(seed))
-    kept = [order[other.y[order] == c][:each] for c in range(other.n_classes)]
-    return clients, other.take(torch.cat(kept))
+    chosen = [order[other.y[order] == c][:per_class] for c in range(other.n_classes)]
+    return clients, other.take(torch.cat(chosen))

@@ -1,4 +1,4 @@
-"""What is audited: `Setup`, written down by the user and checked before anything runs."""
+"""The audited setting: `Setup`, described by the user and checked before anything runs."""
 
 import runpy
 from collections.abc import Callable, Sequence
@@ -24,9 +24,9 @@ AS_DATA = "data"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setup:
-    """Somebody's federated learning, as far as its updates depend on it.
+    """Describe your federated learning, as far as its updates depend on it.
 
-    Raises `ValueError` for values out of their range, or unknown names, with what there is.
+    Raises `ValueError` for values out of their range, or unknown names; it lists the valid ones.
 
     Parameters
     ----------
@@ -35,54 +35,54 @@ class Setup:
         copied, and used with its weights and in its mode (training or evaluation); frozen parameters
         (``requires_grad=False``) are neither trained nor shared.
     shape
-        Shape of one input, say ``(3, 32, 32)``, or ``(L,)`` of a text; by default that of the data, or what the model
-        tells.
+        Shape of one input, such as ``(3, 32, 32)``, or ``(L,)`` for a text. Default: that of the data, or inferred
+        from the model.
     batch_size
-        Samples of a local step, B.
+        Samples per local step, B.
     algorithm
         ``"fedsgd"`` (a client shares the gradient of one batch), or one of `fedleak.federated.algorithms.SCHEMES`
         (it shares the change of its weights). The client's first round is audited, in which no scheme has a history.
     steps, lr, momentum, regularisation
-        Local steps on new samples and their learning rate, and what some algorithms need; see
+        Local steps on new samples, their learning rate, and parameters of some algorithms; see
         `fedleak.federated.Scheme`.
     epochs
-        Passes of a round over the samples of these steps, each but the first in a new order.
+        Passes per round over the samples of these steps, each but the first in a new order.
     loss
         A module of `torch.nn`, or a function of logits ``[B, n]`` and labels ``[B]`` that returns one number; by
         default the mean cross-entropy. Modules whose targets have the logits' shape (`BCEWithLogitsLoss`, `MSELoss`,
-        `MultiLabelSoftMarginLoss`) get one-hot labels. Attackers read the updates uninformed of it; where it is a
-        cross-entropy with a factor, class weights or soft targets, also informed.
+        `MultiLabelSoftMarginLoss`) get one-hot labels. Attackers are tried without knowledge of it and, for a
+        cross-entropy with a factor, class weights or soft targets, also with it.
     defences
         Instances of the classes of `fedleak.federated.defences` and `.restricted`, applied one after the other to what
         a client shares; or functions with the same signature.
     dp_sgd
-        How noise gets into the gradient itself, under FedSGD; before the defences.
+        Noise in the gradient itself, under FedSGD; before the defences.
     claimed
         ``(ε, δ)`` of a client's part in a round, as you or your platform state it. The report says whether it follows
         from `dp_sgd` or the defences, and what a canary shows of it.
     data
         Labelled samples: `fedleak.data.Images`, or a pair of tensors ``(x [N, ...], y [N])``; texts are tokens,
-        int64 ``[N, L]``. Half of them are the
-        clients', of the other half the adversary may have some. By default synthetic ones of the right shape.
+        int64 ``[N, L]``. Half of them are the clients', and the adversary may have some of the other half. Default:
+        synthetic samples of the right shape.
     composition
         Labels of a batch: one of `fedleak.data.COMPOSITIONS`, or ``"data"``: drawn as often as they are in the data.
         The default is a client whose data are skewed: half of one class, a quarter of another, the rest of any.
     adversary
-        Who attacks: one of `fedleak.attacks.registry.ADVERSARIES` or its name; by default whoever can do most.
+        One of `fedleak.attacks.registry.ADVERSARIES` or its name. Default: the strongest.
     clients
-        Two or more: secure aggregation over so many clients; the server sees their sum. 1: it sees every update.
+        Clients under secure aggregation, of which the server sees the sum; 1: it sees every update.
     auxiliary
-        Labelled samples a class that an adversary with auxiliary data has.
+        Labelled samples per class of an adversary with auxiliary data.
     trials
-        Updates that are attacked.
+        Number of updates to attack.
     remedy_trials
-        Updates, of these, that the remedies are tried on; of a recorded run, so many that are spread over it.
+        Number of these updates that the remedies are tried on; in a recorded run they are spread over it.
     images
-        Iterations of ONE image inversion; 0: none is tried.
+        Iterations of ONE image inversion; 0 for none.
     seed
-        Of everything that is random.
+        Random seed of everything.
     name
-        What the report calls the set-up; by default the model's class.
+        Name of the set-up in the report. Default: the model's class.
     """
 
     model: nn.Module | Callable[[], nn.Module]
@@ -125,12 +125,12 @@ class Setup:
             raise ValueError("dp_sgd is one step's gradient of the mean cross-entropy: algorithm='fedsgd', and no loss")
         if self.claimed is not None and not (self.claimed[0] >= 0 and 0 <= self.claimed[1] < 1):
             raise ValueError(f"claimed is a pair (ε, δ), at least 0 and in [0, 1); got {self.claimed}")
-        for what, value, known in (
+        for what, value, names in (
             ("algorithm", self.algorithm, (FEDSGD, *SCHEMES)),
             ("batch composition", self.composition, (*COMPOSITIONS, AS_DATA)),
         ):
-            if value not in known:
-                raise ValueError(f"unknown {what} {value!r}; there are: {', '.join(known)}")
+            if value not in names:
+                raise ValueError(f"unknown {what} {value!r}; there are: {', '.join(names)}")
         pair = isinstance(self.data, tuple | list) and [isinstance(part, Tensor) for part in self.data] == [True, True]
         if not (self.data is None or isinstance(self.data, Images) or pair):
             raise ValueError(f"data are Images or a pair of tensors (x, y), not {type(self.data).__name__}")
@@ -145,7 +145,7 @@ class Setup:
 
     @cached_property
     def scheme(self) -> Scheme | None:
-        """How a client trains; None for FedSGD."""
+        """The training scheme of a client; None for FedSGD."""
         if self.algorithm == FEDSGD:
             return None
         steps = self.steps * self.epochs
@@ -153,7 +153,7 @@ class Setup:
 
     @cached_property
     def attacker(self) -> Adversary:
-        """Who attacks, with the place to look from that secure aggregation leaves."""
+        """The adversary; under secure aggregation it sees the aggregate alone."""
         chosen = self.adversary
         if chosen is None:
             if self.clients == 1:
@@ -170,10 +170,10 @@ def load(path: Path) -> Setup:
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}; `fedleak audit --example` prints one to start from")
     with own_code(path):
-        found: Any = runpy.run_path(str(path), run_name="fedleak_audit").get("setup")
-        if not isinstance(found, Setup) and callable(found):
-            found = found()
-    if not isinstance(found, Setup):
-        is_what = "defines no `setup`" if found is None else f"gives a setup of type {type(found).__name__}"
+        setup: Any = runpy.run_path(str(path), run_name="fedleak_audit").get("setup")
+        if not isinstance(setup, Setup) and callable(setup):
+            setup = setup()
+    if not isinstance(setup, Setup):
+        is_what = "defines no `setup`" if setup is None else f"gives a setup of type {type(setup).__name__}"
         raise ValueError(f"{path.name} {is_what}: write `setup = fedleak.audit.Setup(...)`, or a function for it")
-    return found
+    return setup

@@ -64,8 +64,8 @@ def cells(row: Iterable[Any]) -> str:
 
 def times(row: Mapping[str, Any]) -> str:
     """Write the seconds of an attack's first recovery, and of the others."""
-    both = (row["first_seconds"], row["seconds"])
-    return ", ".join(f"{s:.0f}" if s >= 10 else f"{s:.2g}" for s in both) if row["seconds"] else "–"
+    durations = (row["first_seconds"], row["seconds"])
+    return ", ".join(f"{s:.0f}" if s >= 10 else f"{s:.2g}" for s in durations) if row["seconds"] else "–"
 
 
 def together(reasons: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""`fedleak audit`: from a file that describes a set-up to a report, and a verdict."""
+"""`fedleak audit`: a report and verdicts on a set-up or a recorded run."""
 
 import json
 import traceback
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 EXAMPLE = Path(__file__).parents[1] / "audit" / "example.py"
 EPILOG = (
-    "Exit codes: 0 all limits are kept (without limits: there is a report); 1 a leak, above a limit; 2 an error, or a "
-    "wrong call; 3 not measurable: no attack that can be relied on read half of the updates, labels are missing, or a "
-    "limit is kept only under an assumption that no recorder measured and --assume does not accept.\n\n"
+    "Exit codes: 0 all limits hold (without limits: the report was written); 1 a leak above a limit; 2 an error or a "
+    "wrong call; 3 not measurable: no reliable attack read half of the updates, labels are missing, or a limit holds "
+    "only under an assumption that no recorder measured and --assume does not accept.\n\n"
     "Examples:\n\n- `fedleak audit --example > my_setup.py`\n\n- `fedleak audit my_setup.py`\n\n"
     "- `fedleak audit my_setup.py --out report.html --out report.json --trials 50 --seed 1`\n\n"
     "- `fedleak audit RUN --setup my_setup.py --fail-above 0.6 --junit audit.xml --baseline report.json`"
@@ -28,62 +28,72 @@ def command(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="FILE", help="Python that defines `setup` (a Setup or a function), or a recorded run's folder."
+            metavar="FILE",
+            help="Python file that defines `setup` (a Setup or a function), or folder of a recorded run.",
         ),
     ] = None,
     out: Annotated[
         list[Path] | None,
-        typer.Option(help="Where to write the report: .html, .json, or .md (its figure beside it). May be repeated."),
+        typer.Option(
+            help="File for the report: .html, .json, or .md with its figure (repeatable). [default: print it]"
+        ),
     ] = None,
-    trials: Annotated[int | None, typer.Option(help="Attack so many updates, instead of what the file says.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything random, instead of what the file says.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Number of updates to attack (overrides the file).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed (overrides the file).")] = None,
     setup: Annotated[
-        Path | None, typer.Option(help="Of a recorded run: the file whose `setup` has its model, and data if you can.")
+        Path | None, typer.Option(help="File whose `setup` has the model, and data if available, of a recorded run.")
     ] = None,
-    gaps: Annotated[bool, typer.Option("--gaps", help="Of a recorded run: accept missing rounds.")] = False,
+    gaps: Annotated[bool, typer.Option("--gaps", help="Accept missing rounds in a recorded run.")] = False,
     skip_nan: Annotated[
-        bool, typer.Option("--skip-nan", help="Of a recorded run: leave out, and name, updates with NaN or infinity.")
+        bool,
+        typer.Option("--skip-nan", help="Skip updates with NaN or infinity in a recorded run; the report lists them."),
     ] = False,
     fail_above: Annotated[
         float | None,
         typer.Option(
-            min=0, max=1, help="Fail if an attack names a larger share of the labels, in the mean of a round."
+            min=0, max=1, help="Fail if an attack recovers a larger share of the labels, as the mean of a round."
         ),
     ] = None,
     fail_above_guess: Annotated[
         float | None,
-        typer.Option(min=0, max=1, metavar="MARGIN", help="Fail if it is so much above the best guess there."),
+        typer.Option(
+            min=0, max=1, metavar="MARGIN", help="Fail if the best attack exceeds the baseline by more than this share."
+        ),
     ] = None,
     fail_above_each: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Fail if it names a larger share of any one update's.")
+        float | None,
+        typer.Option(min=0, max=1, help="Fail if an attack recovers a larger share of the labels of any update."),
     ] = None,
     assume: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Accept what no recorder measured of a recorded run's clients: 'step' (their steps are SGD's at the "
-            "recorded rate), 'loss' (the mean cross-entropy), 'labels' (the recorded ones), or 'all'. Repeatable.",
+            help="Assumption to accept although no recorder measured it (repeatable): 'step' (clients take SGD steps "
+            "at the recorded rate), 'loss' (mean cross-entropy), 'labels' (the recorded ones), or 'all'.",
         ),
     ] = None,
     fast: Annotated[
         bool,
         typer.Option(
             "--fast",
-            help="Leave out attackers that are trained for the model, which take most of the time; the report names "
-            "them [default: train them].",
+            help="Skip attackers that are trained for the model and take most of the time; the report lists them. "
+            "[default: train them]",
         ),
     ] = False,
-    junit: Annotated[Path | None, typer.Option(help="Write the verdicts as JUnit's XML; needs a limit.")] = None,
-    baseline: Annotated[Path | None, typer.Option(help="An earlier report's .json, to compare with.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="File for the verdicts as JUnit XML; needs a limit.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="JSON report of an earlier audit to compare with.")] = None,
     threads: Annotated[
-        int, typer.Option(min=1, envvar="FEDLEAK_THREADS", help="Of PyTorch: with as many, the same results.")
+        int,
+        typer.Option(
+            min=1, envvar="FEDLEAK_THREADS", help="Number of PyTorch threads; the same number gives the same results."
+        ),
     ] = 1,
-    example: Annotated[bool, typer.Option("--example", help="Print a file to start from, no more.")] = False,
+    example: Annotated[bool, typer.Option("--example", help="Print a template and exit.")] = False,
 ) -> None:
-    """Measure what the updates of your own model give away, to whom, and what would reduce it.
+    """Measure how much the updates of your own model reveal, to which adversary, and which defences reduce it.
 
-    Runs FILE, which is your own code, and every attack that applies to what it describes; of the folder of a recorded
-    run, every attack on every update in it. Without --out the report is printed as Markdown.
+    Runs FILE, which is your own code, and every attack that applies to the setting it describes; on the folder of a
+    recorded run, every attack on every update. Without --out the report is printed as Markdown.
     """
     if example:
         typer.echo(EXAMPLE.read_text(encoding="utf-8"), nl=False)
@@ -97,16 +107,16 @@ def command(
         from fedleak.files import reserve
 
         if file is None:
-            raise ValueError("say which file to audit; `fedleak audit --example` prints one to start from")
+            raise ValueError("name the file to audit; `fedleak audit --example` prints a template")
         limits = guard.Limits(fail_above, fail_above_guess, fail_above_each)
         limited = any(limit is not None for limit in limits)
         if junit is not None and not limited:
-            raise ValueError("--junit needs --fail-above, --fail-above-guess or --fail-above-each: what a failure is")
+            raise ValueError("--junit needs a limit: --fail-above, --fail-above-guess or --fail-above-each")
         out = out or []
         for path in out:
             check_ending(path)
         for path in filter(None, [*out, junit]):
-            reserve(path).unlink()  # what cannot be written is said before the work
+            reserve(path).unlink()  # fail before the work if a file cannot be written
         earlier = None if baseline is None else _earlier(baseline)
         torch.set_num_threads(threads)
         report = _report(file, setup, {"gaps": gaps, "skip_nan": skip_nan}, fast, trials=trials, seed=seed)
@@ -128,7 +138,7 @@ def command(
 
 @contextmanager
 def _errors_in_one_line(file: Path | None, junit: Path | None) -> Iterator[None]:
-    """End at any error, also an unforeseen one, with a line about it and not as a leak does, with Python's own 1."""
+    """Report any error in one line and exit with 2, since 1, Python's own code, means a leak."""
     from fedleak.audit import guard
 
     try:
@@ -144,11 +154,11 @@ def _errors_in_one_line(file: Path | None, junit: Path | None) -> Iterator[None]
 
 def _earlier(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        attacks = [{key: row[key] for key in ("attack", "iacc", "applies")} for row in found["attacks"]]
-        return {"name": found["name"], "attacks": attacks}
+        report = json.loads(path.read_text(encoding="utf-8"))
+        attacks = [{key: row[key] for key in ("attack", "iacc", "applies")} for row in report["attacks"]]
+        return {"name": report["name"], "attacks": attacks}
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no report that `fedleak audit --out FILE.json` wrote: {error!r}") from error
+        raise ValueError(f"{path} is not a report of `fedleak audit --out FILE.json`: {error!r}") from error
 
 
 def _report(file: Path, setup: Path | None, options: dict[str, bool], fast: bool, **asked: int | None) -> "Report":
@@ -158,13 +168,13 @@ def _report(file: Path, setup: Path | None, options: dict[str, bool], fast: bool
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     if not file.is_dir():
         if setup is not None or any(options.values()):
-            raise ValueError(f"--setup, --gaps and --skip-nan go with a recorded run's folder, and {file} is none")
+            raise ValueError(f"--setup, --gaps and --skip-nan need the folder of a recorded run, which {file} is not")
         return audit(replace(load(file), **given), progress=True, fast=fast)
     if fast:
-        raise ValueError("--fast goes with a set-up: for a recorded run no attacker is trained")
+        raise ValueError("--fast needs a set-up: no attacker is trained for a recorded run")
     if "trials" in given:
-        raise ValueError("--trials goes with a set-up: of a recorded run every update is attacked")
+        raise ValueError("--trials needs a set-up: every update of a recorded run is attacked")
     if given and setup is None:
-        raise ValueError("--seed goes with --setup: without, nothing is random but the guess")
-    known = None if setup is None else replace(load(setup), **given)
-    return audit_run(file, known, progress=True, **options)
+        raise ValueError("--seed needs --setup: without it only the guess is random")
+    model_setup = None if setup is None else replace(load(setup), **given)
+    return audit_run(file, model_setup, progress=True, **options)

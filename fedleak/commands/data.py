@@ -1,4 +1,4 @@
-"""`fedleak data`: what there is, what is here, and how to get the rest."""
+"""`fedleak data`: list, download and check data sets."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,60 +7,60 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(no_args_is_help=True, help="List, download and check the data sets.")
-INSTEAD = "instead of the one FEDLEAK_DATA names."
-Folder = Annotated[Path | None, typer.Option("--root", help=f"The folder to look in, {INSTEAD}")]
+INSTEAD = "[default: FEDLEAK_DATA]"
+Folder = Annotated[Path | None, typer.Option("--root", help=f"Folder of the data sets, {INSTEAD}")]
 
 
 @app.command("list")
 def list_(root: Folder = None) -> None:
-    """List all data sets: classes, size, licence, and whether they are here, whole or as a subset."""
+    """List all data sets: classes, size, licence, and whether they are available, complete or as a subset."""
     from fedleak.data import catalogue, check
 
     rows = [("name", "classes", "size", "here", "licence")]
-    for known, finding in zip(catalogue(), check(root, sample=0), strict=True):
-        here = {"missing": "no", "corrupt": "corrupt"}.get(finding.state, "subset" if finding.subset else "whole")
-        size = "x".join(map(str, known.shape))
-        here = "embedded" if known.embedded else here
-        rows.append((known.name, str(known.n_classes), size, here, known.licence))
+    for dataset, finding in zip(catalogue(), check(root, sample=0), strict=True):
+        location = {"missing": "no", "corrupt": "corrupt"}.get(finding.state, "subset" if finding.subset else "whole")
+        size = "x".join(map(str, dataset.shape))
+        location = "embedded" if dataset.embedded else location
+        rows.append((dataset.name, str(dataset.n_classes), size, location, dataset.licence))
     _print_table(rows)
 
 
 @app.command()
 def download(
-    name: Annotated[str, typer.Argument(help="A name from `fedleak data list`.")],
-    to: Annotated[Path | None, typer.Option("--to", help=f"The folder to put it in, {INSTEAD}")] = None,
+    name: Annotated[str, typer.Argument(help="Name from `fedleak data list`.")],
+    to: Annotated[Path | None, typer.Option("--to", help=f"Target folder, {INSTEAD}")] = None,
 ) -> None:
     """Download a data set in torchvision's layout, with progress and checksums.
 
-    A set that is already there and whole is left alone. A download that breaks off leaves nothing behind.
+    A complete data set is not downloaded again. An interrupted download leaves no files.
     """
     from fedleak.data.catalogue import entry
     from fedleak.data.sources import ENVIRONMENT, examine, fetch, folder_of
 
-    known, folder = entry(name), folder_of(to)
-    if known.embedded:
-        typer.echo(f"{known.name} is embedded: nothing to download.")
+    dataset, folder = entry(name), folder_of(to)
+    if dataset.embedded:
+        typer.echo(f"{dataset.name} is embedded: nothing to download.")
         return
     if folder is None:
         raise ValueError(f"say where to: give --to FOLDER, or set {ENVIRONMENT}")
-    finding = examine(known, folder)
+    finding = examine(dataset, folder)
     # A subset is no reason not to fetch the whole; a damaged copy is replaced.
     if finding.whole:
-        typer.echo(f"{known.name} is in {folder} already ({finding.detail}).")
+        typer.echo(f"{dataset.name} is in {folder} already ({finding.detail}).")
         return
-    fetch(known.name, folder)
-    finding = examine(known, folder)
+    fetch(dataset.name, folder)
+    finding = examine(dataset, folder)
     if not finding.whole:
-        raise ValueError(f"{known.name} was downloaded, but is {finding.state}: {finding.detail}")
+        raise ValueError(f"{dataset.name} was downloaded, but is {finding.state}: {finding.detail}")
     counts = ", ".join(f"{count} {split}" for split, count in finding.counts.items())
-    typer.echo(f"{known.name} is in {folder} now ({counts}).")
+    typer.echo(f"{dataset.name} is in {folder} now ({counts}).")
 
 
 @app.command("check")
 def check_(root: Folder = None) -> None:
-    """Read every data set that is here, verify checksums, decode a sample of the images.
+    """Read every available data set, verify checksums, decode a sample of the images.
 
-    Exits with 1 if a file is corrupt. A data set that is missing is no error.
+    Exits with 1 if a file is corrupt. A missing data set is not an error.
     """
     from fedleak.data import check
 
@@ -76,7 +76,6 @@ def check_(root: Folder = None) -> None:
 
 
 def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows in aligned columns, the first row being the head."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         typer.echo("  ".join(map(str.ljust, row, widths)).rstrip())

@@ -1,4 +1,4 @@
-"""What clients hold: `load(name)` gives `Images`, `compose` and `draw` make batches of them."""
+"""Data of clients: `load(name)` gives `Images`, `compose` and `draw` make batches of them."""
 
 from fedleak.data.batches import COMPOSITIONS, compose, draw
 from fedleak.data.catalogue import Entry, catalogue, title

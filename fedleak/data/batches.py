@@ -1,4 +1,4 @@
-"""What a client's batch holds: the composition of its labels, and images drawn to fit them.
+"""A client's batches: the composition of their labels, and images drawn for these.
 
 Both are vectorised over trials. Another composition is one more function in `COMPOSITIONS`.
 """
@@ -83,7 +83,7 @@ def draw(images: Images, labels: Tensor, generator: Generator) -> Tensor:
     """Draw a random image for every label, int64 [..., batch_size]: indices into `images`, on its device.
 
     A row is what the last axis runs over: one batch. Within a row no image is drawn twice, except of a class
-    that has fewer images than the row asks for: of that class, the row's images are drawn with replacement.
+    that has fewer images than the row asks for: that class is drawn with replacement.
     Rows are independent of each other. Raises `ValueError` if a label is out of range, or of a class without any image.
     """
     if labels.numel() == 0:
@@ -137,7 +137,6 @@ def _randint(high: int, shape: tuple[int, ...], generator: Generator) -> Tensor:
 
 
 def _below(bounds: Tensor, generator: Generator) -> Tensor:
-    """Draw an integer in [0, bound) for every bound."""
     uniform = torch.rand(bounds.shape, generator=generator, device=generator.device, dtype=torch.float64)
     return (uniform * bounds).long()
 

@@ -17,7 +17,7 @@ class Entry:
     """As a page prints it."""
     n_classes: int
     shape: tuple[int, ...]
-    """Of one sample as loaded without `size`: channels, height and width; a text's length; a table's columns."""
+    """Shape of one sample as loaded without `size`: channels, height and width; a text's length; a table's columns."""
     licence: str
     """Licence or terms, in one line."""
     bibkey: str
@@ -25,7 +25,7 @@ class Entry:
     stand_in: str = ""
     """The embedded set to use where this one cannot be had; empty for the embedded ones."""
     note: str = ""
-    """What a reader should know about it, in one line."""
+    """Note for the reader, in one line."""
     options: tuple[str, ...] = ()
     """The keywords that `load` takes for this set alone."""
 
@@ -80,20 +80,20 @@ def catalogue() -> list[Entry]:
 
 
 def entry(name: str) -> Entry:
-    """Return one data set's entry; of an unknown name, a `ValueError` lists the known ones and the closest."""
-    by_name = {known.name: known for known in _ENTRIES} | {"celeba": _ENTRIES[5]}
+    """Return one data set's entry; for an unknown name, a `ValueError` lists all names and the closest."""
+    by_name = {listed.name: listed for listed in _ENTRIES} | {"celeba": _ENTRIES[5]}
     return by_name[checked(name, by_name, "data set")]
 
 
 def title(name: str) -> str:
     """Return what tables and figures call a data set: its title up to a comma; other names as they are."""
-    return next((known.title.partition(",")[0] for known in _ENTRIES if known.name == name), name)
+    return next((listed.title.partition(",")[0] for listed in _ENTRIES if listed.name == name), name)
 
 
-def checked(name: str, known: Iterable[str], what: str) -> str:
+def checked(name: str, choices: Iterable[str], what: str) -> str:
     """Return a name if it is known; else a `ValueError` lists the known ones and the closest."""
-    if name in (known := list(known)):
+    if name in (choices := list(choices)):
         return name
-    close = difflib.get_close_matches(str(name).lower().replace("_", "-"), known, n=1)
+    close = difflib.get_close_matches(str(name).lower().replace("_", "-"), choices, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"unknown {what} {name!r}.{hint} There are: {', '.join(known)}.")
+    raise ValueError(f"unknown {what} {name!r}.{hint} There are: {', '.join(choices)}.")

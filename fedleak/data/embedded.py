@@ -48,14 +48,14 @@ def photograph_patches(size: tuple[int, int]) -> Raw:
     patches = []
     for name, file in PHOTOGRAPHS.items():
         with (files("skimage") / "data" / file).open("rb") as stream:
-            found = _patches(np.asarray(Image.open(stream).convert("RGB")), size)
-        if len(found) < 5:
+            of_photo = _patches(np.asarray(Image.open(stream).convert("RGB")), size)
+        if len(of_photo) < 5:
             raise ValueError(f"photos: {name!r} is too small for patches of {size[0]}x{size[1]}; ask for less")
-        patches.append(rng.permutation(found))
+        patches.append(rng.permutation(of_photo))
     # A multiple of five, so that the 80/20 split is balanced as well.
-    each = min(map(len, patches)) // 5 * 5
-    labels = np.repeat(np.arange(len(patches)), each)
-    pixels = np.concatenate([found[:each] for found in patches])
+    per_class = min(map(len, patches)) // 5 * 5
+    labels = np.repeat(np.arange(len(patches)), per_class)
+    pixels = np.concatenate([of_photo[:per_class] for of_photo in patches])
     return Raw(pixels, labels, tuple(PHOTOGRAPHS), "photographs shipped in scikit-image")
 
 
@@ -78,17 +78,17 @@ def names(length: int) -> Raw:
     """
     from babel import Locale
 
-    found = []
+    languages = []
     for language in LANGUAGES:
         locale = Locale(language)
         kinds = (locale.languages, locale.territories, locale.currencies, locale.scripts)
-        found.append({name.encode()[:length].ljust(length, b"\0") for kind in kinds for name in kind.values()})
-    times = Counter(chain(*found))
-    own = [sorted(name for name in one if times[name] == 1) for one in found]
-    each = min(map(len, own)) // 5 * 5
+        languages.append({name.encode()[:length].ljust(length, b"\0") for kind in kinds for name in kind.values()})
+    times = Counter(chain(*languages))
+    unique = [sorted(name for name in group if times[name] == 1) for group in languages]
+    per_class = min(map(len, unique)) // 5 * 5
     rng = np.random.default_rng(0)
-    texts = np.concatenate([rng.permutation([[*name] for name in one])[:each] for one in own])
-    labels = np.repeat(np.arange(len(own)), each)
+    texts = np.concatenate([rng.permutation([[*name] for name in group])[:per_class] for group in unique])
+    labels = np.repeat(np.arange(len(unique)), per_class)
     return Raw(texts.astype(np.int64), labels, LANGUAGES, "names of CLDR shipped in Babel")
 
 

@@ -89,7 +89,7 @@ class Images:
 
     @cached_property
     def class_order(self) -> Tensor:
-        """The indices of all images sorted by class, int64 [N]; of one class in their own order."""
+        """The indices of all images sorted by class, int64 [N]; the sort is stable."""
         return torch.argsort(self.y, stable=True)
 
     def __len__(self) -> int:

@@ -1,8 +1,10 @@
-"""Who holds what: heterogeneous partitions of a data set among clients."""
+"""Heterogeneous partitions of a data set among clients."""
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from fedleak.renamed import renamed
 
 ATTEMPTS = 1000
 
@@ -32,26 +34,25 @@ def dirichlet(labels: Tensor, clients: int, concentration: float, seed: int, *, 
         for members in by_class:
             shares = rng.dirichlet(np.full(clients, concentration))
             stops = np.floor(shares.cumsum()[:-1] * len(members) + 1e-9).astype(int)
-            for piece, held in zip(pieces, np.split(rng.permutation(members), stops), strict=True):
-                piece.append(held)
-        found = [rng.permutation(np.concatenate(piece)) for piece in pieces]
-        if min(map(len, found)) >= at_least:
-            return [torch.from_numpy(held) for held in found]
+            for piece, part in zip(pieces, np.split(rng.permutation(members), stops), strict=True):
+                piece.append(part)
+        parts = [rng.permutation(np.concatenate(piece)) for piece in pieces]
+        if min(map(len, parts)) >= at_least:
+            return [torch.from_numpy(part) for part in parts]
     raise ValueError(
         f"{ATTEMPTS} partitions with concentration {concentration:g} all left a client with fewer than {at_least} "
         f"of {len(labels)} samples: raise the concentration, or lower at_least"
     )
 
 
-def local_batches(own: Tensor, steps: int, batch_size: int, generator: torch.Generator) -> Tensor:
-    """Draw a client's local batches from what it holds, ``[steps, batch_size]``: epochs in random order, end to end.
+@renamed(own="indices")
+def local_batches(indices: Tensor, steps: int, batch_size: int, generator: torch.Generator) -> Tensor:
+    """Draw a client's local batches from its `indices`, ``[steps, batch_size]``: epochs in random order, end to end.
 
-    Raises `ValueError` if the client holds nothing, or a size is below 1.
+    Raises `ValueError` if the client has no samples, or a size is below 1.
     """
-    if len(own) == 0 or steps < 1 or batch_size < 1:
-        raise ValueError(
-            f"steps and batch_size are at least 1 and the client holds samples; got {steps}, {batch_size}, {len(own)}"
-        )
+    if (least := min(len(indices), steps, batch_size)) < 1:
+        raise ValueError(f"samples of the client, steps and batch_size are at least 1; got {least}")
     needed = steps * batch_size
-    epochs = [torch.randperm(len(own), generator=generator) for _ in range(-(-needed // len(own)))]
-    return own[torch.cat(epochs)[:needed]].view(steps, batch_size)
+    epochs = [torch.randperm(len(indices), generator=generator) for _ in range(-(-needed // len(indices)))]
+    return indices[torch.cat(epochs)[:needed]].view(steps, batch_size)

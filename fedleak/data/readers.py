@@ -135,7 +135,7 @@ MNIST_MD5 = {
     "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
     "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
 }
-"""Of the uncompressed files: the same whoever compressed them."""
+"""MD5 of the uncompressed files, which does not depend on their compression."""
 
 
 def _mnist(root: Path, split: str) -> Raw | None:
@@ -145,7 +145,7 @@ def _mnist(root: Path, split: str) -> Raw | None:
         [root / folder / f"{part}-{kind}-ubyte{suffix}" for folder in MNIST_FOLDERS for suffix in ("", ".gz")]
         for kind in ("images-idx3", "labels-idx1")
     ]
-    pixels, labels = (next(filter(Path.is_file, each), None) for each in places)
+    pixels, labels = (next(filter(Path.is_file, candidates), None) for candidates in places)
     if not (pixels and labels):
         return None
     (images, whole), (numbers, canonical) = _idx(pixels, 28, 28), _idx(labels)
@@ -155,7 +155,6 @@ def _mnist(root: Path, split: str) -> Raw | None:
 
 
 def _idx(path: Path, *shape: int) -> tuple[np.ndarray, bool]:
-    """Read an idx file, bytes [N, *shape]; also say whether it is the canonical one."""
     with naming(path):
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         kind, count, *size = np.frombuffer(content, dtype=">u4", count=2 + len(shape)).tolist()
@@ -169,14 +168,13 @@ def _idx(path: Path, *shape: int) -> tuple[np.ndarray, bool]:
 
 
 def _cifar(kind: type[datasets.CIFAR10], root: Path, split: str) -> Raw:
-    found = kind(root, train=split == "train")
-    return Raw(found.data, np.asarray(found.targets), tuple(found.classes), SOURCE)
+    dataset = kind(root, train=split == "train")
+    return Raw(dataset.data, np.asarray(dataset.targets), tuple(dataset.classes), SOURCE)
 
 
 def _svhn(root: Path, split: str) -> Raw:
-    """Read SVHN; the digit 0 has the label 0."""
-    found = datasets.SVHN(root, split=split)
-    return Raw(found.data.transpose(0, 2, 3, 1), found.labels, DIGITS, SOURCE)
+    dataset = datasets.SVHN(root, split=split)
+    return Raw(dataset.data.transpose(0, 2, 3, 1), dataset.labels, DIGITS, SOURCE)
 
 
 def _celeba(root: Path, split: str, hair: bool, crop: bool = True) -> Raw:
@@ -184,10 +182,10 @@ def _celeba(root: Path, split: str, hair: bool, crop: bool = True) -> Raw:
 
     By hair colour: the faces that have exactly one of the five.
     """
-    found = datasets.CelebA(root, split=split)
+    dataset = datasets.CelebA(root, split=split)
     wanted = ["Bald", *(f"{colour}_Hair" for colour in HAIR[1:])] if hair else ["Male"]
-    attributes = found.attr[:, [found.attr_names.index(name) for name in wanted]].numpy().astype(np.int64)
-    files = [root / found.base_folder / "img_align_celeba" / file for file in found.filename]
+    attributes = dataset.attr[:, [dataset.attr_names.index(name) for name in wanted]].numpy().astype(np.int64)
+    files = [root / dataset.base_folder / "img_align_celeba" / file for file in dataset.filename]
     labels = attributes.argmax(axis=1) if hair else attributes[:, 0]
     raw = Raw(Encoded(files, FACE if crop else None), labels, HAIR if hair else GENDER, SOURCE)
     return raw.rows(np.flatnonzero(attributes.sum(axis=1) == 1)) if hair else raw
@@ -199,13 +197,13 @@ def _tiny_imagenet(root: Path, split: str) -> Raw:
     labels = {wnid: label for label, wnid in enumerate(sorted((folder / "wnids.txt").read_text().split()))}
     words = dict(line.split("\t", 1) for line in (folder / "words.txt").read_text(encoding="utf-8").splitlines())
     if split == "train":
-        found = datasets.ImageFolder.make_dataset(folder / "train", labels, (".jpeg",), allow_empty=True)
+        samples = datasets.ImageFolder.make_dataset(folder / "train", labels, (".jpeg",), allow_empty=True)
     else:
         with naming(annotations := folder / "val" / "val_annotations.txt"):
             lines = map(str.split, annotations.read_text().splitlines())
-            found = [(str(folder / "val" / "images" / file), labels[wnid]) for file, wnid, *_ in lines]
+            samples = [(str(folder / "val" / "images" / file), labels[wnid]) for file, wnid, *_ in lines]
     names = tuple(words.get(wnid, wnid) for wnid in labels)
-    return _files(found, names, None, 100_000 if split == "train" else 10_000)
+    return _files(samples, names, None, 100_000 if split == "train" else 10_000)
 
 
 def _imagenet(root: Path, split: str) -> Raw | None:
@@ -213,14 +211,14 @@ def _imagenet(root: Path, split: str) -> Raw | None:
     part = "train" if split == "train" else "val"
     if not (root / part).is_dir():  # torchvision would start to unpack archives of 150 GB
         return None
-    found = datasets.ImageNet(root, split=part)
-    names = tuple(names[0] for names in found.classes)
-    return _files(found.samples, names, PHOTOGRAPH, 1_281_167 if split == "train" else 50_000)
+    dataset = datasets.ImageNet(root, split=part)
+    names = tuple(names[0] for names in dataset.classes)
+    return _files(dataset.samples, names, PHOTOGRAPH, 1_281_167 if split == "train" else 50_000)
 
 
-def _files(found: list[tuple[str, int]], names: tuple[str, ...], prepare: Prepare | None, official: int) -> Raw:
-    labels = np.array([label for _, label in found], dtype=np.int64)
-    return Raw(Encoded([path for path, _ in found], prepare), labels, names, SOURCE, subset=len(found) != official)
+def _files(samples: list[tuple[str, int]], names: tuple[str, ...], prepare: Prepare | None, official: int) -> Raw:
+    labels = np.array([label for _, label in samples], dtype=np.int64)
+    return Raw(Encoded([path for path, _ in samples], prepare), labels, names, SOURCE, subset=len(samples) != official)
 
 
 LAYOUTS: dict[str, tuple[str, Callable[..., Raw | None]]] = {

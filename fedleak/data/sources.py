@@ -56,41 +56,41 @@ def load(
         The folder to read from, and to download to, instead of the one that the environment's `FEDLEAK_DATA` names:
         first torchvision's layout, then the `.npz` archives.
     limit
-        At most so many images, chosen with a fixed seed, of each class its share to within one. Only these
-        are decoded: on the large sets, give a limit.
+        Largest number of images, chosen with a fixed seed in proportion to the classes. Only these
+        are decoded: give a limit on the large sets.
     **options
         `crop=False` (CelebA): faces as they are, 218 high and 178 wide, instead of the central 178x178.
         `shape`, `n_classes`, `count`, `seed` (synthetic): see `fedleak.data.embedded.synthetic`.
     """
-    known = entry(name)
-    checked(split, SPLITS[:2] if known.name == "synthetic" else SPLITS, "split")
-    if unknown := options.keys() - set(known.options):
-        accepted = f"takes {', '.join(known.options)}" if known.options else "takes no options of its own"
-        raise ValueError(f"{known.name} {accepted}, not {', '.join(sorted(unknown))}")
+    dataset = entry(name)
+    checked(split, SPLITS[:2] if dataset.name == "synthetic" else SPLITS, "split")
+    if unknown := options.keys() - set(dataset.options):
+        accepted = f"takes {', '.join(dataset.options)}" if dataset.options else "takes no options of its own"
+        raise ValueError(f"{dataset.name} {accepted}, not {', '.join(sorted(unknown))}")
     resize = (size, size) if isinstance(size, int) else size
     if resize is not None and min(resize) < 1:
         raise ValueError(f"size must be at least 1 pixel, not {size}")
-    if resize is not None and len(known.shape) < 3:
-        raise ValueError(f"{known.name} has no images: size is for those")
+    if resize is not None and len(dataset.shape) < 3:
+        raise ValueError(f"{dataset.name} has no images: size is for those")
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1 image, not {limit}")
 
-    if known.name == "synthetic":
+    if dataset.name == "synthetic":
         if resize is not None:
-            options["shape"] = (options.get("shape", known.shape)[0], *resize)
+            options["shape"] = (options.get("shape", dataset.shape)[0], *resize)
         x, y, classes = embedded.synthetic(split, **options)
         indices = _within(y.numpy(), limit)
         x, labels, source, subset = x[indices], y.numpy(), "synthetic: a smooth pattern a class, plus noise", False
     else:
-        raw = _raw(known, split, resize, folder_of(root), download, options)
+        raw = _raw(dataset, split, resize, folder_of(root), download, options)
         classes, labels, source, subset = raw.classes, raw.labels, raw.source, raw.subset
         indices = _within(labels, limit)
         if len(indices) == 0:
-            raise ValueError(f"{known.name}/{split} ({source}) holds no image")
+            raise ValueError(f"{dataset.name}/{split} ({source}) holds no image")
         x = raw.decoded(indices, resize)
         x = x.float().div_(255) if x.dtype == torch.uint8 else x
     y, subset = torch.from_numpy(labels[indices]).long(), subset or len(indices) < len(labels)
-    return Images(x, y, classes, known.name, split, subset, source, known.licence)
+    return Images(x, y, classes, dataset.name, split, subset, source, dataset.licence)
 
 
 def _within(labels: np.ndarray, limit: int | None) -> np.ndarray:
@@ -104,26 +104,26 @@ def folder_of(root: str | os.PathLike[str] | None) -> Path | None:
 
 
 def _raw(
-    known: Entry, split: str, size: tuple[int, int] | None, root: Path | None, download: bool, options: dict[str, Any]
+    dataset: Entry, split: str, size: tuple[int, int] | None, root: Path | None, download: bool, options: dict[str, Any]
 ) -> Raw:
     """Return a split as it is found, after a download where it is not there and that is wanted."""
     if split == "all":
-        return joined(*(_raw(known, part, size, root, download, options) for part in SPLITS[:2]))
-    if known.embedded:
-        return EMBEDDED[known.name](size or known.shape[1:]).part(split)
+        return joined(*(_raw(dataset, part, size, root, download, options) for part in SPLITS[:2]))
+    if dataset.embedded:
+        return EMBEDDED[dataset.name](size or dataset.shape[1:]).part(split)
     looked = f"no folder to look in: {ENVIRONMENT} is not set, and no root was given"
     if root is not None:
-        if raw := readers.read(root, known.name, split, **options):
+        if raw := readers.read(root, dataset.name, split, **options):
             return raw
         if download:
-            fetch(known.name, root)
-            return _raw(known, split, size, root, False, options)
-        there = f"looked in {root} for {readers.SOURCE} and for {readers.ARCHIVES.get(known.name, 'idx files')}"
-        looked = there if root.is_dir() else f"the folder {root} does not exist"
-    fetched = f"run `fedleak data download {known.name} --to FOLDER`; " if known.name in DOWNLOADS else ""
+            fetch(dataset.name, root)
+            return _raw(dataset, split, size, root, False, options)
+        location = f"looked in {root} for {readers.SOURCE} and for {readers.ARCHIVES.get(dataset.name, 'idx files')}"
+        looked = location if root.is_dir() else f"the folder {root} does not exist"
+    fetched = f"run `fedleak data download {dataset.name} --to FOLDER`; " if dataset.name in DOWNLOADS else ""
     raise DataNotFound(
-        f"{known.name}/{split} is not here ({looked}). Do one of: {fetched}set {ENVIRONMENT} to (or pass root=) the "
-        f"folder that holds it; or use the embedded stand-in load({known.stand_in!r})."
+        f"{dataset.name}/{split} is not here ({looked}). Do one of: {fetched}set {ENVIRONMENT} to (or pass root=) the "
+        f"folder that holds it; or use the embedded stand-in load({dataset.stand_in!r})."
     )
 
 
@@ -165,7 +165,7 @@ def fetch(name: str, root: Path) -> None:
 
 
 class Finding(NamedTuple):
-    """What `check` found of one data set."""
+    """The result of `check` for one data set."""
 
     name: str
     state: Literal["found", "missing", "corrupt"]
@@ -184,27 +184,27 @@ class Finding(NamedTuple):
 def check(root: str | os.PathLike[str] | None = None, sample: int = 64) -> list[Finding]:
     """Read every data set in the folder, by default that of `FEDLEAK_DATA`: what is found, missing or corrupt.
 
-    Files with a published checksum and archives (by their CRC) are read whole; of the images, up to `sample`
-    a split are decoded, evenly spaced.
+    Files with a published checksum and archives (by their CRC) are read completely; up to `sample` images per
+    split are decoded, evenly spaced.
     """
-    return [examine(known, folder_of(root), sample) for known in catalogue()]
+    return [examine(dataset, folder_of(root), sample) for dataset in catalogue()]
 
 
-def examine(known: Entry, root: Path | None, sample: int = 64) -> Finding:
+def examine(dataset: Entry, root: Path | None, sample: int = 64) -> Finding:
     """Read one data set, as `check` reads all."""
     counts: dict[str, int] = {}
-    if known.name == "synthetic":
-        return Finding(known.name, "found", counts, detail="generated when asked for")
-    subset, detail = False, f"stand-in: {known.stand_in}"
+    if dataset.name == "synthetic":
+        return Finding(dataset.name, "found", counts, detail="generated when asked for")
+    subset, detail = False, f"stand-in: {dataset.stand_in}"
     for split in SPLITS[:2]:
         try:
-            raw = _raw(known, split, None, root, False, {})
+            raw = _raw(dataset, split, None, root, False, {})
             for index in np.linspace(0, len(raw.labels) - 1, min(sample, len(raw.labels))).astype(int):
                 raw.pixels[int(index)]
         except DataNotFound:
             continue
         except (MissingExtra, ValueError) as reason:
-            here: Literal["missing", "corrupt"] = "missing" if isinstance(reason, MissingExtra) else "corrupt"
-            return Finding(known.name, here, counts, subset, str(reason))
+            state: Literal["missing", "corrupt"] = "missing" if isinstance(reason, MissingExtra) else "corrupt"
+            return Finding(dataset.name, state, counts, subset, str(reason))
         counts[split], subset, detail = len(raw.labels), subset or raw.subset, raw.source
-    return Finding(known.name, "found" if counts else "missing", counts, subset, detail)
+    return Finding(dataset.name, "found" if counts else "missing", counts, subset, detail)

@@ -82,7 +82,7 @@ def secure_sum(
     updates
         The clients' gradients of one step, of the same parameters; client numbers are 1 … U in this order.
     encoding
-        How real numbers become integers.
+        Encoding of real numbers as integers.
     threshold, dropped
         Clients needed to remove the masks, by default two thirds, rounded up; numbers of those that drop out after
         sharing their keys.
@@ -96,8 +96,8 @@ def secure_sum(
         raise ValueError(f"clients are numbered 1 to {len(updates)}; there is no {sorted(stranger)} to drop out")
     clients = [Party(u, vector, entropy) for u, vector in enumerate(vectors, 1)]
     done = run_protocol(clients, threshold or max(2, -(-2 * len(clients) // 3)), dropped)
-    left = [update for u, update in enumerate(updates, 1) if u not in set(dropped)]
-    return _decoded(left, done.total, encoding), done
+    remaining = [update for u, update in enumerate(updates, 1) if u not in set(dropped)]
+    return _decoded(remaining, done.total, encoding), done
 
 
 def _check(updates: Sequence[Update]) -> None:

@@ -59,8 +59,8 @@ class Server:
 
     def history(self, client: int, name: str) -> Tensor:
         """Return h of parameter `name` in the last round's update of a client, from what the server has seen."""
-        own = [u.tensors[name] for u in self.records[client][:-1]]
+        past = [u.tensors[name] for u in self.records[client][:-1]]
         mean = None
-        if self.scheme.name == "feddc" and own:
+        if self.scheme.name == "feddc" and past:
             mean = torch.stack([record[-2].tensors[name] for record in self.records]).mean(0)
-        return self.scheme.history(own, [c[name] for c in self.controls], mean)
+        return self.scheme.history(past, [c[name] for c in self.controls], mean)

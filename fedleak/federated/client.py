@@ -31,7 +31,7 @@ class Softening:
         If above 0, every image and label is mixed with another of its batch; the first has the share λ, drawn once a
         batch from Beta(mixup, mixup) (Zhang et al., ICLR 2018).
     seed
-        Of what mixup draws.
+        Random seed of mixup's draws.
     """
 
     smoothing: float = 0.0
@@ -47,9 +47,9 @@ class Softening:
         if not self.mixup:
             return x, 1.0, torch.arange(len(x), device=x.device)
         parts = torch._standard_gamma(torch.full((2,), self.mixup, dtype=torch.float64), generator=generator)
-        own = float(parts[0] / parts.sum().clamp(min=1e-300))
+        share = float(parts[0] / parts.sum().clamp(min=1e-300))
         other = torch.randperm(len(x), generator=generator).to(x.device)
-        return own * x + (1 - own) * x[other], own, other
+        return share * x + (1 - share) * x[other], share, other
 
 
 HARD = Softening()
@@ -85,7 +85,7 @@ def fedavg(
     softening
         Label smoothing and mixup, by default neither.
     loss
-        Of a batch's logits and labels, one number; by default the mean cross-entropy.
+        Function of a batch's logits and labels that returns one number. Default: the mean cross-entropy.
     """
     check_batches(x, y, "steps")
     start = {name: p.detach() for name, p in model.named_parameters()}
@@ -125,7 +125,7 @@ class Client:
         model, x, y
             As for `fedavg`, with the scheme's number of steps.
         server
-            What the server sends besides the model: Scaffold's control variate, FedDC's mean update.
+            Tensors that the server sends besides the model: Scaffold's control variate, FedDC's mean update.
         """
         scheme = self.scheme
         check_batches(x, y, scheme.steps)
@@ -136,9 +136,9 @@ class Client:
         horizon = scheme.lr * scheme.steps
         added = self.state if scheme.regularisation else {}  # to every gradient of this round, whatever the weights are
         if scheme.name == "scaffold":
-            added = {k: sent[k] - own for k, own in self.state.items()}
+            added = {k: sent[k] - value for k, value in self.state.items()}
         elif scheme.name == "feddc" and self.last:
-            added = {k: own + (self.last[k] - sent[k]) / horizon for k, own in self.state.items()}
+            added = {k: value + (self.last[k] - sent[k]) / horizon for k, value in self.state.items()}
         weights = {k: p.clone().requires_grad_() for k, p in start.items()}
         optimiser = scheme.optimiser(weights.values())
         for gradients in _steps(model, weights, x, y, HARD, self.loss):
@@ -149,9 +149,9 @@ class Client:
             optimiser.step()
         self.last = delta = {k: w.detach() - start[k] for k, w in weights.items()}
         if scheme.name == "scaffold":
-            self.state = {k: own - sent[k] - delta[k] / horizon for k, own in self.state.items()}
+            self.state = {k: value - sent[k] - delta[k] / horizon for k, value in self.state.items()}
         elif scheme.name in ("feddyn", "feddc"):
-            self.state = {k: own + scheme.regularisation * delta[k] for k, own in self.state.items()}
+            self.state = {k: value + scheme.regularisation * delta[k] for k, value in self.state.items()}
         return Update(delta, "delta", y.numel(), scheme.steps, scheme.lr)
 
 
@@ -178,12 +178,12 @@ def _steps(
     buffers = {name: b.clone() for name, b in model.named_buffers()}
     generator = torch.Generator().manual_seed(softening.seed)
     for images, labels in zip(x, y, strict=True):
-        mixed, own, other = softening.mixed(images, generator)
+        mixed, share, other = softening.mixed(images, generator)
         logits = functional_call(model, (weights, buffers), (mixed,))
         if int(labels.max()) >= logits.shape[1] or int(labels.min()) < 0:
             raise ValueError(f"labels lie in 0..{logits.shape[1] - 1}, got {int(labels.min())}..{int(labels.max())}")
         value = loss(logits, labels)
-        if own < 1:
-            value = own * value + (1 - own) * loss(logits, labels[other])
-        found = torch.autograd.grad(value, list(weights.values()), materialize_grads=True)
-        yield dict(zip(weights, found, strict=True))
+        if share < 1:
+            value = share * value + (1 - share) * loss(logits, labels[other])
+        gradients = torch.autograd.grad(value, list(weights.values()), materialize_grads=True)
+        yield dict(zip(weights, gradients, strict=True))

@@ -1,4 +1,4 @@
-"""What clients do to their updates before they share them: noise, clipping, sparsification.
+"""Defences: clients change their updates before sharing them, by noise, clipping or sparsification.
 
 A defence works on the updates of K clients at once, ``{name: [K, ...]}``; `protect` applies it to a single `Update`.
 Those that are `register`-ed, with their strengths, are measured by the arena and the audit.
@@ -36,8 +36,8 @@ def fit_defence(defence: Defence, update: Update) -> Defence:
 
     A defence needs it if its scale is that of changes of weights: it gets them, or gradients, and cannot tell which.
     """
-    own = getattr(defence, "fit_to", None)
-    return own(update) if callable(own) else defence
+    fit = getattr(defence, "fit_to", None)
+    return fit(update) if callable(fit) else defence
 
 
 Maker = Callable[[float, nn.Module, int, int], Defence]
@@ -51,9 +51,9 @@ class Protection:
     name: str
     make: Maker
     strengths: tuple[float, ...] = (0.0,)
-    """What the arena measures."""
+    """Strengths that the arena measures."""
     remedies: tuple[float, ...] = (0.0,)
-    """What an audit puts on top of what there is; in `register` by default the strengths."""
+    """Strengths that an audit adds to a set-up; in `register` by default `strengths`."""
     relative: bool = False
     """Whether `remedies` are multiples of the size (root mean square) of the update's own entries."""
     says: Callable[[float], str] | None = None

@@ -22,7 +22,7 @@ def gap(folder: Path | str, round: int, seen_by: str, node: str) -> Path:
 
 
 def note_gap(folder: Path | str, round: int, seen_by: str, node: str, error: Exception | str) -> None:
-    """Say in a run's folder why a contribution could not be recorded."""
+    """Write to a run's folder why a contribution could not be recorded."""
     reason = str(error)
     if isinstance(error, ValidationError):
         reason = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
@@ -32,7 +32,7 @@ def note_gap(folder: Path | str, round: int, seen_by: str, node: str, error: Exc
 
 
 def list_gaps(folder: Path, recorded: Collection[tuple[int, str]], total: str) -> Iterator[str]:
-    """Say which contributions are not recorded, and why.
+    """Return the contributions that are not recorded, and why.
 
     Parameters
     ----------

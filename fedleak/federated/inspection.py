@@ -1,9 +1,9 @@
-"""What a client can see of a model before it trains on it: traces of models that are crafted to leak.
+"""Inspection of a model by a client before training: traces of models that are crafted to leak.
 
 A malicious server sends a model whose gradient says more than an honest one's: LIA-SA and EludingSA cut the data off by
 one layer, class fishing shuts all classes but one out, Robbing the Fed and MANDRAKE sort images into bins. Each check
 below looks for one such trace and gives a number with its threshold. A server that knows the checks can stay below all
-of them; no finding is no proof.
+of them: a model without a finding may still be malicious.
 """
 
 import copy
@@ -42,15 +42,15 @@ class Finding(NamedTuple):
     """One reason not to train on a model."""
 
     check: str
-    """Which check: see `inspect_model`."""
+    """Name of the check: see `inspect_model`."""
     where: str
     """The tensor or layer that was looked at."""
     number: float
-    """What was measured."""
+    """Measured value."""
     threshold: float
     """From where on it is a finding."""
     why: str
-    """What it means, with the number's unit."""
+    """Meaning of the value, with its unit."""
 
     def __str__(self) -> str:
         return f"{self.check}: {self.where} has {self.number:.4g} (threshold {self.threshold:g}): {self.why}"
@@ -100,10 +100,10 @@ def inspect_model(
     wrong = {name: float((~t.isfinite()).sum()) for name, t in state.items() if not t.isfinite().all()}
     if wrong:
         return [Finding("not finite", name, number, 1, "entries") for name, number in wrong.items()]
-    found = [one for place, layer in enumerate(layers) for one in _of_layer(*layer, None if place else bounds)]
+    findings = [f for place, layer in enumerate(layers) for f in _of_layer(*layer, None if place else bounds)]
     if matrices := [layer for layer in layers if layer[1].dim() == 2]:
-        found += _of_head(*matrices[-1])
-    return found + (_of_model(state, model, x) if model is not None else [])
+        findings += _of_head(*matrices[-1])
+    return findings + (_of_model(state, model, x) if model is not None else [])
 
 
 def unreadable(why: object) -> Finding:
@@ -112,10 +112,9 @@ def unreadable(why: object) -> Finding:
 
 
 def _layers(state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor, Tensor | None]]:
-    """Yield names, weights and biases, the input layer's first."""
     called = [name for name in state if "weight" in name.rpartition(".")[2] and not name.endswith("_mask")]
     named = [(name, state[name]) for name in called if state[name].is_floating_point() and state[name].numel()]
-    for name, weight in sorted(named, key=lambda one: one[1].dim() < 2):
+    for name, weight in sorted(named, key=lambda item: item[1].dim() < 2):
         path, dot, last = name.rpartition(".")
         bias = state.get(path + dot + last.replace("weight", "bias"))
         fits = bias is not None and bias.shape == weight.shape[:1]
@@ -166,13 +165,13 @@ def _of_model(state: Mapping[str, Tensor], model: nn.Module, x: Tensor | None) -
     if x is None:
         return []
     activations = {n: m for n, m in model.named_modules() if type(m).__module__ == "torch.nn.modules.activation"}
-    seen: dict[str, float] = {}
+    silenced: dict[str, float] = {}
 
     def note(name: str, _: Tensor, outputs: Tensor) -> None:
         units = outputs.detach().transpose(0, 1).flatten(1)
         low, high = units.amin(1), units.amax(1)
         silent = high - low <= SILENT * torch.maximum(low.abs(), high.abs())
-        seen[name] = max(seen.get(name, 0.0), int(silent.sum()) / len(silent))
+        silenced[name] = max(silenced.get(name, 0.0), int(silent.sum()) / len(silent))
 
     with watched(activations, note):
         logits = run(model, as_inputs(x, model))
@@ -181,9 +180,9 @@ def _of_model(state: Mapping[str, Tensor], model: nn.Module, x: Tensor | None) -
     if not logits.isfinite().all():
         return [Finding("not finite", "the output", float((~logits.isfinite()).sum()), 1, "entries for these samples")]
     why = "of its units give (nearly) the same for all samples"
-    found = [Finding("silent activations", n, share, DEAD, why) for n, share in seen.items() if share >= DEAD]
+    findings = [Finding("silent activations", n, share, DEAD, why) for n, share in silenced.items() if share >= DEAD]
     entropy = float(torch.special.entr(logits.softmax(1)).sum(1).max()) / math.log(logits.shape[1])
     if entropy <= SATURATED and len(logits.argmax(1).unique()) == 1:
         why = "of the largest entropy at most, and the same class for all samples"
-        found.append(Finding("saturated softmax", "the output", entropy, SATURATED, why))
-    return found
+        findings.append(Finding("saturated softmax", "the output", entropy, SATURATED, why))
+    return findings

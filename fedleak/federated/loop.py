@@ -39,7 +39,7 @@ def record(
     folder
         The run's folder.
     model
-        What is trained, also one that Opacus has wrapped.
+        The trained model, also one that Opacus has wrapped.
     optimiser
         One of `torch.optim`, or Opacus' ``DPOptimizer``, whose only step hook goes on working. It tells the number of
         steps, their rate and their momentum, and Opacus' also its noise.
@@ -226,10 +226,10 @@ class _Watch:
             "privacy": of_opacus(self.noise, sizes, self.model, self.optimiser, before) if self.noise else None,
             **measured_facts(self.steps, self.loss, self.factors, self.failure or self.loss.failure),
         }
-        shown = torch.cat(labels).bincount(minlength=len(facts["counts"]))
+        passed = torch.cat(labels).bincount(minlength=len(facts["counts"]))
         used = torch.tensor(facts["counts"])
-        used = nn.functional.pad(used, (0, len(shown) - len(used)))
-        if visible and (missing := int((used - shown).clamp(min=0).sum())):
+        used = nn.functional.pad(used, (0, len(passed) - len(used)))
+        if visible and (missing := int((used - passed).clamp(min=0).sum())):
             facts["doubts"].append(
                 f"{missing} of the {len(samples)} labels that the loss used were not shown (pseudo-labels, or others)"
             )
@@ -241,13 +241,13 @@ class _Watch:
 
     def _passed_once(self, batches: list[Tensor]) -> list[Tensor]:
         """Return each step's labels once where all samples passed the model several times, as in R-Drop."""
-        shown = torch.cat(self.labels)
-        times = sum(map(len, batches)) // max(len(shown), 1)
+        passed = torch.cat(self.labels)
+        times = sum(map(len, batches)) // max(len(passed), 1)
         passes = sum(len(item.passes) for item in self.loss.backwards if item.step in range(len(batches)))
         if times < 2 or passes < times * len(batches) or any(bool((b.bincount() % times).any()) for b in batches):
             return batches
         once = [batch.sort().values[::times] for batch in batches]
-        return once if torch.equal(torch.cat(once).sort().values, shown.sort().values) else batches
+        return once if torch.equal(torch.cat(once).sort().values, passed.sort().values) else batches
 
 
 def class_labels(labels: Any) -> Tensor:
@@ -287,10 +287,6 @@ def training_facts(optimiser: Any) -> dict[str, Any]:
     rules = declared_rules(inner)
     rule = rules[-1]
     name = "nag" if rule.nesterov else type(inner).__name__.lower()
-    odd = {
-        "parameter groups that differ": len(rules) > 1,
-        "dampening": rule.gain != 1,
-        "maximize": rule.sign < 0,
-    }
+    odd = {"parameter groups that differ": len(rules) > 1, "dampening": rule.gain != 1, "maximize": rule.sign < 0}
     name += "".join(f" with {what}" for what, holds in odd.items() if holds)
     return {"optimiser": name, "lr": rule.lr, "momentum": rule.momentum, "weight_decay": rule.weight_decay}

@@ -22,7 +22,7 @@ SMOOTHED = "cross-entropy with label smoothing"
 NO_SOFTMAX = "not a softmax cross-entropy (one sigmoid per class, a regression)"
 OTHER = "another loss (mixed or soft labels, an added term)"
 OUTPUTS = "(outputs)"
-"""Stands for the head where the model's outputs are not those of one layer, as with adapters."""
+"""Replaces the head's name where the model's outputs are not those of one layer, as with adapters."""
 _LARGEST = 10**7
 """Logits of larger batches are not looked at."""
 
@@ -42,7 +42,7 @@ def never_raising(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Loss(NamedTuple):
-    """What the gradient of one batch's logits shows of the loss."""
+    """Properties of the loss that the gradient of one batch's logits shows."""
 
     name: str
     labels: Tensor
@@ -74,7 +74,6 @@ def identify_loss(logits: Tensor, gradient: Tensor) -> Loss:
 
 
 def _identify(p: Array, g: Array, tolerance: float) -> Loss:
-    """Identify the loss from probabilities and the gradient of the logits, both ``[N, n]``."""
     size = np.linalg.norm(g, axis=1)
     labels = g.argmin(1)
     fitted = size > 1e-4 * size.max(initial=0.0)
@@ -128,7 +127,6 @@ def _differ(rows: Array, expected: Array) -> float:
 
 
 def _weighted(factors: Array, labels: Array, tolerance: float) -> str:
-    """Say whether factors differ between classes alone."""
     for label in np.unique(labels):
         of_class = factors[labels == label]
         if (abs(of_class - of_class.mean()) > 10 * tolerance * abs(of_class.mean())).any():
@@ -174,7 +172,7 @@ class LossCheck:
 
     def __init__(self, model: nn.Module, accumulates: bool = False, after_backward: Callable[[], None] = lambda: None):
         self.failure = ""
-        """What a hook would have raised, if anything."""
+        """Error that a hook would have raised, if any."""
         self.backwards: list[Backward] = []
         self.head: str | None = None
         """Name of the head; `OUTPUTS` if the model's outputs are not those of one fully connected layer."""
@@ -203,9 +201,9 @@ class LossCheck:
     def parameter(self) -> Tensor | None:
         """The head's trained parameter that gradients are compared on: its weight, or else its bias."""
         layer = self._layers.get(self.head) if self.head is not None else None
-        both = () if layer is None else (layer.weight, layer.bias)
-        own = (p for p in both if isinstance(p, nn.Parameter) and p.requires_grad and id(p) not in self._tied)
-        return next(own, None)
+        parameters = () if layer is None else (layer.weight, layer.bias)
+        trained = (p for p in parameters if isinstance(p, nn.Parameter) and p.requires_grad and id(p) not in self._tied)
+        return next(trained, None)
 
     @property
     def last(self) -> Tensor | None:
@@ -232,7 +230,6 @@ class LossCheck:
 
     @never_raising
     def _after_model(self, _: nn.Module, __: Any, output: Any) -> None:
-        """Find the head by the model's outputs, once."""
         outputs, self._outputs = self._outputs, {}
         logits = next((t for t in _tensors(output) if t.dim() > 1), None)
         if logits is None or not logits.requires_grad:
@@ -264,12 +261,10 @@ class LossCheck:
 
     @never_raising
     def _at_last_parameter(self, _: Tensor) -> None:
-        """Note a backward pass in which no head was seen."""
         if self._current is None and self.head is None:
             self._begin(self.last)
 
     def _begin(self, parameter: Tensor | None) -> Backward:
-        """Begin a backward pass; what no step used before the gradients were set to zero is dropped."""
         old = None if parameter is None else parameter.grad
         if not self._accumulates and (old is None or not bool(old.any())):
             for item in self.backwards:

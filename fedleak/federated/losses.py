@@ -1,6 +1,6 @@
 """The clients' loss: any function of logits and labels, and the form of those that an informed attacker can undo.
 
-Of many losses the gradient with respect to a sample's logits is ``(t p - T) / D``: p is the softmax, T the target of
+For many losses the gradient with respect to a sample's logits is ``(t p - T) / D``: p is the softmax, T the target of
 the sample's class, t its sum, and D is 1 or a sum over the batch. Cross-entropy with class weights w has T = w_c e_c
 and D = sum_i w_{y_i}; label smoothing spreads T; reduction "sum" has D = 1; a factor is one of T. `measure_form` finds
 T and D by differentiating the loss, so that a module, a lambda and a `functools.partial` are treated alike.
@@ -18,7 +18,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 _DENSE = (nn.BCEWithLogitsLoss, nn.MSELoss, nn.MultiLabelSoftMarginLoss)
 """Modules of PyTorch whose targets have the logits' shape: they are given one-hot labels."""
 TOLERANCE = 1e-3
-"""Of a measured gradient, as a share of its largest entry."""
+"""Tolerance of a measured gradient, as a share of its largest entry."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class LossForm:
         return first / float(self.norms[0]) if torch.allclose(self.norms, self.norms[:1], rtol=TOLERANCE) else None
 
     def predicts(self, labels: Tensor, probabilities: Tensor, gradient: Tensor) -> bool:
-        """Say whether a batch's gradient with respect to its logits, ``[N, n]``, is the one of this form."""
+        """Return whether a batch's gradient with respect to its logits, ``[N, n]``, has this form."""
         norm = 1.0 if self.norms is None else self.norms[labels].sum()
         expected = (self.weights[labels, None] * probabilities - self.targets[labels]) / norm
         return bool((expected - gradient).abs().max() <= TOLERANCE * gradient.abs().max())
@@ -109,11 +109,11 @@ def measure_form(loss: Loss, n_classes: int, dtype: torch.dtype = torch.float32)
         return weights[:, None] * p - first
 
     alone = ((c, targets_over_norm(c)[0]) for c in range(n_classes))
-    reference, own = next(((c, t) for c, t in alone if torch.isfinite(t).all() and t.sum() > 0), (0, None))
-    if own is None:
+    reference, target = next(((c, t) for c, t in alone if torch.isfinite(t).all() and t.sum() > 0), (0, None))
+    if target is None:
         return None
     pairs = torch.stack([targets_over_norm(c, reference) for c in range(n_classes)])
-    totals = own.sum() / pairs[:, 1].sum(1)  # D of class c and the reference, in units of the reference's
+    totals = target.sum() / pairs[:, 1].sum(1)  # D of class c and the reference, in units of the reference's
     norms = None if torch.allclose(totals, torch.ones(()).to(totals), rtol=TOLERANCE) else totals - 1
     form = LossForm(pairs[:, 0] * totals[:, None], norms)
     batches = (torch.randint(n_classes, (size,), generator=generator) for size in (2, 7, 16))

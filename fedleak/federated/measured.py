@@ -28,7 +28,7 @@ class StepFactor(NamedTuple):
     loss: str = ""
     """The loss; "" where no head was seen."""
     factor: float = 1.0
-    """The gradient as a multiple of the mean cross-entropy's; of other losses, of what the backward passes left."""
+    """The gradient as a multiple of the mean cross-entropy's; for other losses, of the backward passes' result."""
     altered: float = 0.0
     """How much of the gradient is no multiple of what the backward passes left, as a share of its size."""
     weights: tuple[tuple[int, float], ...] = ()
@@ -167,8 +167,8 @@ def _scale(tracks: dict[str, Track], head: Track, weights: list[float], factors:
     same = {n: item.coefficients for n, item in tracks.items() if len(item.rules) == len(factors)}
     rates = {
         n: sum(
-            c * f * own / of_head if of_head else c * f
-            for c, f, own, of_head in zip(unrolled.steps, factors, tracks[n].factors, head.factors, strict=True)
+            c * f * factor / of_head if of_head else c * f
+            for c, f, factor, of_head in zip(unrolled.steps, factors, tracks[n].factors, head.factors, strict=True)
         )
         / len(factors)
         for n, unrolled in same.items()
@@ -213,7 +213,6 @@ def _spread(weights: list[float], rho: list[float]) -> float:
 
 
 def _doubts(track: Track, what: str) -> list[str]:
-    """Say why the change of a parameter is not that of SGD's rule."""
     if track.outside:
         return [f"{what} changed otherwise than by the optimiser's steps"]
     if track.error > TOLERANCE:

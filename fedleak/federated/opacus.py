@@ -36,7 +36,7 @@ def of_opacus(
     sizes
         Samples of each step; if they are not as many as the steps, they are not judged.
     model
-        What Opacus made of the model: its hooks keep whether the engine samples.
+        The model as wrapped by Opacus, whose hooks record whether the engine samples.
     optimiser
         Opacus' ``DPOptimizer``, which puts noise on its own parameters and on nothing else.
     before
@@ -87,6 +87,6 @@ def step_of(optimiser: Any, hook: Any) -> tuple[float, float]:
 
     Without an accountant the rate is 1, which claims nothing.
     """
-    known = inspect.getclosurevars(hook).nonlocals if inspect.isfunction(hook) else {}
-    rate = float(known.get("sample_rate", 1.0)) * optimiser.accumulated_iterations
+    closure = inspect.getclosurevars(hook).nonlocals if inspect.isfunction(hook) else {}
+    rate = float(closure.get("sample_rate", 1.0)) * optimiser.accumulated_iterations
     return float(optimiser.noise_multiplier), min(rate, 1.0)

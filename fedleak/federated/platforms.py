@@ -1,4 +1,4 @@
-"""What the recorders of federated platforms share: notes of a client, and records that never end a round.
+"""Shared parts of the recorders of federated platforms: notes of a client, and records that never end a round.
 
 See `fedleak.federated.recording` for the folder, `fedleak.flower` and `fedleak.nvflare` for the recorders.
 """
@@ -46,7 +46,6 @@ def as_json(facts: Mapping[str, Any], log: Logger) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number or array of NumPy's or torch's as Python's."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
@@ -118,8 +117,8 @@ def keep(
     counted = _counted(plain, examples)
     if counted["steps"] > counted["samples"]:
         raise ValueError(f"{counted['steps']} steps of {counted['samples']} samples: every step takes one at least")
-    one = Contribution(round=round, node=node, seen_by=seen_by, **counted)
-    write(folder, one, before, after)
+    contribution = Contribution(round=round, node=node, seen_by=seen_by, **counted)
+    write(folder, contribution, before, after)
     gap(folder, round, seen_by, node).unlink(missing_ok=True)
 
 
@@ -133,9 +132,9 @@ def _counted(facts: Facts, examples: int | list[int]) -> Facts:
         facts["counts"] = (real.bincount() * epochs).tolist()
         examples = examples or len(labels)
         counted = len(real) / max(len(labels), 1)  # the loss is the mean over these
-    each = examples if isinstance(examples, list) else [examples]
-    weighted = sum(n * math.ceil(n / (size or max(n, 1))) for n in each) / max(sum(each), 1)
-    if len(each) > 1 and size:
-        facts["batch_size"] = size * len(each)
-    samples = round(sum(each) * counted) * epochs
-    return {"samples": samples, "steps": max(round(epochs * weighted), 1), "clients": len(each), **facts}
+    sizes = examples if isinstance(examples, list) else [examples]
+    weighted = sum(n * math.ceil(n / (size or max(n, 1))) for n in sizes) / max(sum(sizes), 1)
+    if len(sizes) > 1 and size:
+        facts["batch_size"] = size * len(sizes)
+    samples = round(sum(sizes) * counted) * epochs
+    return {"samples": samples, "steps": max(round(epochs * weighted), 1), "clients": len(sizes), **facts}

@@ -15,7 +15,7 @@ from fedleak.errors import extra
 from fedleak.federated.update import Update
 
 DELTA = 1e-5
-"""Where nobody says another."""
+"""Default δ."""
 NEIGHBOURS = {
     "sample": "one sample added or removed",
     "client": "one client's data replaced by any other",
@@ -61,8 +61,8 @@ def accounted(history: tuple[tuple[float, float, int], ...], delta: float) -> fl
         In (0, 1).
     """
     if all(rate == 1 for _, rate, _ in history):
-        each = [steps / noise**2 if noise else math.inf for noise, _, steps in history]
-        return gaussian_epsilon(math.sqrt(sum(each)) if each else math.inf, delta)
+        terms = [steps / noise**2 if noise else math.inf for noise, _, steps in history]
+        return gaussian_epsilon(math.sqrt(sum(terms)) if terms else math.inf, delta)
     if not all(noise for noise, _, _ in history):
         return math.inf
     with extra("book"):
@@ -82,7 +82,7 @@ class Privacy:
     Parameters
     ----------
     neighbours
-        Which two inputs are not to be told apart: a key of `NEIGHBOURS`.
+        The neighbouring relation, a key of `NEIGHBOURS`.
     history
         The Gaussian mechanisms of the round, as `accounted` takes them; empty: there is no noise that is known.
     delta
@@ -96,7 +96,7 @@ class Privacy:
     stated
         ε as somebody states it; by default what follows from the rest.
     by
-        Who states it or adds the noise.
+        Party that states the claim or adds the noise.
     unprotected
         Names of the tensors that the mechanism passes on without clipping or noise.
     """
@@ -132,7 +132,7 @@ class Privacy:
         return self.history if self.poisson else once
 
     def wrong(self) -> list[str]:
-        """Say what is wrong with the claim; nothing if it follows."""
+        """Return the errors of the claim; empty if it follows."""
         reasons = []
         if self.aggregated:
             reasons.append(
@@ -200,7 +200,7 @@ class DPSGD:
         model, x, y
             The model, and the batch ``[B, ...]`` and ``[B]``.
         seed
-            Of the noise.
+            Random seed of the noise.
         size
             Samples that the sum is divided by; by default B.
         """
@@ -227,8 +227,8 @@ class DPSGD:
                 p.summed_grad = total.clone()  # what has got noise is marked, and gets no more
             optimiser.add_noise()
             optimiser.scale_grad()
-            found = {name: p.grad.detach().clone() for name, p in zip(names, optimiser.params, strict=True)}
-            yield Update(found, "gradient", len(x))
+            gradients = {name: p.grad.detach().clone() for name, p in zip(names, optimiser.params, strict=True)}
+            yield Update(gradients, "gradient", len(x))
 
 
 def without_noise(before: Mapping[str, Tensor], trained: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> list[str]:

@@ -2,7 +2,7 @@
 
 The server learns the sum of the clients' updates and nothing about a single one: each client adds masks, integers
 modulo 2^64, one shared with every other client (they cancel in the sum) and one of its own. Secret shares of both kinds
-of seed let the server take away what is left over when clients drop out. Keys, key derivation, key stream and
+of seed let the server subtract the remaining masks when clients drop out. Keys, key derivation, key stream and
 encryption are from `cryptography`, Shamir's sharing from `pycryptodome`; numpy's uint64 adds modulo 2^64.
 
 What is left out is the authentication that Bonawitz et al. add against a server that cheats in THIS protocol (signed
@@ -81,7 +81,7 @@ class Party:
         return total
 
     def unmask(self, survivors: Collection[int]) -> dict[int, bytes]:
-        """Round 3: of a survivor the share of its own seed, of one who dropped out that of its mask key, never both."""
+        """Round 3: return a share of each survivor's own seed and of each dropped client's mask key, never both."""
         return {u: share[32:] if u in survivors else share[:32] for u, share in self._shares.items()}
 
     def _box(self, other: int, sender: int, receiver: int) -> ChaCha20Poly1305:
@@ -97,7 +97,7 @@ def agree(private: X25519PrivateKey, public: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Transcript:
-    """What the server has after a run of the protocol."""
+    """The server's knowledge after a run of the protocol."""
 
     masked: dict[int, np.ndarray]
     """Client number to the masked vector that it sent, uint64 ``[d]``: all that it sees of one client."""

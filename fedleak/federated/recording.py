@@ -1,14 +1,14 @@
-"""Rounds that really ran, in a folder: what each client was sent, what it sent back, and what it was made from.
+"""Recorded rounds in a folder: the model that each client received, the one that it sent back, and its training data.
 
 A folder holds the states of the model, each once, under the hash of its content, and a JSON file for every client of
 every round::
 
     run/
         states/5f0c0e1c2b7a9d84.safetensors
-        round-0001/client-7.json    as the client saw it, with the true labels if it told them
+        round-0001/client-7.json    as the client saw it, with the true labels if it gave them
         round-0001/server-7.json    as the server saw it
 
-Every file is there whole or not at all, and its JSON comes last. A run that was interrupted can be read.
+Every file is written atomically, its JSON last, so that an interrupted run can be read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,9 +35,9 @@ with extra("recordings"):
 
 UNKNOWN = "unknown"
 ASSUMPTIONS = ("step", "loss", "labels")
-"""What a recorder can measure of a client (`Contribution.verified`), and what is assumed of it otherwise."""
+"""Facts about a client that a recorder can measure (`Contribution.verified`) and an audit assumes otherwise."""
 SUM = "sum"
-"""Node of what the server sees of many clients under secure aggregation."""
+"""Node of the sum of many clients under secure aggregation."""
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(strict=True, extra="forbid"))
@@ -49,43 +49,42 @@ class Contribution:
     Parameters
     ----------
     round
-        Its number, from 0 or 1.
+        Number of the round, from 0 or 1.
     node
-        The client's name: letters, digits, ``_``, ``.`` and ``-``.
+        Name of the client: letters, digits, ``_``, ``.`` and ``-``.
     samples, steps
-        Training samples over all local steps, and how many steps there were, as in `Update`.
+        Number of training samples over all local steps, and number of steps, as in `Update`.
     lr, optimiser, momentum
-        Of the local steps: ``"sgd"``, with momentum or not, ``"nag"`` (Nesterov's), or another name. What attacks say
-        of another, or where nobody told, is not relied on.
+        Settings of the local steps; the optimiser is ``"sgd"``, with momentum or not, ``"nag"`` (Nesterov's), or
+        another name. Attacks are not reliable for another or unknown optimiser.
     batch_size, epochs
-        As the client was told; for the report alone.
+        The client's configuration; for the report alone.
     counts
-        How often each label occurred in all steps, if it is known.
+        Label counts over all steps, if they are known.
     clients
-        How many clients' mean it is, weighted by their samples, as secure aggregation gives it. They train in parallel:
-        `steps` are those of one, and `samples`, `batch_size` and `counts` those of all together.
+        Number of clients whose mean this is, weighted by their samples, as under secure aggregation. They train in
+        parallel: `steps` are those of one client, `samples`, `batch_size` and `counts` those of all together.
     privacy
-        By what it is said to be differentially private.
+        Claimed differential privacy.
     weight_decay
-        Of the local steps.
+        Weight decay of the local steps.
     rates, decays
-        Rates of plain SGD that make the same change, as `plain_lr`, and weight decay, of parameters that have others.
+        Deviating parameters: rate of plain SGD for the same change, as `plain_lr`, and weight decay, by name.
     factor
-        What the gradients of the steps were, at the head, as a multiple of the mean cross-entropy's; `lr` and `rates`
-        hold it already.
+        The steps' gradients at the head as a multiple of the mean cross-entropy's; `lr` and `rates` include it.
     loss
-        Which loss was measured; "" where none was.
+        Measured loss; "" without a measurement.
     verified
-        What was measured on the client and agrees: that the change of the weights is that of SGD's steps (``"step"``),
-        that the loss is the cross-entropy, up to `factor` (``"loss"``), and the counts (``"labels"``).
+        Facts that a measurement on the client confirmed: the change of the weights follows SGD (``"step"``), the loss
+        is the cross-entropy, up to `factor` (``"loss"``), the counts are right (``"labels"``).
     doubts
-        What was measured and does not: why the scale of the update is not known. Nothing that attacks say is relied on.
+        Reasons from measurements why the update's scale is unknown, so that attacks on it are not reliable.
     seen_by
-        Who recorded it: the client, or the server.
+        Recorder: the client or the server.
     before, after
-        Names of the files with the model as it came and as it went.
+        Names of the files with the model before and after the round.
     folder
-        The run's folder, where it was read from one.
+        Folder of the run, if the contribution was read from one.
     """
 
     round: NonNegativeInt
@@ -118,7 +117,7 @@ class Contribution:
 
     @property
     def scheme(self) -> Scheme | None:
-        """How the client trained, for attacks that take it; None if not by SGD, or if there are doubts."""
+        """The client's training scheme, for attacks that use it; None for other optimisers than SGD, or with doubts."""
         if self.optimiser not in ("sgd", "nag") or self.doubts:
             return None
         plain: Any = "sgdm" if self.momentum else "fedavg"
@@ -142,7 +141,7 @@ class Contribution:
         return read_state(place(self.folder, self.before)), read_state(place(self.folder, self.after))
 
     def update(self) -> Update:
-        """Return what the server sees, of kind ``"delta"``, all of it at the rate `plain_lr` and without weight decay.
+        """Return the update that the server sees, of kind ``"delta"``, at the rate `plain_lr` and without weight decay.
 
         Errors as for `states` and `Update.from_states`. A parameter with the rate 0 is left out: its gradient is
         unknown.
@@ -153,16 +152,16 @@ class Contribution:
         tensors = {}
         for name, change in update.tensors.items():
             if rate := self.rates.get(name, self.plain_lr):
-                # Over a round the weights are about half way between both states; of one step they are those before.
+                # Decay acts on the weights before a step; over a round these are about half way between both states.
                 weights = before[name] if self.steps == 1 else (before[name] + after[name]) / 2
                 decay = rate * self.steps * self.decays.get(name, self.weight_decay)
-                own = change + decay * weights.to(change) if decay else change
-                tensors[name] = own * (self.plain_lr / rate)
+                plain_change = change + decay * weights.to(change) if decay else change
+                tensors[name] = plain_change * (self.plain_lr / rate)
         return update.replace(tensors)
 
     @property
     def assumed(self) -> list[str]:
-        """What nobody measured of the client, names of `ASSUMPTIONS`."""
+        """Names of the `ASSUMPTIONS` about the client that no measurement confirmed."""
         return [what for what in ASSUMPTIONS if what not in self.verified]
 
     def truth(self, n_classes: int) -> Tensor | None:
@@ -204,23 +203,26 @@ def read(
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}")
-    found: dict[tuple[int, str], Contribution] = {}
+    entries: dict[tuple[int, str], Contribution] = {}
     for path in sorted(folder.glob("round-*/*.json")):  # a client's comes before the server's
         with _naming(path):
-            one = replace(_JSON.validate_json(path.read_bytes()), folder=folder)
-            if one.path != path:
-                raise ValueError(f"it is of round {one.round} and node {one.node!r}, and belongs to {one.path.name}")
-        if gap(folder, one.round, one.seen_by, one.node).is_file():
+            entry = replace(_JSON.validate_json(path.read_bytes()), folder=folder)
+            if entry.path != path:
+                raise ValueError(
+                    f"it is of round {entry.round} and node {entry.node!r}, and belongs to {entry.path.name}"
+                )
+        if gap(folder, entry.round, entry.seen_by, entry.node).is_file():
             continue  # an earlier run's, of a round that could not be recorded since
-        key = one.round, one.node
-        found[key] = _both(found[key], one) if key in found else one
-    for key in [key for key, one in found.items() if one.node == SUM and one.clients > 1]:
-        found[key] = _with_labels(found[key], [found.pop(k) for k in sorted(found) if k[0] == key[0] and k != key])
-    missed = list(list_gaps(folder, found, SUM))
-    if not found:
+        key = entry.round, entry.node
+        entries[key] = _both(entries[key], entry) if key in entries else entry
+    for key in [key for key, entry in entries.items() if entry.node == SUM and entry.clients > 1]:
+        clients = [entries.pop(k) for k in sorted(entries) if k[0] == key[0] and k != key]
+        entries[key] = _with_labels(entries[key], clients)
+    missed = list(list_gaps(folder, entries, SUM))
+    if not entries:
         why = f"; {missed[0]}" if missed else ""
         raise ValueError(f"{folder} holds no recorded round (round-0001/*.json){why}")
-    rounds = {number for number, _ in found}
+    rounds = {number for number, _ in entries}
     empty = sorted(set(range(min(1, *rounds), max(rounds))) - rounds)
     if empty:
         more = f", and {len(empty) - 1} rounds more" * (len(empty) > 1)
@@ -231,25 +233,25 @@ def read(
         missing.extend(missed)
     run: list[Contribution] = []
     scanned: dict[str, tuple[set, str]] = {}
-    for key in sorted(found, key=lambda key: (key[0], len(key[1]), key[1])):
-        run.append(one := found[key])
-        for name in (one.before, one.after):
-            where = place(folder, name)
+    for key in sorted(entries, key=lambda key: (key[0], len(key[1]), key[1])):
+        run.append(entry := entries[key])
+        for name in (entry.before, entry.after):
+            state_path = place(folder, name)
             if name not in scanned:
-                scanned[name] = shapes(where)
-            own, bad = scanned[name]
+                scanned[name] = shapes(state_path)
+            entry_shapes, bad = scanned[name]
             if bad:
-                text = f"round {one.round}, node {one.node}: {bad} ({where})"
+                text = f"round {entry.round}, node {entry.node}: {bad} ({state_path})"
                 if dropped is None:
                     raise ValueError(f"{text}; leave such updates out with dropped=[] (--skip-nan)")
                 dropped.append(text)
                 run.pop()
                 break
             first, _ = scanned[run[0].before]
-            if odd := own ^ first:
-                hint = likely(key for key, _ in own) or likely(key for key, _ in first)
+            if odd := entry_shapes ^ first:
+                hint = likely(key for key, _ in entry_shapes) or likely(key for key, _ in first)
                 raise ValueError(
-                    f"{where} ({one.path.parent.name}, {one.node}) is of another model: it differs in "
+                    f"{state_path} ({entry.path.parent.name}, {entry.node}) is of another model: it differs in "
                     f"{', '.join(sorted({repr(key) for key, _ in odd}))}{hint}"
                 )
     if not run:
@@ -261,36 +263,34 @@ def _both(client: Contribution, server: Contribution) -> Contribution:
     """Return what both recorded: the server's view, and the client's word, but for an optimiser that it did not say."""
     privacy = client.privacy or server.privacy
     same = (client.before, client.after) == (server.before, server.after)
-    seen = replace(client, before=server.before, after=server.after, seen_by="server", privacy=privacy)
+    merged = replace(client, before=server.before, after=server.after, seen_by="server", privacy=privacy)
     if not same:  # what was measured on the client is not what the server got
-        seen = replace(seen, verified=[what for what in client.verified if what == "labels"])
-    return _trained_as(server, seen)
+        merged = replace(merged, verified=[what for what in client.verified if what == "labels"])
+    return _trained_as(server, merged)
 
 
 def _with_labels(total: Contribution, clients: Sequence[Contribution]) -> Contribution:
     """Return the sum of a round with its labels, if all of its clients recorded theirs."""
-    counts = [one.counts for one in clients if one.counts is not None]
-    if len({(one.optimiser, one.lr, one.momentum) for one in clients}) == 1:
+    counts = [client.counts for client in clients if client.counts is not None]
+    if len({(client.optimiser, client.lr, client.momentum) for client in clients}) == 1:
         total = _trained_as(clients[0], total)
-    seen = len(clients), len(counts), sum(one.samples for one in clients)
-    if seen != (total.clients, total.clients, total.samples):
+    totals = len(clients), len(counts), sum(client.samples for client in clients)
+    if totals != (total.clients, total.clients, total.samples):
         return total
     return replace(total, counts=[sum(column) for column in zip_longest(*counts, fillvalue=0)])
 
 
-def _trained_as(one: Contribution, other: Contribution) -> Contribution:
-    """Return the other with the optimiser of the one, where nobody told its own."""
+def _trained_as(source: Contribution, other: Contribution) -> Contribution:
     if other.optimiser != UNKNOWN:
         return other
-    return replace(other, optimiser=one.optimiser, lr=one.lr, momentum=one.momentum)
+    return replace(other, optimiser=source.optimiser, lr=source.lr, momentum=source.momentum)
 
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Name the file in what is raised for it."""
     try:
         yield
     except ValueError as error:
         faults = error.errors() if isinstance(error, ValidationError) else []
-        said = [" ".join([".".join(map(str, fault["loc"])), fault["msg"]]).strip() for fault in faults]
-        raise ValueError(f"{path}: {'; '.join(said) or error}") from error
+        messages = [" ".join([".".join(map(str, fault["loc"])), fault["msg"]]).strip() for fault in faults]
+        raise ValueError(f"{path}: {'; '.join(messages) or error}") from error

@@ -12,6 +12,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from fedleak.renamed import renamed
+
 Name = Literal["fedavg", "sgdm", "nag", "scaffold", "fedprox", "feddyn", "feddc"]
 SCHEMES: tuple[Name, ...] = get_args(Name)
 _MOMENTUM = ("sgdm", "nag")
@@ -61,31 +63,32 @@ class Scheme:
 
     def weights(self) -> Tensor:
         """Return rho(tau) for tau = 1 … m, ``[steps]``, float64 (RLU, Table 1)."""
-        left = self.steps - torch.arange(1, self.steps + 1, dtype=torch.float64)  # m - tau
+        remaining = self.steps - torch.arange(1, self.steps + 1, dtype=torch.float64)  # m - tau
         if self.name in _MOMENTUM:
-            terms = left + (2 if self.name == "nag" else 1)
+            terms = remaining + (2 if self.name == "nag" else 1)
             return (1 - self.momentum**terms) / (1 - self.momentum)
-        return torch.as_tensor(self.shrinkage, dtype=torch.float64) ** left
+        return torch.as_tensor(self.shrinkage, dtype=torch.float64) ** remaining
 
-    def history(self, own: Sequence[Tensor], controls: Sequence[Tensor] = (), mean: Tensor | None = None) -> Tensor:
+    @renamed(own="updates")
+    def history(self, updates: Sequence[Tensor], controls: Sequence[Tensor] = (), mean: Tensor | None = None) -> Tensor:
         """Return h of one parameter in the round that is being attacked (RLU, Table 1).
 
         `own` are the client's updates of that parameter in all earlier rounds; `controls`, for Scaffold, the server's
         control variates of all rounds, this one included; `mean`, for FedDC, that of all clients' last updates. Raises
         `ValueError` if something is missing that the scheme needs.
         """
-        if not own or self.name in ("fedavg", "fedprox", *_MOMENTUM):
+        if not updates or self.name in ("fedavg", "fedprox", *_MOMENTUM):
             return torch.zeros(())
-        past = torch.stack(list(own)).sum(0)
+        past = torch.stack(list(updates)).sum(0)
         if self.name == "scaffold":
-            if len(controls) != len(own) + 1:
+            if len(controls) != len(updates) + 1:
                 raise ValueError(
-                    f"Scaffold needs the control variates of {len(own) + 1} rounds, this one included; "
+                    f"Scaffold needs the control variates of {len(updates) + 1} rounds, this one included; "
                     f"got {len(controls)}"
                 )
             return -self.steps * self.lr * torch.stack(list(controls)).sum(0) - past
         if self.name == "feddc":
             if mean is None:
                 raise ValueError("FedDC needs the mean of all clients' updates in the last round")
-            past = past + (own[-1] - mean) / (self.lr * self.regularisation * self.steps)
+            past = past + (updates[-1] - mean) / (self.lr * self.regularisation * self.steps)
         return -(1 - self.shrinkage**self.steps) * past

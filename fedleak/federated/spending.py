@@ -56,7 +56,7 @@ def spent(run: Sequence["Contribution"]) -> list[Spent]:
             if len(claims) < len(parts):  # a round without a claim protects nothing
                 total = total._replace(claimed=math.inf, epsilon=math.inf)
             spendings.append(Spent(node, tuple(part.round for part in parts), neighbours, *total))
-    return sorted(spendings, key=lambda each: (-each.epsilon, -each.claimed, -len(each.rounds), each.node))
+    return sorted(spendings, key=lambda s: (-s.epsilon, -s.claimed, -len(s.rounds), s.node))
 
 
 class Total(NamedTuple):
@@ -74,17 +74,17 @@ def compose(claims: Sequence[Privacy]) -> Total:
     Parameters
     ----------
     claims
-        Of the same neighbours, one at least.
+        Claims for the same neighbours, at least one.
     """
     stated = [claim for claim in claims if claim.stated is not None]
     computed = [claim for claim in claims if claim.stated is None]
     unknown = [claim for claim in claims if not claim.history]
-    known = [claim for claim in claims if claim.history]
+    accountable = [claim for claim in claims if claim.history]
     delta = sum(claim.delta for claim in stated) + max((claim.delta for claim in computed), default=0.0)
     claimed = sum(claim.claimed for claim in stated)
     claimed += _accounted(computed, delta - sum(claim.delta for claim in stated), followed=False)
     epsilon = sum(claim.claimed for claim in unknown)
-    epsilon += _accounted(known, delta - sum(claim.delta for claim in unknown), followed=True)
+    epsilon += _accounted(accountable, delta - sum(claim.delta for claim in unknown), followed=True)
     aggregated = any(claim.aggregated for claim in claims)
     if aggregated or not all(claim.clipped for claim in claims):
         epsilon = math.inf
@@ -92,7 +92,6 @@ def compose(claims: Sequence[Privacy]) -> Total:
 
 
 def _accounted(claims: Sequence[Privacy], delta: float, followed: bool) -> float:
-    """Return ε of the mechanisms of all claims at δ, as they are claimed or as they protect."""
     if not claims:
         return 0.0
     if not all(claim.clipped and claim.history for claim in claims):

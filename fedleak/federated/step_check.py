@@ -19,7 +19,7 @@ class Rule(NamedTuple):
     lr: float
     momentum: float = 0.0
     gain: float = 1.0
-    """Of the gradient in the velocity: 1 without dampening, and at the first step."""
+    """Weight of the gradient in the velocity: 1 without dampening, and at the first step."""
     nesterov: bool = False
     weight_decay: float = 0.0
     sign: float = 1.0
@@ -41,14 +41,14 @@ class Rule(NamedTuple):
 
 
 class Coefficients(NamedTuple):
-    """What a parameter's change over a round is made of: ``-sum(steps[t] gradient[t]) - carried velocity``."""
+    """Decomposition of a parameter's change over a round: ``-sum(steps[t] gradient[t]) - carried velocity``."""
 
     steps: tuple[float, ...]
-    """Of the gradient at each step."""
+    """Coefficient of the gradient at each step."""
     carried: float
-    """Of the velocity that came in from an earlier round."""
+    """Coefficient of the velocity from an earlier round."""
     decay: float
-    """Of the weights, by weight decay."""
+    """Coefficient of the weights, by weight decay."""
 
 
 @lru_cache(maxsize=64)
@@ -61,9 +61,9 @@ def coefficients(rules: tuple[Rule, ...]) -> Coefficients:
     )  # `later`: how the velocity after this step enters this change and all later ones
     for rule, momentum in zip(reversed(rules), [0.0, *(r.momentum for r in reversed(rules))], strict=False):
         later = rule.lr * (rule.momentum if rule.nesterov else 1.0) + momentum * later
-        own = rule.gain * later + rule.lr * rule.nesterov
-        steps.append(rule.sign * own)
-        decay += rule.weight_decay * own
+        weight = rule.gain * later + rule.lr * rule.nesterov
+        steps.append(rule.sign * weight)
+        decay += rule.weight_decay * weight
     return Coefficients(tuple(reversed(steps)), rules[0].momentum * later if rules else 0.0, decay)
 
 
@@ -94,7 +94,7 @@ class Track:
 
     @property
     def coefficients(self) -> Coefficients:
-        """How the gradients of the steps make up the parameter's change."""
+        """Composition of the parameter's change from the gradients of the steps."""
         return coefficients(self.rules)
 
 
@@ -107,7 +107,7 @@ class StepCheck:
     Parameters
     ----------
     model
-        What is trained.
+        The trained model.
     optimiser
         One with ``param_groups`` and ``state``, innermost where several wrap each other.
     """
@@ -270,7 +270,6 @@ def declared_rules(optimiser: Any) -> list[Rule]:
 
 
 def _entries(tensor: Tensor) -> Tensor:
-    """Return a tensor's compared entries, evenly spread."""
     tensor = tensor.detach()
     flat = (tensor if tensor.layout == torch.strided else tensor.to_dense()).reshape(-1)
     return flat[:: max(-(-flat.numel() // _ENTRIES), 1)]

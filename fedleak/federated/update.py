@@ -1,4 +1,4 @@
-"""What the server sees of one client: an `Update`, read the same way whatever the client shared."""
+"""The update of one client as the server sees it, with one interface for gradients and weight changes."""
 
 import copy
 import math
@@ -86,7 +86,7 @@ class Update:
                 raise ValueError(f"{name} is a state dict, names to tensors: pass model.state_dict()")
         if before.keys() != after.keys():
             odd = ", ".join(map(repr, sorted(map(str, before.keys() ^ after.keys()))))
-            raise ValueError(f"only one of the two states has {odd}: pass both states of the same model, whole")
+            raise ValueError(f"only one of the two states has {odd}: pass both complete states of the same model")
         moved = {}
         for name, old in before.items():
             new = after[name].detach().to(old.device)
@@ -146,10 +146,10 @@ class Update:
         Raises `WithheldParameter` if a parameter is not shared; `ValueError` as for `delta`; if a parameter is of
         another shape, NaN or infinite.
         """
-        after, own = copy.deepcopy(before), self.replace(unwrapped(self.tensors, before))
+        after, update = copy.deepcopy(before), self.replace(unwrapped(self.tensors, before))
         with torch.no_grad():
             for name, parameter in after.named_parameters():
-                parameter.add_(fitting(own.delta(name), name, parameter).to(parameter))
+                parameter.add_(fitting(update.delta(name), name, parameter).to(parameter))
         return after
 
     def without(self, *names: str) -> "Update":
@@ -179,12 +179,12 @@ def unwrapped(state: Mapping[str, T], model: nn.Module) -> dict[str, T]:
     update; and what peft saves lacks the name of its adapter, ``default``, and what it puts around a saved module and a
     magnitude. It stays as it is where that does not make all of its names the model's.
     """
-    known = model.state_dict().keys()
-    if state.keys() <= known:
+    expected = model.state_dict().keys()
+    if state.keys() <= expected:
         return dict(state)
-    names = {plain_name(name): name for name in known}
-    renamed = {name if name in known else names.get(plain_name(name), name): value for name, value in state.items()}
-    return renamed if renamed.keys() <= known and len(renamed) == len(state) else dict(state)
+    names = {plain_name(name): name for name in expected}
+    renamed = {name if name in expected else names.get(plain_name(name), name): value for name, value in state.items()}
+    return renamed if renamed.keys() <= expected and len(renamed) == len(state) else dict(state)
 
 
 def without_frozen(tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""What Flower's mods and strategies for differential privacy claim, and what of it the messages bear out."""
+"""Privacy claims of Flower's mods and strategies, and the part that the messages confirm."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +63,6 @@ def of_strategy(strategy: Any, weights: Sequence[float]) -> Privacy | None:
 
 
 def _is_mean(strategy: Any) -> bool:
-    """Return whether a strategy aggregates as FedAvg does, by a weighted mean."""
     new, legacy = (getattr(type(strategy), name, None) for name in ("aggregate_train", "aggregate_fit"))
     return new is FedAvg.aggregate_train or legacy is LegacyFedAvg.aggregate_fit
 
@@ -103,7 +102,7 @@ def examples_of(content: RecordDict, named: int | str | None, key: str = COUNTS[
     Parameters
     ----------
     content
-        Of the client's reply.
+        Content of the client's reply.
     named
         The number, or the name of the metric that holds it; None: see `COUNTS`, then `key`.
     key

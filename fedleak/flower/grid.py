@@ -15,8 +15,8 @@ from flwr.supercore.task_identity import TaskIdentity
 class InProcess(Grid):
     """A grid whose nodes are calls of a client app. Messages, mods and strategies are Flower's own, and unmodified.
 
-    Each of so many nodes has an id, from 1, and a context of its own, whose ``node_config`` holds ``"partition-id"``
-    (from 0) and ``"num-partitions"``. `lost` says of a message whether it never arrives, as of a node that drops out.
+    Each node has an id, from 1, and a context of its own, whose ``node_config`` holds ``"partition-id"``
+    (from 0) and ``"num-partitions"``. `lost` says whether a message is lost, as when its node drops out.
     """
 
     def __init__(self, app: ClientApp, nodes: int, lost: Callable[[Message], bool] = lambda message: False):
@@ -57,7 +57,7 @@ class InProcess(Grid):
         for message in messages:
             if self.lost(message):
                 continue
-            own = copy.deepcopy(message)  # many messages share one content, and mods take things out of it
-            own.metadata.__dict__["_message_id"] = str(next(self._numbers))
-            replies.append(self.app(own, self.contexts[own.metadata.dst_node_id]))
+            request = copy.deepcopy(message)  # many messages share one content, and mods take things out of it
+            request.metadata.__dict__["_message_id"] = str(next(self._numbers))
+            replies.append(self.app(request, self.contexts[request.metadata.dst_node_id]))
         return replies

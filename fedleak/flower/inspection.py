@@ -51,10 +51,10 @@ class InspectionMod:
     def __call__(self, message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
         """Pass a message on, unless it asks to train on a model with findings."""
         if message.metadata.message_type.partition(".")[0] == MessageType.TRAIN and message.content.array_records:
-            found = self._inspect(message, context)
-            for one in found:
-                log.warning("node %s: %s", message.metadata.dst_node_id, one)
-            if found and not self.warn:
+            findings = self._inspect(message, context)
+            for finding in findings:
+                log.warning("node %s: %s", message.metadata.dst_node_id, finding)
+            if findings and not self.warn:
                 reason = "the client does not train on this model"
                 return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=reason), reply_to=message)
         return call_next(message, context)

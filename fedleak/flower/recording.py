@@ -68,7 +68,7 @@ class RecordingMod:
         """Pass a message on, and record it if the client trained."""
         if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
             return call_next(message, context)
-        seen: dict[str, Any] = {
+        origin: dict[str, Any] = {
             "round": _round(message),
             "node": str(message.metadata.dst_node_id),
             "seen_by": "client",
@@ -85,13 +85,13 @@ class RecordingMod:
             _BEHIND.reset(token)
         noted: Mapping[str, Any] = context.state.config_records.pop(NOTE, {})
         if before and reply.has_content():
-            with never_stopping(self.folder, log, **seen):
+            with never_stopping(self.folder, log, **origin):
                 facts = {**self.facts, **json.loads(str(noted.get("facts", "{}")))}
                 after = state_of(reply.content, self.names)
                 _BEHIND.get({}).update(after)
                 facts["privacy"] = self._claim(_known(before), behind, after)
                 examples = examples_of(reply.content, facts.pop("examples", None))
-                keep(self.folder, facts, _known(before), after, examples=examples, log=log, **seen)
+                keep(self.folder, facts, _known(before), after, examples=examples, log=log, **origin)
         return reply
 
     def _claim(self, before: State, behind: State, after: State) -> Any:
@@ -108,7 +108,7 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
 
     It may be any strategy of ``flwr.serverapp.strategy``, wrapped ones and those of one's own included, or a legacy
     one of ``flwr.server.strategy``. Under SecAgg+ the server sees one model, the mean over the clients: it is recorded
-    as one contribution of the node ``"sum"``, of so many clients that train in parallel. It has labels if each client
+    as one contribution of the node ``"sum"``, from clients that train in parallel. It has labels if each client
     recorded its own in the same folder, by a `RecordingMod` behind ``secaggplus_mod``. What a server that sends every
     client another model gets under SecAgg+ is no update of one model, and is not recorded. Of Flower's strategies for
     differential privacy it is recorded what they claim, for the weights of each round.
@@ -133,8 +133,8 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
         out = list(configure(server_round, *args, **kwargs))
         sent.clear()
         states: dict[int, State | Exception] = {}  # most strategies send one object to all
-        for one in out:
-            node, arrays = (one[0].node_id, one[1].parameters) if legacy else (one.metadata.dst_node_id, one.content)
+        for to in out:
+            node, arrays = (to[0].node_id, to[1].parameters) if legacy else (to.metadata.dst_node_id, to.content)
             if id(arrays) not in states:
                 states[id(arrays)] = _attempted(state, arrays)
             sent[str(node)] = states[id(arrays)]
@@ -160,12 +160,12 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
             weights = [metric(content, key) or 0 for _, _, content in got]
         claim = of_strategy(strategy, weights)
         for node, examples, arrays in got:
-            seen: dict[str, Any] = {"round": server_round, "node": node, "seen_by": "server"}
-            with never_stopping(folder, log, **seen):
+            origin: dict[str, Any] = {"round": server_round, "node": node, "seen_by": "server"}
+            with never_stopping(folder, log, **origin):
                 before, after = _known(sent.get(node, {})), state(arrays)
                 privacy = checked(claim, strategy, before, after) if claim is not None and before else claim
                 number = examples if legacy else examples_of(examples, samples_key, key)
-                keep(folder, {"privacy": privacy, **facts}, before, after, examples=number, log=log, **seen)
+                keep(folder, {"privacy": privacy, **facts}, before, after, examples=number, log=log, **origin)
 
     if legacy:
         s.configure_fit, s.aggregate_fit = configured, aggregated
@@ -213,6 +213,6 @@ def _known(state: State | Exception) -> State:
 
 
 def _round(message: Message) -> int:
-    said = [record.get("server-round") for record in message.content.config_records.values()]
+    numbers = [record.get("server-round") for record in message.content.config_records.values()]
     group = message.metadata.group_id
-    return next((number for number in said if isinstance(number, int)), int(group) if group.isdecimal() else 0)
+    return next((number for number in numbers if isinstance(number, int)), int(group) if group.isdecimal() else 0)

@@ -21,15 +21,20 @@ from fedleak.attacks.labels import lia_sa
 from fedleak.federated import Update
 from fedleak.flower.grid import InProcess
 from fedleak.models import head
+from fedleak.renamed import old_attribute
 
 
 class Fishing(FedAvg):
-    """Federated averaging that sends each client another fishing model, and reads all label counts off the mean.
+    """Federated averaging whose ``configure_fit`` sends each client its own fishing model, to recover all label counts.
 
-    What makes it malicious is ``configure_fit`` alone, which Flower lets return other parameters for every client.
-    `models` are the fishing models, one a client (`fedleak.attacks.labels.fishing.fishing_model`), of inputs of `shape`
-    ``(C, H, W)``. `lr` and `batch_size` are what the server prescribes: one step of SGD on one batch. Each client says
-    that it has so many examples.
+    Parameters
+    ----------
+    models
+        Fishing models, one per client (`fedleak.attacks.labels.fishing.fishing_model`).
+    shape
+        Shape of one input, ``(C, H, W)``.
+    lr, batch_size
+        Learning rate and batch size that the server prescribes: one step of SGD on one batch.
     """
 
     def __init__(self, models: Sequence[nn.Module], shape: tuple[int, ...], lr: float, batch_size: int):
@@ -41,26 +46,28 @@ class Fishing(FedAvg):
             initial_parameters=as_parameters(models[0]),
         )
         self.models, self.shape, self.lr, self.batch_size = list(models), shape, lr, batch_size
-        self.given: dict[int, nn.Module] = {}
-        self.found: dict[int, Tensor] = {}
-        """Label counts ``[n]`` by node, of those that did not drop out: what the attack recovers."""
+        self.fishing: dict[int, nn.Module] = {}
+        self.counts: dict[int, Tensor] = {}
+        """Label counts ``[n]`` that the attack recovers, by node, of the clients that did not drop out."""
         self.mean: list[Any] = []
         """The mean of the clients' parameters, as secure aggregation gives it."""
+
+    found = old_attribute("found", "counts")
 
     def configure_fit(self, server_round: int, parameters: Parameters, client_manager: Any) -> list:
         """Send each client its model."""
         pairs = super().configure_fit(server_round, parameters, client_manager)
-        self.given = dict(zip(sorted(proxy.node_id for proxy, _ in pairs), self.models, strict=True))
+        self.fishing = dict(zip(sorted(proxy.node_id for proxy, _ in pairs), self.models, strict=True))
         config = {"lr": self.lr, "batch_size": self.batch_size}
-        return [(p, FitIns(as_parameters(self.given[p.node_id]), {**ins.config, **config})) for p, ins in pairs]
+        return [(p, FitIns(as_parameters(self.fishing[p.node_id]), {**ins.config, **config})) for p, ins in pairs]
 
     def aggregate_fit(self, server_round: int, results: list, failures: list) -> tuple:
-        """Recover the label counts of the clients that are left, and go on as if nothing had happened."""
+        """Recover the label counts of the clients that did not drop out, and aggregate as usual."""
         nodes = [proxy.node_id for proxy, _ in results]
-        models = [self.given[node] for node in nodes]
+        models = [self.fishing[node] for node in nodes]
         self.mean = parameters_to_ndarrays(results[0][1].parameters)
-        found = lia_sa.recover(self.aggregate(models), models, self.batch_size, self.shape, force=True)
-        self.found = dict(zip(nodes, found, strict=True))
+        counts = lia_sa.recover(self.aggregate(models), models, self.batch_size, self.shape, force=True)
+        self.counts = dict(zip(nodes, counts, strict=True))
         return super().aggregate_fit(server_round, results, failures)
 
     def aggregate(self, models: Sequence[nn.Module]) -> Update:
@@ -78,11 +85,10 @@ def as_parameters(model: nn.Module) -> Parameters:
 
 
 def secure_run(grid: Grid, strategy: FedAvg, rounds: int = 1, **protocol: Any) -> None:
-    """Run a legacy strategy over Flower's ``SecAggPlusWorkflow``, as a server app does; it holds what comes of the run.
+    """Run a legacy strategy over Flower's ``SecAggPlusWorkflow``, as a server app does; the strategy has the outcome.
 
     The grid is a server app's, or `InProcess`; the client app has ``mods=[secaggplus_mod]``. `protocol` are options of
-    the workflow: the server's choice, ``num_shares`` and ``reconstruction_threshold`` included (by default all clients,
-    and two thirds of them).
+    the workflow, such as ``num_shares`` (default 1.0) and ``reconstruction_threshold`` (default 0.67).
     """
     options = {"num_shares": 1.0, "reconstruction_threshold": 0.67, **protocol}
     context = LegacyContext(
@@ -94,10 +100,10 @@ def secure_run(grid: Grid, strategy: FedAvg, rounds: int = 1, **protocol: Any) -
 
 
 def honest(model: nn.Module, x: Tensor, y: Tensor) -> ClientApp:
-    """Return the app of honest clients under SecAgg+: one step of SGD each, with the rate that the server says.
+    """Return the app of honest clients under SecAgg+: one step of SGD each, at the learning rate of the server.
 
-    They have this network, with weights from the server, and by ``"partition-id"`` the batches of inputs `x`
-    ``[U, B, ...]`` and labels `y` ``[U, B]``.
+    They train this network, with weights from the server, on the batches of inputs `x` ``[U, B, ...]`` and labels `y`
+    ``[U, B]`` that ``"partition-id"`` selects.
     """
 
     class Client(NumPyClient):
@@ -105,13 +111,13 @@ def honest(model: nn.Module, x: Tensor, y: Tensor) -> ClientApp:
             self.x, self.y = x[k], y[k]
 
         def fit(self, parameters: list, config: dict) -> tuple[list, int, dict]:
-            own = copy.deepcopy(model)
-            own.load_state_dict(dict(zip(own.state_dict(), map(torch.tensor, parameters), strict=True)))
-            optimiser = torch.optim.SGD(own.parameters(), lr=config["lr"])
+            network = copy.deepcopy(model)
+            network.load_state_dict(dict(zip(network.state_dict(), map(torch.tensor, parameters), strict=True)))
+            optimiser = torch.optim.SGD(network.parameters(), lr=config["lr"])
             optimiser.zero_grad()
-            nn.functional.cross_entropy(own(self.x), self.y).backward()
+            nn.functional.cross_entropy(network(self.x), self.y).backward()
             optimiser.step()
-            return [tensor.numpy() for tensor in own.state_dict().values()], len(self.y), {}
+            return [tensor.numpy() for tensor in network.state_dict().values()], len(self.y), {}
 
     def client(context: Context) -> Any:
         return Client(int(context.node_config["partition-id"])).to_client()
@@ -120,12 +126,12 @@ def honest(model: nn.Module, x: Tensor, y: Tensor) -> ClientApp:
 
 
 def fish(models: Sequence[nn.Module], x: Tensor, y: Tensor, lr: float, **protocol: Any) -> Tensor:
-    """Return the label counts ``[U, n]`` that LIA-SA reads through SecAgg+, all stages real, in this process.
+    """Return the label counts ``[U, n]`` that LIA-SA recovers through SecAgg+, every stage executed in this process.
 
-    `models` are the fishing models, one a client, as for `Fishing`; `x`, `y` the batches of `honest` clients, `lr` the
-    rate of their one step, `protocol` as for `secure_run`.
+    `models` are the fishing models, one per client, as for `Fishing`; `x`, `y` the batches of `honest` clients, `lr`
+    the rate of their one step, `protocol` as for `secure_run`.
     """
     strategy = Fishing(models, tuple(x.shape[2:]), lr, x.shape[1])
     clients = honest(copy.deepcopy(models[0]).cpu(), x.cpu(), y.cpu())  # theirs are processors, wherever the server is
     secure_run(InProcess(clients, len(models)), strategy, **protocol)
-    return torch.stack([strategy.found[node] for node in sorted(strategy.found)])
+    return torch.stack([strategy.counts[node] for node in sorted(strategy.counts)])

@@ -1,4 +1,4 @@
-"""What the clients train: the papers' networks by name, and the head of any model."""
+"""Models of clients: the papers' networks by name, and the head of any model."""
 
 from collections.abc import Callable
 from functools import partial
@@ -45,8 +45,8 @@ _NETWORKS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
     "fcn3-256": ("FCN-3, 256-128", partial(zoo.MLP, widths=(256, 128))),
     "fcn3-1024": ("FCN-3, 1024-1024", partial(zoo.MLP, widths=(1024, 1024))),
     **{f"resnet20-{k}": (f"ResNet20-{k}", partial(zoo.WideResNet, width=16 * k)) for k in (1, 2, 4)},
-    "resnet32": ("ResNet32", partial(zoo.WideResNet, width=16, each=5)),
-    "resnet32-4": ("ResNet32-4", partial(zoo.WideResNet, width=64, each=5)),
+    "resnet32": ("ResNet32", partial(zoo.WideResNet, width=16, blocks_per_stage=5)),
+    "resnet32-4": ("ResNet32-4", partial(zoo.WideResNet, width=64, blocks_per_stage=5)),
     **{f"vgg{d}_bn": (f"VGG-{d}", partial(zoo.vgg, f"vgg{d}_bn")) for d in (11, 13, 16, 19)},
     "vgg16": ("VGG-16", partial(zoo.vgg, "vgg16")),
     "vgg16-quarter": ("narrow VGG-16", partial(zoo.vgg, "vgg16", width=0.25)),
@@ -98,7 +98,7 @@ def build(
         images, ``"vgg16"`` is without batch norm and ``"vgg16-quarter"`` has a quarter of its channels
         (`fedleak.models.zoo`); GDBR's ``"alexnet"``, ``"vgg11"`` and ``"resnet18-conv"`` (`fedleak.models.bridged`).
     shape
-        Of images ``(C, H, W)``, of rows ``(D,)`` or texts ``(L,)``.
+        Shape of one input: ``(C, H, W)`` for images, ``(D,)`` for rows, ``(L,)`` for texts.
     init
         ``"default"`` (PyTorch's), ``"uniform"`` (every parameter from U(-0.5, 0.5)) or ``"positive"`` (GDBR's, see
         `positive_`); by default the one that the paper's released code uses: uniform for the CNN, else PyTorch's.

@@ -60,7 +60,7 @@ class Chain(NamedTuple):
 def chain(model: nn.Module, shape: tuple[int, ...] | None = None) -> Chain:
     """Find the chain (Linear | Conv with 1 x 1 output) - ReLU - Linear - … - Linear that a model ends with.
 
-    The layers, one at least, are read off the autograd graph of one forward pass, so that it does not matter how the
+    The layers, at least one, come from the autograd graph of one forward pass, so that it does not matter how the
     model is written: modules or functions, any names. Reshaping is ignored; anything else ends the chain. `shape` is
     that of one input, where `input_shape` cannot tell. Parameters, statistics and mode are left as they are. Raises
     `ValueError` if the model's outputs are not those of a fully connected layer.
@@ -98,9 +98,9 @@ def chain(model: nn.Module, shape: tuple[int, ...] | None = None) -> Chain:
                 return Chain(tuple(links), f"{name!r} is a convolution, and the bridge starts at one at the latest")
             node, relu = below, False
         else:
-            where = f"below {links[0].name!r}" if links else "at the outputs"
+            position = f"below {links[0].name!r}" if links else "at the outputs"
             what = "the images" if node is None else f"an operation that it cannot cross ({kind})"
-            return _found(links, f"{where} come {what}" if node is None else f"{where} comes {what}")
+            return _found(links, f"{position} come {what}" if node is None else f"{position} comes {what}")
 
 
 def _kind(node: object) -> str:
@@ -108,7 +108,6 @@ def _kind(node: object) -> str:
 
 
 def _unfit(name: str | None, layer: nn.Module | None, shapes: dict[str, torch.Size], inside: bool) -> str:
-    """Say why a layer cannot be part of the chain; nothing if it can."""
     if name is None or layer is None:
         return "there comes a product that is no layer's"
     if isinstance(layer, nn.Conv2d):

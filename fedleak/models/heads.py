@@ -37,15 +37,20 @@ _FOUND: WeakKeyDictionary[nn.Module, tuple[list[int], str]] = WeakKeyDictionary(
 def head(model: nn.Module, name: str | None = None) -> Head:
     """Find the `nn.Linear` whose outputs are the model's, whatever the order in which the layers are declared.
 
-    It is the last module of an `nn.Sequential`, and a bare `nn.Linear` itself; of other models a forward pass of a
-    made-up input tells, once a model. A frozen layer is one too if adapters (LoRA) add to its outputs. Where the caller
-    knows the layer, `name` says it; to name it for all attacks, note it on the model: ``model.head_name = "fc"``.
+    It is the last module of an `nn.Sequential`, and a bare `nn.Linear` itself; in other models a forward pass
+    of a made-up input finds it, once per model. A frozen layer counts too if adapters (LoRA) add to its outputs. `name`
+    overrides the search; for all attacks, set it on the model: ``model.head_name = "fc"``.
     Raises `ValueError` if the model has no such layer, its outputs are not those of one layer (two heads, a softmax),
     or nothing tells.
     """
     linears = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
     if not linears:
-        raise ValueError(f"{type(model).__name__} has no fully connected layer, so it has no head to attack")
+        pointwise = [m for m in model.modules() if isinstance(m, nn.Conv2d)][-1:]
+        advice = (
+            "; a 1 × 1 convolution with a mean over positions is nn.Linear of the mean inputs, with weight.flatten(1)"
+        )
+        advice *= bool(pointwise) and pointwise[0].kernel_size == (1, 1)
+        raise ValueError(f"{type(model).__name__} has no fully connected layer, so it has no head to attack{advice}")
     name = getattr(model, "head_name", None) if name is None else name
     if name is not None:
         if name not in linears:
@@ -58,20 +63,20 @@ def head(model: nn.Module, name: str | None = None) -> Head:
     last = model
     while type(last).forward is nn.Sequential.forward and len(last):  # type: ignore[arg-type]
         last = last[-1]  # type: ignore[index]
-    found = next((n for n, m in linears.items() if m is last), None)
-    if found is None:
+    name = next((n for n, m in linears.items() if m is last), None)
+    if name is None:
         layers = [id(m) for m in linears.values()]
         if model not in _FOUND or _FOUND[model][0] != layers:
             _FOUND[model] = layers, _source(model, linears)
-        found = _FOUND[model][1]
-    return _head(model, found, linears[found])
+        name = _FOUND[model][1]
+    return _head(model, name, linears[name])
 
 
 def _head(model: nn.Module, name: str, layer: nn.Linear) -> Head:
     require_linear(name, layer)
-    own = Head(name, layer)
-    listed = next((n for n, p in model.named_parameters() if p is layer.weight), own.weight)
-    return own if listed == own.weight else Head(name, layer, listed)
+    plain = Head(name, layer)
+    listed = next((n for n, p in model.named_parameters() if p is layer.weight), plain.weight)
+    return plain if listed == plain.weight else Head(name, layer, listed)
 
 
 @torch.no_grad()
@@ -100,7 +105,7 @@ def require_linear(name: str, layer: nn.Linear) -> None:
 
 
 def same_logits(outputs: Tensor, logits: Tensor) -> bool:
-    """Say whether two outputs ``[..., n]`` are the same for a cross-entropy: logits and their log-softmax are.
+    """Return whether two outputs ``[..., n]`` are equal for a cross-entropy, as logits and their log-softmax are.
 
     Its gradients do not distinguish them either.
     """
@@ -133,7 +138,7 @@ def pushed(model: nn.Module, layer: nn.Linear, x: Tensor) -> Tensor | None:
 
 
 def adds_up(model: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
-    """Say whether the model's outputs move by just as much as those of a frozen layer, to which adapters add theirs."""
+    """Return whether the model's outputs change exactly with those of a frozen layer, to which adapters add theirs."""
     if layer.weight.requires_grad:
         return False
     moved = pushed(model, layer, x)
@@ -156,10 +161,9 @@ def _require_logits(model: nn.Module, name: str, layer: nn.Linear) -> None:
 
 
 def _source(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
-    """Name the layer that the outputs come from, by a forward pass."""
     advice = f"name the layer: model.head_name = one of {_listed(linears)}"
-    seen: dict[str, Tensor] = {}
-    with watched(linears, lambda name, _, y: seen.update({name: y})):
+    outputs: dict[str, Tensor] = {}
+    with watched(linears, lambda name, _, y: outputs.update({name: y})):
         passes = ((x, run(model, x)) for x in dummy_inputs(model))
         x, logits = next(((x, y) for x, y in passes if y is not None), (torch.empty(0), None))
     if logits is None:
@@ -172,17 +176,16 @@ def _source(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
     if not isinstance(logits, Tensor) or logits.dim() != 2:
         what = f"a tensor {list(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
         raise ValueError(f"a classifier gives one tensor of logits [N, n], this model {what}; {advice}")
-    same = [name for name, y in seen.items() if same_logits(y, logits)]
+    same = [name for name, y in outputs.items() if same_logits(y, logits)]
     same = same or [n for n, layer in linears.items() if adds_up(model, layer, x)]
     if not same:
-        raise ValueError(_no_head(model, linears, seen, x, logits) + f", or {advice}")
+        raise ValueError(_no_head(model, linears, outputs, x, logits) + f", or {advice}")
     return same[-1]
 
 
 def _no_head(
     model: nn.Module, linears: dict[str, nn.Linear], outputs: dict[str, Tensor], x: Tensor, logits: Tensor
 ) -> str:
-    """Say why no layer's outputs are the model's, and what to do."""
     for name, y in outputs.items():
         chosen = y.dim() == 3 and y.shape[0] == len(x) and y.shape[2] == logits.shape[1]
         if chosen and any(same_logits(y[:, k], logits) for k in range(y.shape[1])):
@@ -219,10 +222,10 @@ def head_inputs(model: nn.Module) -> Tensor | None:
     """
     state = [(id(p), p._version) for p in model.parameters()]
     if model not in _INPUTS or _INPUTS[model][0] != state:
-        seen: list[Tensor] = []
-        with watched({"head": head(model).layer}, lambda _, x, __: seen.append(x)):
+        inputs: list[Tensor] = []
+        with watched({"head": head(model).layer}, lambda _, x, __: inputs.append(x)):
             fits = any(run(model, x) is not None for x in dummy_inputs(model))
-        _INPUTS[model] = state, seen[-1].detach() if fits and seen else None
+        _INPUTS[model] = state, inputs[-1].detach() if fits and inputs else None
     return _INPUTS[model][1]
 
 

@@ -11,7 +11,7 @@ _LIKELY_SIDES = (28, 32, 64, 96, 128, 224, 299)
 _TOKENS = 8
 """Length of a made-up text."""
 REFUSALS = (RuntimeError, ValueError, IndexError, TypeError, AssertionError)
-"""What a model raises that does not take an input."""
+"""Exceptions of a model that rejects an input."""
 
 
 def embeddings(model: nn.Module) -> dict[str, nn.Embedding | nn.EmbeddingBag]:
@@ -71,15 +71,15 @@ def dummy_inputs(model: nn.Module, shape: tuple[int, ...] | None = None) -> Iter
     if words := known_tokens(model):
         yield as_inputs(torch.randint(words, (2, *(noted or (_TOKENS,))), generator=generator), model)
         return
-    for one in [tuple(noted)] if noted else _suggested(model):
-        yield as_inputs(torch.rand(2, *one, generator=generator), model)
+    for shape in [tuple(noted)] if noted else _suggested(model):
+        yield as_inputs(torch.rand(2, *shape, generator=generator), model)
 
 
 def _suggested(model: nn.Module) -> list[tuple[int, ...]]:
     flat = [(m.in_features,) for m in model.modules() if isinstance(m, nn.Linear)]
     channels = [m.in_channels for m in model.modules() if isinstance(m, nn.Conv2d)][:1]
-    own = getattr(model, "image_size", None)  # as vision transformers have it
-    sides = (own,) if isinstance(own, int) else _LIKELY_SIDES
+    image_size = getattr(model, "image_size", None)  # as vision transformers have it
+    sides = (image_size,) if isinstance(image_size, int) else _LIKELY_SIDES
     return [*dict.fromkeys(flat), *((c, side, side) for c in channels for side in sides)]
 
 
@@ -130,6 +130,6 @@ def input_shape(model: nn.Module) -> tuple[int, ...]:
         return tuple(model.input_shape)  # type: ignore[arg-type]
     fitting = [tuple(x.shape[1:]) for x in dummy_inputs(model) if run(model, x) is not None]
     if len(fitting) != 1:
-        found = "several usual sizes fit" if fitting else "no usual size fits"
-        raise ValueError(f"cannot tell the input shape of this model ({found}): pass shape=(C, H, W)")
+        reason = "several usual sizes fit" if fitting else "no usual size fits"
+        raise ValueError(f"cannot tell the input shape of this model ({reason}): pass shape=(C, H, W)")
     return fitting[0]

@@ -37,14 +37,12 @@ class HeadPass(NamedTuple):
 
 
 def batch_dependent(model: nn.Module) -> bool:
-    """Say whether one sample's output depends on the rest of its batch (batch norm in training mode)."""
+    """Return whether one sample's output depends on the rest of its batch (batch norm in training mode)."""
     norms = (nn.modules.batchnorm._BatchNorm,)
     return any(isinstance(m, norms) and (m.training or m.running_mean is None) for m in model.modules())
 
 
 class _Memory:
-    """Head passes of one model, the latest ones."""
-
     def __init__(self, model: nn.Module):
         self.model = model
         self.passes: list[tuple[Tensor, HeadPass]] = []
@@ -92,7 +90,7 @@ def head_pass(model: nn.Module, x: Tensor, chunk: int = 2048) -> HeadPass:
 
 @torch.no_grad()
 def _head_pass(model: nn.Module, x: Tensor, chunk: int) -> HeadPass:
-    seen: list[Tensor] = []
-    with watched({"head": head(model).layer}, lambda _, inputs, __: seen.append(inputs)):
+    passed: list[Tensor] = []
+    with watched({"head": head(model).layer}, lambda _, inputs, __: passed.append(inputs)):
         logits = [forward(model, piece) for piece in ([x] if batch_dependent(model) else x.split(chunk))]
-    return HeadPass(torch.cat(seen), torch.cat(logits).softmax(dim=1))
+    return HeadPass(torch.cat(passed), torch.cat(logits).softmax(dim=1))

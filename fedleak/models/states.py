@@ -39,7 +39,7 @@ def last_matrix(before: Mapping[str, Tensor], after: Mapping[str, Tensor], class
     before, after
         A client's states.
     classes
-        How many there are at least, by the recorded labels; 0 if none are.
+        Lower bound of the number of classes, by the recorded labels; 0 without labels.
     """
     moved = {k: (after[k] - t).double() for k, t in before.items() if t.is_floating_point() and not t.equal(after[k])}
     adapters = [k for k, t in moved.items() if t.dim() == 2 and ("lora_" in k or k.rpartition(".")[2] in ("A", "B"))]
@@ -61,5 +61,5 @@ def last_matrix(before: Mapping[str, Tensor], after: Mapping[str, Tensor], class
     )
 
 
-def _same(state: Mapping[str, Tensor], one: str, other: str) -> bool:
-    return state[one].shape == state[other].shape and state[one].equal(state[other])
+def _same(state: Mapping[str, Tensor], first: str, other: str) -> bool:
+    return state[first].shape == state[other].shape and state[first].equal(state[other])

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torchvision import models as vision
 from torchvision.models.resnet import BasicBlock
 
+from fedleak.renamed import renamed
+
 
 class CNN(nn.Sequential):
     """LLG's default model (Table 2): three sigmoid convolutions and a linear head.
@@ -112,9 +114,9 @@ class Normalise(nn.Module):
     def __init__(self, channels: int = 3):
         super().__init__()
         for name, values in (("mean", MEAN), ("std", STD)):
-            found = torch.tensor(values)
-            found = found if channels == 3 else found.mean().expand(channels).clone()
-            self.register_buffer(name, found[:, None, None])
+            buffer = torch.tensor(values)
+            buffer = buffer if channels == 3 else buffer.mean().expand(channels).clone()
+            self.register_buffer(name, buffer[:, None, None])
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise ``[B, C, H, W]``."""
@@ -125,18 +127,18 @@ def _stem(channels: int, width: int) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
 
 
-def _blocks(width: int, each: int) -> nn.Sequential:
-    """Make three stages of `each` basic blocks, of `width`, 2 `width` and 4 `width` channels."""
+def _blocks(width: int, blocks_per_stage: int) -> nn.Sequential:
+    """Make three stages of `blocks_per_stage` basic blocks, of `width`, 2 `width` and 4 `width` channels."""
     blocks: list[nn.Module] = []
-    held = width
+    channels = width
     for stage, planes in enumerate((width, 2 * width, 4 * width)):
-        for position in range(each):
+        for position in range(blocks_per_stage):
             stride = 2 if stage and position == 0 else 1
             shortcut = None
             if stride > 1:
-                shortcut = nn.Sequential(nn.Conv2d(held, planes, 1, stride, bias=False), nn.BatchNorm2d(planes))
-            blocks.append(BasicBlock(held, planes, stride, shortcut))
-            held = planes
+                shortcut = nn.Sequential(nn.Conv2d(channels, planes, 1, stride, bias=False), nn.BatchNorm2d(planes))
+            blocks.append(BasicBlock(channels, planes, stride, shortcut))
+            channels = planes
     return nn.Sequential(*blocks)
 
 
@@ -153,7 +155,7 @@ class ResNet20(nn.Module):
     def __init__(self, shape: tuple[int, int, int], n_classes: int, activation: bool = False):
         super().__init__()
         self.stem = _stem(shape[0], 16)
-        self.blocks = _blocks(16, each=3)
+        self.blocks = _blocks(16, blocks_per_stage=3)
         self.bridge = nn.Linear(64, 512)
         self.act = nn.ReLU() if activation else nn.Identity()
         self.fc = nn.Linear(512, n_classes)
@@ -165,7 +167,7 @@ class ResNet20(nn.Module):
 
 
 class WideResNet(nn.Module):
-    """Three stages of `each` basic blocks, `width`, 2 `width` and 4 `width` channels, and one fully connected layer.
+    """Three stages of basic blocks with `width`, 2 `width` and 4 `width` channels, and one fully connected layer.
 
     With three blocks a stage and a width of 64 it is ResNet20-4: 21 convolutions (those of the two shortcuts count), 65
     parameter tensors and, for 10 classes, 4,327,754 parameters. With five and a width of 16 it is the ResNet-32 of
@@ -173,11 +175,12 @@ class WideResNet(nn.Module):
     so that it takes pixels in [0, 1].
     """
 
-    def __init__(self, shape: tuple[int, int, int], n_classes: int, width: int = 64, each: int = 3):
+    @renamed(each="blocks_per_stage")
+    def __init__(self, shape: tuple[int, int, int], n_classes: int, width: int = 64, blocks_per_stage: int = 3):
         super().__init__()
         self.normalise = Normalise(shape[0])
         self.stem = _stem(shape[0], width)
-        self.blocks = _blocks(width, each)
+        self.blocks = _blocks(width, blocks_per_stage)
         self.fc = nn.Linear(4 * width, n_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -220,7 +223,6 @@ def vgg(name: str, shape: tuple[int, int, int], n_classes: int, width: float = 1
 
 
 def _linear(fan_in: int, fan_out: int) -> nn.Linear:
-    """Make a layer of a classifier as torchvision does."""
     layer = nn.Linear(fan_in, fan_out)
     nn.init.normal_(layer.weight, 0, 0.01)
     nn.init.zeros_(layer.bias)

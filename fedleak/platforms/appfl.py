@@ -13,13 +13,7 @@ MASKED = "masked_update_flat"
 
 
 def update(
-    upload: Any,
-    before: Mapping[str, Tensor],
-    *,
-    samples: int,
-    lr: float,
-    send_gradient: bool,
-    steps: int | None = None,
+    upload: Any, before: Mapping[str, Tensor], *, samples: int, lr: float, send_gradient: bool, steps: int | None = None
 ) -> Update:
     """Read the update of a client from what its trainer's ``get_parameters()`` returns.
 

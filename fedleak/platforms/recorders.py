@@ -23,8 +23,6 @@ C = TypeVar("C")
 
 
 class _Round:
-    """One client's part in one round: opened at its first step, written after its last."""
-
     def __init__(
         self, folder: Path | str, number: int, node: str, sent: Callable[[], Mapping[str, Tensor]], facts: Any
     ):
@@ -225,7 +223,6 @@ def record_declearn(manager: C, folder: Path | str, *, node: str = "0", **facts:
 
 
 def _closing(part: _Round, train: Callable[[], Any]) -> Any:
-    """Train, then write the record."""
     try:
         result = train()
     except BaseException as error:

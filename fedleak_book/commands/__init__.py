@@ -13,7 +13,7 @@ from fedleak_book.commands import coursework, enter, experiments
 
 
 class _PairedParameters(TyperCommand):
-    """A command whose `-p` takes two words, as papermill's does; typer has no repeated option of two words."""
+    """Command with papermill's `-p NAME VALUE`; typer has no repeated option of two words."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for place in range(len(args) - 2, 0, -1):
@@ -26,9 +26,9 @@ app = typer.Typer()
 
 
 _ProfileOption = Annotated[
-    Literal["quick", "paper"], typer.Option(help="quick: embedded data, minutes on a CPU. paper: the paper's settings.")
+    Literal["quick", "paper"], typer.Option(help="Settings: quick (embedded data, minutes on a CPU) or paper.")
 ]
-_DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: the GPU where there is one.")]
+_DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Device; auto uses a GPU if there is one.")]
 
 
 @app.command(
@@ -49,17 +49,17 @@ def run(
             "-p",
             "--parameter",
             metavar="NAME VALUE",
-            help="Set a parameter of the notebook (trials, seed, data_root, ...). May be repeated.",
+            help="Parameter of the notebook (trials, seed, data_root, ...) and its value (repeatable).",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Where to write the executed notebook. [default: where the book looks for it]")
+        Path | None, typer.Option(help="File for the executed notebook. [default: where the book looks for it]")
     ] = None,
     record: Annotated[
-        bool, typer.Option("--record", help="Keep the results under data/results/, with their provenance.")
+        bool, typer.Option("--record", help="Write the results to data/results/, with their provenance.")
     ] = False,
     scheduler: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Run the sweeps on the workers of this Dask scheduler.")
+        str, typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers run the sweeps.")
     ] = "",
 ) -> None:
     """Execute a chapter with papermill.
@@ -86,7 +86,7 @@ def book(
     device: _DeviceOption = "auto",
     force: Annotated[bool, typer.Option("--force", help="Execute every chapter, up to date or not.")] = False,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Execute so many chapters at once. [default: one a core; on a GPU, 1]")
+        int | None, typer.Option(min=1, help="Chapters to execute at once. [default: one per core; 1 on a GPU]")
     ] = None,
 ) -> None:
     """Execute the chapters that are out of date and build the book, warnings being errors."""
@@ -102,26 +102,25 @@ def book(
 )
 def grade(
     folder: Annotated[Path, typer.Argument(help="STUDENT/ASSIGNMENT.py, or STUDENT.py for a single assignment.")],
-    out: Annotated[Path, typer.Option(help="The CSV file, a row for each student and assignment.")] = Path(
-        "grades.csv"
-    ),
+    out: Annotated[Path, typer.Option(help="CSV file with a row per student and assignment.")] = Path("grades.csv"),
     assignment: Annotated[
-        list[str] | None, typer.Option(help="Which one. May be repeated. [default: all found]")
+        list[str] | None, typer.Option(help="Assignment to grade (repeatable). [default: all]")
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds that a submission may take.")] = 120.0,
+    timeout: Annotated[float, typer.Option(help="Time limit per submission, in seconds.")] = 120.0,
     seed: Annotated[int | None, typer.Option(help="Seed of the checks' random inputs. [default: a secret one]")] = None,
-    feedback: Annotated[Path | None, typer.Option(help="Folder for the feedback, a text file each.")] = None,
-    jobs: Annotated[int, typer.Option(help="Submissions graded at the same time.")] = 1,
-    resume: Annotated[bool, typer.Option(help="Keep the rows of the CSV file whose submission is the same.")] = False,
+    feedback: Annotated[
+        Path | None, typer.Option(help="Folder for the feedback, one text file per submission.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Number of submissions to grade in parallel.")] = 1,
+    resume: Annotated[bool, typer.Option(help="Keep the rows of the CSV file whose submission is unchanged.")] = False,
 ) -> None:
     """Grade a folder of coursework, every submission in a process of its own with a time limit."""
     from fedleak_book.coursework import grading, sandbox
 
     seed = secrets.randbits(32) if seed is None else seed
     rows = grading.grade(folder, out, grading.Settings(timeout, seed), assignment or (), feedback, jobs, resume)
-    typer.echo(
-        f"seed {seed}; submissions run with: {sandbox.kept().says or 'YOUR RIGHTS (see book/coursework/teachers.md)'}"
-    )
+    isolated = sandbox.isolation().says or "YOUR RIGHTS (see book/coursework/teachers.md)"
+    typer.echo(f"seed {seed}; submissions run with: {isolated}")
     for row in rows:
         typer.echo("{student:20s} {assignment:9s} {points:3d} of {max} {seconds:6.1f} s  {error}".format(**row)[:160])
     typer.echo(f"wrote {out}")

@@ -6,13 +6,15 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Take the assignments to another grader, or to students.")
+app = typer.Typer(no_args_is_help=True, help="Export the assignments to another grader, or to students.")
 
 
 @app.command(epilog="Example:\n\n`fedleak coursework gradescope zips --assignment llg`")
 def gradescope(
-    folder: Annotated[Path, typer.Argument(help="Where to write ASSIGNMENT.zip.")],
-    assignment: Annotated[list[str] | None, typer.Option(help="Which one. May be repeated. [default: all]")] = None,
+    folder: Annotated[Path, typer.Argument(help="Folder for ASSIGNMENT.zip.")],
+    assignment: Annotated[
+        list[str] | None, typer.Option(help="Assignment to export (repeatable). [default: all]")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the checks' random inputs. [default: a secret one]")] = None,
 ) -> None:
     """Write an autograder for Gradescope, a zip for each assignment; students hand in ASSIGNMENT.py."""
@@ -23,7 +25,7 @@ def gradescope(
 
 
 @app.command(epilog="Example:\n\n`fedleak coursework students ../course`")
-def students(folder: Annotated[Path, typer.Argument(help="A folder that is not there yet.")]) -> None:
+def students(folder: Annotated[Path, typer.Argument(help="Folder to create.")]) -> None:
     """Copy this repository without the coursework's solutions; `make book` in the copy builds the students' book."""
     from fedleak_book.coursework.students import copy
 

@@ -18,10 +18,11 @@ def command(
     attack: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="Python that registers one label attack with @attack; or the name of the package's."
+            metavar="FILE",
+            help="Python file that registers one label attack with @attack, or name of an attack of the package.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Where to write the row, JSON.")] = Path("row.json"),
+    out: Annotated[Path, typer.Option(help="JSON file for the row.")] = Path("row.json"),
 ) -> None:
     """Run one label attack on the arena's frozen networks and updates, score it, and write its row.
 
@@ -45,11 +46,11 @@ def command(
         raise ValueError(f"{attack} ended the process ({error}): let it raise an error instead") from error
     write_text(out, json.dumps(row, indent=1, ensure_ascii=False) + "\n")
     typer.echo(f"{'cell':32s} {'iAcc [95 % interval]':22s} lead over the package's best, picked on other updates")
-    for cell, one in row["cells"].items():
-        lead = f"{_number(one, 'lead', '+.3f')} beside {one['best']}" if "best" in one else ""
-        typer.echo(f"{cell:32s} {_number(one, 'iacc', '.3f'):22s} {lead}")
-        for why, updates in one["refused"].items():
-            typer.echo(f"    refused {updates} of {len(one['answers'])}: {why}")
+    for cell, score in row["cells"].items():
+        lead_text = f"{_number(score, 'lead', '+.3f')} beside {score['best']}" if "best" in score else ""
+        typer.echo(f"{cell:32s} {_number(score, 'iacc', '.3f'):22s} {lead_text}")
+        for why, updates in score["refused"].items():
+            typer.echo(f"    refused {updates} of {len(score['answers'])}: {why}")
     typer.echo("mean of the cells, of those that refuse nothing:")
     for mean, name in entering.ranked([*entering.entries(), row]):
         typer.echo(f"{mean:.3f} {name}{' (this one)' * (name == row['attack'])}")

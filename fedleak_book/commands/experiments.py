@@ -9,12 +9,12 @@ import typer
 
 def record(
     name: Annotated[str, typer.Argument(help="The chapter: the name of a notebook in notebooks/.")],
-    artefact: Annotated[list[str] | None, typer.Argument(help="Its experiments. [default: all]")] = None,
-    profile: Annotated[str, typer.Option(help="quick or paper.")] = "paper",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    artefact: Annotated[list[str] | None, typer.Argument(help="Experiments of the chapter. [default: all]")] = None,
+    profile: Annotated[str, typer.Option(help="Settings: quick or paper.")] = "paper",
+    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
     scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="Run on the workers of this Dask scheduler.")] = "",
-    same: Annotated[
-        bool, typer.Option("--same", help="Take finished units of other code: it gives the same results.")
+    reuse_cache: Annotated[
+        bool, typer.Option("--reuse-cache", "--same", help="Reuse cached results although the code changed.")
     ] = False,
 ) -> None:
     """Run declared experiments, without their chapter's pages, and record each as it is done.
@@ -23,14 +23,14 @@ def record(
     """
     from fedleak_book.experiments import Results, running
 
-    known = running.declared(name)
-    if unknown := sorted(set(artefact or ()) - set(known)):
-        raise ValueError(f"{name} declares no {', '.join(unknown)}; there are: {', '.join(known)}")
-    others = "use" if same else "refuse"
+    experiments = running.declared(name)
+    if unknown := sorted(set(artefact or ()) - set(experiments)):
+        raise ValueError(f"{name} declares no {', '.join(unknown)}; there are: {', '.join(experiments)}")
+    others = "use" if reuse_cache else "refuse"
     results = Results(name, profile, device, record=True, scheduler=scheduler, others=others)
-    for one in artefact or known:
-        results.rows(known[one])
-        typer.echo(f"recorded {name}/{one} ({profile})")
+    for name_of in artefact or experiments:
+        results.rows(experiments[name_of])
+        typer.echo(f"recorded {name}/{name_of} ({profile})")
     if profile == "paper":
         claims(name)
 
@@ -39,15 +39,15 @@ def claims(name: Annotated[str, typer.Argument(help="The chapter: the name of a 
     """Measure a chapter's claims anew, on the recorded rows: after an edit of its claims, or of a record."""
     from fedleak_book.experiments import Results, scoreboard
 
-    if found := Results(name, device="cpu").measure():
-        scoreboard.keep(name, found)
+    if measured := Results(name, device="cpu").measure():
+        scoreboard.keep(name, measured)
     typer.echo(f"measured the claims of {name}")
 
 
 def recheck(
-    name: Annotated[str | None, typer.Argument(help="The chapter; by default tables of all are drawn.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Decides what is drawn. [default: the day]")] = None,
-    budget: Annotated[float, typer.Option(help="Seconds that the drawn settings took when they were recorded.")] = 60,
+    name: Annotated[str | None, typer.Argument(help="Chapter to draw tables from. [default: all]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed of the draw. [default: the date]")] = None,
+    budget: Annotated[float, typer.Option(help="Recorded computing time of the drawn settings, in seconds.")] = 60,
 ) -> None:
     """Compute randomly drawn recorded results again, and compare."""
     from fedleak_book.experiments import recheck as again
@@ -56,31 +56,33 @@ def recheck(
     typer.echo(f"drawn with --seed {seed}")
     outcomes = again.spot_check(name, seed, budget, typer.echo)
     if not outcomes:
-        raise ValueError(f"nothing could be checked: no setting took less than --budget {budget:g} s, on data at hand")
+        raise ValueError(
+            f"nothing could be checked: no setting took less than --budget {budget:g} s, on available data"
+        )
     if differing := [name for name, rows in outcomes.items() if again.DIFFERS in set(rows["verdict"])]:
         raise ValueError(f"what is recorded does not come out again: {', '.join(differing)}")
 
 
 def scoreboard_command(
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one object: the counts by chapter, and of all.")
+        bool, typer.Option("--json", help="Print the counts per chapter and in total as one JSON object.")
     ] = False,
 ) -> None:
     """Count the papers' values by verdict and grade of the evidence, from what is recorded; no notebook is run.
 
     A: at the paper's own settings. B: at every plausible choice of what it does not print. C: with fewer images, whose
-    worth was measured elsewhere. D: at other settings.
+    effect was measured elsewhere. D: at other settings.
     """
     import pandas as pd
 
     from fedleak_book import counts as counted
 
-    found = counted.overview()
+    chapters = counted.overview()
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(chapters, indent=1))
         return
     lines: dict[tuple[str, str], Any] = {}
-    for chapter, counts in found.items():
+    for chapter, counts in chapters.items():
         nested = {k: v for k, v in counts.items() if isinstance(v, dict)}
         lines |= {(chapter, grade): by_verdict for grade, by_verdict in nested.items()}
         lines[chapter, "–"] = {k: v for k, v in counts.items() if k not in nested}

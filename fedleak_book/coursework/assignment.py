@@ -1,4 +1,4 @@
-"""What an assignment is made of: functions to write, checks with points, and feedback that says what went wrong.
+"""Parts of an assignment: functions to write, checks with points, and feedback on mistakes.
 
 A check calls the submitted functions through a `Student`, in this process (a notebook) or in others (the grader). It
 compares what comes back with autograd, a closed form or the package's own attack on random inputs.
@@ -71,7 +71,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Result:
-    """How a submission did: an outcome for every check of the assignment of this name that was run."""
+    """Result of a submission: an outcome for every check of its assignment that was run."""
 
     assignment: str
     outcomes: tuple[Outcome, ...]
@@ -128,15 +128,17 @@ class Assignment:
                 seed, first = seed_of(generator), "correct the functions first"
                 ours = table(lambda name, *inputs: as_tensor(right[name](*inputs), name), seed)
                 try:
-                    own = table(lambda name, *inputs: as_tensor(student(name, *inputs), name), seed)
+                    students_table = table(lambda name, *inputs: as_tensor(student(name, *inputs), name), seed)
                 except (Trouble, ChildProcessError):
                     raise
                 except Exception as error:  # shapes that nothing can be measured with
                     problem = "measure: nothing can be measured with what your functions give"
                     raise Trouble(problem, first, detail=type(error).__name__) from None
-                _same_table(own, ours, keys, WIDE, "what your functions give is far from what right ones give", first)
+                _same_table(
+                    students_table, ours, keys, WIDE, "what your functions give is far from what right ones give", first
+                )
                 what = "this is not what your functions give on the inputs of this seed"
-                _same_table(student("measure", seed), own, keys, NEAR, what, hint)
+                _same_table(student("measure", seed), students_table, keys, NEAR, what, hint)
 
             measure.__doc__ = table.__doc__
             self.check(points)(measure)
@@ -173,16 +175,16 @@ def seed_of(generator: Generator) -> int:
     return int(torch.randint(2**31, (), generator=generator))
 
 
-def shown(value: Any) -> str:
+def short_text(value: Any) -> str:
     """Return a number, text or tensor as feedback shows it: short, and the same for one entry and for a number."""
     if isinstance(value, Tensor) and value.numel() > 8:
-        return f"{shown(value.flatten()[:6])[:-1]}, …] (shape {list(value.shape)})"
+        return f"{short_text(value.flatten()[:6])[:-1]}, …] (shape {list(value.shape)})"
     text = np.array2string(np.asarray(value), separator=", ", formatter={"float": "{:.5g}".format})
     return text.replace("\n", "")[:80]
 
 
 def as_tensor(got: Any, what: str) -> Tensor:
-    """Return what a student's function gave as a tensor of float64; `Trouble` if it is none, nor numbers."""
+    """Return a student's value as a tensor of float64; raise `Trouble` if it is neither a tensor nor numbers."""
     try:
         return torch.as_tensor(got).detach().cpu().double()
     except (TypeError, ValueError, RuntimeError):
@@ -201,7 +203,7 @@ def same(
     tolerance: float = 1e-6,
     whole: bool = False,
 ) -> None:
-    """Compare a student's value of `what` with the right one; `Trouble` if it is another.
+    """Compare a student's value of `what` with the right one; raise `Trouble` if they differ.
 
     `mistakes` are values that are often computed, or lists of some, by the hint that they deserve; for any other there
     is `hint`. The largest error allowed is `tolerance`, as a share of the largest entry. `whole` asks for a tensor of
@@ -212,13 +214,21 @@ def same(
         if whole and isinstance(got, Tensor) and got.is_floating_point():
             raise Trouble(f"{what}: expected whole numbers of type torch.long", "round, then `.long()`")
         return
-    wrong = [(clue, one) for clue, w in mistakes.items() for one in (w if isinstance(w, list) else [w])]
-    hint = next((clue for clue, one in wrong if _close(value, as_tensor(one, what), tolerance)), hint)
+    wrong = [
+        (clue, value_of_mistake)
+        for clue, w in mistakes.items()
+        for value_of_mistake in (w if isinstance(w, list) else [w])
+    ]
+    hint = next(
+        (clue for clue, value_of_mistake in wrong if _close(value, as_tensor(value_of_mistake, what), tolerance)), hint
+    )
     if value.shape != right.shape and not value.numel() == right.numel() == 1:
         raise Trouble(f"{what}: expected shape {list(right.shape)}", hint, detail=f"got {list(value.shape)}")
     if not torch.isfinite(value).all():
         raise Trouble(f"{what}: NaN or infinite entries", hint)
-    raise Trouble(f"{what}: other values than expected", hint, detail=f"expected {shown(right)}, got {shown(value)}")
+    raise Trouble(
+        f"{what}: other values than expected", hint, detail=f"expected {short_text(right)}, got {short_text(value)}"
+    )
 
 
 def _close(value: Tensor, right: Tensor, tolerance: float) -> bool:
@@ -246,15 +256,15 @@ def _same_table(got: Any, right: list[dict], keys: int, tolerance: float, what: 
         raise Trouble(f"measure: expected a list of rows, each a dictionary with the keys {', '.join(columns)}")
     if not all(isinstance(value, str | int | float) for row in got for value in row.values()):
         raise Trouble("measure: the values are plain numbers and text; use `.item()`")
-    found, ours = ({tuple(row[name] for name in columns[:keys]): row for row in rows} for rows in (got, right))
-    if len(got) != len(right) or set(found) != set(ours):
+    theirs, ours = ({tuple(row[name] for name in columns[:keys]): row for row in rows} for rows in (got, right))
+    if len(got) != len(right) or set(theirs) != set(ours):
         raise Trouble(f"measure: expected one row for each setting of {', '.join(columns[:keys])}")
     for key, row in ours.items():
         singular = max(row[name] for name in columns[keys:]) > SINGULAR
         for name in columns[keys:]:
-            value = found[key][name]
+            value = theirs[key][name]
             near = isinstance(value, int | float) and abs(value - row[name]) <= tolerance * abs(row[name])
             if not (name != "condition" or value > SINGULAR if singular else near):
-                where = ", ".join(f"{label} {each}" for label, each in zip(columns, key, strict=False))
-                detail = f"expected {shown(row[name])}, got {shown(value)}"
-                raise Trouble(f"measure: {name} at {where}: {what}", hint, detail=detail)
+                place = ", ".join(f"{label} {part}" for label, part in zip(columns, key, strict=False))
+                detail = f"expected {short_text(row[name])}, got {short_text(value)}"
+                raise Trouble(f"measure: {name} at {place}: {what}", hint, detail=detail)

@@ -78,8 +78,8 @@ def check(
     show
         Print the feedback.
     """
-    found = assignment(name)
-    checks = found.checks
+    chosen = assignment(name)
+    checks = chosen.checks
     if isinstance(solution, str | Path):
         if not Path(solution).is_file():
             raise FileNotFoundError(f"no file {str(solution)!r}")
@@ -89,7 +89,7 @@ def check(
     if not isinstance(solution, Mapping):
         checks = [c for c in checks if c.function == solution.__name__]
         if not checks:
-            raise ValueError(f"{name} has no function {solution.__name__!r}; it has: {', '.join(found.functions)}")
+            raise ValueError(f"{name} has no function {solution.__name__!r}; it has: {', '.join(chosen.functions)}")
         solution = {solution.__name__: solution}
     result = Result(name, tuple(_in_time(limit, c, local(solution), seed) for c in checks))
     if show:

@@ -1,4 +1,4 @@
-"""What the assignments give to the student and the checks alike: a small network, and the inputs of `measure`."""
+"""Shared inputs of student and checks: a small network, and the inputs of `measure`."""
 
 from collections.abc import Iterator, Sequence
 
@@ -30,17 +30,17 @@ def small_network(parameters: Sequence[Tensor], images: Tensor) -> Tensor:
 def _unbalanced(seed: int, trials: int, batch_size: int) -> Iterator[tuple[int, Generator, Tensor, Tensor]]:
     """Yield for each trial its seed, the generator that goes on after its batch, and images and labels of this."""
     images = load("mnist5k")
-    for own in range(100 * seed, 100 * seed + trials):
-        generator = torch.Generator().manual_seed(own)
+    for trial_seed in range(100 * seed, 100 * seed + trials):
+        generator = torch.Generator().manual_seed(trial_seed)
         labels = compose("unbalanced", batch_size, 10, 1, generator)[0]
-        yield own, generator, images.x[draw(images, labels[None], generator)[0]], labels
+        yield trial_seed, generator, images.x[draw(images, labels[None], generator)[0]], labels
 
 
 def llg_trials(seed: int, batch_size: int) -> Iterator[tuple[nn.Module, Tensor, Tensor, Tensor]]:
     """Yield 20 fresh CNNs, each with images and labels of an unbalanced batch and a guess of uniform labels ``[B]``."""
-    for own, generator, x, labels in _unbalanced(seed, 20, batch_size):
+    for trial_seed, generator, x, labels in _unbalanced(seed, 20, batch_size):
         guess = torch.randint(10, (batch_size,), generator=generator)
-        yield build("cnn", x.shape[1:], 10, seed=own), x, labels, guess
+        yield build("cnn", x.shape[1:], 10, seed=trial_seed), x, labels, guess
 
 
 def manipulated_clients(seed: int, recipe: str, clients: int) -> tuple[Tensor, nn.Linear, Tensor]:
@@ -69,8 +69,8 @@ def momentum_clients(seed: int) -> tuple[nn.Module, Tensor, Tensor]:
 
 def bridged_networks(seed: int, init: str) -> Iterator[tuple[nn.Module, Tensor, Tensor]]:
     """Yield 10 LeNets without biases, each with images and labels of an unbalanced batch of 64; float64."""
-    for own, _, x, labels in _unbalanced(seed, 10, 64):
-        yield without_biases(build("lenet", x.shape[1:], 10, seed=own, init=init)).double(), x.double(), labels
+    for trial_seed, _, x, labels in _unbalanced(seed, 10, 64):
+        yield without_biases(build("lenet", x.shape[1:], 10, seed=trial_seed, init=init)).double(), x.double(), labels
 
 
 def local_batches(seed: int, steps: int) -> tuple[Tensor, Tensor]:

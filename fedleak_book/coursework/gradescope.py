@@ -40,25 +40,25 @@ CARRIED = ("pyproject.toml", "setup.py", "requirements.lock", "README.md", "LICE
 
 
 def results(name: str, folder: Path, settings: Settings, student: str = "") -> dict[str, Any]:
-    """Grade ``folder/name.py`` and return what Gradescope reads: a test for each check, with its feedback."""
+    """Grade ``folder/name.py`` and return Gradescope's format: one test per check, with its feedback."""
     result, seconds = grade_one(Submission(student, name, folder / f"{name}.py"), settings)
     tests = [
         {
-            "name": f"{one.check.name}: {one.check.says}",
-            "score": one.points,
-            "max_score": one.check.points,
-            "status": "passed" if one.status == "passed" else "failed",
-            "output": "\n".join(filter(None, (one.message, one.hint and f"hint: {one.hint}"))),
+            "name": f"{outcome.check.name}: {outcome.check.says}",
+            "score": outcome.points,
+            "max_score": outcome.check.points,
+            "status": "passed" if outcome.status == "passed" else "failed",
+            "output": "\n".join(filter(None, (outcome.message, outcome.hint and f"hint: {outcome.hint}"))),
         }
-        for one in result.outcomes
+        for outcome in result.outcomes
     ]
     return {"score": result.points, "execution_time": round(seconds, 1), "tests": tests}
 
 
 def student(metadata: Path) -> str:
-    """Return who has handed in, by the numbers that Gradescope gives; nobody in particular where it says nothing."""
-    told = json.loads(metadata.read_text(encoding="utf-8")) if metadata.is_file() else {}
-    return " ".join(sorted(str(user["id"]) for user in told.get("users", [])))
+    """Return the numbers that Gradescope gives the students of a submission; "" where it gives none."""
+    submission = json.loads(metadata.read_text(encoding="utf-8")) if metadata.is_file() else {}
+    return " ".join(sorted(str(user["id"]) for user in submission.get("users", [])))
 
 
 def export(folder: Path, only: Sequence[str], seed: int) -> Iterator[Path]:
@@ -70,7 +70,7 @@ def export(folder: Path, only: Sequence[str], seed: int) -> Iterator[Path]:
     """
     top = paths.root()
     sources = [*(top / name for name in CARRIED), *sorted(top.glob("fedleak*/**/*.py"))]
-    for name in [assignment(one).name for one in only] or ASSIGNMENTS:
+    for name in [assignment(chosen).name for chosen in only] or ASSIGNMENTS:
         target = folder / f"{name}.zip"
         temporary = files.reserve(target)
         scripts = {"setup.sh": SETUP, "run_autograder": RUN.format(name=name), "seed": str(seed)}
@@ -86,5 +86,5 @@ def export(folder: Path, only: Sequence[str], seed: int) -> Iterator[Path]:
 
 if __name__ == "__main__":
     drawn = Settings(seed=int(Path("source", "seed").read_text(encoding="utf-8")))
-    found = results(sys.argv[1], Path("submission"), drawn, student(Path("submission_metadata.json")))
-    files.write_text(Path("results", "results.json"), json.dumps(found, indent=1))
+    graded = results(sys.argv[1], Path("submission"), drawn, student(Path("submission_metadata.json")))
+    files.write_text(Path("results", "results.json"), json.dumps(graded, indent=1))

@@ -67,22 +67,24 @@ def submissions(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
     students, single = [e for e in entries if e.is_dir()], [e for e in entries if e.suffix == ".py"]
     if single and len(wanted) != 1:
         raise ValueError(f"{single[0].name} is a single file: say which assignment it is for, with --assignment NAME")
-    wanted = wanted or [name for name in ASSIGNMENTS if any((one / f"{name}.py").is_file() for one in students)]
+    wanted = wanted or [name for name in ASSIGNMENTS if any((student / f"{name}.py").is_file() for student in students)]
     if not wanted or not (students or single):
         expected = ", ".join(f"{name}.py" for name in ASSIGNMENTS)
         raise ValueError(f"no submissions in {str(folder)!r}: expected a folder for each student with {expected}")
-    found = [Submission(file.stem, wanted[0], file) for file in single]
-    return found + [Submission(one.name, name, one / f"{name}.py") for one in students for name in wanted]
+    submissions_found = [Submission(file.stem, wanted[0], file) for file in single]
+    return submissions_found + [
+        Submission(student.name, name, student / f"{name}.py") for student in students for name in wanted
+    ]
 
 
 def read(path: Path) -> bytes:
-    """Return a submission; `ValueError` says for its row why there is none. Links and pipes are none."""
+    """Read a submission; raise `ValueError` with the reason if there is none. Links and pipes do not count."""
     if path.is_symlink():
         raise ValueError(f"{path.name} is a link")
     if not path.is_file():
         notebook = path.with_suffix(".ipynb")
-        there = f"; a notebook {notebook.name} is there: export it as Python" if notebook.is_file() else ""
-        raise ValueError(f"{path.name} is missing{there}")
+        notebook_hint = f"; a notebook {notebook.name} is there: export it as Python" if notebook.is_file() else ""
+        raise ValueError(f"{path.name} is missing{notebook_hint}")
     try:
         if path.stat().st_size > LARGEST:
             raise ValueError(f"{path.name} has more than 1 MiB")
@@ -108,7 +110,7 @@ def grade_one(submission: Submission, settings: Settings) -> tuple[Result, float
                 outcomes.append(replace(run_check(check, remote, seed), detail=""))
     except (ValueError, ChildProcessError) as error:
         return _all_alike(name, "missing" if isinstance(error, ValueError) else UNGRADED, str(error)), 0.0
-    return Result(name, tuple(outcomes)), remote.limit - remote.left
+    return Result(name, tuple(outcomes)), remote.limit - remote.seconds_left
 
 
 def _all_alike(name: str, status: str, message: str) -> Result:
@@ -116,7 +118,7 @@ def _all_alike(name: str, status: str, message: str) -> Result:
 
 
 def row_of(submission: Submission, result: Result, seconds: float) -> dict[str, Any]:
-    """Return a submission's row of the grade book, but for what comes from the files' texts."""
+    """Return a submission's row of the grade book, without the columns that compare the files' texts."""
     failed = {o.check.name: o.message for o in result.outcomes if o.status != "passed"}
     errors = set(failed.values())
     text = "; ".join(errors if len(errors) == 1 else [f"{check}: {message}" for check, message in failed.items()])
@@ -137,45 +139,47 @@ def _graded(submission: Submission, settings: Settings) -> tuple[dict[str, Any],
     return row_of(submission, result, seconds), f"{result}\n"
 
 
-def _all(found: list[Submission], settings: Settings, jobs: int) -> Iterator[tuple[Submission, dict[str, Any], str]]:
+def _all(
+    submissions: list[Submission], settings: Settings, jobs: int
+) -> Iterator[tuple[Submission, dict[str, Any], str]]:
     """Grade in processes of their own; one that is ended from outside costs the submission that it was at."""
     again = []
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-        waiting = {pool.submit(_graded, submission, settings): submission for submission in found}
+        waiting = {pool.submit(_graded, submission, settings): submission for submission in submissions}
         for future in as_completed(waiting):
             try:
                 yield waiting[future], *future.result()
             except BrokenProcessPool:
                 again.append(waiting[future])
     for submission in again:
-        if len(found) > 1:
+        if len(submissions) > 1:
             yield from _all([submission], settings, 1)
         else:
             result = _all_alike(submission.assignment, "stopped", "the grader's process was ended from outside")
             yield submission, row_of(submission, result, 0.0), f"{result}\n"
 
 
-def _texts(found: list[Submission]) -> dict[Submission, dict[str, Any]]:
+def _texts(submissions: list[Submission]) -> dict[Submission, dict[str, Any]]:
     """Return the columns that come from the submissions' texts."""
-    made: dict[Submission, dict[str, Any]] = {}
+    columns: dict[Submission, dict[str, Any]] = {}
     sources: dict[str, dict[Submission, bytes]] = defaultdict(dict)
-    for submission in found:
+    for submission in submissions:
         with contextlib.suppress(ValueError):
             sources[submission.assignment][submission] = read(submission.path)
-    for name, own in sources.items():
-        known, stub = {}, b""
+    for name, submitted in sources.items():
+        solution, stub = {}, b""
         with contextlib.suppress(OSError):  # no checkout, no solutions to compare with
             folder = paths.root() / "book" / "coursework"
             stub = (folder / "stubs" / f"{name}.py").read_bytes()
-            known["(solution)"] = (folder / "solutions" / f"{name}.py").read_bytes()
-        near = similarity.nearest({s.student: source for s, source in own.items()} | known, stub)
-        for submission, source in own.items():
-            made[submission] = {
+            solution["(solution)"] = (folder / "solutions" / f"{name}.py").read_bytes()
+        near = similarity.nearest({s.student: source for s, source in submitted.items()} | solution, stub)
+        for submission, source in submitted.items():
+            columns[submission] = {
                 "similar": "{:.2f} {}".format(*near[submission.student]),
                 "imports": " ".join(similarity.imports(source)),
                 "file": hashlib.sha256(source).hexdigest()[:12],
             }
-    return made
+    return columns
 
 
 def grade(
@@ -196,23 +200,23 @@ def grade(
     """
     if not (settings.timeout > 0 and jobs > 0):
         raise ValueError(f"the time limit and the jobs are positive, got {settings.timeout:g} s and {jobs}")
-    found = submissions(folder, only)
+    handed_in = submissions(folder, only)
     settings = settings._replace(hidden=(folder, *settings.hidden))
-    names = dict.fromkeys(submission.assignment for submission in found)
+    names = dict.fromkeys(submission.assignment for submission in handed_in)
     columns = [*FIXED, *(f"{name}.{check.name}" for name in names for check in ASSIGNMENTS[name].checks)]
-    texts, rows = _texts(found), dict[Submission, dict[str, Any]]()
+    texts, rows = _texts(handed_in), dict[Submission, dict[str, Any]]()
     if resume and out.is_file():
         with out.open(newline="", encoding="utf-8") as file:
             before = {(row.get("student"), row.get("assignment")): row for row in csv.DictReader(file)}
-        for submission, own in texts.items():
+        for submission, texts_of in texts.items():
             row = before.get(submission[:2], {})
             whole = all(row.get(name) is not None for name in columns)
-            if whole and row["file"] == own["file"] and not row["error"].startswith(UNGRADED):
-                rows[submission] = {name: row[name] for name in columns} | own
+            if whole and row["file"] == texts_of["file"] and not row["error"].startswith(UNGRADED):
+                rows[submission] = {name: row[name] for name in columns} | texts_of
     _write(out, columns, rows.values())
-    for submission, row, text in _all([s for s in found if s not in rows], settings, jobs):
+    for submission, row, text in _all([s for s in handed_in if s not in rows], settings, jobs):
         rows[submission] = row | texts.get(submission, {})
-        _write(out, columns, (rows[s] for s in found if s in rows))
+        _write(out, columns, (rows[s] for s in handed_in if s in rows))
         if feedback:
             files.write_text(feedback / f"{submission.student}_{submission.assignment}.txt", text)
         yield rows[submission]

@@ -34,7 +34,7 @@ def main(plan: dict, command: list[str]) -> None:
                 raise  # a file system that stays writable
     hidden = set(plan["hidden"])
     for place in sorted({*hidden, *needed}, key=len):  # a folder before what is in it
-        if place in needed and any(place.startswith(f"{one}/") or place == one for one in hidden):
+        if place in needed and any(place.startswith(f"{folder}/") or place == folder for folder in hidden):
             os.makedirs(place, exist_ok=True)
             mount(f"/proc/self/fd/{needed[place]}", place, None, BIND | REC)
         elif place in hidden and os.path.isdir(place):

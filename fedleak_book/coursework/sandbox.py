@@ -1,4 +1,4 @@
-"""A submission in a process of its own, as far away as this machine allows; the grader's end of it.
+"""The grader's end of a submission in a separate process, isolated as far as this machine allows.
 
 The grader sends the file and the arguments of each call and reads plain values. It decides by inputs that it alone
 knows, so that the other process can only change its answers. What else it can do depends on the machine, see `ways`.
@@ -65,7 +65,7 @@ def ways() -> list[Way]:
 
 
 @functools.cache
-def kept() -> Way:
+def isolation() -> Way:
     """Return the strongest way that works on this machine."""
     probe = b"import os\ndef f(folder):\n    return os.access(folder, os.W_OK)\n"
     for way in ways():
@@ -84,8 +84,8 @@ class Remote:
     """
 
     def __init__(self, name: str, source: bytes, limit: float, hidden: Sequence[Path] = (), way: Way | None = None):
-        self.name, self.source, self.limit, self.left, self.share = name, source, limit, limit, limit * SHARE
-        self.way, self.hidden = way or kept(), hidden
+        self.name, self.source, self.limit, self.seconds_left, self.share = name, source, limit, limit, limit * SHARE
+        self.way, self.hidden = way or isolation(), hidden
         self.process: subprocess.Popen | None = None
 
     def next_check(self) -> None:
@@ -94,7 +94,7 @@ class Remote:
 
     def __call__(self, function: str, *arguments: Any) -> Any:
         """Run a function of the submission, or raise `Trouble`; `ChildProcessError` if its process does not start."""
-        allowed = min(self.left, self.share)
+        allowed = min(self.seconds_left, self.share)
         if allowed <= 0:
             raise Trouble("the time limit is used up", status="stopped")
         if self.process is None:
@@ -112,7 +112,7 @@ class Remote:
             raise Trouble(f"`{function}`, or the file's import, ended the process", status="stopped") from None
         finally:
             spent = time.monotonic() - begun
-            self.left, self.share = self.left - spent, self.share - spent
+            self.seconds_left, self.share = self.seconds_left - spent, self.share - spent
 
     def _start(self) -> None:
         if sys.platform == "linux":
@@ -156,9 +156,9 @@ class Remote:
             self.process.wait()
             self.link.close()
             for _ in range(1000):  # a killed process leaves its own children to us
-                if not (left := _children() - self.before):
+                if not (processes := _children() - self.before):
                     break
-                for number in left:
+                for number in processes:
                     with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
                         os.kill(number, signal.SIGKILL)
                         os.waitpid(number, 0)

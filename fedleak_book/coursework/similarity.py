@@ -1,4 +1,4 @@
-"""What the text of submissions tells a teacher: how alike they are, and imports that an assignment does not need."""
+"""Compare the texts of submissions: similarity, and imports that an assignment does not need."""
 
 import ast
 import itertools
@@ -33,7 +33,7 @@ def imports(source: bytes) -> list[str]:
             case ast.Name(id="__import__"):
                 names.add("importlib")
     watched = (*FORBIDDEN, *UNNEEDED)
-    return sorted(one for one in watched if any(f"{name}.".startswith(f"{one}.") for name in names))
+    return sorted(module for module in watched if any(f"{name}.".startswith(f"{module}.") for name in names))
 
 
 def pieces(source: bytes) -> frozenset[tuple[str, ...]]:
@@ -51,13 +51,13 @@ def pieces(source: bytes) -> frozenset[tuple[str, ...]]:
 
 
 def nearest(sources: Mapping[str, bytes], given: bytes = b"") -> dict[str, tuple[float, str]]:
-    """Return for each file the share of pieces that it has in common with the file most like it, and whose that is.
+    """Return for each file the share of pieces in common with the most similar file, and that file's author.
 
     The share is Jaccard's, of the pieces that are not in `given`.
     """
     common = pieces(given)
     sets = {name: pieces(source) - common for name, source in sources.items()}
     shares = {name: [(0.0, "")] for name in sets}
-    for (name, own), (whose, other) in itertools.permutations(sets.items(), 2):
-        shares[name].append((len(own & other) / max(len(own | other), 1), whose))
-    return {name: max(found) for name, found in shares.items()}
+    for (name, mine), (whose, other) in itertools.permutations(sets.items(), 2):
+        shares[name].append((len(mine & other) / max(len(mine | other), 1), whose))
+    return {name: max(pairs) for name, pairs in shares.items()}

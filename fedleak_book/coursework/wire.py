@@ -39,14 +39,14 @@ def _unpacked(entry: dict[str, Any]) -> Any:
     return (torch.frombuffer(raw, dtype=kind) if raw else torch.empty(0, dtype=kind)).reshape(entry["shape"])
 
 
-def plain(value: Any, _left: list[int] | None = None) -> Any:
+def plain(value: Any, _entries_left: list[int] | None = None) -> Any:
     """Return a copy of a value, its tensors detached and on the CPU; numpy's numbers become Python's.
 
     Anything but tensors, numbers, text, lists, tuples and dictionaries, or too much of them, is a `TypeError`.
     """
-    left = [ENTRIES] if _left is None else _left
-    left[0] -= 1
-    if left[0] < 0:
+    entries_left = [ENTRIES] if _entries_left is None else _entries_left
+    entries_left[0] -= 1
+    if entries_left[0] < 0:
         raise TypeError(f"a value with more than {ENTRIES:,} entries: return a tensor")
     if isinstance(value, torch.Tensor):
         if value.numel() > LARGEST:
@@ -59,12 +59,12 @@ def plain(value: Any, _left: list[int] | None = None) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, list | tuple):
-        made = [plain(entry, left) for entry in value]
-        return made if isinstance(value, list) else tuple(made)
+        entries = [plain(entry, entries_left) for entry in value]
+        return entries if isinstance(value, list) else tuple(entries)
     if isinstance(value, dict) and all(type(key) is str for key in value):
-        return {key: plain(entry, left) for key, entry in value.items()}
+        return {key: plain(entry, entries_left) for key, entry in value.items()}
     if type(value).__module__ == "numpy":
-        return value.item() if getattr(value, "ndim", 1) == 0 else plain(torch.from_numpy(value.copy()), left)
+        return value.item() if getattr(value, "ndim", 1) == 0 else plain(torch.from_numpy(value.copy()), entries_left)
     raise TypeError(f"expected tensors, numbers, text, lists or dictionaries, got a {type(value).__name__}")
 
 

@@ -16,12 +16,12 @@ from fedleak_book.coursework.assignment import Trouble
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Run a file under a name of its own, and return what it defines."""
+    """Run a file as a separate module, and return its definitions."""
     return runpy.run_path(str(path), run_name=f"submission_{path.stem}")
 
 
 def answer(source: Callable[[], Mapping[str, Any]], path: Path, function: str, arguments: list[Any]) -> dict[str, Any]:
-    """Call a function of a submission, which `source` returns; whatever is raised is an answer."""
+    """Call a function of a submission, which `source` returns; an exception is an answer too."""
     functions = None
     try:
         functions = source()
@@ -35,23 +35,25 @@ def answer(source: Callable[[], Mapping[str, Any]], path: Path, function: str, a
 
 
 def value_of(reply: Any, function: str) -> Any:
-    """Return what a submission's process says that a function returned, or raise what it did instead as `Trouble`."""
+    """Return the value that a submission's process reports for a function; raise `Trouble` for any other outcome."""
     match reply:
         case {"value": value}:
             return value
         case {"raised": "NotImplementedError"}:
             raise Trouble(f"`{function}` is not there, or raises NotImplementedError", status="not written")
         case {"raised": str(kind), "line": int() | None as line, "text": str(text), "importing": bool(importing)}:
-            known = isinstance(getattr(builtins, kind, None), type)  # a name of the submission's own is not repeated
+            is_builtin = isinstance(
+                getattr(builtins, kind, None), type
+            )  # a name of the submission's own is not repeated
             what = "the file cannot be imported:" if importing else f"`{function}` raised"
-            where = f" (line {line})" if line is not None and 0 < line < 10_000 else ""
-            message = f"{what} {kind if known else 'an exception of its own'}{where}"
-            raise Trouble(message, status="error", detail=text if known else f"{kind} {text}")
+            place = f" (line {line})" if line is not None and 0 < line < 10_000 else ""
+            message = f"{what} {kind if is_builtin else 'an exception of its own'}{place}"
+            raise Trouble(message, status="error", detail=text if is_builtin else f"{kind} {text}")
     raise Trouble("no readable answer", status="error")
 
 
 def serve(link: socket.socket) -> None:
-    """Take a submission from the grader, and run what it asks for; compare and decide nothing."""
+    """Take a submission from the grader and run the requested calls; nothing is compared or decided here."""
     import scipy.optimize  # noqa: F401, what submissions import is there before their time runs
 
     import fedleak_book.coursework.given  # noqa: F401

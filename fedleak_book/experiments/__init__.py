@@ -1,4 +1,4 @@
-"""Experiments, their records, what the papers print, and how the two stand to each other.
+"""Experiments, their records, the papers' printed values, and the comparison of the two.
 
 Importing this makes the checkout's ``notebooks`` importable, wherever a notebook, the command or a worker starts.
 """

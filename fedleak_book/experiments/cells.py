@@ -61,7 +61,7 @@ def held_out(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     means = (picking @ scores / picking.sum(1, keepdims=True)).round(9)
     rank = np.argsort(-means, axis=1, kind="stable")
     best, second = scores.T[rank[:, 0]], scores.T[rank[:, min(1, attacks - 1)]]
-    score, lead = ((one * scoring).sum(0) / scoring.sum(0) for one in (best, best - second))
+    score, lead = ((scores_of * scoring).sum(0) / scoring.sum(0) for scores_of in (best, best - second))
     return score, lead
 
 
@@ -71,8 +71,8 @@ def mean_of(values: pd.Series, networks: pd.Series | None = None, kind: Kind = N
     `networks` names the network of each update, by the index of `values`; without it each update has its own. The
     number's ``n`` counts the networks.
     """
-    each = values if networks is None else values.groupby(networks.reindex(values.index)).mean()
-    return Number(values.mean(), *interval(each.to_numpy(dtype=float), kind), len(each))
+    per_network = values if networks is None else values.groupby(networks.reindex(values.index)).mean()
+    return Number(values.mean(), *interval(per_network.to_numpy(dtype=float), kind), len(per_network))
 
 
 def answering(scores: pd.DataFrame, among: Iterable[str] | None = None) -> pd.DataFrame:
@@ -98,7 +98,7 @@ def best_of(
     ----------
     scores
         Scores by update (rows) and attack (columns); NaN where an attack skips an update, which keeps it from being
-        picked. Of equal attacks the first column is taken.
+        picked. Equal attacks: the first column is taken.
     networks
         The network of each update; see `mean_of`.
     kind
@@ -107,7 +107,7 @@ def best_of(
         Names of the attacks to pick from; by default all.
     """
     candidates = answering(scores, among)
-    score, lead = (pd.Series(each, scores.index) for each in held_out(candidates.to_numpy(dtype=float)))
+    score, lead = (pd.Series(scored, scores.index) for scored in held_out(candidates.to_numpy(dtype=float)))
     first, *others = candidates.mean().round(9).sort_values(ascending=False, kind="stable").index
     return Best(first, [*others, first][0], mean_of(score, networks, kind), mean_of(lead, networks), score)
 

@@ -1,7 +1,7 @@
-"""What a paper does not print, as plausible choices that are declared before the rows, and what fewer images are worth.
+"""What a paper does not print, as plausible choices that are declared before the rows, and the effect of fewer images.
 
 ``data/published/<paper>/choices.toml`` has them. A **choice** lists values of a setting, each with its source. A
-**transport** names the recorded experiment that measured, trial by trial, what a setting is worth on other data that
+**transport** names the recorded experiment that measured, trial by trial, the effect of a setting on other data that
 have both levels, ``whole`` and that of ours.
 """
 
@@ -24,8 +24,9 @@ from fedleak_book.experiments.kinds import DIFFERENCE, Kind, interval
 from fedleak_book.experiments.published import Row, Table, fits
 
 WHOLE = "whole"
-LEAST_COVERED, LEAST_VALUES = 0.9, 20
-"""A transport counts once it covered so large a share of at least so many values, blind."""
+LEAST_COVERED, LEAST_VALUES, WIDEST = 0.9, 20, 0.1
+"""A transport counts once it covered this share of at least this number of values, blind, by intervals with a mean
+half-width of at most `WIDEST`: wider ones cannot fail."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,18 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Undeclared:
+    """A setting without choices, or recorded values of it that are none (`when` names them as ``recorded``)."""
+
+    setting: str
+    why: str
+    when: Row = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Effect:
-    """What settings are worth, as an interval on each of the data sets where both levels were measured."""
+    """The effect of settings, as an interval on each of the data sets where both levels were measured."""
 
     record: str
     settings: tuple[str, ...]
@@ -63,7 +74,7 @@ class Transport:
     settings: tuple[str, ...]
     record: str
     part: str
-    """Its level that stands for what we have."""
+    """Its level that our rows have."""
     same: tuple[str, ...] = ()
     """Columns of the record that have to have the values of our row."""
     where: Row = field(default_factory=dict)
@@ -72,6 +83,8 @@ class Transport:
     tables: tuple[str, ...] = ()
     columns: Row = field(default_factory=dict)
     """What columns of the record are called in the rows of a claim."""
+    only: Row = field(default_factory=dict)
+    """Settings of our rows at which the record was made, where they are no columns of it."""
 
     def rows(self, paper: str, same: Row) -> pd.DataFrame | None:
         """Return the rows of the record with these values, and its fixed settings; None where there are none."""
@@ -118,6 +131,11 @@ class Choices:
     written: str = ""
     choices: tuple[Choice, ...] = ()
     transports: tuple[Transport, ...] = ()
+    undeclared: tuple[Undeclared, ...] = ()
+
+    def reason(self, table: str, setting: str, cell: Row) -> str:
+        """Return why a setting has no choices in a row of the paper; "" where nothing is said."""
+        return next((one.why for one in self.undeclared if one.setting == setting and _holds(one, table, cell)), "")
 
     def of(self, table: str, setting: str, cell: Row) -> tuple[Any, ...]:
         """Return the plausible values of a setting in a row of the paper; none where none are declared."""
@@ -128,7 +146,7 @@ class Choices:
         return [one for one in self.transports if _holds(one, table, cell)]
 
 
-def _holds(one: Choice | Transport, table: str, cell: Row) -> bool:
+def _holds(one: Choice | Transport | Undeclared, table: str, cell: Row) -> bool:
     return table in (one.tables or (table,)) and fits(one.when, cell)
 
 
@@ -149,7 +167,8 @@ def _load(paper: str, path: Path, changed: int) -> Choices:
             raise ValueError(f"{path.name} of {paper}: every choice of {one['setting']} has a source")
         choices.append(Choice(values=one.pop("is"), **one))
     moved = tuple(Transport(**_tuples(one)) for one in said.get("transport", ()))
-    return Choices(said["written"], tuple(choices), moved)
+    undeclared = tuple(Undeclared(**_tuples(one)) for one in said.get("open", ()))
+    return Choices(said["written"], tuple(choices), moved, undeclared)
 
 
 def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +177,8 @@ def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
 
 def effects(table: Table, row: Row, cell: Row, column: str) -> tuple[Effect, ...]:
     """Return the effects that are known for a value of one of the paper's tables in a row of ours."""
-    known = (one.effect(table.paper, row, column) for one in load(table.paper).transports_of(table.name, cell))
+    declared = load(table.paper).transports_of(table.name, cell)
+    known = (one.effect(table.paper, row, column) for one in declared if fits(one.only, table.unnamed(row) | dict(row)))
     return tuple(filter(None, known))
 
 
@@ -171,11 +191,14 @@ class Backtest:
 
     values: int
     covered: int
+    half_width: float = math.inf
+    """Mean over the values, in the unit of the column: all columns of transports so far are shares."""
 
     @property
     def trusted(self) -> bool:
         """Whether the transport counts."""
-        return self.values >= LEAST_VALUES and self.covered >= LEAST_COVERED * self.values
+        covers = self.values >= LEAST_VALUES and self.covered >= LEAST_COVERED * self.values
+        return covers and self.half_width <= WIDEST
 
 
 def backtest(rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind], fixed: Row) -> Backtest:
@@ -185,18 +208,24 @@ def backtest(rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind], f
     the whole level are the truth: their mean has to lie in the interval.
     """
     by = [name for name in by if name not in ("level", "data") and name in rows]
-    hits = list[bool]()
+    tests = list[tuple[bool, float]]()
     for part in [level for level in rows["level"].unique() if level != WHOLE]:
         for column, kind in kinds.items():
             own = rows[rows["level"].isin([part, WHOLE])].groupby([*by, "data", "level", "trial"], dropna=False)
             pairs = own[column].mean().unstack("level")
             if {part, WHOLE} <= set(pairs):
-                hits += _predicted(pairs.dropna(subset=[part, WHOLE]), by, part, kind, fixed)
-    return Backtest(len(hits), sum(hits))
+                tests += _predicted(pairs.dropna(subset=[part, WHOLE]), by, part, kind, fixed)
+    half_width = float(np.mean([half for _, half in tests])) if tests else math.inf
+    return Backtest(len(tests), sum(hit for hit, _ in tests), half_width)
 
 
-def _predicted(pairs: pd.DataFrame, by: Sequence[str], part: str, kind: Kind, fixed: Row) -> Iterator[bool]:
-    """Yield, for each cell and pair of data sets, whether the one's effect covers the other's value."""
+def _predicted(
+    pairs: pd.DataFrame, by: Sequence[str], part: str, kind: Kind, fixed: Row
+) -> Iterator[tuple[bool, float]]:
+    """Yield, for each cell and pair of data sets, whether the one's effect covers the other's value, and how wide.
+
+    The second is the interval's half-width. An interval is cut at 0 and 1, as every share is between them.
+    """
     for keys, cell in pairs.groupby(list(by), dropna=False):
         apart = _apart(kind, {**fixed, **dict(zip(by, keys, strict=True))})
         level = Kind(kind.name, apart.labels)
@@ -209,7 +238,8 @@ def _predicted(pairs: pd.DataFrame, by: Sequence[str], part: str, kind: Kind, fi
             moved = interval((known[other][WHOLE] - known[other][part]).to_numpy(), apart)
             down, up = Effect("", (), {other: moved}).hull
             truth = float(np.mean(odd[WHOLE]))
-            yield bool(max(0.0, low + down) - 1e-9 <= truth <= min(1.0, high + up) + 1e-9)
+            bottom, top = max(0.0, low + down), min(1.0, high + up)
+            yield bool(bottom - 1e-9 <= truth <= top + 1e-9), (top - bottom) / 2
 
 
 def backtests(paper: str) -> dict[str, Backtest]:

@@ -49,17 +49,17 @@ class Claim:
     """What the reader should know of this number."""
 
     def measure(self, tables: Sequence[pd.DataFrame | None], paper: Paper) -> Measured:
-        """Measure it on one table of trial rows an experiment, name what differs, and what that is worth."""
-        found = [table for table in tables if table is not None]
-        if len(found) < len(tables):
+        """Measure it on one table of trial rows an experiment, and name the settings that differ and their effect."""
+        recorded = [table for table in tables if table is not None]
+        if len(recorded) < len(tables):
             return Measured(self.id, None, source="—", reading=self.reading, note="not recorded")
-        told: dict[str, Any] = {"source": RECORDED, "reading": self.reading, "note": self.note}
+        about: dict[str, Any] = {"source": RECORDED, "reading": self.reading, "note": self.note}
         if self.statistic is None:
-            return Measured(self.id, None, **told)
+            return Measured(self.id, None, **about)
         if not self.of:
-            return Measured(self.id, float(self.statistic()), n=1, exact=True, **told)
+            return Measured(self.id, float(self.statistic()), n=1, exact=True, **about)
         try:
-            used = chosen = [kept(table, self.where) for table in found]
+            used = chosen = [matching_rows(table, self.where) for table in recorded]
             if self.rows:
                 result = of_rows(self.statistic, chosen[0], self.kind)
             else:
@@ -67,48 +67,50 @@ class Claim:
                 result = estimate(self.statistic, cells, self.kind)
                 used = needed(self.statistic, cells)
         except (KeyError, IndexError, ValueError) as missing:  # a setting that these rows do not have
-            return Measured(self.id, None, **told | {"note": f"not in these rows: {missing}"})
+            return Measured(self.id, None, **about | {"note": f"not in these rows: {missing}"})
         if (item := paper.items[self.id]).table:
             table, settled = paper.tables[item.table], self._settled(used)
-            told["differences"] = status.of_cells(table, self._settled(chosen), item.cell, settled)
-            if any(not d.why for d in told["differences"]):
-                told["effects"] = tuple(self._effects(paper, item, settled))
-        told["ends"] = self.kind.range
-        return Measured(self.id, *result, all(e.exact for e in self.of), **told)
+            about["differences"] = status.of_cells(table, self._settled(chosen), item.cell, settled)
+            if any(not d.why for d in about["differences"]):
+                about["effects"] = tuple(self._effects(paper, item, settled))
+        about["ends"] = self.kind.range
+        return Measured(self.id, *result, all(e.exact for e in self.of), **about)
 
     def _cells(self, experiment: Experiment, rows: pd.DataFrame) -> "Cells":
         by, value = [*experiment.axes, *experiment.by], self.value or next(iter(experiment.values))
         return Cells(rows, by, value, self.wide)
 
     def _effects(self, paper: Paper, item: Published, used: Sequence[Row]) -> Iterator[Effect]:
-        """Yield what the transports of its table are worth: the same statistic at both levels, on the same trials.
+        """Yield the effects of the transports of its table: the same statistic at both levels, on the same trials.
 
         Of a claim about several cells one counts that fits each of them whose settings differ.
         """
-        table, known = paper.tables[item.table], choices.load(paper.name)
+        table, rules = paper.tables[item.table], choices.load(paper.name)
         cells = [row for row in table.rows if fits(item.cell, row)]
         far = [(cell, {d.setting for d in status.of_cells(table, used, cell) if d.counts}) for cell in cells]
-        for one in known.transports:
-            short = [cell for cell, settings in far if settings & {*one.settings}]
-            if not short or any(one not in known.transports_of(table.name, cell) for cell in short):
+        for transport in rules.transports:
+            short = [cell for cell, settings in far if settings & {*transport.settings}]
+            if not short or any(transport not in rules.transports_of(table.name, cell) for cell in short):
                 continue
-            rows = one.rows(paper.name, {})
+            if not all(fits(transport.only, table.unnamed(row) | dict(row)) for row in used):
+                continue
+            rows = transport.rows(paper.name, {})
             ends = {}
-            for name, own in rows.groupby("data") if rows is not None and not self.rows else ():
+            for name, sample in rows.groupby("data") if rows is not None and not self.rows else ():
                 with suppress(KeyError, IndexError, ValueError):
-                    ends[str(name)] = self._contrast(own.assign(**one.when), one)
+                    ends[str(name)] = self._contrast(sample.assign(**transport.when), transport)
             if ends:
-                yield Effect(one.record, one.settings, ends)
+                yield Effect(transport.record, transport.settings, ends)
 
     def _contrast(self, rows: pd.DataFrame, transport: Transport) -> tuple[float, float]:
         """Return the interval of the statistic at the whole level less that at a part of it."""
         cells = []
         for level in (choices.WHOLE, transport.part):
             for e in self.of:
-                own = rows[rows["level"] == level].drop(columns="level").rename(columns=transport.columns)
-                for name in set(e.fixed) & set(own):
-                    own = own[own[name] == e.fixed[name]]
-                cells.append(self._cells(e, kept(own, self.where)))
+                level_rows = rows[rows["level"] == level].drop(columns="level").rename(columns=transport.columns)
+                for name in set(e.fixed) & set(level_rows):
+                    level_rows = level_rows[level_rows[name] == e.fixed[name]]
+                cells.append(self._cells(e, matching_rows(level_rows, self.where)))
         assert self.statistic is not None
         statistic, half = self.statistic, len(self.of)
         _, low, high, _ = estimate(lambda *t: statistic(*t[:half]) - statistic(*t[half:]), cells)
@@ -128,11 +130,11 @@ class Claims(list[Claim]):
         self.append(Claim(id, statistic, (of,) if isinstance(of, Experiment) else tuple(of), **options))
 
 
-def kept(rows: pd.DataFrame, where: Where | None) -> pd.DataFrame:
+def matching_rows(rows: pd.DataFrame, filters: Where | None) -> pd.DataFrame:
     """Return the rows that a claim or a cell is about; see `Claim`."""
-    if callable(where):
-        return rows[where(rows)]
-    for column, value in (where or {}).items():
+    if callable(filters):
+        return rows[filters(rows)]
+    for column, value in (filters or {}).items():
         rows = rows[rows[column].isin(value if isinstance(value, list) else [value])]
     return rows
 
@@ -148,12 +150,12 @@ class Cells:
         varying = [c for c in by if c in rows and (c == wide or rows[c].nunique(dropna=False) > 1)]
         keys = varying or [by[0]]
         self.rows, self.place = rows, rows.groupby(keys, dropna=False).ngroup()
-        told = rows.assign(cell=self.place, trial=rows.get("trial", 0))
-        grid = records.units(told, ["cell"], [value]).pivot(index="cell", columns="trial", values=value)
+        numbered = rows.assign(cell=self.place, trial=rows.get("trial", 0))
+        grid = records.units(numbered, ["cell"], [value]).pivot(index="cell", columns="trial", values=value)
         self.means = np.nanmean(grid.to_numpy(dtype=float), axis=1)
         self.trials = [cell[~np.isnan(cell)] for cell in grid.to_numpy(dtype=float)] if "trial" in rows else []
         self.n = min(map(len, self.trials)) if "trial" in rows else int(rows.get("n", pd.Series([0])).min())
-        places = told.drop_duplicates("cell").set_index(keys)["cell"].sort_values()
+        places = numbered.drop_duplicates("cell").set_index(keys)["cell"].sort_values()
         self.places: Any = places.unstack(wide, fill_value=-1) if wide and len(keys) > 1 else places
 
     def frame(self, means: np.ndarray) -> Any:
@@ -162,31 +164,31 @@ class Cells:
 
 
 def needed(statistic: Statistic, cells: Sequence[Cells]) -> list[pd.DataFrame]:
-    """Return the rows of the cells that a statistic hangs on: whose mean, very large or very small, changes it.
+    """Return the rows of the cells that a statistic depends on: whose mean, very large or very small, changes it.
 
     A value far outside moves a mean, an extreme, a count of what is above a line, and a difference alike; a cell that
     moves none of them takes no part, and its settings say nothing about the claim.
     """
-    means, found = [one.means.copy() for one in cells], []
+    means, decisive = [table.means.copy() for table in cells], []
 
-    def moved(own: np.ndarray, place: int, far: float) -> bool:
-        before, own[place] = own[place], far
+    def moved(changed: np.ndarray, place: int, far: float) -> bool:
+        before, changed[place] = changed[place], far
         try:
             return _value(statistic, cells, means) != plain
         except (ArithmeticError, KeyError, IndexError, ValueError):
             return True
         finally:
-            own[place] = before
+            changed[place] = before
 
     plain = _value(statistic, cells, means)
-    for own, one in zip(means, cells, strict=True):
-        chosen = [p for p in range(len(own)) if any(moved(own, p, far) for far in (1e6, -1e6, math.nan))]
-        found.append(one.rows[one.place.isin(chosen)] if chosen else one.rows)
-    return found
+    for changed, table in zip(means, cells, strict=True):
+        chosen = [p for p in range(len(changed)) if any(moved(changed, p, far) for far in (1e6, -1e6, math.nan))]
+        decisive.append(table.rows[table.place.isin(chosen)] if chosen else table.rows)
+    return decisive
 
 
 def _value(statistic: Statistic, cells: Sequence[Cells], means: Iterable[np.ndarray]) -> float:
-    return float(statistic(*(one.frame(own) for one, own in zip(cells, means, strict=True))))
+    return float(statistic(*(table.frame(values) for table, values in zip(cells, means, strict=True))))
 
 
 def estimate(statistic: Statistic, cells: Sequence[Cells], kind: Kind = NUMBER) -> tuple[float, float, float, int]:
@@ -202,17 +204,17 @@ def estimate(statistic: Statistic, cells: Sequence[Cells], kind: Kind = NUMBER) 
     sizes = sorted({len(cell) for one in cells for cell in one.trials})
     draws = {size: rng.integers(size, size=(RESAMPLES, size)) for size in sizes}
     means = [np.array([cell[draws[len(cell)]].mean(1) for cell in one.trials]) for one in cells]
-    found = [_value(statistic, cells, [own[:, b] for own in means]) for b in range(RESAMPLES)]
-    return value, *_bounds(value, found, n, kind), n
+    resampled = [_value(statistic, cells, [values[:, b] for values in means]) for b in range(RESAMPLES)]
+    return value, *_bounds(value, resampled, n, kind), n
 
 
-def _bounds(value: float, found: Sequence[float], n: int, kind: Kind) -> tuple[float, float]:
+def _bounds(value: float, resampled: Sequence[float], n: int, kind: Kind) -> tuple[float, float]:
     """Return the percentiles of a bootstrap, as far out as Student's t is for n trials.
 
     Below ten trials no resample goes that far: the usual percentiles are then farther from the value by as much.
     """
     tail = 100 * float(stats.norm.sf(stats.norm.ppf(0.975) * (stretch(n) if n >= POINT else 1)))
-    low, high = np.nanpercentile(found, [tail, 100 - tail]).tolist()
+    low, high = np.nanpercentile(resampled, [tail, 100 - tail]).tolist()
     if n < POINT:
         below, above = max(0.0, value - low), max(0.0, high - value)
         low, high = value - stretch(n) * below, value + stretch(n) * above
@@ -225,9 +227,9 @@ def of_rows(statistic: Statistic, rows: pd.DataFrame, kind: Kind = NUMBER) -> tu
     if n < LEAST:
         return value, math.nan, math.nan, n
     rng, places = np.random.default_rng(0), rows.reset_index(drop=True).groupby("trial").indices
-    found = []
+    resampled = []
     for draw in rng.integers(n, size=(ROW_RESAMPLES, n)):
         chosen = [places[t] for t in np.array(list(places))[draw]]
         numbered = np.repeat(np.arange(n), [len(c) for c in chosen])
-        found.append(float(statistic(rows.iloc[np.concatenate(chosen)].assign(trial=numbered))))
-    return value, *_bounds(value, found, n, kind), n
+        resampled.append(float(statistic(rows.iloc[np.concatenate(chosen)].assign(trial=numbered))))
+    return value, *_bounds(value, resampled, n, kind), n

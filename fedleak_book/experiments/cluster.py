@@ -116,23 +116,27 @@ _unpacked = lru_cache(maxsize=2)(cloudpickle.loads)
 
 
 def _run(work: bytes, wanted: Mapping[str, str], call: tuple) -> Any:
-    here, found = get_worker().address, versions()
-    if differ := [f"{name} {found[name]} instead of {own}" for name, own in wanted.items() if found[name] != own]:
-        told = "start it in the environment and checkout used here"
-        raise RuntimeError(f"worker {here} runs {', '.join(differ)}: {told}")
+    worker, installed = get_worker().address, versions()
+    if differ := [
+        f"{name} {installed[name]} instead of {wanted_version}"
+        for name, wanted_version in wanted.items()
+        if installed[name] != wanted_version
+    ]:
+        advice = "start it in the environment and checkout used here"
+        raise RuntimeError(f"worker {worker} runs {', '.join(differ)}: {advice}")
     with _one_at_a_time:
         try:
             return _unpacked(work)(*call)
         except Exception as error:
-            error.add_note(f"on worker {here}")
+            error.add_note(f"on worker {worker}")
             raise
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Return what a worker has to have in common with the process that started the sweep."""
+    """Return the versions that a worker must share with the process that started the sweep."""
     ours = (Path(package.__file__ or "").parent.rglob("*.py") for package in (fedleak, fedleak_book))
     sources = [*chain(*ours), *(paths.root() / "notebooks").glob("*/*.py")]
     code = b"".join(path.read_bytes() for path in sorted(sources))
-    found = {"Python": "{}.{}".format(*sys.version_info)} | {package: version(package) for package in PACKAGES}
-    return found | {"code of fedleak": hashlib.sha256(code).hexdigest()[:12]}
+    packages = {"Python": "{}.{}".format(*sys.version_info)} | {package: version(package) for package in PACKAGES}
+    return packages | {"code of fedleak": hashlib.sha256(code).hexdigest()[:12]}

@@ -1,4 +1,4 @@
-"""What a trial gets from outside: where it computes, data sets, networks that are fresh or have been trained once."""
+"""The context of a trial: its device, data sets, and networks, untrained or trained once."""
 
 import contextlib
 import hashlib
@@ -49,11 +49,11 @@ class Context:
         """Load a data set once, on the device; the options are those of `fedleak.data.load`."""
 
         def load() -> Images:
-            found = data.load(name, split, root=self.data_root or None, **options).to(self.device)
-            facts = {"images": len(found), "digest": found.digest, "subset": found.subset, "source": found.source}
+            images = data.load(name, split, root=self.data_root or None, **options).to(self.device)
+            facts = {"images": len(images), "digest": images.digest, "subset": images.subset, "source": images.source}
             self.used["data"][f"{name}/{split}"] = {"name": f"{name}/{split}", **facts}
-            self.used["device"][str(found.x.device)] = True
-            return found
+            self.used["device"][str(images.x.device)] = True
+            return images
 
         return self.once(("images", name, split, *sorted(options.items())), load)
 
@@ -64,10 +64,10 @@ class Context:
         return model
 
     def once(self, key: Hashable, make: Callable[[], T], most: int = 0) -> T:
-        """Return what `make` returns, made once by key: what trials share, such as a data set or a trained network.
+        """Call `make` once per key and return its result, which trials share: a data set, or a trained network.
 
-        What it used counts for every unit that asks for it. With `most`, only so many are kept of those whose keys
-        begin alike, the latest: what the trials of one setting share.
+        What it used counts for every unit that asks for it. With `most`, only that number of entries whose keys
+        begin alike is kept, the latest: what the trials of one setting share.
         """
         if key not in self._kept:
             with self.using() as used:
@@ -75,13 +75,13 @@ class Context:
             alike = [k for k in self._kept if isinstance(k, tuple) and isinstance(key, tuple) and k[0] == key[0]]
             for old in alike[:-most] if most else []:
                 del self._kept[old]
-        made, used = self._kept[key]
+        value, used = self._kept[key]
         self.use(used)
-        return made
+        return value
 
     @contextlib.contextmanager
     def using(self) -> Iterator[Used]:
-        """Collect what is used inside; it also counts for the unit around."""
+        """Collect the inputs used inside; they also count for the enclosing unit."""
         outer, self.used = self.used, {"data": {}, "device": {}}
         try:
             yield self.used
@@ -90,15 +90,15 @@ class Context:
             self.use(inner)
 
     def use(self, used: Mapping[str, Mapping[str, Any]]) -> None:
-        """Count as used what was used before, of which this keeps or loads what came out."""
-        for kind, found in used.items():
-            self.used[kind].update(found)
+        """Count the inputs of an earlier computation as used, because its result is reused."""
+        for kind, entries in used.items():
+            self.used[kind].update(entries)
 
 
 def trained_once(
     ctx: Context, train: Callable[..., Any], model: nn.Module, folder: Path, *, version: int = 1, **setting: Any
 ) -> nn.Module:
-    """Train a model in place with ``train(ctx, model, **setting)``, or load what the same training has given before.
+    """Train a model in place with ``train(ctx, model, **setting)``, or load the result of the same earlier training.
 
     The same training is one of the same code of `train`, version and setting, of the same modules and initial weights;
     everything random in it comes from its setting. What it used (its data sets) counts as used when it is loaded.
@@ -110,9 +110,9 @@ def trained_once(
     files.reserve(path).unlink()
     if path.is_file():
         try:
-            kept = torch.load(path, weights_only=True, map_location="cpu")
-            used = json.loads(kept["used"])
-            model.load_state_dict(kept["weights"])
+            saved = torch.load(path, weights_only=True, map_location="cpu")
+            used = json.loads(saved["used"])
+            model.load_state_dict(saved["weights"])
             ctx.use(used)
             return model
         except Exception as error:  # torch raises a dozen kinds for a broken file

@@ -53,16 +53,16 @@ def fingerprint(sent: Iterable[tuple[nn.Module, Update]]) -> dict[str, Any]:
     return {"sha256": sha.hexdigest()[:16], "sketch": sketches}
 
 
-def compared(found: Mapping[str, Any], cell: str, seed: int) -> float:
+def compared(fingerprint: Mapping[str, Any], cell: str, seed: int) -> float:
     """Return how far a fingerprint is from the frozen one: 0 if the bytes are the same, else by the sketches.
 
     Raises `ValueError` above `TOLERANCE`.
     """
     frozen = json.loads(paths.contest().read_text(encoding="utf-8"))
-    known = frozen["cells"][cell][str(seed)]
-    if found["sha256"] == known["sha256"]:
+    frozen_one = frozen["cells"][cell][str(seed)]
+    if fingerprint["sha256"] == frozen_one["sha256"]:
         return 0.0
-    ours, theirs = (np.array([v.split() for v in one["sketch"]], float) for one in (found, known))
+    ours, theirs = (np.array([v.split() for v in side["sketch"]], float) for side in (fingerprint, frozen_one))
     off = float((np.linalg.norm(ours - theirs, axis=1) / np.linalg.norm(theirs, axis=1)).max())
     if not off <= TOLERANCE:
         raise ValueError(
@@ -78,38 +78,38 @@ def load(source: str) -> tuple[Attack, Path, str]:
 
     Raises `ValueError` if the file fails, or registers none or several, or the contest cannot run the attack.
     """
-    own = {attack.name: attack for attack in registry.all_attacks()}
+    registered = {attack.name: attack for attack in registry.all_attacks()}
     path = Path(source)
-    if source in own:
-        attack, version = own[source], ""
+    if source in registered:
+        attack, version = registered[source], ""
         path = Path(inspect.getfile(attack.function))
     elif not path.is_file():
-        raise FileNotFoundError(f"{source} is no file, and no attack of the package: {', '.join(own)}")
+        raise FileNotFoundError(f"{source} is no file, and no attack of the package: {', '.join(registered)}")
     else:
         with own_code(path):
             version = str(runpy.run_path(str(path), run_name="fedleak_enter").get("__version__", ""))
-        new = [attack for attack in registry.all_attacks() if attack.name not in own]
+        new = [attack for attack in registry.all_attacks() if attack.name not in registered]
         if len(new) != 1:
             names = ", ".join(repr(attack.name) for attack in new) or "none"
             raise ValueError(f"{path.name} has to register one attack, with @attack; it registers {names}")
         attack = new[0]
-    lacks = [attack.apart] if attack.apart else attack.lacking(registry.WITH_AUXILIARY)
+    lacks = [attack.standalone_reason] if attack.standalone_reason else attack.lacking(registry.WITH_AUXILIARY)
     if attack.goal != "labels" or attack.sends or lacks:
         why = "; ".join(lacks) or (f"its goal is {attack.goal}" if attack.goal != "labels" else "it sends models")
         raise ValueError(f"{attack.name!r} cannot be entered: updates are read for their labels, and {why}")
     return attack, path, version
 
 
-def answer(found: Attempt) -> dict[str, str]:
+def answer(attempt: Attempt) -> dict[str, str]:
     """Return an attempt's counts as text, "" if there are none, and why there are none."""
-    counts: Tensor | None = found.found
+    counts: Tensor | None = attempt.counts
     if counts is not None and (counts.dim() != 1 or bool((counts < 0).any())):
         return {"counts": "", "reason": f"not counts: {counts.tolist()}"}
-    return {"counts": "" if counts is None else " ".join(map(str, counts.tolist())), "reason": found.reason}
+    return {"counts": "" if counts is None else " ".join(map(str, counts.tolist())), "reason": attempt.reason}
 
 
 def enter(source: str) -> dict[str, Any]:
-    """Run an attack on every frozen update and return its row; see `load` and `compared` for what is an error.
+    """Run an attack on every frozen update and return its row; see `load` and `compared` for the errors.
 
     An attack that is entered has its lead over the package's, which are what others are compared with and have none.
     What is finished is kept, and a run that was stopped goes on. An update that the attack refuses, or on which it
@@ -121,22 +121,22 @@ def enter(source: str) -> dict[str, Any]:
     experiment = contest.experiment(attack, digest)
     rows = running.run("arena", experiment, Context("cpu"), experiment.settings("paper"))
     by = PACKAGE if path.resolve().is_relative_to(Path(registry.__file__).resolve().parent) else ENTERED
-    needs, takes = sorted(need.value for need in attack.uses), sorted(attack.takes)
+    needs, takes = sorted(need.value for need in attack.uses), sorted(attack.options)
     about = (attack.name, by, attack.summary, attack.paper, path.name, digest, version, needs, takes)
     if not rows["counts"].any():
         why = rows["reason"].value_counts().index[0]
         raise ValueError(f"{attack.name!r} answered none of the {len(rows)} updates; most often: {why}")
-    made = rows.attrs | {"contest": contest.CONTEST, "off": float(rows["off"].max())}
+    facts = rows.attrs | {"contest": contest.CONTEST, "off": float(rows["off"].max())}
     cells = {
         cell: {
-            "seconds": float(f"{own['seconds'].mean():.3g}"),
-            "refused": {why: int(n) for why, n in own["reason"].value_counts().items() if why},
-            "answers": {f"{row.trial}.{row.update}": row.counts for row in own.itertuples()},
+            "seconds": float(f"{answers['seconds'].mean():.3g}"),
+            "refused": {why: int(n) for why, n in answers["reason"].value_counts().items() if why},
+            "answers": {f"{row.trial}.{row.update}": row.counts for row in answers.itertuples()},
         }
-        for cell, own in rows.groupby("cell", sort=False)
+        for cell, answers in rows.groupby("cell", sort=False)
     }
-    row = {**dict(zip(ABOUT, about, strict=True)), **{name: made[name] for name in MADE}, "cells": cells}
-    rivals = {one["attack"]: scores(one) for one in entries() if (one["by"], by) == (PACKAGE, ENTERED)}
+    row = {**dict(zip(ABOUT, about, strict=True)), **{name: facts[name] for name in MADE}, "cells": cells}
+    rivals = {entry["attack"]: scores(entry) for entry in entries() if (entry["by"], by) == (PACKAGE, ENTERED)}
     for cell, score in scored(scores(row), rivals).items():
         cells[cell] = {**score, **cells[cell]}
     return row
@@ -144,8 +144,8 @@ def enter(source: str) -> dict[str, Any]:
 
 def entries() -> list[dict[str, Any]]:
     """Return the rows that are committed: the package's attacks, then those that were entered."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(paths.entries().glob("*.json"))]
-    return sorted(found, key=lambda row: row["by"] == ENTERED)
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(paths.entries().glob("*.json"))]
+    return sorted(rows, key=lambda row: row["by"] == ENTERED)
 
 
 def ranked(rows: Iterable[Mapping[str, Any]]) -> list[tuple[float, str]]:
@@ -163,40 +163,42 @@ def scores(row: Mapping[str, Any]) -> Scores:
     contest, context = running.module("arena", "experiments_entered"), Context("cpu")
     if row["contest"] != contest.CONTEST or row["cells"].keys() != contest.CELLS.keys():
         raise ValueError(f"the row of {row['attack']!r} is of another contest: enter the attack again")
-    found = {}
-    for cell, own in row["cells"].items():
+    scores_by_cell = {}
+    for cell, entry in row["cells"].items():
         truth = contest.truth(context, cell)
-        if own["answers"].keys() != truth.keys():
+        if entry["answers"].keys() != truth.keys():
             raise ValueError(f"the row of {row['attack']!r} does not have the updates of {cell!r}")
-        counts = {name: torch.tensor([int(k) for k in answer.split()]) for name, answer in own["answers"].items()}
-        each = [float(metrics.braun_blanquet(counts[u], t)) if len(counts[u]) else np.nan for u, t in truth.items()]
-        found[cell] = np.array(each).reshape(-1, contest.UPDATES)
-    return found
+        counts = {name: torch.tensor([int(k) for k in answer.split()]) for name, answer in entry["answers"].items()}
+        accuracies = [
+            float(metrics.braun_blanquet(counts[u], t)) if len(counts[u]) else np.nan for u, t in truth.items()
+        ]
+        scores_by_cell[cell] = np.array(accuracies).reshape(-1, contest.UPDATES)
+    return scores_by_cell
 
 
-def scored(own: Scores, rivals: Mapping[str, Scores]) -> dict[str, dict[str, Any]]:
+def scored(scores_by_cell: Scores, rivals: Mapping[str, Scores]) -> dict[str, dict[str, Any]]:
     """Return by cell the iAcc and its lead over the best of the rivals, with 95 % intervals over the networks.
 
     Updates without an answer have no part in the iAcc, and a cell that has some has no lead. The best rival, of those
     that answered all of a cell, is picked on other updates than it is scored on (`held_out`).
     """
     contest = running.module("arena", "experiments_entered")
-    found: dict[str, dict[str, Any]] = {}
-    for cell, mine in own.items():
+    numbers: dict[str, dict[str, Any]] = {}
+    for cell, mine in scores_by_cell.items():
         labels = contest.CELLS[cell]["batch_size"] * contest.UPDATES
-        each = [float(np.nanmean(one)) for one in mine if not np.isnan(one).all()]
-        found[cell] = _numbers("iacc", each, rate(labels)) | {"networks": len(each)}
-        there = {name: other[cell] for name, other in rivals.items() if not np.isnan(other[cell]).any()}
-        if there and not np.isnan(mine).any():
-            wide = np.stack([one.ravel() for one in there.values()], axis=1)
+        network_means = [float(np.nanmean(updates)) for updates in mine if not np.isnan(updates).all()]
+        numbers[cell] = _numbers("iacc", network_means, rate(labels)) | {"networks": len(network_means)}
+        complete = {name: other[cell] for name, other in rivals.items() if not np.isnan(other[cell]).any()}
+        if complete and not np.isnan(mine).any():
+            wide = np.stack([updates.ravel() for updates in complete.values()], axis=1)
             lead = (mine.ravel() - held_out(wide)[0]).reshape(mine.shape).mean(1)
-            found[cell]["best"] = [*there][int(wide.mean(0).round(9).argmax())]
-            found[cell] |= _numbers("lead", lead.tolist(), Kind("difference", [labels]))
-    return found
+            numbers[cell]["best"] = [*complete][int(wide.mean(0).round(9).argmax())]
+            numbers[cell] |= _numbers("lead", lead.tolist(), Kind("difference", [labels]))
+    return numbers
 
 
 def _numbers(name: str, values: list[float], kind: Kind) -> dict[str, float | None]:
-    """Return a mean and its interval's ends, to four digits; None for what there is not."""
-    found = [float(np.mean(values)), *interval(values, kind)] if values else [float("nan")] * 3
-    named = zip((name, f"{name} low", f"{name} high"), found, strict=True)
+    """Return a mean and its interval's ends, to four digits; None where there is no number."""
+    number = [float(np.mean(values)), *interval(values, kind)] if values else [float("nan")] * 3
+    named = zip((name, f"{name} low", f"{name} high"), number, strict=True)
     return {key: None if np.isnan(value) else round(value, 4) for key, value in named}

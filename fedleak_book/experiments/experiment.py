@@ -1,4 +1,4 @@
-"""An experiment as it is declared: its trial, its settings, and what its columns mean. Declaring runs nothing."""
+"""The declaration of an experiment: its trial, settings, and the meaning of its columns. Declaring runs nothing."""
 
 import hashlib
 import inspect
@@ -35,15 +35,15 @@ def seeds_of(seed: int, trials: int) -> list[int]:
 
 
 def key(*parts: Any) -> str:
-    """Return the name of a file for what these parts describe."""
+    """Return a file name that identifies these parts."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
 def spawned(seed: int, role: str) -> int:
-    """Return a seed of its own for one role in a trial, such as ``"weights"`` or ``"batch"``.
+    """Return a separate seed for one role in a trial, such as ``"weights"`` or ``"batch"``.
 
     Given one integer, two generators read the same raw numbers. Experiments that were recorded with one seed for all
-    keep it until they are recorded anew; ``benchmarks/seeds.py`` says what that is worth.
+    keep it until they are recorded anew; ``benchmarks/seeds.py`` measures the effect.
     """
     words = np.random.SeedSequence([seed, *role.encode()]).generate_state(1, np.uint64)
     return int(words[0] >> np.uint64(1))
@@ -51,12 +51,12 @@ def spawned(seed: int, role: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """A table of ours: what is run for it, and what its columns are."""
+    """A table of ours: the trial and settings that make it, and its columns."""
 
     name: str
     """Of the recorded table, and of the paper's table or figure that it reproduces."""
     trial: Callable[..., Any]
-    """``trial(context, seed, **setting)`` yields the rows of one trial, which hang on these alone; a vectorised one
+    """``trial(context, seed, **setting)`` yields the rows of one trial, which depend on these alone; a vectorised one
     calls its second parameter ``seeds``, takes many at once, and names the ``seed`` in each row."""
     quick: Sequence[Mapping[str, Any]]
     """The settings of the quick profile, as `grid` makes them; a setting may name its own ``trials``."""
@@ -96,8 +96,8 @@ class Experiment:
         """Return the settings of a profile, each with its number of trials; `trials` other than 0 is that of all."""
         full = profile == "paper"
         default = self.trials if isinstance(self.trials, int) else self.trials[full]
-        own = {"trials": trials} if trials else {}
-        return [{"trials": default, **setting, **own} for setting in (self.paper if full else self.quick)]
+        override = {"trials": trials} if trials else {}
+        return [{"trials": default, **setting, **override} for setting in (self.paper if full else self.quick)]
 
     @property
     def axes(self) -> list[str]:
@@ -112,13 +112,13 @@ class Experiment:
     @property
     def call(self) -> Callable[..., Any]:
         """The trial with those of the fixed settings that are its parameters."""
-        known = inspect.signature(self.trial).parameters
-        return partial(self.trial, **{name: value for name, value in self.fixed.items() if name in known})
+        parameters = inspect.signature(self.trial).parameters
+        return partial(self.trial, **{name: value for name, value in self.fixed.items() if name in parameters})
 
     @property
     def declared(self) -> dict[str, Any]:
-        """What is recorded of the declaration: all that the comparison with the paper needs."""
+        """The recorded part of the declaration: all that the comparison with the paper needs."""
         columns = {name: list(getattr(self, name)) for name in ("axes", "by", "values", "facts", "times", "rounding")}
         kinds = {name: kind.written for name, kind in self.values.items()}
-        said = {"trial": self.trial.__name__, "version": self.version, "fixed": dict(self.fixed), "exact": self.exact}
-        return {**said, **columns, "kinds": kinds, "tables": list(self.tables or (self.name,))}
+        basics = {"trial": self.trial.__name__, "version": self.version, "fixed": dict(self.fixed), "exact": self.exact}
+        return {**basics, **columns, "kinds": kinds, "tables": list(self.tables or (self.name,))}

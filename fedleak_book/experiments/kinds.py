@@ -1,4 +1,4 @@
-"""What a column of numbers is: that is declared with an experiment, and never guessed from its values."""
+"""The kind of a column of numbers, which an experiment declares; it is never guessed from the values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from fedleak.intervals import SHARE, UNBOUNDED, Z
 
 @dataclass(frozen=True)
 class Kind:
-    """What a column of values is, one value a trial.
+    """The kind of a column of values, one value per trial.
 
     Parameters
     ----------
@@ -39,20 +39,20 @@ class Kind:
 
     @property
     def written(self) -> dict[str, Any]:
-        """What a record's provenance says of it: arguments of this class."""
+        """Arguments of this class, as a record's provenance has them."""
         return {k: v for k, v in vars(self).items() if v}
 
     def settled(self, cell: Mapping[str, Any]) -> "Kind | None":
         """Return the kind in one cell, with its number of labels; None for the reference of a difference."""
         if self.reference and all(cell.get(k) == v for k, v in self.reference.items()):
             return None
-        return Kind(self.name, [math.prod(_number(one, cell) for one in self.labels)])
+        return Kind(self.name, [math.prod(_number(labels, cell) for labels in self.labels)])
 
     def widened(self, mean: float, low: float, high: float, n: int) -> tuple[float, float]:
         """Widen an interval of a mean over n trials as `fedleak.intervals.widened` does; of a rate by its labels.
 
-        A rate's is never narrower than Wilson's for all of its labels, as if each were drawn by itself. Of a difference
-        of rates, labels count in the place of trials.
+        A rate's is never narrower than Wilson's for all of its labels, as if each were drawn by itself. For a
+        difference of rates, labels count instead of trials.
         """
         counted = n * math.prod(self.labels)
         if self.name != "rate":
@@ -77,16 +77,16 @@ def difference(*labels: Any, **reference: Any) -> Kind:
     return Kind("difference", labels, reference)
 
 
-def _number(one: Any, cell: Mapping[str, Any]) -> float:
-    """Return how many labels a number, a setting's name, or a table by setting and value stands for in a cell."""
-    if isinstance(one, Mapping):
-        ((setting, by_value),) = one.items()
+def _number(labels: Any, cell: Mapping[str, Any]) -> float:
+    """Return the number of labels that a number, a setting's name, or a table by setting and value means in a cell."""
+    if isinstance(labels, Mapping):
+        ((setting, by_value),) = labels.items()
         return float(by_value[cell[setting]])
-    return float(cell[one] if isinstance(one, str) else one)
+    return float(cell[labels] if isinstance(labels, str) else labels)
 
 
 def interval(values: Sequence[float] | np.ndarray, kind: Kind = MEAN) -> tuple[float, float]:
-    """Return a 95 % interval of the mean of independent values of a kind, one a trial.
+    """Return a 95 % interval of the mean of independent values of a kind, one value per trial.
 
     NaN for fewer than three; errors as for `fedleak.intervals.interval`.
     """
@@ -94,5 +94,5 @@ def interval(values: Sequence[float] | np.ndarray, kind: Kind = MEAN) -> tuple[f
 
 
 def stretch(n: int) -> float:
-    """Return by how much the percentiles of a bootstrap over n values are too near: what Student's t adds to them."""
+    """Return the factor by which Student's t widens the percentiles of a bootstrap over n values."""
     return intervals.student(n) / Z * math.sqrt(n / (n - 1))

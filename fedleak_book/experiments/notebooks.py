@@ -1,4 +1,4 @@
-"""Run the chapters through papermill, and build the book from what they leave behind."""
+"""Run the chapters through papermill, and build the book from the executed notebooks."""
 
 import difflib
 import hashlib
@@ -45,10 +45,15 @@ def available() -> list[str]:
     return sorted(path.stem for path in (paths.root() / "notebooks").glob("*.ipynb"))
 
 
-def chapters() -> list[str]:
+def pages() -> list[str]:
     """Return the names of the notebooks that `_toc.yml` lists, in the book's order."""
     toc = (paths.root() / "_toc.yml").read_text(encoding="utf-8")
     return re.findall(r"^[ -]*file: notebooks/(\S+)$", toc, re.MULTILINE)
+
+
+def chapters() -> list[str]:
+    """Return the names of those notebooks that have experiments, in the book's order: all but the introduction."""
+    return [name for name in pages() if (paths.root() / "notebooks" / name).is_dir()]
 
 
 def execute(
@@ -65,14 +70,14 @@ def execute(
     if name not in available():
         raise ValueError(f"no notebook {name!r}; there are: {', '.join(available()) or 'none'}")
     values = {**QUICK, **parameters}
-    known = papermill.inspect_notebook(str(source))
-    if unknown := sorted(set(values) - set(known)):
-        close = dict.fromkeys(near for key in unknown for near in difflib.get_close_matches(key, known, 3))
+    declared = papermill.inspect_notebook(str(source))
+    if unknown := sorted(set(values) - set(declared)):
+        close = dict.fromkeys(near for key in unknown for near in difflib.get_close_matches(key, declared, 3))
         hint = f": did you mean {' or '.join(map(repr, close))}?" if close else ""
-        listed = ", ".join(f"{key} ({value['default']})" for key, value in known.items())
+        listed = ", ".join(f"{key} ({value['default']})" for key, value in declared.items())
         raise ValueError(f"{name} has no parameter {', '.join(map(repr, unknown))}{hint}; it has: {listed or 'none'}")
     for key, value in values.items():
-        default = known[key]["default"]
+        default = declared[key]["default"]
         if isinstance(value, str) and default.lstrip("-").replace(".", "", 1).isdigit():
             raise ValueError(f"{name}'s parameter {key!r} is a number ({default} by default), not {value!r}")
     out = Path(out or paths.executed_notebook(name)).resolve()
@@ -113,7 +118,7 @@ def execute(
 
 
 def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
-    """Hash what a chapter's result follows from, but for the data sets: the chapters print their checksums."""
+    """Hash the inputs of a chapter's result except the data sets, whose checksums the chapters print."""
     cells = nbformat.read(paths.source_notebook(name), as_version=4).cells
     content: list[Any] = [[(cell.cell_type, cell.source) for cell in cells], dict(parameters)]
     top = paths.root()
@@ -129,7 +134,7 @@ def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
 
 
 def is_stale(name: str, parameters: Mapping[str, Any]) -> bool:
-    """Return whether the book's copy of a chapter is missing or follows from something else than what is here."""
+    """Return whether the book's copy of a chapter is missing or out of date."""
     executed = paths.executed_notebook(name)
     run = nbformat.read(executed, as_version=4).metadata.get("fedleak", {}) if executed.is_file() else {}
     return run.get("fingerprint") != fingerprint(name, parameters)
@@ -158,7 +163,7 @@ def execute_all(names: Sequence[str], parameters: Mapping[str, Any] = QUICK, job
 
 
 def _use_threads(count: int) -> None:
-    """Let the kernels that this process starts compute with so many threads."""
+    """Let the kernels that this process starts compute with this number of threads."""
     os.environ["OMP_NUM_THREADS"] = str(count)
 
 
@@ -168,7 +173,7 @@ def build_book(parameters: Mapping[str, Any] = QUICK, force: bool = False, jobs:
     Raises `NotebookFailed` if a chapter stops with an error; `BookFailed` if Sphinx warns about anything: a broken
     link, a missing citation, a chapter without its executed copy.
     """
-    execute_all([name for name in chapters() if force or is_stale(name, parameters)], parameters, jobs)
+    execute_all([name for name in pages() if force or is_stale(name, parameters)], parameters, jobs)
     top = paths.root()
     jupyter_book = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     if subprocess.run([*jupyter_book, "build", ".", "-W", "-n", "--keep-going"], cwd=top).returncode:
@@ -178,19 +183,19 @@ def build_book(parameters: Mapping[str, Any] = QUICK, force: bool = False, jobs:
 
 def _failure(name: str, partial: Path, error: Exception) -> NotebookFailed:
     """Set the partial notebook aside and name the cell that ended it."""
-    where, kept = "", ""
+    place, partial_copy = "", ""
     if partial.stat().st_size:
         cells = [cell for cell in nbformat.read(partial, as_version=4).cells if cell.cell_type == "code"]
         # Once the kernel is dead papermill calls every cell completed; those that never began have no start.
         begun = [cell.id for cell in cells if cell.metadata.get("papermill", {}).get("start_time")]
-        where = f" in cell {begun[-1]!r}" if begun else ""
+        place = f" in cell {begun[-1]!r}" if begun else ""
         keep = paths.root() / "_build" / "failed" / f"{name}.ipynb"
         files.write_bytes(keep, partial.read_bytes())
-        kept = f" (as far as it got: {_relative(keep)})"
+        partial_copy = f" (as far as it got: {_relative(keep)})"
     reason = f"{type(error).__name__}: {error}"
     if isinstance(error, papermill.PapermillExecutionError):
         reason = f"{error.ename}: {error.evalue}"
-    return NotebookFailed(f"{name} stopped{where} with {reason}{kept}")
+    return NotebookFailed(f"{name} stopped{place} with {reason}{partial_copy}")
 
 
 def _relative(path: Path) -> str:

@@ -9,7 +9,7 @@ import csv
 import itertools
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -62,9 +62,9 @@ class Published:
     rows: str = "none"
 
     def __post_init__(self) -> None:
-        for name, known in CHOICES.items():
-            if (given := getattr(self, name)) not in known:
-                raise ValueError(f"{self.id}: {name} is one of {', '.join(known)}, not {given!r}")
+        for name, allowed in CHOICES.items():
+            if (given := getattr(self, name)) not in allowed:
+                raise ValueError(f"{self.id}: {name} is one of {', '.join(allowed)}, not {given!r}")
         if isinstance(self.published, tuple) != (self.kind == "between"):
             raise ValueError(f"{self.id}: kind {self.kind!r} does not go with published = {self.published!r}")
         if not self.tolerance >= 0:
@@ -117,6 +117,7 @@ class Table:
     name: str
     head: Row
     names: Mapping[str, Mapping[str, str]]
+    unnamed_rules: Sequence[Row] = ()
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -124,11 +125,11 @@ class Table:
         path = paths.published(self.paper) / f"{self.name}.csv"
         if path.exists():
             with open(path, encoding="utf-8", newline="") as file:
-                own = [{k: number(v) for k, v in row.items()} for row in csv.DictReader(file)]
+                rows = [{k: number(v) for k, v in row.items()} for row in csv.DictReader(file)]
         else:
             axes = self.head.get("axes", {})
-            own = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-        return [{**self.head.get("fixed", {}), **row} for row in own]
+            rows = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+        return [{**self.head.get("fixed", {}), **row} for row in rows]
 
     @property
     def keys(self) -> list[str]:
@@ -144,19 +145,24 @@ class Table:
         """Return what of a row is neither a key nor a value."""
         return {k: v for k, v in row.items() if k not in self.keys and k not in self.values}
 
+    def unnamed(self, row: Row) -> dict[str, Any]:
+        """Return the settings that earlier records do not name, with the value that they have; None: does not apply."""
+        rules = [rule for rule in reversed(self.unnamed_rules) if fits(rule.get("when"), row)]
+        return {rule["setting"]: rule.get("is") for rule in rules}  # the first that fits
+
     def says(self, what: str, row: Row, value: str = "") -> Any:
         """Return what ``tables.toml`` says of a row's value: for all rows, or the first rule that fits."""
-        said, row = self.head.get(what), {**row, "value": value}
-        if isinstance(said, dict):  # a mark: of all values of the table, or of those that fit
-            return fits(said, row)
-        if isinstance(said, list):
-            said = next((rule["is"] for rule in said if fits(rule.get("when"), row)), None)
-        if isinstance(said, str):
-            shown = self.shown(row)
-            return said.format(**({k: _slug(v) for k, v in shown.items()} if what == "id" else shown))
-        return said
+        entry, row = self.head.get(what), {**row, "value": value}
+        if isinstance(entry, dict):  # a mark: of all values of the table, or of those that fit
+            return fits(entry, row)
+        if isinstance(entry, list):
+            entry = next((rule["is"] for rule in entry if fits(rule.get("when"), row)), None)
+        if isinstance(entry, str):
+            texts = self.named_cells(row)
+            return entry.format(**({k: _slug(v) for k, v in texts.items()} if what == "id" else texts))
+        return entry
 
-    def shown(self, row: Row) -> dict[str, str]:
+    def named_cells(self, row: Row) -> dict[str, str]:
         """Return a row's cells as sentences name them."""
         texts = {k: f"{v:g}" if isinstance(v, float) else str(v) for k, v in row.items()}
         return {k: self.names.get(k, {}).get(text, text) for k, text in texts.items()}
@@ -168,11 +174,11 @@ class Table:
                 if row.get(value) is None:
                     continue
                 rule = next(rule for rule in self.head["tolerance"] if fits(rule.get("when"), {**row, "value": value}))
-                said = {name: self.says(name, row, value) for name in SAID}
+                texts = {name: self.says(name, row, value) for name in SAID}
                 yield Published(
-                    **{name: found for name, found in said.items() if found is not None},
+                    **{name: text for name, text in texts.items() if text is not None},
                     anchor=self.head["anchor"],
-                    metric=metric.format(**self.shown(row)),
+                    metric=metric.format(**self.named_cells(row)),
                     published=row[value],
                     tolerance=rule["is"],
                     why=rule["why"],
@@ -203,13 +209,14 @@ def load(paper: str) -> Paper:
     Two values of one id, a field that is missing, unknown or of a wrong value, or a claim that names neither a table
     with the paper's settings nor says that it has none (``table = ""``), are a `ValueError`.
     """
-    head, said = (
+    head, claims = (
         tomllib.loads((paths.published(paper) / f"{name}.toml").read_text(encoding="utf-8"))
         for name in ("tables", "claims")
     )
     title, bibkey, names = head.pop("title"), head.pop("key"), head.pop("names", {})
-    tables = {name: Table(paper, name, entry, names) for name, entry in head.items()}
-    every = [_claim(paper, fields, tables) for fields in said.get("claim", [])]
+    unnamed = head.pop("unnamed", ())
+    tables = {name: Table(paper, name, entry, names, unnamed) for name, entry in head.items()}
+    every = [_claim(paper, fields, tables) for fields in claims.get("claim", [])]
     every += [item for table in tables.values() for item in table.items()]
     items = {item.id: item for item in every}
     if twice := [item.id for item in every if items[item.id] is not item]:
@@ -218,9 +225,9 @@ def load(paper: str) -> Paper:
 
 
 def _claim(paper: str, fields: dict[str, Any], tables: Mapping[str, Table]) -> Published:
-    where = f"{paper}/claims.toml, claim {fields.get('id')!r}"
+    place = f"{paper}/claims.toml, claim {fields.get('id')!r}"
     if fields.get("table") not in (*tables, ""):
-        raise ValueError(f"{where}: table names one of {', '.join(tables)}, or is empty")
+        raise ValueError(f"{place}: table names one of {', '.join(tables)}, or is empty")
     if isinstance(fields.get("published"), list):
         fields["published"] = tuple(fields["published"])
     cell = fields.pop("when", {})
@@ -229,4 +236,4 @@ def _claim(paper: str, fields: dict[str, Any], tables: Mapping[str, Table]) -> P
     try:
         return Published(**fields, cell=cell)
     except TypeError as error:
-        raise ValueError(f"{where}: {error}") from None
+        raise ValueError(f"{place}: {error}") from None

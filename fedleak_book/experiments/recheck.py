@@ -1,4 +1,4 @@
-"""Recompute randomly chosen cells of the recorded results, and compare them with what is recorded.
+"""Recompute randomly chosen cells of the recorded results, and compare them with the records.
 
 A recorded table follows from a declared experiment and a seed: one of its settings is drawn, all its trials are
 computed again, and every row that comes out is looked for in the record.
@@ -37,15 +37,15 @@ def recorded(paper: str | None) -> dict[str, tuple[str, str, str, pd.DataFrame, 
 
     Each has its paper, experiment and profile, the table and its provenance.
     """
-    found = {}
+    tables = {}
     for path in (paths.root() / "data" / "results").glob(f"{paper or '*'}/**/*.csv"):
         profile = "quick" if path.parent.name == "quick" else "paper"
         chapter = path.parts[-3] if profile == "quick" else path.parts[-2]
-        if one := records.recorded(chapter, path.stem, profile):
-            declared = one[1]["declared"]
-            if one[1]["device"] == "cpu" and "trial" in one[0] and {*declared["values"]} - {*declared["times"]}:
-                found[f"{chapter}/{path.stem} ({profile})"] = (chapter, path.stem, profile, *one)
-    return found
+        if record := records.recorded(chapter, path.stem, profile):
+            declared = record[1]["declared"]
+            if record[1]["device"] == "cpu" and "trial" in record[0] and {*declared["values"]} - {*declared["times"]}:
+                tables[f"{chapter}/{path.stem} ({profile})"] = (chapter, path.stem, profile, *record)
+    return tables
 
 
 def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str], None]) -> dict[str, pd.DataFrame]:
@@ -58,13 +58,13 @@ def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str],
     it is a `ValueError`.
     """
     draw, outcomes, spent = random.Random(seed), dict[str, pd.DataFrame](), 0.0
-    found = recorded(paper)
-    if not found:
+    tables = recorded(paper)
+    if not tables:
         raise ValueError(f"no recorded results of {paper!r}" if paper else "there are no recorded results")
-    queue = sorted(found)
+    queue = sorted(tables)
     draw.shuffle(queue)
     for name in queue:
-        own, (chapter, artefact, profile, table, facts) = random.Random(draw.random()), found[name]
+        generator, (chapter, artefact, profile, table, facts) = random.Random(draw.random()), tables[name]
         experiment = running.declared(chapter).get(artefact)
         if experiment is None:
             say(f"{name}: passed over, its notebook declares no such experiment")
@@ -75,14 +75,14 @@ def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str],
         settings = experiment.settings(profile, facts["trials"])
         if spent + (cost := facts["seconds"] / len(settings)) > budget:
             continue
-        where = experiment, Context("cpu"), [own.choice(settings)]
+        unit = experiment, Context("cpu"), [generator.choice(settings)]
         with ExitStack() as stack:
             stack.callback(torch.set_num_threads, torch.get_num_threads())
             # as many as the record was made in (the first of several): sums are in the same order
             torch.set_num_threads(facts["threads"] if isinstance(facts["threads"], int) else facts["threads"][0])
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             try:
-                rows = running.run(chapter, *where, seed=facts["seed"], folder=Path(folder))
+                rows = running.run(chapter, *unit, seed=facts["seed"], folder=Path(folder))
             except DataNotFound as error:
                 say(f"{name}: passed over, {str(error).splitlines()[0]}")
                 continue

@@ -18,6 +18,8 @@ from fedleak_book.experiments.kinds import Kind, interval
 
 NOW, RECORDED = "this run", "recorded"
 """Where rows can come from."""
+EXACT = "is exact"
+"""Column of `settled`: whether nothing in a cell is random. No measured column has a space in its name."""
 
 
 def units(rows: pd.DataFrame, by: Sequence[str], values: Sequence[str]) -> pd.DataFrame:
@@ -30,9 +32,9 @@ def summarise(
 ) -> pd.DataFrame:
     """Reduce trial rows to one row a cell: ``value, value low, value high`` (95 % interval of the mean) and ``n``.
 
-    `by` names the columns that make a cell, `kinds` the columns of numbers and what each is, which may hang on settings
-    that all rows share and that are no columns, `fixed`. What is independent is a ``trial``: its rows, such as clients
-    that share a network, are averaged first. A value that is NaN in some trials is averaged over the others.
+    `by` names the columns that make a cell, `kinds` the columns of numbers and what each is, which may depend on
+    settings that all rows share and that are no columns, `fixed`. What is independent is a ``trial``: its rows, such as
+    clients that share a network, are averaged first. A value that is NaN in some trials is averaged over the others.
     """
     found = []
     for keys, group in units(rows, by, list(kinds)).groupby(list(by), sort=False, dropna=False):
@@ -92,7 +94,7 @@ def settled(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
     if "trial" in table:
         by = [c for c in [*declared["axes"], *declared["by"]] if c in table]
         kinds = {name: Kind(**kind) for name, kind in declared["kinds"].items() if name in table}
-        found, exact = summarise(table, by, kinds, declared["fixed"]), {"exact": declared["exact"]}
+        found, exact = summarise(table, by, kinds, declared["fixed"]), {EXACT: declared["exact"]}
         if facts_of := [c for c in declared["facts"] if c in table]:
             least = table.groupby(by, sort=False, dropna=False)[facts_of].min().reset_index()
             found = found.merge(least.astype(found.dtypes[by]), on=by)  # a key that is all blank may be of another type

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedleak_book import paths
 from fedleak_book.experiments import published, records, running, scoreboard, verdicts
-from fedleak_book.experiments.claims import Claims, kept
+from fedleak_book.experiments.claims import Claims, matching_rows
 from fedleak_book.experiments.context import Context
 from fedleak_book.experiments.experiment import Experiment
 from fedleak_book.experiments.kinds import NUMBER, Kind, interval
@@ -38,22 +38,22 @@ class Number(float):
 
     def __new__(cls, value: float, low: float = math.nan, high: float = math.nan, n: int = 0) -> "Number":
         """Make a number of its value, the ends of its interval (NaN: none) and the number of trials."""
-        made = super().__new__(cls, value)
-        made.low, made.high, made.n = float(low), float(high), n
-        return made
+        number = super().__new__(cls, value)
+        number.low, number.high, number.n = float(low), float(high), n
+        return number
 
     def __format__(self, how: str) -> str:
         plain, _, more = how.partition(" ")
         if math.isnan(self):
             raise ValueError("a sentence names a number that was not measured")
-        shown = format(float(self), plain)
+        text = format(float(self), plain)
         if more == "ci" and not math.isnan(self.low):
-            shown += f" [{format(self.low, plain)}, {format(self.high, plain)}]"
-        return shown.replace("-", "−")
+            text += f" [{format(self.low, plain)}, {format(self.high, plain)}]"
+        return text.replace("-", "−")
 
 
 class Results:
-    """What a notebook shows: the rows of this run, and the recorded ones.
+    """The results that a notebook shows: the rows of this run, and the recorded ones.
 
     `paper` is the name of the notebook, of the folder of recorded results and of the folder of published numbers;
     `profile` is ``"quick"`` or ``"paper"``; `trials` are those of a setting, 0 each experiment's own number. With
@@ -107,13 +107,13 @@ class Results:
         """Return the recorded rows, None if there are none; a run that replaces them computes and writes them first."""
         if self.replaces:
             self.rows(experiment)
-        found = records.recorded(self.paper, experiment.name)
-        return found and found[0]
+        record = records.recorded(self.paper, experiment.name)
+        return record and record[0]
 
     def best_rows(self, experiment: Experiment) -> pd.DataFrame:
         """Return the recorded rows, or this run's where nothing is recorded."""
-        found = self.recorded_rows(experiment)
-        return self.rows(experiment).assign(source=NOW) if found is None else found.assign(source=RECORDED)
+        recorded = self.recorded_rows(experiment)
+        return self.rows(experiment).assign(source=NOW) if recorded is None else recorded.assign(source=RECORDED)
 
     def best(self, experiment: Experiment) -> pd.DataFrame:
         """Return the cells of `best_rows`: mean, interval and n."""
@@ -121,26 +121,26 @@ class Results:
             self._best[name] = _cells(experiment, self.best_rows(experiment))
         return self._best[name].copy()
 
-    def both(self, experiment: Experiment) -> pd.DataFrame:
+    def with_recorded(self, experiment: Experiment) -> pd.DataFrame:
         """Return the cells of this run and the recorded ones (column ``source``)."""
         best = self.best(experiment)
         if (best["source"] == NOW).all():
             return best
         return pd.concat([_cells(experiment, self.rows(experiment).assign(source=NOW)), best], ignore_index=True)
 
-    def cell(self, experiment: Experiment, value: str = "", **where: Any) -> Number:
+    def cell(self, experiment: Experiment, value: str = "", **settings: Any) -> Number:
         """Return the one cell of `best` that has these settings, as a number of the prose."""
-        value, found = value or next(iter(experiment.values)), kept(self.best(experiment), where)
-        if len(found) != 1:
-            raise ValueError(f"{experiment.name} has {len(found)} cells with {where}")
-        row = found.iloc[0]
+        value, cells = value or next(iter(experiment.values)), matching_rows(self.best(experiment), settings)
+        if len(cells) != 1:
+            raise ValueError(f"{experiment.name} has {len(cells)} cells with {settings}")
+        row = cells.iloc[0]
         return Number(row[value], row[f"{value} low"], row[f"{value} high"], int(row["n"]))
 
-    def each(self, experiment: Experiment, value: str = "", **where: Any) -> pd.Series:
+    def by_trial(self, experiment: Experiment, value: str = "", **settings: Any) -> pd.Series:
         """Return the values of one `cell` by trial, to be paired with another cell's; see `mean`."""
         value = value or next(iter(experiment.values))
-        self.cell(experiment, value, **where)
-        return kept(self.best_rows(experiment), where).groupby("trial")[value].mean()
+        self.cell(experiment, value, **settings)
+        return matching_rows(self.best_rows(experiment), settings).groupby("trial")[value].mean()
 
     def mean(self, values: pd.Series, kind: Kind = NUMBER) -> Number:
         """Return the mean of values of trials, such as paired differences (NaN: no pair), as a number of the prose."""
@@ -151,13 +151,13 @@ class Results:
 
     @cached_property
     def published(self) -> published.Paper:
-        """What the paper prints."""
+        """The paper's printed values."""
         return published.load(self.paper)
 
     @cached_property
     def measured(self) -> dict[str, list[Measured]]:
         """Every claim by id, as it was measured on the records; a run that replaces them measures anew."""
-        return self.measure() if self.replaces else scoreboard.kept(self.paper)
+        return self.measure() if self.replaces else scoreboard.load_claims(self.paper)
 
     def measure(self) -> dict[str, list[Measured]]:
         """Measure every claim and reading on the records; none where no paper stands behind the chapter."""
@@ -165,24 +165,24 @@ class Results:
             return {}
         claims: Claims = running.module(self.paper, "claims").CLAIMS
         tables = {e: self.recorded_rows(e) for e in dict.fromkeys(e for claim in claims for e in claim.of)}
-        found: dict[str, list[Measured]] = {}
+        measured: dict[str, list[Measured]] = {}
         for claim in claims:
-            found.setdefault(claim.id, []).append(claim.measure([tables[e] for e in claim.of], self.published))
-        if unknown := sorted(set(found) - set(self.published.items)):
+            measured.setdefault(claim.id, []).append(claim.measure([tables[e] for e in claim.of], self.published))
+        if unknown := sorted(set(measured) - set(self.published.items)):
             raise ValueError(f"claims without an entry in {self.paper}/claims.toml: {', '.join(unknown)}")
-        return found
+        return measured
 
     def __getitem__(self, id: str) -> Number:
         """Return a claim's number, of its first reading, as a number of the prose."""
         if id not in self.measured:
-            told = f"`fedleak claims {self.paper}`, if it is declared"
-            raise ValueError(f"{self.paper} has measured no claim {id!r}: {told}")
+            advice = f"`fedleak claims {self.paper}`, if it is declared"
+            raise ValueError(f"{self.paper} has measured no claim {id!r}: {advice}")
         first = self.measured[id][0]
         return Number(math.nan if first.ours is None else first.ours, first.low, first.high, first.n)
 
     @cached_property
     def values(self) -> list[dict[str, Any]]:
-        """One row a published value: its verdict and grade, and what was measured."""
+        """One row per published value: verdict, grade and measurement."""
         return scoreboard.rows(self.paper, self.measured)
 
     def verdict(self, *anchors: str) -> str:
@@ -191,14 +191,14 @@ class Results:
         if not rows:
             raise ValueError(f"no value of {self.paper} has an anchor among {', '.join(anchors)}")
         counts = {words: n for word, words in SAID.items() if (n := sum(row["verdict"] == word for row in rows))}
-        told = f"Of the paper's {len(rows)} values here " + ", ".join(f"{n} {w[n != 1]}" for w, n in counts.items())
+        sentence = f"The paper's {len(rows)} values here: " + ", ".join(f"{n} {w[n != 1]}" for w, n in counts.items())
         if len(rows) == 1:
-            told = f"The paper's one value here {next(iter(counts))[0]}"
+            sentence = f"The paper's one value here {next(iter(counts))[0]}"
         if grades := sorted(Counter(row["grade"] for row in rows if row["grade"]).items()):
             several = "s " + ", ".join(f"{grade} ({n})" for grade, n in grades)
-            told += ", evidence of grade" + (several if len(grades) > 1 else f" {grades[0][0]}")
-        rules = "[what the grades mean](../book/scoreboard.md#how-to-read-it)"
-        return f"*{told} ({rules}): [evidence](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}).*"
+            sentence += ", evidence of grade" + (several if len(grades) > 1 else f" {grades[0][0]}")
+        rules = "[what the grades mean](../book/method.md#how-to-read-it)"
+        return f"*{sentence} ({rules}): [evidence](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}).*"
 
 
 def _cells(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
@@ -210,10 +210,10 @@ def _cells(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
 def figure_of(row: Mapping[str, Any]) -> str:
     """Return the evidence page's heading for a value: its figure or table, and a panel that the lecture shows apart."""
     item = str(row["item"])
-    if not (found := re.match(r"((?:Fig\.|Table) ([0-9IVX]+))(?: \((\w)\))?", item)):
+    if not (match := re.match(r"((?:Fig\.|Table) ([0-9IVX]+))(?: \((\w)\))?", item)):
         return item.partition(" (")[0]
-    apart = found[3] and str(row.get("anchor", "")).endswith(f"-{found[2]}{found[3]}")
-    return found[0] if apart else found[1]
+    separate = match[3] and str(row.get("anchor", "")).endswith(f"-{match[2]}{match[3]}")
+    return match[0] if separate else match[1]
 
 
 def slug(heading: str) -> str:

@@ -1,4 +1,4 @@
-"""Run an experiment: seeded, resumable, here or on a Dask cluster; and record what comes out."""
+"""Run an experiment, seeded and resumable, here or on a Dask cluster, and record its rows."""
 
 import importlib
 import json
@@ -23,16 +23,27 @@ CHUNK = 25
 
 
 def module(paper: str, part: str) -> ModuleType:
-    """Import a part of a chapter from the checkout's ``notebooks/<paper>/``, such as ``experiments``."""
-    return importlib.import_module(f"notebooks.{paper}.{part}")
+    """Import a part of a chapter from the checkout's ``notebooks/<paper>/``, such as ``experiments``.
+
+    Raises `ValueError` if there is no such chapter, or it has no such part.
+    """
+    name = f"notebooks.{paper}.{part}"
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not f"{name}.".startswith(f"{error.name}."):
+            raise  # something that the module imports
+        raise ValueError(f"{paper!r} is no chapter with {part}: no notebooks/{paper}/{part}.py") from None
 
 
 def declared(paper: str) -> dict[str, Experiment]:
     """Return a chapter's experiments by name, in the order of its module; nothing runs."""
-    found = [one for one in vars(module(paper, "experiments")).values() if isinstance(one, Experiment)]
-    if len({one.name for one in found}) < len(found):
+    experiments = [
+        experiment for experiment in vars(module(paper, "experiments")).values() if isinstance(experiment, Experiment)
+    ]
+    if len({experiment.name for experiment in experiments}) < len(experiments):
         raise ValueError(f"{paper} declares two experiments of one name")
-    return {one.name: one for one in found}
+    return {experiment.name: experiment for experiment in experiments}
 
 
 def run(
@@ -59,12 +70,12 @@ def run(
     """
     folder, code = folder or paths.units() / paper / experiment.name, code_of(paper)
     files.reserve(folder / "probe").unlink(missing_ok=True)
-    plan = [Units(folder, experiment, one, seed, "" if others == "use" else code) for one in settings]
-    if others == "refuse" and (old := sum(one in units.others for units in plan for one in units.missing)):
+    plan = [Units(folder, experiment, setting, seed, "" if others == "use" else code) for setting in settings]
+    if others == "refuse" and (old := sum(missing in units.others for units in plan for missing in units.missing)):
         raise ValueError(
             f"{paper}/{experiment.name}: {old} finished units of version {experiment.version} are of other code. "
             "If results can have changed, raise the experiment's version; if they cannot, "
-            f"`fedleak record {paper} {experiment.name} --same`"
+            f"`fedleak record {paper} {experiment.name} --reuse-cache`"
         )
     calls, step = dict[tuple[int, int], tuple[dict[str, Any], list[int]]](), CHUNK if experiment.vectorised else 1
     for number, units in enumerate(plan):
@@ -77,15 +88,15 @@ def run(
         computed = cluster.compute(work, calls, scheduler)
     else:
         computed = ((name, work(*call)) for name, call in calls.items())
-    total, left = sum(len(units.seeds) for units in plan), sum(len(seeds) for _, seeds in calls.values())
-    with tqdm(total=total, initial=total - left, desc=experiment.name) as bar:
-        for (number, _), (found, facts) in computed:
-            for one in found:
-                plan[number].add(one, facts)
+    total, remaining = sum(len(units.seeds) for units in plan), sum(len(seeds) for _, seeds in calls.values())
+    with tqdm(total=total, initial=total - remaining, desc=experiment.name) as bar:
+        for (number, _), (finished, facts) in computed:
+            for seed_rows in finished:
+                plan[number].add(seed_rows, facts)
                 bar.update()
     rows = _joined(plan)
-    own = set(rows) - {*experiment.axes, "trial", "seed"}
-    wrong = sorted(own ^ {*experiment.by, *experiment.values, *experiment.facts})
+    columns = set(rows) - {*experiment.axes, "trial", "seed"}
+    wrong = sorted(columns ^ {*experiment.by, *experiment.values, *experiment.facts})
     if wrong and len(rows):
         raise ValueError(f"{experiment.name}: the trial and its declaration do not have the same columns: {wrong}")
     return rows
@@ -94,7 +105,7 @@ def run(
 def unit(
     experiment: Experiment, context: Context, code: str, setting: Mapping[str, Any], seeds: list[int]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Compute one call of a trial: its units, and their stamp. This is what a worker is sent."""
+    """Compute one call of a trial: its units, and their stamp. Workers receive this function."""
     many, context.used = experiment.vectorised, {"data": {}, "device": {}}
     start = time.perf_counter()
     result = experiment.call(context, list(seeds) if many else seeds[0], **setting)
@@ -104,11 +115,11 @@ def unit(
     if clash := sorted({*setting, "trial"} & {column for row in rows for column in row}):
         raise ValueError(f"the trial's columns {clash} are names of settings")
     facts = {"seconds": seconds, "used": context.used["data"]}
-    units: dict[int, dict[str, Any]] = {one: {"seed": one, "rows": [], **facts} for one in seeds}
+    units: dict[int, dict[str, Any]] = {each_seed: {"seed": each_seed, "rows": [], **facts} for each_seed in seeds}
     for row in rows:
-        if (own := row.pop("seed", None if many else seeds[0])) not in units:
+        if (seed := row.pop("seed", None if many else seeds[0])) not in units:
             raise ValueError(f"a trial of many seeds names the seed in each of its rows; setting {setting}")
-        units[own]["rows"].append(row)
+        units[seed]["rows"].append(row)
     return list(units.values()), {**stamp(context.used["device"]), "code": code}
 
 
@@ -119,17 +130,19 @@ def _plain(value: Any) -> Any:
 
 
 def _joined(plan: Sequence[Units]) -> pd.DataFrame:
-    """Return the rows of all units that are wanted, with their provenance: of the stamps, what differs is listed."""
-    found = [(units, trial, units.units[seed]) for units in plan for trial, seed in enumerate(units.seeds)]
+    """Return the rows of all planned units, with their provenance, which lists the stamps that differ."""
+    computed = [(units, trial, units.units[seed]) for units in plan for trial, seed in enumerate(units.seeds)]
     table = pd.DataFrame(
-        {**units.setting, "trial": trial, "seed": one["seed"], **row}
-        for units, trial, one in found
-        for row in one["rows"]
+        {**units.setting, "trial": trial, "seed": entry["seed"], **row}
+        for units, trial, entry in computed
+        for row in entry["rows"]
     )
-    stamps = pd.DataFrame({one["stamp"]: units.stamps[one["stamp"]] for units, _, one in found}.values(), dtype=object)
+    stamps = pd.DataFrame(
+        {entry["stamp"]: units.stamps[entry["stamp"]] for units, _, entry in computed}.values(), dtype=object
+    )
     facts = {name: sorted(stamps[name].dropna().unique(), key=str) for name in stamps}
-    used = {name: loaded for *_, one in found for name, loaded in one["used"].items()}
-    seconds = float(f"{sum(one['seconds'] for *_, one in found):.3g}")
+    used = {name: loaded for *_, entry in computed for name, loaded in entry["used"].items()}
+    seconds = float(f"{sum(entry['seconds'] for *_, entry in computed):.3g}")
     table.attrs = {name: values[0] if len(values) == 1 else values for name, values in facts.items()}
     table.attrs |= {"seconds": seconds, "datasets": list(used.values())}
     return table

@@ -1,4 +1,4 @@
-"""How everything stands: the papers' values beside what is recorded, without running a notebook."""
+"""Compare the papers' values with the records, without running a notebook."""
 
 import json
 from collections import Counter, defaultdict
@@ -17,26 +17,26 @@ Claimed = Mapping[str, Sequence[Measured]]
 
 
 def rows(paper: str, claims: Claimed | None = None) -> list[dict[str, Any]]:
-    """Return one row a published value, in the order of the paper's files: its verdict and what was measured.
+    """Return one row per published value, in the order of the paper's files: verdict and measurement.
 
     That is what is recorded, and the `claims`, by default those that are kept.
     """
     printed = published.load(paper)
-    found = points(printed, kept(paper) if claims is None else claims)
-    return [verdicts.row(printed.items[key], paper, one) for key, one in found.items()]
+    measured = points(printed, load_claims(paper) if claims is None else claims)
+    return [verdicts.row(printed.items[key], paper, readings) for key, readings in measured.items()]
 
 
 def points(paper: published.Paper, claims: Claimed) -> dict[str, Sequence[Measured]]:
     """Return all that was measured for each published value, in the order of the paper's files."""
     cells = _recorded_cells(paper)
-    found = dict(claims)
+    measured = dict(claims)
     for name, table in paper.tables.items():
         if table.values:
-            found |= status.from_table(table, cells[name])
+            measured |= status.from_table(table, cells[name])
     every = {}
     for key, item in paper.items.items():
-        readings = found.get(key) or [Measured(key, None, source="—", note="nothing was measured for it")]
-        if item.table and all(one.ours is None for one in readings):
+        readings = measured.get(key) or [Measured(key, None, source="—", note="nothing was measured for it")]
+        if item.table and all(reading.ours is None for reading in readings):
             readings = [replace(readings[0], differences=status.unprinted(paper.tables[item.table], item))]
         every[key] = readings
     return every
@@ -50,20 +50,20 @@ def _recorded_cells(paper: published.Paper) -> Mapping[str, list[dict[str, Any]]
     cells = defaultdict[str, list[dict[str, Any]]](list)
     printed = {name for name, table in paper.tables.items() if table.values}
     for path in sorted(paths.recorded(paper.name).glob("*.csv")):
-        found = records.recorded(paper.name, path.stem)
-        if found and (wanted := printed & {*found[1]["declared"]["tables"]}):
-            ends = {name: Kind(**kind).range for name, kind in found[1]["declared"]["kinds"].items()}
-            own = [{**row, "ends": ends} for row in records.settled(*found).to_dict("records")]
+        record = records.recorded(paper.name, path.stem)
+        if record and (wanted := printed & {*record[1]["declared"]["tables"]}):
+            ends = {name: Kind(**kind).range for name, kind in record[1]["declared"]["kinds"].items()}
+            settled = [{**row, "ends": ends} for row in records.settled(*record).to_dict("records")]
             for name in wanted:
-                cells[name] = own + cells[name] if name == path.stem else cells[name] + own
+                cells[name] = settled + cells[name] if name == path.stem else cells[name] + settled
     return cells
 
 
 def keep(paper: str, claims: Claimed) -> None:
-    """Write what was measured for a chapter's claims, with the records that it was measured on."""
-    found = [asdict(one) for readings in claims.values() for one in readings]
-    tested = {name: asdict(one) for name, one in choices.backtests(paper).items()}
-    document = {"records": _digests(paper), "backtests": tested, "claims": found}
+    """Write the measurements of a chapter's claims, with the records that they come from."""
+    entries = [asdict(claim) for readings in claims.values() for claim in readings]
+    tested = {name: asdict(claim) for name, claim in choices.backtests(paper).items()}
+    document = {"records": _digests(paper), "backtests": tested, "claims": entries}
     write_text(paths.recorded(paper) / "claims.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -72,8 +72,8 @@ def _digests(paper: str) -> dict[str, str]:
     return {path.stem: json.loads(path.read_text(encoding="utf-8"))["sha256"][:16] for path in files}
 
 
-def kept(paper: str) -> dict[str, list[Measured]]:
-    """Read what was measured for a chapter's claims; a `ValueError` if a table has been recorded since."""
+def load_claims(paper: str) -> dict[str, list[Measured]]:
+    """Read the measurements of a chapter's claims; raise `ValueError` if a table has been recorded since."""
     path = paths.recorded(paper) / "claims.json"
     if not path.exists():
         return {}
@@ -83,20 +83,20 @@ def kept(paper: str) -> dict[str, list[Measured]]:
             f"the claims of {paper} were measured before {', '.join(changed)} changed: "
             f"measure them again, `fedleak claims {paper}`"
         )
-    found: dict[str, list[Measured]] = {}
+    claims: dict[str, list[Measured]] = {}
     for fields in document["claims"]:
         fields["differences"] = tuple(status.Difference(**d) for d in fields["differences"])
-        fields["effects"] = tuple(Effect(**one) for one in fields["effects"])
-        found.setdefault(fields["id"], []).append(Measured(**fields))
-    return found
+        fields["effects"] = tuple(Effect(**effect) for effect in fields["effects"])
+        claims.setdefault(fields["id"], []).append(Measured(**fields))
+    return claims
 
 
 def count(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Count the rows of values, as `fedleak_book.counts.overview` says."""
     printed = [row for row in values if not row["beyond"]]
-    own = Counter((row["grade"], row["verdict"]) for row in printed)
+    tally = Counter((row["grade"], row["verdict"]) for row in printed)
     words = (*verdicts.DECIDED, verdicts.OPEN)
-    grades: dict[str, Any] = {grade: {word: own[grade, word] for word in words} for grade in verdicts.GRADES}
-    depends = sum(n for (_, word), n in own.items() if word == verdicts.DEPENDS)
-    rest = {"depends": depends, "not_attempted": own["", verdicts.NOT_ATTEMPTED]}
+    grades: dict[str, Any] = {grade: {word: tally[grade, word] for word in words} for grade in verdicts.GRADES}
+    depends = sum(n for (_, word), n in tally.items() if word == verdicts.DEPENDS)
+    rest = {"depends": depends, "not_attempted": tally["", verdicts.NOT_ATTEMPTED]}
     return {**grades, **rest, "total": len(printed), "beyond": len(values) - len(printed)}

@@ -7,13 +7,14 @@ from typing import Any, TypeGuard
 
 from fedleak import data, models
 from fedleak.intervals import LEAST
+from fedleak_book.experiments import records
 from fedleak_book.experiments.choices import Effect, effects
 from fedleak_book.experiments.published import LOST, Published, Row, Table, fits
 from fedleak_book.experiments.records import RECORDED
 
 FREE = (-math.inf, math.inf)
 IMMATERIAL = ("trials", "seed", "device", "threads")
-"""Settings in which ours may always differ from the paper's: the interval says what trials and a seed are worth, and
+"""Settings in which ours may always differ from the paper's: the interval covers trials and a seed, and
 devices and threads give the same numbers to rounding (times are compared on their own device only). `sample_of` is the
 one other rule; what a paper's ``tables.toml`` lists as immaterial names its evidence: an equation's label, or a
 recorded artefact."""
@@ -83,7 +84,7 @@ class Measured:
     reading: str = ""
     note: str = ""
     effects: tuple[Effect, ...] = ()
-    """What some of the settings that differ are worth, as far as it was measured."""
+    """Effects of some of the settings that differ, as far as they were measured."""
     ends: tuple[float, float] = FREE
     """The least and the largest value that is possible."""
 
@@ -125,7 +126,7 @@ def unprinted(table: Table, item: Published) -> tuple[Difference, ...]:
 
 def differences(table: Table, ours: Row, paper: Row) -> tuple[Difference, ...]:
     """Compare every setting that the paper has and that is neither key nor value; blank ones do not apply."""
-    ours, found = canonical(ours), []
+    ours, found = table.unnamed(ours) | canonical(ours), []
     for setting, theirs in table.settings(paper).items():
         mine = ours.get(setting)
         if theirs is None or setting in IMMATERIAL or mine == theirs or (mine is None and setting in ours):
@@ -142,11 +143,11 @@ def candidates(table: Table, rows: Iterable[Row], cell: Row) -> list[tuple[Row, 
 
     The fewest differences win, then the largest n; a row with fewer than three trials never displaces one that decides.
     """
-    same = [(row, differences(table, row, cell)) for row in rows if _of(cell, table.keys, row)]
+    same = [(row, differences(table, row, cell)) for row in rows if of_cell(cell, table.keys, row)]
     return sorted(same, key=lambda one: (one[0]["n"] < LEAST, sum(not d.why for d in one[1]), -one[0]["n"]))
 
 
-def _of(cell: Row, keys: Iterable[str], row: Row) -> bool:
+def of_cell(cell: Row, keys: Iterable[str], row: Row) -> bool:
     """Say whether a row of ours belongs to one of the paper's cells, by its keys."""
     ours = canonical(row)
     return all(ours.get(key) == cell.get(key) for key in keys)
@@ -164,7 +165,11 @@ def from_table(table: Table, rows: Sequence[Row]) -> dict[str, list[Measured]]:
             if finite(row.get(value)):
                 low, high = (row.get(f"{value} {side}", math.nan) for side in ("low", "high"))
                 known = effects(table, row, item.cell, value) if any(not d.why for d in differ) else ()
-                told: dict[str, Any] = {"exact": bool(row.get("exact", False)), "differences": differ, "effects": known}
+                told: dict[str, Any] = {
+                    "exact": bool(row.get(records.EXACT, False)),
+                    "differences": differ,
+                    "effects": known,
+                }
                 told["ends"] = row.get("ends", {}).get(value, FREE)
                 own.append(Measured(item.id, row[value], low, high, int(row["n"]), **told))
         why = "" if own else table.says("missing", item.cell, value) or "not run here"
@@ -180,15 +185,15 @@ def finite(value: Any) -> TypeGuard[float]:
 def of_cells(table: Table, rows: Sequence[Row], when: Row, used: Sequence[Row] | None = None) -> tuple[Difference, ...]:
     """Return the differences of a claim about some of a table's cells: the union of theirs, and how many are missing.
 
-    Rows of ours that belong to a cell by its keys other than ``rule`` count, every one of them that the claim hangs on
-    (`used`, by default all): it may take rules that only we have, and is no closer to the paper than the farthest.
+    Rows of ours that belong to a cell by its keys other than ``rule`` count, every one of them that the claim depends
+    on (`used`, by default all): it may take rules that only we have, and is no closer to the paper than the farthest.
     """
     keys = [key for key in table.keys if key != "rule"]
     wanted = list({tuple(cell.get(k) for k in keys): cell for cell in table.rows if fits(when, cell)}.values())
     found, missing = dict[str, Difference](), 0
     for cell in wanted:
-        missing += not any(_of(cell, keys, row) for row in rows)
-        same = [row for row in (rows if used is None else used) if _of(cell, keys, row)]
+        missing += not any(of_cell(cell, keys, row) for row in rows)
+        same = [row for row in (rows if used is None else used) if of_cell(cell, keys, row)]
         found |= {str(d): d for row in same for d in differences(table, row, cell)}
     if missing:
         found["cells"] = Difference("cells", f"{len(wanted) - missing} of {len(wanted)}", len(wanted))

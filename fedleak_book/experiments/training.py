@@ -14,7 +14,7 @@ from fedleak.models import batch_dependent
 
 
 def stacked_updates(model: nn.Module, x: Tensor, y: Tensor, lr: float, chunk: int | None = None) -> Stacked:
-    """Return what `fedavg` shares for each of K clients (the gradients summed over the steps), in one computation.
+    """Return the shared updates of K `fedavg` clients (gradients summed over the steps), in one computation.
 
     Raises `ValueError` if batch norm in training mode makes a client's steps depend on each other's statistics, for
     shapes that do not fit together, or for a negative label.
@@ -78,9 +78,9 @@ class Federation:
 
     def batches(self, clients: Tensor, steps: int, batch_size: int) -> Tensor:
         """Draw local batches for these clients, ``[K, steps, B]``: epochs in random order, one after the other."""
-        held, needed = self.users.shape[1], steps * batch_size
-        epochs = -(-needed // held)
-        order = torch.rand(len(clients), epochs, held, generator=self.generator).argsort(dim=-1).flatten(1)
+        local_size, needed = self.users.shape[1], steps * batch_size
+        epochs = -(-needed // local_size)
+        order = torch.rand(len(clients), epochs, local_size, generator=self.generator).argsort(dim=-1).flatten(1)
         chosen = self.users[clients].gather(1, order[:, :needed].to(self.users.device))
         return chosen.view(len(clients), steps, batch_size)
 

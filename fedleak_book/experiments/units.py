@@ -1,8 +1,8 @@
 """Finished units on disk, and by which code, when and where each was made.
 
 A unit is an experiment with its version, one setting and one seed. The units of a setting share a file, one line each,
-appended when the unit is done: a killed run loses what was in flight and nothing else. What a unit's rows hang on is
-said by its key. By which code it was made is noted beside it, so that a run does not take units of other code unawares.
+appended when the unit is done: a killed run loses what was in flight and nothing else. A unit's key names all that its
+rows depend on. By which code it was made is noted beside it, so that a run does not take units of other code unawares.
 """
 
 import hashlib
@@ -75,12 +75,12 @@ class Units:
         checksum, _, body = line.partition(" ")
         if hashlib.sha256(body.encode()).hexdigest()[:16] != checksum:
             return False
-        found = json.loads(body)
-        if "facts" in found:
-            self.stamps[found["stamp"]] = found["facts"]
+        entry = json.loads(body)
+        if "facts" in entry:
+            self.stamps[entry["stamp"]] = entry["facts"]
         else:
-            own = not self.code or self.stamps[found["stamp"]].get("code") == self.code
-            (self.units if own else self.others)[found["seed"]] = found
+            current = not self.code or self.stamps[entry["stamp"]].get("code") == self.code
+            (self.units if current else self.others)[entry["seed"]] = entry
         return True
 
     def _append(self, content: Mapping[str, Any]) -> None:
@@ -103,7 +103,7 @@ def stamp(devices: Iterable[str] = ()) -> dict[str, Any]:
 
 @cache
 def machine() -> dict[str, Any]:
-    """Return what does not change while a process runs: commit, versions, processor and memory."""
+    """Return the constants of a process: commit, versions, processor and memory."""
     sizes = [os.sysconf(name) for name in ("SC_PAGE_SIZE", "SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
     return {
         "commit": commit(),
@@ -117,8 +117,8 @@ def machine() -> dict[str, Any]:
 def processor() -> str:
     """Return the processor's model as the system names it."""
     cpuinfo = Path("/proc/cpuinfo")
-    found = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text() if cpuinfo.exists() else "", re.M)
-    return found[1].strip() if found else platform.processor() or platform.machine()
+    match = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text() if cpuinfo.exists() else "", re.M)
+    return match[1].strip() if match else platform.processor() or platform.machine()
 
 
 def commit() -> str:

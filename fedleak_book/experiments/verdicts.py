@@ -2,7 +2,7 @@
 
 A **verdict** says how an interval lies to the band of what was published. A **grade** says at which settings it was
 measured: **A** the paper's own; **B** every plausible choice of what the paper does not print; **C** fewer images, and
-what these are worth was measured elsewhere; **D** other settings. The scoreboard's page states these rules.
+their effect was measured elsewhere; **D** other settings. The scoreboard's page states these rules.
 """
 
 import itertools
@@ -36,7 +36,7 @@ class Judgement:
     shown: Measured
     note: str = ""
     points: tuple[Measured, ...] = field(default=(), repr=False)
-    """The measurements that the verdict hangs on."""
+    """The measurements that the verdict depends on."""
 
 
 def of_interval(item: Published, low: float, high: float) -> str:
@@ -95,22 +95,26 @@ def _together(words: Sequence[str], decides: bool = True) -> str:
 
 
 def _scanned(item: Published, points: Sequence[Measured], rules: Choices, grade: str) -> Judgement | None:
-    """Return the verdict over every joint choice of the settings that are not printed; None where one is not there."""
+    """Return the verdict over every joint choice of the settings that are not printed.
+
+    None where one was not measured, unless the others have decided verdicts that differ: then it depends all the same.
+    """
     settings = list(dict.fromkeys(name for point in points for name in free(point)))
     ranges = [rules.of(item.table, name, item.cell) for name in settings]
     if not points or not all(ranges):
         return None
-    chosen = []
+    chosen, missing = list[Measured](), 0
     for joint in itertools.product(*ranges):
         want = dict(zip(settings, joint, strict=True))
         here = [p for p in points if all(want[name] == value for name, value in free(p).items())]
-        if not here:
-            return None
-        chosen.append(here[0])
+        chosen += here[:1]
+        missing += not here
     words, notes = [of_point(item, point) for point in chosen], []
+    if missing and _together(words) != DEPENDS:
+        return None
     if len(chosen) > 1:
         values = sorted(point.ours for point in chosen if point.ours is not None)
-        over = f"{len(chosen)} choices of {', '.join(settings)}"
+        over = f"{len(chosen)} choices of {', '.join(settings)}" + f" ({missing} not measured)" * bool(missing)
         notes = [f"{values[0]:.3g} to {values[-1]:.3g} over {over}: {tally(words)}"]
     if grade == "C":
         by = ", ".join(sorted({effect.record for one in chosen for effect in one.effects}))

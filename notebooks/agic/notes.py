@@ -15,13 +15,13 @@ STEADY = e.LEVEL
 def one(run, method, iteration, size=1):
     """PSNR by trial from one gradient at 32 x 32 pixels and the steady rate."""
     where = dict(batch_size=size, method=method, iteration=iteration)
-    return run.each(e.TABLE4, **where)
+    return run.by_trial(e.TABLE4, **where)
 
 
 def scheduled(run, method, schedule, net="resnet20-4", side=16, iteration=800):
     """PSNR by trial under a schedule."""
     where = dict(net=net, side=side, iteration=iteration)
-    return run.each(e.SCHEDULES, method=method, schedule=schedule, **where)
+    return run.by_trial(e.SCHEDULES, method=method, schedule=schedule, **where)
 
 
 def listed(values, form="{:.2f}"):
@@ -36,13 +36,15 @@ def error(run):
     grows = [
         10 ** (logs["float64", t, 1e-6] - logs["float64", t, 1e-7]) for t in (2, 4, 8)
     ]
-    eight = run.each(e.ERROR, "log_error", precision="float64", steps=8, lr=1e-2)
+    eight = run.by_trial(e.ERROR, "log_error", precision="float64", steps=8, lr=1e-2)
     each = run.best_rows(e.SMOOTH).pivot(
         index=["activation", "steps", "trial"], columns="lr", values="error"
     )
     bent = (each[1e-7] / each[1e-8])["relu"].gt(10.5).groupby("steps").sum()
     finite = eight[np.isfinite(eight)]
-    own, _ = (run.each(e.ERROR_OWN, value, lr=1e-4) for value in ("error", "log_error"))
+    own, _ = (
+        run.by_trial(e.ERROR_OWN, value, lr=1e-4) for value in ("error", "log_error")
+    )
     return f"""
     From 1e-7 to 1e-6 the geometric mean of the error in double precision grows by factors of {listed(grows, "{:.0f}")} for 2, 4 and 8 steps,
     where the bound has 10. With Tanh it is straight from 1e-8 to 1e-4. With ReLU it bends: already below 1e-7 in {bent[4]} of
@@ -63,7 +65,9 @@ def error(run):
 def table4(run):
     """Table IV: second halves, schedules, batches of four, SSIM, and how many images."""
     ended = {
-        (m, s): run.each(e.CHOICES, method=m, schedule=s, batch_norm=STORED, final=True)
+        (m, s): run.by_trial(
+            e.CHOICES, method=m, schedule=s, batch_norm=STORED, final=True
+        )
         for m in e.METHODS
         for s in e.DESCENTS
     }
@@ -94,7 +98,7 @@ def table4(run):
     at_5000 = run.mean(fall["AGIC"] - one(run, "AGIC", 5000))
     invg = run.mean(fall["InvG"] - one(run, "InvG", 2000))
     large = one(run, "AGIC", 800).iloc[:5]
-    smooth = run.each(e.SIZES, data="cifar10, smooth", iteration=800)
+    smooth = run.by_trial(e.SIZES, data="cifar10, smooth", iteration=800)
     leads = "; ".join(f"{s}: {x:.1f ci}" for s, x in lead.items())
     start = run.best(e.EARLY).set_index(["beta", "iteration"])["psnr"]
     early = "; ".join(
@@ -170,7 +174,7 @@ def fig9(run):
         found = {}
         for b in (1.0, 2.0, 20.0, 50.0):
             ends = [
-                run.each(e.FIG9, state=s, beta=b, final=True)
+                run.by_trial(e.FIG9, state=s, beta=b, final=True)
                 for s in ("untrained", state)
             ]
             found[b] = run.mean(ends[0] - ends[1])
@@ -201,7 +205,7 @@ def table2(run):
     """Table II: second halves, equal weights, LPIPS."""
 
     def at(method, iteration):
-        return run.each(e.TABLE2, method=method, iteration=iteration)
+        return run.by_trial(e.TABLE2, method=method, iteration=iteration)
 
     level = {m: run.mean(at(m, 500)) for m in ("DLG-Adam", "InvG", "one batch")}
     told = ", ".join(f"{m} {value:.1f}" for m, value in level.items())

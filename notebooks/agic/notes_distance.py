@@ -25,7 +25,7 @@ def markdown(lines):
 def change(run, value, start, end=10000, **where):
     """The paired change of a value between two numbers of iterations, with its interval."""
     start, end = (
-        run.each(e.DISTANCE, value, iteration=t, **where) for t in (start, end)
+        run.by_trial(e.DISTANCE, value, iteration=t, **where) for t in (start, end)
     )
     return run.mean(end - start)
 

@@ -13,7 +13,7 @@ import torch
 from fedleak import metrics
 from fedleak.attacks import registry, words
 from fedleak.attacks.contest import contest
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak.attacks.labels.rounds import disaggregate
 from fedleak.attacks.result import Result
 from fedleak_book.experiments import Experiment, grid, spawned
@@ -149,9 +149,9 @@ def anew(ctx, seed, attack, net, data, batch_size, updates):
         aux, iterations = images(ctx, data, "aux"), LEARNING[data]
         knowledge = held_by(aux, seed + number, iterations=iterations)
         (attempt,) = contest(
-            update, model, who, knowledge, attacks=[ALL[attack]], kept=preparations
+            update, model, who, knowledge, attacks=[ALL[attack]], prepared=preparations
         )
-        accuracies.append(scores(attempt.found, truth)["iacc"])
+        accuracies.append(scores(attempt.counts, truth)["iacc"])
     return {"iacc": np.mean(accuracies)}
 
 
@@ -299,7 +299,7 @@ def modes(
     knowledge = held_by(aux, seed, iterations=LEARNING[data])
     preparations = ready(ctx, attack, seed, net, data, state, attacker)
     for attempt in contest(
-        update, model, who, knowledge, attacks=[ALL[attack]], kept=preparations
+        update, model, who, knowledge, attacks=[ALL[attack]], prepared=preparations
     ):
         yield row_of(attempt, truth)
 
@@ -453,12 +453,12 @@ def aggregation(ctx, seed, attack, net, data, state, batch_size, composition):
         knowledge = held_by(aux, seed, iterations=LEARNING[data])
         preparations = ready(ctx, attack, seed, net, data, state, "sum")
         attempts = contest(
-            as_one, model, who, knowledge, attacks=[entrant], kept=preparations
+            as_one, model, who, knowledge, attacks=[entrant], prepared=preparations
         )
     for attempt in attempts:
-        counts = attempt.found
+        counts = attempt.counts
         if counts is not None and entrant not in FISHERS:  # a fifth of the cohort's
-            counts = whole_counts(counts / COHORT, batch_size).expand(COHORT, -1)
+            counts = round_to_total(counts / COHORT, batch_size).expand(COHORT, -1)
         yield mean_row(attempt, counts, truth)
 
 
@@ -498,7 +498,7 @@ def waiting(ctx, seed, net, data, state, most, users, participants, batch_size, 
         mean = {name: t / participants for name, t in summed.tensors.items()}
         cohort = Update(mean, "gradient", summed.samples)
         for attempt in contest(cohort, model, who, knowledge, attacks=inside):
-            totals[attempt.attack.name].append(attempt.found)
+            totals[attempt.attack.name].append(attempt.counts)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter -= lr * mean[name]

@@ -124,7 +124,7 @@ def entered(ctx, seed, entrant, cell, attack, digest):
     for number, case in enumerate(cases):
         if CELLS[cell]["scheme"] in SCHEMES:
             preparations = {}  # every update has a model of its own
-        (attempt,) = contest(**case, attacks=[entrant], kept=preparations)
+        (attempt,) = contest(**case, attacks=[entrant], prepared=preparations)
         row = {"update": number, "off": off, "seconds": attempt.seconds}
         yield {**row, **entering.answer(attempt)}
 

@@ -89,7 +89,7 @@ def private(
     preparations = ready(ctx, attack, seed, net, data, state)
     who = registry.WITH_AUXILIARY
     for attempt in contest(
-        update, model, who, knowledge, attacks=[ALL[attack]], kept=preparations
+        update, model, who, knowledge, attacks=[ALL[attack]], prepared=preparations
     ):
         yield row_of(attempt, truth)
 

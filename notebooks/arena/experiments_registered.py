@@ -12,7 +12,7 @@ from torch import nn
 from fedleak import metrics
 from fedleak.attacks import registry
 from fedleak.attacks.contest import contest
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak.data import draw
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import Scheme, Update, fedsgd
@@ -65,9 +65,9 @@ def depth(ctx, seed, data, hidden, batch_size, updates):
         who, knowledge = registry.WITH_AUXILIARY, {"aux": aux, "seed": number}
         entered = [ALL[name] for name in BY_DEPTH]
         for attempt in contest(
-            update, model, who, knowledge, attacks=entered, kept=preparations
+            update, model, who, knowledge, attacks=entered, prepared=preparations
         ):
-            lnacc = metrics.label_number_accuracy(attempt.found, truth).item()
+            lnacc = metrics.label_number_accuracy(attempt.counts, truth).item()
             accuracies.setdefault(attempt.attack.name, []).append(lnacc)
     for attack, values in accuracies.items():
         yield {"attack": attack, "lnacc": np.mean(values)}
@@ -237,7 +237,7 @@ def rounds(
                 update, model, registry.WITH_AUXILIARY, knowledge, **how
             ):
                 total = totals.setdefault(attempt.attack.name, torch.zeros(truth.shape))
-                total[user] += attempt.found
+                total[user] += attempt.counts
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter -= lr * sent[name][:users].mean(0)
@@ -249,7 +249,7 @@ def rounds(
                 head_updates, shadow_counts, spawned(seed, f"attack {number}")
             )
             for attack, shares in estimates.items():
-                counts = whole_counts(samples * shares, samples)
+                counts = round_to_total(samples * shares, samples)
                 iacc = metrics.braun_blanquet(counts, truth).mean().item()
                 cosine = nn.functional.cosine_similarity(shares, truth.float()).mean()
                 row = {"attack": attack, "iacc": iacc, "cosine": cosine.item()}

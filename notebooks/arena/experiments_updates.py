@@ -178,7 +178,7 @@ def row_of(attempt, truth):
     if attempt.unforeseen:
         raise RuntimeError(f"{attempt.attack.name}: {attempt.reason}")
     none = dict.fromkeys(SCORES)
-    scored = none if attempt.found is None else scores(attempt.found, truth)
+    scored = none if attempt.counts is None else scores(attempt.counts, truth)
     return {**scored, "seconds": attempt.seconds, "reason": attempt.reason}
 
 
@@ -222,7 +222,7 @@ def knowing_smoothing(name, smoothing):
         return Prepared(name, partial(read, smoothing=smoothing))
 
     return replace(
-        attack, name=name, function=prepare, takes=attack.takes - {"smoothing"}
+        attack, name=name, function=prepare, options=attack.options - {"smoothing"}
     )
 
 
@@ -387,7 +387,7 @@ def one_update(ctx, seed, attack, labelling=None, **setting):
             preparations = ready(
                 ctx, attack, seed, *what, setting["defence"] == "no last bias"
             )
-        for attempt in contest(**case, attacks=[attacker], kept=preparations):
+        for attempt in contest(**case, attacks=[attacker], prepared=preparations):
             yield row_of(attempt, truth)
 
 

@@ -9,7 +9,11 @@ from notebooks.arena.experiments_updates import FLOORS, KNOWS, STATES, TOLD
 from notebooks.arena.ranking import WITHOUT_AUX, answered, every, floor_of, of_images
 from notebooks.arena.ranking import rows_of, rungs, trade, waited, winners
 
-SHORT = {"RLU, whole head": "RLU-wh", "GDBR, whitened": "GDBR-w"}
+SHORT = {
+    "RLU, whole head": "RLU-wh",
+    "GDBR, whitened": "GDBR-w",
+    "after Decaf": "Decaf",
+}
 SHORT |= {"random guess": "random", "prior guess": "prior", KNOWS: "told"}
 GREY = "dimgrey"
 
@@ -135,7 +139,8 @@ def inputs(run):
             ax.plot(part[state], range(len(order)), marker, label=state, markersize=6)
         floor = part.loc["prior guess"].mean()
         ax.axvline(floor, color=GREY, linestyle="--", label="prior guess")
-        ax.set(title=name, xlabel="iAcc", xlim=(-0.05, 1.05), xticks=[0, 0.5, 1])
+        ax.set(title=name, xlabel="iAcc", xlim=(-0.05, 1.05))
+        ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     axes[0].set_yticks(range(len(order)), order)
     figure.legend(
         *axes[0].get_legend_handles_labels(),
@@ -166,8 +171,8 @@ def balance(run):
             part["iacc"], part["name"].map(order.index), xerr=error, fmt="D", color="C0"
         )
         ax.axvline(part["floor"].iloc[0], color=GREY, linestyle="--")
-        ax.set(title=state, xlabel="iAcc of the best attack", xlim=(0, 1.05))
-        ax.set_xticks([0, 0.5, 1])
+        ax.set(title=state, xlabel="iAcc, best attack", xlim=(0, 1.05))
+        ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     part = table.drop_duplicates("name")
     error = np.nan_to_num(_sides(part, "cost"))
     axes[2].errorbar(

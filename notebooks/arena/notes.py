@@ -89,11 +89,13 @@ def board(run):
         .sort_values()
     )
     return parts(
-        f"""        Mean iAcc over the batch sizes and networks. –: the attack rejected, or was not given, some of these updates. Cells: batch sizes
+        f"""
+        Mean iAcc over the batch sizes and networks. –: the attack rejected, or was not given, some of these updates. Cells: batch sizes
         and networks for which it answered every update. Test accuracy of the trained networks: {", ".join(f"{v:.0%} ({models.title(n)})" for n, v in right.items())}. LeNet is trained on MNIST, the deep networks on the 8,380 images of CIFAR-10 that the recorded run had.
         """,
         markdown(numbers(wide)),
-        f"""        **Effect of training.** The best attack's lead over the prior guess on trained networks, as a share of that on untrained ones, by network,
+        f"""
+        **Effect of training.** The best attack's lead over the prior guess on trained networks, as a share of that on untrained ones, by network,
         over the batch sizes: {share}. Shares above 100 % occur since the untrained networks were attacked on other updates.
 
         **Effect of auxiliary images.** LLG uses only signs and sizes of the gradients. On trained deep networks, with 1,000 images known, it is {far.min():.2f} to {far.max():.2f} behind
@@ -120,7 +122,8 @@ def deep_learned(run):
             "learned": f"{row['learned']:.2f}",
             "told": f"{row['told']:.2f}",
             "whole head": f"{row['whole']:.2f}",
-            "best published": f"{row['which']} {row['published']:.2f}",            "lead, uninformed": spread(row["lead"], row["lead low"], row["lead high"]),
+            "best published": f"{row['which']} {row['published']:.2f}",
+            "lead, uninformed": spread(row["lead"], row["lead low"], row["lead high"]),
             "lead, told": spread(
                 row["lead told"], row["lead told low"], row["lead told high"]
             ),
@@ -137,7 +140,8 @@ def deep_learned(run):
         for row in leads(run)
     )
     return parts(
-        f"""        **On LeNet**, its leads over the best other attack: {lenet}. It has 500 images and 300 iterations.
+        f"""
+        **On LeNet**, its leads over the best other attack: {lenet}. It has 500 images and 300 iterations.
         {{ref}}`Its own chapter <learned-rows>` measures the effect of more images.
 
         **On deep networks.** “Told” is the attacker that is also given the {{ref}}`training loss <learned-members>`. Published attacks are all others except the
@@ -145,7 +149,8 @@ def deep_learned(run):
         networks, with 95 % intervals.
         """,
         markdown(table),
-        f"""        Its lead is below 0.05 over {missed}. Knowing the training loss changes its iAcc by {minus(f"{gain.get('resnet18', float('nan')):+.2f}")} on ResNet-18 and by
+        f"""
+        Its lead is below 0.05 over {missed}. Knowing the training loss changes its iAcc by {minus(f"{gain.get('resnet18', float('nan')):+.2f}")} on ResNet-18 and by
         {minus(f"{gain.get('vgg11_bn', float('nan')):+.2f}")} on VGG-11, on average over the sizes. The gain is larger on {{ref}}`a ResNet-18 of chapter 7 <learned-members>`, trained on half of the images to a
         lower loss, and small on the same network at a higher loss.
 
@@ -168,7 +173,8 @@ def splitting(run):
     count, asked = read.groupby("state").size(), wide.groupby("state").size()
     combined = trained["after SPEAR"].fillna(trained["learned"]).mean()
     assert (read == 1).all(), "what it reads is right"
-    return f"""    *After SPEAR* needs no images and no training. It searches the gradient of a layer with ReLUs for the samples of the batch, and rejects the update where no
+    return f"""
+    *After SPEAR* needs no images and no training. It searches the gradient of a layer with ReLUs for the samples of the batch, and rejects the update where no
     splitting fits. It splits {count["trained"]} of {asked["trained"]} updates of 8 from a trained LeNet and {count["untrained"]} of {asked["untrained"]} from an untrained
     one, without a wrong label. The attacker sees when it fails and can then use another attack. With the learned attacker for the other updates,
     {combined:.2f} of the labels from the trained LeNet are recovered; the learned
@@ -199,12 +205,14 @@ def fresh(run):
     return parts(
         "Means over networks, with 95 % intervals over them"
         + ("." if recorded else ": not recorded, of this run alone."),
-        markdown(table),        "A1 and A3 were predictions about an earlier version of the attacker, and were removed with its rows."
+        markdown(table),
+        "A1 and A3 were predictions about an earlier version of the attacker, and were removed with its rows."
         " The deep networks were trained and attacked on a GPU, in single precision, the LeNets on a processor.",
     )
 
 
-def others(run):    """Tables of other papers"""
+def others(run):
+    """Tables of other papers"""
 
     def cells(experiment, *values):
         means = run.best(experiment)
@@ -222,13 +230,15 @@ def others(run):    """Tables of other papers"""
     assert (ilrg.min() <= printed).all()
     assert (ilrg.max() >= printed).all()
     return parts(
-        """        The ranges were committed before the records. By then we had seen runs of seconds on 5,000 digits and other networks: one
+        """
+        The ranges were committed before the records. By then we had seen runs of seconds on 5,000 digits and other networks: one
         network of iLRG's at two depths, two first layers at B = 64, and two federations of two and three users.
         To save time, we then made the federations below smaller, before looking at any of their rows: half of the users, images and
         local batches, two thirds of the shadow clients and iterations, and three federations instead of five.
         """,
         markdown(predicted(run)),
-        """        **iLRG by depth.** iLRG's released logs contain the five printed values, each from one network and 50 batches. Logs and code give the
+        """
+        **iLRG by depth.** iLRG's released logs contain the five printed values, each from one network and 50 batches. Logs and code give the
         setting: default initialisation, normalised digits, batches drawn at random from the training images. LnAcc is the
         share of classes with an exact count. We have 20 networks per depth, with 50 batches each; n counts networks.
         Every printed value lies between the lowest and the highest of our networks. LLG+ and RLU
@@ -236,28 +246,33 @@ def others(run):    """Tables of other papers"""
         """,
         markdown(cells(e.DEPTH, "lnacc")),
         """
-        **Samples that peeling can reach.** A neuron with a ReLU that one sample of a batch alone activates has that sample's input in its        gradient {cite:p}`pan2022exclusivity`. Once such samples are removed, others become alone, and so on. The share reached in the end bounds
+        **Samples that peeling can reach.** A neuron with a ReLU that one sample of a batch alone activates has that sample's input in its
+        gradient {cite:p}`pan2022exclusivity`. Once such samples are removed, others become alone, and so on. The share reached in the end bounds
         every attack that isolates single samples in this way. The printed shares are those of such an attack. We have them from a machine-read scan (OCR),
         not from the paper, and do not know whether its pixels are normalised or its first layer has a bias. All four combinations are
         below: *alone* at first, *peeled* in the end. We count activations only, in double precision, and ran no attack. n counts networks, with ten batches
         each. CIFAR-10 is the 8,380 images that the recorded run had.
         """,
         markdown(cells(e.EXCLUSIVE, "alone", "peeled")),
-        f"""        **Many rounds of one client.** LDIA {{cite:p}}`gu2023ldia` trains a network on the changes of shadow clients' heads in the rounds that it
+        f"""
+        **Many rounds of one client.** LDIA {{cite:p}}`gu2023ldia` trains a network on the changes of shadow clients' heads in the rounds that it
         observes. We had its released code and the paper's abstract, so its printed values are not compared. *After LDIA* is our smaller reimplementation: a
         LeNet, {rounds["samples"]} images per user with Dirichlet shares (α = {rounds["alpha"]}), {rounds["steps"]} local steps at the rate {rounds["lr"]}, 4 users and 100 shadow
         clients of 500 auxiliary images, one to ten classes each. The released code has 100 users, five epochs with momentum, 1,000 shadows, ten rounds, two
-        convolutions before the fully connected layers, and for each shadow a global model of its own; here the shadows start from the server's.        The loss is LDIA's. The other attacks read each round separately, and their shares are averaged. The learned attacker is trained again in
+        convolutions before the fully connected layers, and for each shadow a global model of its own; here the shadows start from the server's.
+        The loss is LDIA's. The other attacks read each round separately, and their shares are averaged. The learned attacker is trained again in
         every round, for {rounds["iterations"]} iterations, and takes part where the network is trained. n counts federations.
         """,
         markdown(cells(e.ROUNDS, "iacc", "cosine")),
-        """        According to its code, Fed-Listing {cite:p}`nakarmi2026fedlisting` does the same on graphs: it uses the last layer's changes of all rounds, and shadow clients of
+        """
+        According to its code, Fed-Listing {cite:p}`nakarmi2026fedlisting` does the same on graphs: it uses the last layer's changes of all rounds, and shadow clients of
         four kinds. We have none of its graphs, and only the abstract of *Whispers of Data* {cite:p}`ma2025whispers`. Neither is compared.
         """,
     )
 
 
-def ten(run):    """The learned attacker's leads on ten networks of each kind, as a table and in a sentence, from recorded rows."""
+def ten(run):
+    """The learned attacker's leads on ten networks of each kind, as a table and in a sentence, from recorded rows."""
     if run.recorded_rows(e.ANEW) is None and run.profile != "paper":
         return "**Not recorded**: one network of this run decides nothing."
     rows = pd.DataFrame(met_once(run))
@@ -271,7 +286,8 @@ def ten(run):    """The learned attacker's leads on ten networks of each kind, a
     every = " (of LeNet at every size)" if (first["lead low"] > 0).all() else ""
     return parts(
         markdown(table, wide=False),
-        f"""        **It is clearly ahead of its rival in {ahead} of the {len(rows)} cells{every}, clearly behind in {behind}, and {open_} are open.** No interval reaches
+        f"""
+        **It is clearly ahead of its rival in {ahead} of the {len(rows)} cells{every}, clearly behind in {behind}, and {open_} are open.** No interval reaches
         below {minus(f"{worst:+.3f}")}, and in {(rows["lead"] >= 0.05).sum()} cells the lead is 0.05 or more. The rival's iAcc exceeds the prior guess by at least
         {rows["over"].min():.2f}.
         """,
@@ -302,7 +318,8 @@ def conditions(run):
     )
     return parts(
         markdown(table),
-        f"""        In balanced batches of 32 the learned attacker recovers {even["learned"]:.2f} of the trained LeNet's labels, the prior guess {even["prior guess"]:.2f}.
+        f"""
+        In balanced batches of 32 the learned attacker recovers {even["learned"]:.2f} of the trained LeNet's labels, the prior guess {even["prior guess"]:.2f}.
 
         **Schemes** with local steps are attacked in their second round, so that those with a history have one. For attacks that do not model the scheme,
         the server subtracts the history and scales the update to that of plain SGD. LLG\\* and LLG+ follow their
@@ -360,15 +377,18 @@ def soft(run):
         name: f"{listed([mean[name, MIXED, s] for s in (small, large)])} of mixed labels, after {listed([mean[name, hard, s] for s in (small, large)])}"
         for name in ("LLG", "RLU", WHOLE, "learned")
     }
-    return parts(        "The best attack that is uninformed of the smoothing, by kind of label, with $\\varepsilon = 0.1$ and $\\alpha = 1$.",
+    return parts(
+        "The best attack that is uninformed of the smoothing, by kind of label, with $\\varepsilon = 0.1$ and $\\alpha = 1$.",
         markdown(table),
-        f"""        **Attacks given $\\varepsilon$**, on the same images and three networks, compared with one-hot labels: {"; ".join(informed)}. We predicted 0.95. The network is
+        f"""
+        **Attacks given $\\varepsilon$**, on the same images and three networks, compared with one-hot labels: {"; ".join(informed)}. We predicted 0.95. The network is
         less sure than the argument assumes, and the variation of its softmax between images is noise on
         $\\varepsilon(\\mathbf y-1/n)$. The network was trained without smoothing. We did not attack one trained with smoothing, where $\\mathbf p$ would be
         near $\\tilde{{\\mathbf y}}$.
 
         **Mixup** gives each label away once with λ and once with $1-\\lambda$, so that the mean of the mixed labels is the mean of the labels; it
-        changes the images and the softmax alone. At B = {small} and {large}, {"; ".join(f"{name} finds {text}" for name, text in mixed.items())} of one-hot        ones. The whole head, the learned attacker and RLU all use gradients of unmixed images. Why only the first two lose accuracy
+        changes the images and the softmax alone. At B = {small} and {large}, {"; ".join(f"{name} finds {text}" for name, text in mixed.items())} of one-hot
+        ones. The whole head, the learned attacker and RLU all use gradients of unmixed images. Why only the first two lose accuracy
         was not tested. *After SPEAR* searches for the samples and not for their labels. From the trained network it splits {split["trained", MIXED]} mixed
         batches of 8, {split["trained", hard]} one-hot and {split["trained", SMOOTHED]} smoothed ones; from the untrained one {split["untrained", MIXED]},
         {split["untrained", hard]} and {split["untrained", SMOOTHED]}. In an earlier record, from the same seeds on another processor, training
@@ -424,7 +444,8 @@ def inputs(run):
     traces = traces[["data", "state", "batch_size", "idle", "named", "wrong", "n"]]
     traces = traces.rename(columns={"idle": "units at 0", "batch_size": "B"})
     return parts(
-        f"""        The texts are names of languages, countries, currencies and scripts in ten languages. A sample is one name, cut or padded to 32 bytes;
+        f"""
+        The texts are names of languages, countries, currencies and scripts in ten languages. A sample is one name, cut or padded to 32 bytes;
         its label is the language. Names that two of the languages share are left out. The network has an embedding
         of 32 numbers per byte, 64 convolutions over three bytes, their maxima over the text, 64 units with a ReLU and the outputs. It is
         trained as LeNet is. The tables have 178 and 569 rows, with standardised columns; their network is FCN-3 with 256 and 128 units,
@@ -434,9 +455,11 @@ def inputs(run):
 
         The table shows the best attack that reads the update. MNIST is LeNet's, from the records of the boards and of the schemes.
         """,
-        markdown(table),        f"From the trained networks' batches of eight, *after SPEAR* splits {whole}, without a wrong label. Attacks that rejected updates, with the reason:",
+        markdown(table),
+        f"From the trained networks' batches of eight, *after SPEAR* splits {whole}, without a wrong label. Attacks that rejected updates, with the reason:",
         markdown(out.reset_index().to_dict("records")),
-        """        **Other traces in an update.** *units at 0*: the share of the last layer's inputs that are 0 for all samples of the batch (their column of its gradient is 0).
+        """
+        **Other traces in an update.** *units at 0*: the share of the last layer's inputs that are 0 for all samples of the batch (their column of its gradient is 0).
         For texts, *named* is the share of the bytes in the batch whose row of the embedding moves, and *wrong* the share of moving rows whose byte is not in the batch.
         """,
         markdown(numbers(traces)),
@@ -458,7 +481,8 @@ def modes(run):
         for row in winners(rows_of(run, e.IN_MODES), by, REAL).to_dict("records")
     )
     return parts(
-        """        Dropout before the last layer, or batch norm after both convolutions; B = 32, unbalanced batches. Where the client is in training
+        """
+        Dropout before the last layer, or batch norm after both convolutions; B = 32, unbalanced batches. Where the client is in training
         mode, the attacker passes its 500 images in evaluation mode and, for batch norm, also in training mode, in one batch. Deep networks
         were not measured in training mode.
         """,
@@ -466,7 +490,8 @@ def modes(run):
     )
 
 
-def balance(run):    """Benefit and cost of defences"""
+def balance(run):
+    """Benefit and cost of defences"""
     trades = trade(run)
     table = []
     for row in trades.to_dict("records"):
@@ -481,7 +506,8 @@ def balance(run):    """Benefit and cost of defences"""
                 "network": row["state"],
                 "defence": name,
                 "strength": f"{row['strength']:g}",
-                "best attack": f"{row['attack']} {row['iacc']:.2f}",                "reduction": "–"
+                "best attack": f"{row['attack']} {row['iacc']:.2f}",
+                "reduction": "–"
                 if name == "none"
                 else spread(row["taken"], row["taken low"], row["taken high"]),
                 "accuracy lost": "–" if name == "none" or not lost else lost,
@@ -490,7 +516,8 @@ def balance(run):    """Benefit and cost of defences"""
     informed = (
         {
             "defence": row["defence"],
-            "strength": f"{row['strength']:g}",            "informed": f"{row['told']:.2f}",
+            "strength": f"{row['strength']:g}",
+            "informed": f"{row['told']:.2f}",
             "uninformed": f"{row['untold']:.2f}",
             "gain": spread(row["gain"], row["gain low"], row["gain high"]),
             "lead over the best other": f"{spread(row['lead'], row['lead low'], row['lead high'])} ({row['other']})",
@@ -504,7 +531,8 @@ def balance(run):    """Benefit and cost of defences"""
     rlu = rlu.groupby("strength")["iacc"].mean()
     bare = run.best_rows(e.UTILITY).query("defence == 'none'")["accuracy"]
     return parts(
-        f"""        *Reduction* is the reduction in the best attack's iAcc, with a 95 % interval over the networks; *accuracy lost* has one over the trainings.
+        f"""
+        *Reduction* is the reduction in the best attack's iAcc, with a 95 % interval over the networks; *accuracy lost* has one over the trainings.
         An interval that contains 0 leaves the effect open; below 0 the attack, or the model, gained. The cost is that of a LeNet trained by federated averaging **under that defence** from
         scratch. Every user holds unbalanced data: ten of 100 users in each of 300 rounds, one step on 8 samples at a rate of 0.1. There are ten
         trainings per strength, from the same ten starts; without a defence they end at accuracies of {bare.min():.2f} to {bare.max():.2f}. (At a rate of 0.3 one
@@ -514,12 +542,14 @@ def balance(run):    """Benefit and cost of defences"""
         rounding of a fixed-point encoding; we trained no network under them.
         """,
         markdown(table),
-        """        **One attacker adapts.** On trained networks *learned, adaptive* is trained for each network and each strength, on simulated
+        """
+        **One attacker adapts.** On trained networks *learned, adaptive* is trained for each network and each strength, on simulated
         clients with the same defence as the real ones. It is given the kind of the defence and its strength, as a server that prescribes
         them would be, but not the noise drawn. All other attacks read a protected update as if it were not protected.
         """,
         markdown(informed),
-        f"""        **RLU and noise.** Every attack that sums a row of the last layer's weights adds up the noise of all its entries. RLU reads the bias
+        f"""
+        **RLU and noise.** Every attack that sums a row of the last layer's weights adds up the noise of all its entries. RLU reads the bias
         alone: $n$ numbers, each with the noise of one entry, which it multiplies by $B$. Each count is therefore off by about $\\sigma B$: by 3 of
         32 samples at σ = 0.1, by 10 at 0.3 and by 32 at 1. On untrained networks its iAcc is {", ".join(f"{v:.2f} at {s:g}" for s, v in rlu.items())}. Under very strong
         noise an attack does worse than the prior guess. An attacker would then shrink its counts towards the shares, as the attacker
@@ -532,23 +562,27 @@ def balance(run):    """Benefit and cost of defences"""
     )
 
 
-def wait(run):    """A server that waits"""
+def wait(run):
+    """A server that waits"""
     mean = waited(run)
     best = patient(run)
     rounds = best.index.levels[1]
     first, last = rounds[0], rounds[-1]
     return f"""
     From an untrained model RLU is at {mean["untrained", first, "RLU"]:.2f} after {first} rounds, LLG at {mean["untrained", first, "LLG"]:.2f} (after {last}:
-    {mean["untrained", last, "LLG"]:.2f}) and LLG+ at {mean["untrained", first, "LLG+"]:.2f} (after {last}: {mean["untrained", last, "LLG+"]:.2f}). On a trained model    the best attack recovers {best["trained", first]:.2f} after {first} rounds and {best["trained", last]:.2f} after {last}. Each round brings new images of the same labels;
+    {mean["untrained", last, "LLG"]:.2f}) and LLG+ at {mean["untrained", first, "LLG+"]:.2f} (after {last}: {mean["untrained", last, "LLG+"]:.2f}). On a trained model
+    the best attack recovers {best["trained", first]:.2f} after {first} rounds and {best["trained", last]:.2f} after {last}. Each round brings new images of the same labels;
     whether these explain the gain was not tested. Clients whose labels change were not measured.
     """
 
 
-def noise(run):    """Effect of noise"""
+def noise(run):
+    """Effect of noise"""
     table = (
         {
             "participants": row["participants"],
-            "rate": f"{row['lr']:g}",            "noise per round": f"{row['noise']:.4f}",
+            "rate": f"{row['lr']:g}",
+            "noise per round": f"{row['noise']:.4f}",
             "accuracy without": f"{row['plain'].mean():.2f} (lowest {row['plain'].min():.2f})",
             "with σ = 0.3": f"{row['loud'].mean():.2f} (highest {row['loud'].max():.2f})",
             "cost": spread(row["cost"], row["low"], row["high"])
@@ -561,25 +595,29 @@ def noise(run):    """Effect of noise"""
     return parts(
         "150 rounds, each training also without noise, from the same start and with the same users. A cost below 0 is a gain.",
         markdown(table),
-        """        At the rate 0.1 noise makes slow trainings learn sooner here; why was not tested. On an untrained LeNet only σ = 1 stops the
+        """
+        At the rate 0.1 noise makes slow trainings learn sooner here; why was not tested. On an untrained LeNet only σ = 1 stops the
         best attack. To keep the noise at 0.01 per round then takes 100 participants at $\\eta=0.1$ and, by the rule, 900 at $\\eta=0.3$. With ten participants the training fails first.
         """,
     )
 
 
-def knowledge(run):    """Value of knowledge"""
+def knowledge(run):
+    """Value of knowledge"""
     rows = rows_of(run, e.LADDER).query(
         "state == 'trained' and rung == '+ many images a class'"
     )
     ((_, wide, cell),) = wide_of(rows, ["rung"])
     gap = by_network(wide["learned"] - wide["LLG"], cell)
     return f"""
-    On trained LeNets the learned attacker's lead over LLG, which needs the gradients alone, is    {spread(gap.mean(), *interval(gap, NUMBER))} over the three networks. {{ref}}`Ten more networks <arena-anew>` show its leads over better rivals. Auxiliary data give the mean softmax of each class. On a trained network the mean over a client's few
+    On trained LeNets the learned attacker's lead over LLG, which needs the gradients alone, is
+    {spread(gap.mean(), *interval(gap, NUMBER))} over the three networks. {{ref}}`Ten more networks <arena-anew>` show its leads over better rivals. Auxiliary data give the mean softmax of each class. On a trained network the mean over a client's few
     images can differ from the class mean; {{ref}}`the chapter on RLU <tab-rlu-own>` measures the effect.
     """
 
 
-def refused(run):    """Rejected updates"""
+def refused(run):
+    """Rejected updates"""
     tables = every(run), rows_of(run, e.BY_SCHEME), rows_of(run, e.DEFENCES)
     out = pd.concat(tables, ignore_index=True).query("iacc.isna()")
     why = (
@@ -594,12 +632,14 @@ def refused(run):    """Rejected updates"""
         networks=("network", lambda n: ", ".join(dict.fromkeys(n))),
         updates=("trial", "size"),
     )
-    return parts(        "iDLG reads a single sample, GI predicts each label at most once, RLG needs fewer directions than classes less one, and our reimplementation of SPEAR splits at most 16 samples. The registry and the attacks reject other batches. DLG, which optimises labels along with images, takes minutes for one batch of this size and is in {doc}`the chapter on LLG </notebooks/llg>`. The learned attacker takes part where the network is trained and the update is of one step.",
+    return parts(
+        "iDLG reads a single sample, GI predicts each label at most once, RLG needs fewer directions than classes less one, and our reimplementation of SPEAR splits at most 16 samples. The registry and the attacks reject other batches. DLG, which optimises labels along with images, takes minutes for one batch of this size and is in {doc}`the chapter on LLG </notebooks/llg>`. The learned attacker takes part where the network is trained and the update is of one step.",
         markdown(out.reset_index().to_dict("records")),
     )
 
 
-def entered(run):    """Entered attacks and the package's, on the same frozen updates"""
+def entered(run):
+    """Entered attacks and the package's, on the same frozen updates"""
     rows = entering.entries()
     scores = {entry["attack"]: entering.scores(entry) for entry in rows}
     ours = {
@@ -666,7 +706,8 @@ def entered(run):    """Entered attacks and the package's, on the same frozen up
     )
 
 
-def expected(run):    """Every prediction and its outcome"""
+def expected(run):
+    """Every prediction and its outcome"""
     return parts(
         "Each was written before the rows that decide it were recorded. L1 to L3 were written after chapter 7 and after the experiment on soft labels; L4 to L8 before the attacker met the deep networks; A2 before any of the ten LeNets was trained; T1 to T3 before the version that reads rows had attacked a network here; T4 and T5 after the three networks of each kind, before any of the ten was trained; R1 to R15 after runs of seconds on other images and networks; N1 and N2 before their controls were recorded; K1 to K8 before the run, but after a timing run that showed which attacks reject updates (K5).",
         markdown(outcome(run, *EXPECTED)),

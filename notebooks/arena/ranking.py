@@ -23,7 +23,7 @@ REAL = [name for name, attack in ALL.items() if not attack.blind]
 WITHOUT_AUX = [
     attack.name
     for attack in ENTRANTS
-    if not attack.lacking(registry.WHITE_BOX) and "aux" not in attack.takes
+    if not attack.lacking(registry.WHITE_BOX) and "aux" not in attack.options
 ]
 MALICIOUS = {attack.name for attack in FISHERS}
 CELL = ["net", "state", "batch_size"]

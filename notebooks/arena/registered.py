@@ -58,7 +58,7 @@ def lead(what, low, high, state, first, other):
 
     def ours(run):
         values = (
-            run.each(e.ROUNDS, state=state, attack=attack, rounds=rounds)
+            run.by_trial(e.ROUNDS, state=state, attack=attack, rounds=rounds)
             for attack, rounds in (first, other)
         )
         return run.mean(next(values) - next(values))

@@ -6,7 +6,7 @@ from torch import nn
 
 from fedleak import WithheldParameter, metrics
 from fedleak.attacks.labels import gdbr, ilrg, llg, zlg
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak.data import compose
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import FixedPoint
@@ -78,7 +78,7 @@ def even_guess(seed, batches=2000):
     """InsAcc of naming every class equally often, by number of classes and composition (B = 64)."""
     generator, rows = torch.Generator().manual_seed(seed), []
     for n in (10, 100, 200, 1000):
-        even, row = whole_counts(torch.full((n,), 64 / n), 64), {"classes": n}
+        even, row = round_to_total(torch.full((n,), 64 / n), 64), {"classes": n}
         for scheme, name in SCHEMES.items():
             truth = metrics.counts(compose(name, 64, n, batches, generator), n)
             row[scheme] = (

@@ -11,13 +11,14 @@ import torch
 from torch import nn
 
 from fedleak.attacks.labels import gdbr
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak_book.experiments import Experiment, grid
 from fedleak.federated import fedsgd
 from fedleak.federated.restricted import last_layers
 from fedleak_book.experiments.training import accuracy
 from fedleak.models import chain, head_pass, positive_, without_biases
 from notebooks.gdbr.experiments_choices import CHOICES, POSITIVE_LAYERS, REDUCED
+from notebooks.gdbr.experiments_modes import CHOICES_MODES
 from notebooks.gdbr.experiments_scanned import (
     FIG2_CHOICES,
     FIG3_CHOICES,
@@ -55,6 +56,7 @@ from notebooks.gdbr.experiments_clients import (
 
 __all__ = [
     "CHOICES",
+    "CHOICES_MODES",
     "FIG2_CHOICES",
     "FIG3_CHOICES",
     "FIG4_CHOICES",
@@ -139,7 +141,7 @@ def counts_by(form, bridge, update, features):
     gradient, samples = update.gradient(bridge.links[0].weight), update.samples
     start = bridge.first_step(gradient, features, first)
     logits = bridge.cross(features, across).matrix @ start
-    return whole_counts(samples * (features.probabilities - logits), samples)
+    return round_to_total(samples * (features.probabilities - logits), samples)
 
 
 def recovered(ctx, seed, net, data, init, scale, auxiliary, schemes, forms):

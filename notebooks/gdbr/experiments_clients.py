@@ -9,7 +9,7 @@ from torch import nn
 
 from fedleak import metrics, models
 from fedleak.attacks.labels import gdbr, llg, zlg
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak_book.experiments import grid
 from fedleak.data import compose, draw
 from fedleak.federated import Update
@@ -278,5 +278,5 @@ class Attackers:
             found |= {(name, mode): counts for name, counts in named.items()}
         for (attack, mode), counts in found.items():
             if counts.sum() != size:
-                counts = whole_counts(counts.double(), size)
+                counts = round_to_total(counts.double(), size)
             yield {"attack": attack, "mode": mode, **scores(counts, truth)}

@@ -233,8 +233,8 @@ def fig6(run):
     kept = {
         n: 100
         * run.mean(
-            run.each(e.FIG6, net=n, level=0.9, **where)
-            - run.each(e.FIG6, net=n, level=0.0, **where)
+            run.by_trial(e.FIG6, net=n, level=0.9, **where)
+            - run.by_trial(e.FIG6, net=n, level=0.0, **where)
         )
         for n in e.TWO
     }

@@ -9,7 +9,7 @@ import torch
 
 from fedleak import metrics
 from fedleak.attacks.labels import learned, whole_head
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak.attacks.labels.reader import WEIGHINGS, Reader
 from fedleak_book.experiments import Experiment, grid
 from fedleak.data import compose
@@ -88,7 +88,7 @@ def weighed(ctx, seed, data, batch_size, updates):
             pulls = reader.read(update, model).pulls.double()
             times = 0 if name == "equal counts" else WEIGHINGS
             shares = reader.whole_head(pulls, times)[0]
-            answers[name] = whole_counts(batch_size * shares, batch_size)
+            answers[name] = round_to_total(batch_size * shares, batch_size)
         for name, counts in answers.items():
             iacc = metrics.braun_blanquet(counts.cpu(), truth).item()
             accuracies.setdefault(name, []).append(iacc)
@@ -130,7 +130,7 @@ def bounds(ctx, seed, data, knows, aux_images, iterations, batch_size, updates):
         aux = aux.split_in_two(seed % 1000, aux_images / len(aux))[0]
     attacker = learned.train(model, aux, batch_size, iterations=iterations, seed=seed)
     generator = torch.Generator().manual_seed(seed ^ 0xB0)
-    even = whole_counts(torch.full((10,), batch_size / 10), batch_size)
+    even = round_to_total(torch.full((10,), batch_size / 10), batch_size)
     for composition in ("unbalanced", "balanced"):
         accuracies = {"learned": [], "even guess": []}
         for _ in range(updates):

@@ -12,7 +12,7 @@ from fedleak import metrics
 from fedleak_book import paths
 from fedleak.attacks import registry
 from fedleak.attacks.contest import contest, entrants
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak_book.experiments import trained_once
 from fedleak_book.experiments.training import set_norms
 from fedleak.data import compose, draw
@@ -160,14 +160,14 @@ def rivals(update, model, aux, truth, number, plain=None, prepared=None, **more)
     who, knowledge = registry.WITH_AUXILIARY, {"aux": aux, "seed": number, **more}
     how = {"attacks": FORMS, "plain": plain, "kept": prepared}
     for attempt in contest(update, model, who, knowledge, **how):
-        if attempt.found is not None:
-            yield scored(attempt.attack.name, attempt.found, truth)
+        if attempt.counts is not None:
+            yield scored(attempt.attack.name, attempt.counts, truth)
 
 
 def even_guess(update, model, aux, truth, number=0, prepared=None):
     """Score the samples spread evenly over the classes."""
     even = torch.full(truth.shape, update.samples / len(truth))
-    yield scored("even guess", whole_counts(even, update.samples), truth)
+    yield scored("even guess", round_to_total(even, update.samples), truth)
 
 
 NOTHING = {"coverage": np.nan, "width": np.nan}

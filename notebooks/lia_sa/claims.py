@@ -13,6 +13,7 @@ from notebooks.lia_sa.experiments import (
     LIA,
     PAIRS,
     TABLE2,
+    TABLE2_CONSTANTS,
     VGGS,
 )
 from notebooks.lia_sa.experiments_clients import ONE
@@ -45,6 +46,16 @@ for net, data in PAIRS:
             told = dict(of=FIG3, value=value, kind=DIFFERENCE if how is drop else MEAN)
             where = {"data": data, "rule": rule, **fixed}
             claim(f"fig3-{data}-{axis}-{name}", how, where=where, **told)
+        if data == "cifar10":
+            where = {"data": data, "rule": LOG, **fixed}
+            claim(
+                f"fig3-{data}-{axis}-literal",
+                min,
+                of=FIG3,
+                where=where,
+                value="target",
+                kind=MEAN,
+            )
         for c in SPACED:
             where = dict(data=data, net=net, rule=LITERAL, constants=c, **fixed)
             told = dict(of=CONSTANTS, value="target", kind=MEAN)
@@ -80,6 +91,10 @@ for net, name in (("vgg11_bn", "vgg11"), ("resnet18", "resnet18")):
             where = {"net": net, "rule": rule, "reading": reading}
             told = dict(of=TABLE2, where=where, reading=reading)
             claim(f"tab2-{key}-{name}-cos", mean, **told)
+            if rule == LITERAL:
+                for c in (*SPACED, "log-spaced"):
+                    told |= dict(of=TABLE2_CONSTANTS, where=where | {"constants": c})
+                    claim(f"tab2-{key}-{name}-cos", mean, **told)
 
 
 # --- Fig. 5 ---
@@ -106,7 +121,7 @@ for id, statistic, where in (
 def says(id, recipe, statistic, reading="", wide=None, **where):
     """A claim about Fig. 6, from LnAcc-target by level and batch size, at every choice of the constants."""
     kind = DIFFERENCE if wide else MEAN
-    for own in (recipe, *SPACED) if recipe == "literal" else (recipe,):
+    for own in (recipe, *SPACED, "log") if recipe == "literal" else (recipe,):
         told = dict(of=FIG6_CONSTANTS if own in SPACED else FIG6, wide=wide, kind=kind)
         here = {**where, "net": "resnet18", "recipe": own}
         claim(f"fig6-{id}", statistic, where=here, reading=reading, **told)

@@ -17,6 +17,7 @@ from notebooks.lia_sa.experiments_choices import (  # noqa: F401  declared here 
     CONSTANTS,
     FIG6_CONSTANTS,
     REDUCED,
+    TABLE2_CONSTANTS,
 )
 from notebooks.lia_sa.experiments_clients import (  # noqa: F401  declared here too
     FIG5,

@@ -4,7 +4,15 @@ What fewer images are worth stands here too: on MNIST and on CIFAR-10 as JPEG fi
 """
 
 from fedleak_book.experiments import Experiment, grid
-from notebooks.lia_sa.experiments_clients import FIG6, LEVELS, ONE, defended
+from notebooks.lia_sa.experiments_clients import (
+    FIG6,
+    LEVELS,
+    NETS,
+    ONE,
+    TABLE2,
+    defended,
+    similarities,
+)
 from notebooks.lia_sa.experiments_shared import (
     ACTIVE,
     LIA,
@@ -74,6 +82,26 @@ FIG6_CONSTANTS = Experiment(
     rounding="b_err",
     fixed=dict(clients=5),
     tables="fig6",
+)
+
+
+def similarities_by_constants(ctx, seed, net, data, rule, constants, batch_size):
+    """Cosine similarities of a client's gradient with the honest one's, with other constants than 0.1 u."""
+    sent = "LIA-SA, log" if constants == "log-spaced" else f"LIA-SA, {constants}"
+    yield from similarities(ctx, seed, net, data, sent, batch_size)
+
+
+PRESET = dict(net=NETS, rule=LITERAL, constants=[*OTHERS, "log-spaced"])
+TABLE2_CONSTANTS = Experiment(
+    "table2_constants",
+    similarities_by_constants,
+    quick=grid(**PRESET, data="synthetic-100", batch_size=16),
+    paper=grid(**PRESET, data="cifar100", batch_size=64),
+    trials=(1, 3),
+    by="reading",
+    values=TABLE2.values,
+    facts="images",
+    tables="similarity_liasa",
 )
 
 

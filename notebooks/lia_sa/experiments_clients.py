@@ -31,7 +31,7 @@ from torch import nn
 def sent_by(rule, model, pool, s):
     """What a malicious server sends a client in place of the model."""
     if rule.startswith("LIA-SA"):
-        return lia_sa.fishing_model(model, rule.split(", ")[1], 2, 5, s)
+        return fishing(model, rule.split(", ")[1], 5, s)[2]
     if rule == "EludingSA":
         return eluding_sa.muted_model(model)
     if rule == "MANDRAKE":

@@ -48,7 +48,7 @@ def released(update, model, server):
     p = torch.stack(means).softmax(1).mean(0)
     positive = (p - update.gradient(head(model).bias).double()).clamp(min=0)
     real = update.samples * positive / positive.sum()
-    return counts.whole_counts(real, update.samples)
+    return counts.round_to_total(real, update.samples)
 
 
 def search_as_printed(update, model, server):
@@ -62,7 +62,7 @@ def search_as_printed(update, model, server):
     start = counts.solve(system, observed.target, update.samples)
     inputs = (before, after, server.y, observed, "gaussian")
     solution = rlu.search(start, *inputs, ratios=True)
-    return counts.whole_counts(solution, update.samples)
+    return counts.round_to_total(solution, update.samples)
 
 
 COLUMNS = ("setting", "data", "activation", "stage", "alpha", "steps")
@@ -205,7 +205,7 @@ def cost(ctx, seed, n_classes, steps):
     began = time.process_time()
     start = counts.solve(A, observed.target, int(truth.sum().round()))
     solution = rlu.search(start, before, before + 0.1, labels, observed, "gaussian")
-    counts.whole_counts(solution, 256 * steps)
+    counts.round_to_total(solution, 256 * steps)
     yield {"seconds": time.process_time() - began}
 
 

@@ -99,7 +99,8 @@ def fig1(run):
     """Fig. 1: who comes second, and why a trained network costs labels."""
     last = dict(data="svhn", stage=0.7)
     gap = run.mean(
-        run.each(e.FIG1, rule="ZLG+", **last) - run.each(e.FIG1, rule="LLG+", **last)
+        run.by_trial(e.FIG1, rule="ZLG+", **last)
+        - run.by_trial(e.FIG1, rule="LLG+", **last)
     )
     last_row = run.best(e.FIG1).query("data == 'svhn' and rule == 'RLU'").iloc[-1]
     rows = run.best(e.OWN_IMAGES)
@@ -112,8 +113,8 @@ def fig1(run):
         table.loc[1, "gaussian"],
     )
     late = dict(stage=0.95, steps=10, confidence="average")
-    theirs = run.each(e.OWN_IMAGES, known="server's", **late)
-    share = (run.each(e.OWN_IMAGES, known="own", **late) - theirs) / (1 - theirs)
+    theirs = run.by_trial(e.OWN_IMAGES, known="server's", **late)
+    share = (run.by_trial(e.OWN_IMAGES, known="own", **late) - theirs) / (1 - theirs)
     quiet = rows.query(
         "steps == 1 and confidence == 'average' and known == 'own'"
     ).set_index("stage")["quiet"]
@@ -158,7 +159,7 @@ def fig2(run):
 
     def cost(data, stage):
         many, few = (
-            run.each(e.FIG2, data=data, stage=stage, size=size) for size in (100, 5)
+            run.by_trial(e.FIG2, data=data, stage=stage, size=size) for size in (100, 5)
         )
         return run.mean(many - few)
 

@@ -71,10 +71,10 @@ def test_a_contest_runs_all_that_the_adversary_can_and_nothing_else(aux, model):
         done = list(contest.contest(update, model, adversary, {"aux": aux, "seed": 3}))
         assert [one.attack for one in done] == [a for a in contest.entrants() if not a.lacking(adversary)]
         assert {one.attack.name for one in done if one.reason} == {"iDLG", "GI", "RLG"}  # one sample, one a class, few
-        assert all(one.found is not None for one in done if not one.reason)
+        assert all(one.counts is not None for one in done if not one.reason)
         assert all(one.seconds >= 0 for one in done)
     assert not {a.name for a in contest.entrants()} & {"DLG", "DLG (labels)", "MANDRAKE"}
-    found = {one.attack.name: one.found for one in done}
+    found = {one.attack.name: one.counts for one in done}
     assert found["LLG"].equal(llg.recover(update, model))
     assert found["LLG+"].equal(llg.recover(update, model, aux))
 
@@ -86,7 +86,7 @@ def test_auxiliary_data_go_to_those_whose_adversary_has_some(newcomers, aux, mod
         got.update(taken)
         return one_class(update, model)
 
-    attack, update = newcomer(function=spy, takes={"aux", "prior", "scheme"}), fedsgd(model, aux.x[:2], aux.y[:2])
+    attack, update = newcomer(function=spy, options={"aux", "prior", "scheme"}), fedsgd(model, aux.x[:2], aux.y[:2])
     scheme, prior = Scheme("fedavg", 0.1, 1), torch.full((CLASSES,), 1 / CLASSES)
     knowledge = {"aux": aux, "prior": prior, "scheme": scheme, "runs": 2, "history": None}
     clock = iter([3.0, 4.5])
@@ -105,7 +105,7 @@ def test_who_knows_the_scheme_reads_the_update_as_it_is(newcomers, aux, model):
 
     update = fedavg(model, aux.x[:4].view(2, 2, *SHAPE), aux.y[:4].view(2, 2), lr=0.1, share="delta")
     plain = update.replace({name: t / 2 for name, t in update.tensors.items()})
-    both = [newcomer(function=spy), newcomer(name="knows", function=spy, takes={"scheme"})]
+    both = [newcomer(function=spy), newcomer(name="knows", function=spy, options={"scheme"})]
     list(contest.contest(update, model, WHITE_BOX, {"scheme": Scheme("fedavg", 0.1, 2)}, attacks=both, plain=plain))
     assert [one is update for one in read] == [False, True]
     assert read[0] is plain
@@ -117,7 +117,7 @@ def test_a_cheating_server_reads_its_own_models(aux, model):
     updates = [fedsgd(m, aux.x[4 * k : 4 * k + 4], aux.y[4 * k : 4 * k + 4]) for k, m in enumerate(models)]
     seen, knowledge = plain_sum(updates), {"batch_size": 4, "input_shape": SHAPE, "aux": aux}
     (one,) = contest.contest(seen, model, MALICIOUS_AGGREGATOR, knowledge, manipulated={"LIA-SA": (seen, models)})
-    assert one.found.tolist() == [aux.y[4 * k : 4 * k + 4].bincount(minlength=CLASSES).tolist() for k in range(3)]
+    assert one.counts.tolist() == [aux.y[4 * k : 4 * k + 4].bincount(minlength=CLASSES).tolist() for k in range(3)]
     assert not list(contest.contest(seen, model, MALICIOUS_AGGREGATOR, knowledge))
 
 
@@ -145,9 +145,9 @@ def hungry(update, model):
 def test_what_an_attack_does_wrong_is_a_row_and_not_the_end(newcomers, aux, model, run, reason):
     registry.register(newcomer(function=run))
     done = {o.attack.name: o for o in contest.contest(fedsgd(model, aux.x[:4], aux.y[:4]), model, EAVESDROPPER, {})}
-    assert done["one class"].found is None
+    assert done["one class"].counts is None
     assert done["one class"].reason.startswith(reason)
-    assert done["LLG"].found.sum() == 4
+    assert done["LLG"].counts.sum() == 4
     report = audit(Setup(model=nn.Linear(20, CLASSES), shape=(20,), batch_size=8, trials=3))
     assert dict(report.untried)["one class"].startswith(reason)
     assert "LLG" in report.ranking()
@@ -155,7 +155,7 @@ def test_what_an_attack_does_wrong_is_a_row_and_not_the_end(newcomers, aux, mode
 
 def test_an_input_that_nothing_gives_is_refused():
     with pytest.raises(ValueError, match="one class takes colour; there are: aux, prior"):
-        newcomer(takes={"colour"})
+        newcomer(options={"colour"})
 
 
 def test_an_adversary_may_be_given_by_its_name(aux, model):
@@ -235,7 +235,9 @@ def test_every_registered_defence_changes_an_update(kind, aux, model):
 
 
 def test_attacks_that_take_minutes_or_stand_apart_are_no_entrants(newcomers):
-    for number, fields in enumerate(({"cost": "minutes"}, {"apart": "it needs the moon"}, {"goal": "images"})):
+    for number, fields in enumerate(
+        ({"cost": "minutes"}, {"standalone_reason": "it needs the moon"}, {"goal": "images"})
+    ):
         registry.register(newcomer(name=str(number), **fields))
     assert not {"0", "1", "2"} & {attack.name for attack in contest.entrants()}
     why = dict(audit(Setup(model=nn.Linear(20, CLASSES), shape=(20,), batch_size=8, trials=1)).untried)
@@ -244,7 +246,7 @@ def test_attacks_that_take_minutes_or_stand_apart_are_no_entrants(newcomers):
 
 
 def test_attacks_that_are_trained_once_come_last_and_only_if_they_are_asked_for(newcomers):
-    registry.register(newcomer(takes={"iterations"}))
+    registry.register(newcomer(options={"iterations"}))
     registry.register(newcomer(name="late"))
     asked = [attack.name for attack in contest.entrants(trained=True)]
     assert set(asked[-2:]) == {"learned", "one class"}
@@ -277,7 +279,9 @@ def test_contradictions_of_an_update_are_computed_once_and_said_by_every_attack(
         done = list(contest.contest(update, model, WHITE_BOX, {}, attacks=attacks))
         assert len(computed) == 1
         assert computed[0] is update
-        assert all((plausible.SCALE in one.result.unmet) == turned for one in done if one.result is not None)
+        assert all(
+            (plausible.SCALE in one.result.violated_assumptions) == turned for one in done if one.result is not None
+        )
         assert sum(one.result is not None for one in done) >= 2
 
 

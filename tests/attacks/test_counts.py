@@ -5,14 +5,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedleak.attacks.labels.counts import project, solve, whole_counts
+from fedleak.attacks.labels.counts import project, round_to_total, solve
 
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 12), total=st.integers(1, 300), scale=st.floats(0.01, 1e3))
 def test_whole_counts_have_the_sum_and_lie_within_one_of_the_projection(seed, n, total, scale):
     values = scale * torch.randn(3, n, generator=torch.Generator().manual_seed(seed)).double()
-    found = whole_counts(values, total)
+    found = round_to_total(values, total)
     assert found.dtype == torch.long
     assert (found >= 0).all()
     assert (found.sum(-1) == total).all()
@@ -20,20 +20,20 @@ def test_whole_counts_have_the_sum_and_lie_within_one_of_the_projection(seed, n,
 
 
 def test_integers_of_the_right_sum_stay_and_remainders_go_to_the_largest():
-    assert whole_counts(torch.tensor([3.0, 0.0, 5.0]), 8).tolist() == [3, 0, 5]
-    assert whole_counts(torch.tensor([2.2, 0.5, 5.3]), 8).tolist() == [2, 1, 5]
-    assert whole_counts(torch.tensor([-4.0, 9.0, 9.0]), 8).tolist() == [0, 4, 4]
+    assert round_to_total(torch.tensor([3.0, 0.0, 5.0]), 8).tolist() == [3, 0, 5]
+    assert round_to_total(torch.tensor([2.2, 0.5, 5.3]), 8).tolist() == [2, 1, 5]
+    assert round_to_total(torch.tensor([-4.0, 9.0, 9.0]), 8).tolist() == [0, 4, 4]
 
 
 def test_equal_remainders_go_to_the_first_classes():
-    assert whole_counts(torch.full((40,), 0.5), 20).tolist() == [1] * 20 + [0] * 20
+    assert round_to_total(torch.full((40,), 0.5), 20).tolist() == [1] * 20 + [0] * 20
 
 
 def test_bad_estimates():
     with pytest.raises(ValueError, match="at least 1"):
-        whole_counts(torch.ones(3), 0)
+        round_to_total(torch.ones(3), 0)
     with pytest.raises(ValueError, match="NaN"):
-        whole_counts(torch.tensor([1.0, float("nan")]), 2)
+        round_to_total(torch.tensor([1.0, float("nan")]), 2)
 
 
 @settings(max_examples=40, deadline=None)

@@ -136,9 +136,9 @@ def test_the_derivative_of_all_samples_equations_is_that_of_differences():
     weight, inputs, labels, gradient = samples(7)
     one = joint.Equations(weight.numpy(), labels.numpy(), 7 * gradient.numpy())
     at = one.parts(inputs.numpy())
-    assert abs(one.left(at)).max() < 1e-12
+    assert abs(one.residual(at)).max() < 1e-12
     assert abs(one.inputs(at) - inputs.numpy()).max() < 1e-12
-    assert check_grad(lambda v: one.left(v).sum(), lambda v: one.jacobian(v).sum(0), at + 0.1) < 1e-4
+    assert check_grad(lambda v: one.residual(v).sum(), lambda v: one.jacobian(v).sum(0), at + 0.1) < 1e-4
 
 
 def test_labels_that_signs_name_are_shared_out_in_every_way():

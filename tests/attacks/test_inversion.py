@@ -329,5 +329,5 @@ def test_labels_that_were_not_given_and_repeat_are_said():
     x = torch.rand(2, *SHAPE)
     with pytest.warns(UserWarning, match="no labels were given, and fewer classes have a negative gradient"):
         invg.labelled(fedsgd(model, x, torch.tensor([1, 1])), model, None)
-    with pytest.raises(ValueError, match="no labels were given, and GI recovers none: GI names distinct labels"):
+    with pytest.raises(ValueError, match="no labels were given, and GI recovers none: GI recovers distinct labels"):
         invg.labelled(fedsgd(model, torch.rand(CLASSES + 1, *SHAPE), torch.zeros(CLASSES + 1).long()), model, None)

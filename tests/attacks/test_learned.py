@@ -13,7 +13,7 @@ from fedleak.attacks.labels.confidence import by_class
 from fedleak.attacks.labels.counts import solve
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
 from fedleak.attacks.labels.reader import Reader, minimise
-from fedleak.attacks.labels.simulated import WIDER, Local, Seen, draw_labels, raise_own, shifted, walk
+from fedleak.attacks.labels.simulated import WIDER, Local, Observation, draw_labels, raise_own, shifted, walk
 from fedleak.attacks.labels.whole_head import Equations, contributions
 from fedleak.attacks.registry import WITH_AUXILIARY, get
 from fedleak.data import Images, compose
@@ -114,7 +114,7 @@ def test_images_that_fit_better_are_those_whose_own_logit_is_raised():
     reader = Reader(MODEL, aux, train_loss=0.3)
     better = reader.pool(MODEL, aux)
     index = torch.randint(len(aux), (5, B), generator=torch.Generator().manual_seed(1))
-    weights = raise_own(better.own[index], torch.tensor(shift))
+    weights = raise_own(better.label_probabilities[index], torch.tensor(shift))
     with torch.no_grad():
         logits = MODEL(aux.x)
     own = nn.functional.one_hot(aux.y, CLASSES)
@@ -325,7 +325,7 @@ def test_it_beats_the_even_guess_and_holds_what_its_intervals_say(attacker):
     found = [attacker.read(update, MODEL) for update in updates]
     iacc = instance_accuracy(torch.stack([one.counts for one in found]), truth).mean()
     even = instance_accuracy(torch.full_like(truth, B // CLASSES), truth).mean()
-    together = Seen(*map(torch.cat, zip(*(attacker.reader.read(u, MODEL) for u in updates), strict=True)))
+    together = Observation(*map(torch.cat, zip(*(attacker.reader.read(u, MODEL) for u in updates), strict=True)))
     assert torch.equal(attacker.counts(together), torch.stack([one.counts for one in found]))
     assert iacc > even + 0.2
     assert all(one.counts.sum() == B for one in found)
@@ -397,11 +397,11 @@ def test_an_update_that_was_changed_on_its_way_is_told_apart(attacker, precision
     rounded = update.replace({name: t.half().to(precision) for name, t in update.tensors.items()})
     clipped = update.replace({name: t / 7 for name, t in update.tensors.items()})
     assert [attacker.reader.altered(u, model) for u in (noisy, sparse, rounded, clipped)] == [True, True, True, False]
-    assert attacker.read(clipped, model).unmet == ()
-    (said,) = attacker.read(noisy, model).unmet
+    assert attacker.read(clipped, model).violated_assumptions == ()
+    (said,) = attacker.read(noisy, model).violated_assumptions
     assert "do not sum to 0" in said
     told = learned.train(MODEL, pool(), B, iterations=1, defence=lambda clients, s: PureNoise(1e-4, s))
-    assert told.read(noisy, model).unmet == ()
+    assert told.read(noisy, model).violated_assumptions == ()
 
 
 def test_what_cannot_be_learned_is_refused(attacker):

@@ -113,7 +113,7 @@ EQUAL = {
     "after SPEAR": "one step",
     "head splitting": "one step",
     "peeling": "one local step",
-    "RLG": "fewer directions",
+    "RLG": "a gradient of a rank below",
     "iDLG": "single sample",
     "GI": "at most 3",
 }

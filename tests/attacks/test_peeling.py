@@ -110,8 +110,8 @@ def test_of_other_labels_than_the_gradients_nothing_is_taken():
     mixed = (x + x.roll(1, 0)) / 2
     own = peeling.trace(mixed, layer.links).deltas[range(5), y].gather(1, neurons) / 5
     assert peeled.judge(mixed, own, neurons)[1].isinf().all(), "its coefficient fits, its other neurons' do not"
-    assert peeling.apart(x, x[:0])
-    assert not peeling.apart(x[:1] * 1.001, x)
+    assert peeling.is_distinct(x, x[:0])
+    assert not peeling.is_distinct(x[:1] * 1.001, x)
 
 
 def broken(model, x, y):
@@ -181,7 +181,7 @@ def test_the_result_tells_proven_labels_from_estimates():
     assert str(found).endswith("14 of 16 labels are proven")
     refused = attack.recover(changed(update, noisy(0.1)))
     assert refused.proven.tolist() == [0] * N
-    assert refused.unmet == ("no sample's gradient passes the tests of a proof", plausible.SUM)
+    assert refused.violated_assumptions == ("no sample's gradient passes the tests of a proof", plausible.SUM)
     half = changed(update, lambda t: t.half())
     assert attack.recover(half).counts.equal(whole_head.prepare(model, images).recover(half).counts)
     steps = x.unflatten(0, (2, -1)), y.unflatten(0, (2, -1))

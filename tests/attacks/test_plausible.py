@@ -111,12 +111,17 @@ def test_every_attack_on_one_client_says_so():
     model, x, y = client(2)
     odd = scaled(fedsgd(model, x, y), 1000.0)
     for attack in all_attacks():
-        if attack.checks and not attack.lacking("white-box model") and not attack.trained and not attack.apart:
+        if (
+            attack.checks
+            and not attack.lacking("white-box model")
+            and not attack.trained
+            and not attack.standalone_reason
+        ):
             try:
                 result = attack.prepare(model, adversary="white-box model").recover(odd)
             except (ValueError, TypeError):
                 continue  # it rejects such an update, or needs more
-            assert plausible.SCALE in result.unmet, attack.name
+            assert plausible.SCALE in result.violated_assumptions, attack.name
 
 
 def test_prefixes_of_wrappers_are_taken_off_whoever_calls_the_attack():

@@ -8,7 +8,7 @@ import re
 import pytest
 import torch
 
-from fedleak.attacks.contest import FORESEEN, attempt, entrants
+from fedleak.attacks.contest import EXPECTED_FAILURES, attempt, entrants
 from fedleak.attacks.labels import idlg, lia_sa, llg, rlu, whole_head
 from fedleak.attacks.registry import WITH_AUXILIARY
 from fedleak.attacks.result import Prepared, Result
@@ -46,14 +46,14 @@ def test_prepared_once_it_reads_updates_of_every_size_as_a_call_of_its_own(attac
     for steps, size in ((1, 1), (1, B), (2, B), (1, 2), (1, B)):
         for x, y in batches(steps, size):
             update = fedavg(model, x, y, lr=0.1, share="delta")
-            told = {**then, "scheme": Scheme("fedavg", 0.1, steps)} if "scheme" in attack.takes else then
+            told = {**then, "scheme": Scheme("fedavg", 0.1, steps)} if "scheme" in attack.options else then
             alone = attempt(attack, update, model, WITH_AUXILIARY, {**held, **told})
-            if alone.found is None:
-                with pytest.raises(FORESEEN, match=re.escape(alone.reason)):
+            if alone.counts is None:
+                with pytest.raises(EXPECTED_FAILURES, match=re.escape(alone.reason)):
                     prepared.recover(update, **told)
                 continue
             found = prepared.recover(update, **told)
-            assert found.counts.equal(alone.found)
+            assert found.counts.equal(alone.counts)
             assert (found.attack, found.seconds >= 0) == (attack.name, True)
             read += 1
     assert read
@@ -84,11 +84,11 @@ def test_an_assumption_that_does_not_hold_is_in_the_result_and_the_one_line_use_
     layers = torch.nn.Flatten(), torch.nn.Linear(784, 8), torch.nn.Tanh(), torch.nn.Linear(8, N)
     tanh, (x, y) = torch.nn.Sequential(*layers), next(batches(1))
     tanh.input_shape = SHAPE
-    (said,) = llg.prepare(tanh).recover(fedsgd(tanh, x[0], y[0])).unmet
+    (said,) = llg.prepare(tanh).recover(fedsgd(tanh, x[0], y[0])).violated_assumptions
     assert "needs a last layer whose inputs are not negative" in said
     with pytest.warns(UserWarning, match=r"LLG: needs a last layer whose inputs .* of those of '3' are negative"):
         llg.recover(fedsgd(tanh, x[0], y[0]), tanh)
-    assert llg.prepare(model).recover(fedsgd(model, x[0], y[0])).unmet == ()
+    assert llg.prepare(model).recover(fedsgd(model, x[0], y[0])).violated_assumptions == ()
 
 
 def test_a_result_prints_and_becomes_a_row():

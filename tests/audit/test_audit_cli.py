@@ -72,7 +72,7 @@ def test_a_mistake_in_the_file_is_one_clear_line(invoke, written, text, message)
 
 
 def test_a_mistake_in_the_call_is_one_clear_line(invoke, written, tmp_path):
-    assert "say which file" in invoke(ends=2).stderr
+    assert "name the file" in invoke(ends=2).stderr
     assert "no file" in invoke(tmp_path / "none.py", ends=2).stderr
     assert "ends in .html, .md, .json" in invoke(written(GOOD), "--out", tmp_path / "r.pdf", ends=2).stderr
     assert "trials is a whole number" in invoke(written(GOOD), "--trials", 0, ends=2).stderr

@@ -109,7 +109,7 @@ def test_the_command_guards_a_deployment(invoke, run, setup_file, tmp_path):
     result = invoke(run, "--setup", setup_file, "--fail-above", most, "--junit", junit, ends=1)
     assert "fedleak: leak: round" in result.stderr
     assert "## Round by round" in result.output, "the report comes all the same"
-    assert "## Within the limits?" in result.output
+    assert "## Verdicts on the limits" in result.output
     assert statuses(junit) == (3, int((limit > most).sum()), 0)
     invoke(run, "--setup", setup_file, "--fail-above", 1, "--junit", junit, "--out", page)
     assert statuses(junit) == (3, 0, 0)
@@ -169,10 +169,10 @@ def test_json_holds_the_report_and_a_later_one_is_compared_with_it(invoke, setup
     assert 0 <= case["guess"] <= case["iacc"] <= 1
     invoke(setup_file, "--seed", 5, "--baseline", one, "--out", two)
     text = two.read_text()
-    assert "## Against the report on Sequential" in text
+    assert "## Comparison with the report on Sequential" in text
     before = {row["attack"]: row["iacc"] for row in found["attacks"]}["LLG"]
     assert f"| LLG | {before:.2f} | " in text
-    assert "is no report that" in invoke(setup_file, "--baseline", setup_file, ends=2).stderr
+    assert "is not a report of" in invoke(setup_file, "--baseline", setup_file, ends=2).stderr
 
 
 def test_a_set_up_is_guarded_too(coloured):
@@ -209,17 +209,17 @@ def test_nan_of_one_client_is_named_and_can_be_skipped(invoke, run, setup_file, 
     nan = "round 2, node b: 4 of 4 entries of '3.bias' are NaN"
     assert nan in invoke(folder, "--setup", setup_file, ends=2).stderr
     result = invoke(folder, "--setup", setup_file, "--skip-nan", "--fail-above", 1)
-    assert f"Left out: {nan}" in result.output
+    assert f"Skipped: {nan}" in result.output
     assert "8 updates of 3 clients" in result.output
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["{run}", "--trials", 3], "--trials goes with a set-up"),
-        (["{run}", "--seed", 3], "--seed goes with --setup"),
-        (["{mine}", "--gaps"], "--setup, --gaps and --skip-nan go with a recorded run's folder"),
-        (["{run}", "--junit", "{cut}/x.xml"], "--junit needs --fail-above"),
+        (["{run}", "--trials", 3], "--trials needs a set-up"),
+        (["{run}", "--seed", 3], "--seed needs --setup"),
+        (["{mine}", "--gaps"], "--setup, --gaps and --skip-nan need the folder of a recorded run"),
+        (["{run}", "--junit", "{cut}/x.xml"], "--junit needs a limit: --fail-above"),
         (["{cut}"], "client-a.json: Invalid JSON"),
     ],
 )
@@ -239,7 +239,7 @@ def test_a_limit_that_is_kept_on_an_assumption_alone_is_not_measurable(invoke, r
     words = (tmp_path / "server", "--setup", setup_file, "--fail-above", 1)
     result = invoke(*words, ends=3)
     assert "which nobody measured (accept that with --assume step --assume loss --assume labels)" in result.stderr
-    assert "All of this holds if the clients' steps are those of SGD" in result.output
+    assert "These numbers hold if the clients' steps are those of SGD" in result.output
     invoke(*words, "--assume", "step", "--assume", "loss", ends=3)
     invoke(*words, "--assume", "step", "--assume", "loss", "--assume", "labels")
     invoke(*words, "--assume", "all")
@@ -247,7 +247,7 @@ def test_a_limit_that_is_kept_on_an_assumption_alone_is_not_measurable(invoke, r
         "unknown assumption 'rate'; there are: step, loss, labels, all"
         in invoke(*words, "--assume", "rate", ends=2).stderr
     )
-    assert "Nothing is assumed of steps, loss and labels." in invoke(run, "--setup", setup_file).output
+    assert "Nothing is assumed about steps, loss and labels." in invoke(run, "--setup", setup_file).output
 
 
 def test_a_loss_that_is_not_the_mean_cross_entropy_cannot_be_kept(tmp_path):

@@ -143,7 +143,7 @@ def test_the_order_of_tied_layers_does_not_matter():
         reports.append(audit(Setup(model=model, shape=(8,), batch_size=8, trials=2, remedy_trials=0)))
     tables = [report.table.set_index("attack")["iacc"].drop("GDBR") for report in reports]
     torch.testing.assert_close(*(torch.tensor(t[t.index.sort_values()].fillna(-1).to_numpy()) for t in tables))
-    assert "whose weight is that of `embed.weight` too" in reports[0].to_markdown()
+    assert "which shares its weight, and so its gradient, with `embed.weight`" in reports[0].to_markdown()
     assert "all 12 rows" in reports[0].words.why
 
 
@@ -191,7 +191,7 @@ def test_the_embeddings_rows_are_the_words_of_the_texts():
 def test_words_come_first_in_the_report_of_a_text_model(tmp_path):
     report = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=3, remedy_trials=0))
     what, _, _ = report.headline()
-    assert what.startswith("The words: the embedding's rows that move name ")
+    assert what.startswith("The words: the embedding rows that change reveal ")
     assert report.words.right == report.words.of == report.words.named
     assert "Images" not in what
     assert guard.exit_code(guard.verdicts(report, Limits(mean=0.9999))) == guard.LEAK

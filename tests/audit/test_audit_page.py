@@ -25,7 +25,7 @@ def test_the_fragment_is_a_report_with_its_figure(tmp_path):
         f"{text}setup = Setup(model=nn.Linear(6, 3), shape=(6,), batch_size=4, trials=3)\n"
     )
     fragment = generated.audit(tmp_path / "mine.py", tmp_path / "audit.svg")
-    assert fragment.startswith("### What the updates of Linear give away\n")
+    assert fragment.startswith("### Leakage from the updates of Linear\n")
     assert "](/book/_generated/audit.svg)" in fragment
     assert "<svg" in (tmp_path / "audit.svg").read_text()
 

@@ -60,7 +60,7 @@ def test_the_report_goes_with_the_rounds_and_says_what_it_cannot_see(report):
     text = report.to_markdown()
     assert "9 updates of 3 clients in 3 rounds (1 to 3)" in text
     assert "on 9 to 11 samples" in text
-    for section in ("Round by round", "What a remedy leaves", "What was not tried", "what was not recorded"):
+    for section in ("Round by round", "Leakage with each remedy", "Limits of this audit", "unrecorded data"):
         assert section in text
     assert "do not divide into 3 equal local batches" in text, "what needs equal batches says so"
     assert (report.remedies["n"] > 0).any()

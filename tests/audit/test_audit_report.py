@@ -22,11 +22,11 @@ def report():
 def test_the_first_three_lines_say_what_to_whom_and_what_helps(report):
     what, whom, helps = report.headline()
     best = report.table.iloc[0]
-    assert what.startswith(f"The labels: {best['attack']} names {percent(best['iacc'])} [")
+    assert what.startswith(f"Labels: {best['attack']} recovers {percent(best['iacc'])} [")
     assert "Images: inversions apply" in what
-    assert whom.startswith("Whoever")
+    assert whom.startswith("Any observer")
     assert "last layer not shared" in helps
-    assert "not measured here" in helps
+    assert "was not measured" in helps
     order = [float(value) for value in re.findall(r": (?:under |over )?(\d+) %", helps)][:-1]
     assert order == sorted(order)
 
@@ -46,12 +46,12 @@ def test_the_table_has_every_attack_of_the_registry_once(report):
 
 def test_markdown_holds_every_attack_and_escapes_what_it_is_told(report):
     text = report.to_markdown("x.svg", level=2)
-    assert text.startswith("## What the updates of my\\_net \\*v2\\* give away\n")
-    for title in ("What was audited", "What each attack recovers", "What a remedy leaves", "What was not tried"):
+    assert text.startswith("## Leakage from the updates of my\\_net \\*v2\\*\n")
+    for title in ("Audited setting", "Results per attack", "Leakage with each remedy", "Limits of this audit"):
         assert f"\n### {title}\n" in text
     for name in report.table["attack"]:
         assert name.replace("*", "\\*") in text
-    assert re.search(r"!\[Share of the labels named right: [^\]]+\]\(x.svg\)", text)
+    assert re.search(r"!\[Share of the labels recovered: [^\]]+\]\(x.svg\)", text)
     assert "several rounds" in text
     assert "![" not in report.to_markdown()
 
@@ -83,8 +83,8 @@ def test_html_is_one_page_that_needs_nothing_else(report):
     assert not re.search(r'(src|href)="(?!#)', re.sub(r'xlink:href="#', "", text))
     (figure,) = [attrs for tag, attrs in page.tags if tag == "svg"]
     assert figure["role"] == "img"
-    assert figure["aria-label"].startswith("Share of the labels named right: ")
-    assert "my_net *v2* give away</h1>" in text
+    assert figure["aria-label"].startswith("Share of the labels recovered: ")
+    assert "my_net *v2*</h1>" in text
     assert "prefers-color-scheme: dark" in text
 
 
@@ -135,7 +135,7 @@ def test_a_remedy_that_was_not_tried_leaves_nothing_and_stops_nothing(batch_size
     none = audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=batch_size, trials=5, remedy_trials=0))
     text = none.to_markdown()
     assert none.headline()[2].startswith("No remedy was tried.")
-    assert "no attack here applies" not in text
+    assert "no attack applies" not in text
     assert "none applies" not in text
     assert "- remedies: not measured (remedy\\_trials=0)." in text
     assert len(none.remedies) == 1

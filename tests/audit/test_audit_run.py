@@ -129,7 +129,7 @@ def test_proven_labels_are_counted_and_said():
     as_it_is = report.rows.query("scenario == 'as it is'")
     each = as_it_is.query("attack == 'peeling'")["proven"]
     assert each.tolist() == [8, 8]
-    assert "Of these 8 labels 8 are proven, on average (peeling)." in report.headline()[0]
+    assert "On average, 8 of these 8 labels are proven (peeling)." in report.headline()[0]
     assert report.rows.query("attack == 'RLU'")["proven"].isna().all()
 
 
@@ -156,7 +156,7 @@ def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatc
     assert row["held"] == ((found.low <= done.truth[0]) & (done.truth[0] <= found.high)).double().mean().item()
     assert row["width"] == pytest.approx((found.high - found.low).mean().item())
     assert f"are {report.sure().loc['learned', 'width']:.1f} samples wide on average" in report.to_markdown()
-    assert "intervals hold" not in audit(quick(adversary="shared gradients")).to_markdown()
+    assert "intervals contain" not in audit(quick(adversary="shared gradients")).to_markdown()
     assert "learned" in audit(quick(algorithm="fedavg", steps=2, lr=0.05)).ranking()
 
 
@@ -211,7 +211,7 @@ def test_an_attacker_that_is_trained_simulates_the_set_ups_defences(monkeypatch)
     report = audit(setup)
     assert "trained on clients with the set-up's defences" in report.to_markdown()
     done = case.trial(0)
-    told = learned.recover(case.seen(done), case.attacked, case.aux, iterations=10, batches=BATCHES, defence=make)
+    told = learned.recover(case.observe(done), case.attacked, case.aux, iterations=10, batches=BATCHES, defence=make)
     row = report.rows.query("attack == 'learned' and trial == 0 and scenario == 'as it is'").iloc[0]
     assert row["iacc"] == instance_accuracy(told, done.truth[0]).item()
 
@@ -248,7 +248,7 @@ def test_every_trial_draws_its_own_noise_and_starts_without_memory():
     kept = Sparsification(0.5)
     case = prepare(quick(defences=[PureNoise(0.5, 0), kept]))
     trials = [case.trial(number) for number in (0, 1, 0)]
-    noise = [case.seen(t).tensors["c.bias"] - t.updates[0].tensors["c.bias"] for t in trials]
+    noise = [case.observe(t).tensors["c.bias"] - t.updates[0].tensors["c.bias"] for t in trials]
     assert not torch.allclose(noise[0], noise[1], atol=0.01)
     assert noise[0].equal(noise[2])
     assert kept.residual == {}

@@ -66,7 +66,7 @@ def test_units_of_other_code_are_not_taken_unawares(tiny):
     text = (tiny / "notebooks/tiny/experiments.py").read_text()
     (tiny / "notebooks/tiny/experiments.py").write_text(text + "\nMORE = 1\n")
     forget()
-    with pytest.raises(ValueError, match=r"4 finished units of version 1 are of other code.*--same"):
+    with pytest.raises(ValueError, match=r"4 finished units of version 1 are of other code.*--reuse-cache"):
         rows_of(others="refuse")
     rows_of(others="use")
     assert log() == []
@@ -141,7 +141,7 @@ def test_what_is_recorded_is_what_was_run(recorded):
     best = recorded.best(table1)
     assert set(best["source"]) == {"recorded"}
     assert best["n"].tolist() == [4, 4, 4, 4, 3, 3]
-    assert set(recorded.both(table1)["source"]) == {"recorded", "this run"}
+    assert set(recorded.with_recorded(table1)["source"]) == {"recorded", "this run"}
     cell = recorded.cell(table1, net="b", rule="ours")
     assert (cell.n, f"{cell:.2f}") == (3, f"{float(cell):.2f}")
     assert f"{cell:.2f ci}" == f"{float(cell):.2f} [{cell.low:.2f}, {cell.high:.2f}]"
@@ -151,19 +151,19 @@ def test_what_is_recorded_is_what_was_run(recorded):
 
 def test_values_of_two_cells_are_paired_by_trial(recorded):
     table1 = running.declared("tiny")["table1"]
-    ours, theirs = (recorded.each(table1, net="a", size=1, rule=rule) for rule in ("ours", "theirs"))
+    ours, theirs = (recorded.by_trial(table1, net="a", size=1, rule=rule) for rule in ("ours", "theirs"))
     lead = recorded.mean(ours - theirs, MEAN)
     assert (float(lead), lead.n) == (pytest.approx(0.25), 4)
-    assert recorded.mean(ours - recorded.each(table1, net="b", rule="ours")).n == 3, "the fourth has no pair"
+    assert recorded.mean(ours - recorded.by_trial(table1, net="b", rule="ours")).n == 3, "the fourth has no pair"
     assert (alone := recorded.mean(ours)).low < alone < alone.high
     with pytest.raises(ValueError, match="4 cells"):
-        recorded.each(table1, net="a")
+        recorded.by_trial(table1, net="a")
 
 
 def test_claims_and_their_verdict(recorded):
     assert recorded["ahead"] == pytest.approx(0.25)
     assert recorded["count"] == 5
-    (kept,) = scoreboard.kept("tiny")["ahead"]
+    (kept,) = scoreboard.load_claims("tiny")["ahead"]
     assert (kept.ours, kept.n) == (pytest.approx(0.25), 4)
     assert kept.differences == ()
     assert "2 agree, 1 was not tried" in recorded.verdict("tab-tiny-1")

@@ -85,7 +85,7 @@ def test_every_measured_number_moves_with_the_records(chapter, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_claims_that_are_kept_are_those_that_the_module_measures(chapter):
-    kept, now = scoreboard.kept(chapter), Results(chapter, device="cpu").measure()
+    kept, now = scoreboard.load_claims(chapter), Results(chapter, device="cpu").measure()
     assert kept.keys() == now.keys()
     for id, found in now.items():
         for ours, then in zip(found, kept[id], strict=True):

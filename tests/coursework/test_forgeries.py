@@ -43,7 +43,7 @@ NEED_NAMESPACES = {"the package's answers", "the solution read from the book", "
 
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forgery_is_worth_what_its_functions_are(name, tmp_path):
-    if name in NEED_NAMESPACES and not sandbox.kept().unshare:
+    if name in NEED_NAMESPACES and not sandbox.isolation().unshare:
         pytest.skip("without namespaces files can be read, as teachers.md says")
     for student, text in (("forger", FORGERIES[name][0]), ("good", SOLUTION)):
         (tmp_path / "all" / student).mkdir(parents=True)

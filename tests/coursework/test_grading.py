@@ -117,11 +117,11 @@ def test_bad_folders_and_options_are_refused(tmp_path):
 def test_the_checks_own_time_is_not_the_submissions():
     with closing(Remote("lia_sa.py", b"def system(e):\n    return e\n", 1.0)) as student:
         assert student("system", 2.0) == 2.0
-        left = student.left
+        left = student.seconds_left
         time.sleep(1.2)
         student.next_check()
         assert student("system", 3.0) == 3.0
-        assert 0 < student.left < left < 1.0
+        assert 0 < student.seconds_left < left < 1.0
 
 
 @pytest.mark.parametrize(

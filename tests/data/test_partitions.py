@@ -56,5 +56,5 @@ def test_local_batches_are_epochs():
     batches = local_batches(held, 2, 3, torch.Generator().manual_seed(0))
     assert batches.shape == (2, 3)
     assert all(row.sort().values.equal(held) for row in batches)
-    with pytest.raises(ValueError, match="the client holds samples"):
+    with pytest.raises(ValueError, match="samples of the client"):
         local_batches(held[:0], 1, 1, torch.Generator())

@@ -153,7 +153,7 @@ def answering(body):
         (answering("pass").replace('"mine"', '"RLU"'), "an attack named 'RLU' is registered already"),
         (answering("pass").replace("summary", "goal='images', summary"), "its goal is images"),
         (answering("pass").replace("summary", "sends=list, summary"), "it sends models"),
-        (answering("pass").replace("summary", "takes={'x'}, summary"), "mine takes x; there are"),
+        (answering("pass").replace("summary", "options={'x'}, summary"), "mine takes x; there are"),
         (None, "is no file, and no attack of the package"),
     ],
 )

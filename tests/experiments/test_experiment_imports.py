@@ -112,3 +112,9 @@ def test_a_chapter_is_stale_after_a_change_of_anothers_part(checkout, monkeypatc
     assert notebooks.fingerprint("one", {}) == before
     (checkout / "notebooks" / "two" / "experiments_shared.py").write_text("X = 1\n")
     assert notebooks.fingerprint("one", {}) != before
+
+
+@pytest.mark.parametrize("name", ["nothing", "introduction"])
+def test_a_chapter_without_experiments_is_named(name):
+    with pytest.raises(ValueError, match=rf"'{name}' is no chapter with experiments"):
+        running.declared(name)

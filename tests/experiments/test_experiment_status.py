@@ -50,6 +50,17 @@ def test_a_setting_that_was_not_recorded_is_a_difference():
     assert "side not recorded, paper 32" in map(str, status.differences(TABLE, ours, TABLE.rows[0]))
 
 
+def test_an_earlier_record_has_the_settings_that_it_does_not_name():
+    rules = [{"setting": "side", "when": {"net": "vgg16"}, "is": 32}, {"setting": "side", "is": 16}, {"setting": "lr"}]
+    table = Table("rlu", "no-such-file", HEAD, {}, rules)
+    ours = {k: v for k, v in OURS.items() if k != "side"}
+    assert status.differences(table, ours, table.rows[0]) == status.differences(table, OURS, table.rows[0])
+    smaller = status.differences(table, ours | {"net": "lenet"}, table.rows[0] | {"net": "lenet"})
+    assert {d.ours for d in smaller if d.setting == "side"} == {16}
+    assert "lr" not in {d.setting for d in status.differences(table, OURS | {"lr": None}, table.rows[0])}
+    assert {d.ours for d in status.differences(table, OURS | {"side": 8}, table.rows[0]) if d.setting == "side"} == {8}
+
+
 def test_samples_carry_a_remark():
     assert status.sample_of(OURS, 8380) == "sample of 8,380 images"
     assert "house by house" in status.sample_of(OURS | {"data": "svhn"}, 866)

@@ -107,6 +107,9 @@ def read(interval, **changes):
         # several settings are scanned jointly, after the paper's own
         (EVERY, (AGREES, "B")),
         (EVERY[:3], (AGREES, "D")),
+        # verdicts that differ stay different, whatever a choice that was not measured says
+        ([at(GOOD, lr=0.01, scale="raw"), at(BAD, lr=0.03, scale="half")], (DEPENDS, "B")),
+        ([at(GOOD, lr=0.01, scale="raw"), at(VAGUE, lr=0.03, scale="half")], (AGREES, "D")),
         ([*EVERY[:3], at(BAD, lr=0.03, scale="half")], (DEPENDS, "B")),
         ([at(BAD, lr=0.01), at(BAD, lr=0.03), measured(*GOOD)], (AGREES, "A")),
         # all readings of the paper have to agree
@@ -202,6 +205,14 @@ def test_a_transport_that_holds_covers_what_is_known_and_another_is_found_out():
     assert not choices.backtest(trials({"a": 0.1, "b": 0.1}, cells=4), ["cell"], {"acc": MEAN}, {}).trusted, "few"
 
 
+def test_a_backtest_that_cannot_fail_counts_for_nothing():
+    found = choices.backtest(trials({"a": 0.1, "b": 0.1}, noise=0.1, count=6), ["cell"], {"acc": MEAN}, {})
+    assert found.covered == found.values >= choices.LEAST_VALUES
+    assert found.half_width > choices.WIDEST
+    assert not found.trusted
+    assert 0 < choices.backtest(trials({"a": 0.1, "b": 0.1}), ["cell"], {"acc": MEAN}, {}).half_width < 0.1
+
+
 def test_no_effect_on_rates_is_worth_its_labels():
     rows = trials({"a": 0.0}, noise=0.0, cells=1)
     assert choices.contrast(rows, "few", "acc")[1] > 0.1
@@ -225,6 +236,17 @@ def test_an_effect_is_of_the_rows_with_the_same_settings(monkeypatch):
     assert one.effect("x", {"lr": 0.01}, "acc").hull[1] < 0.1 < one.effect("x", {"lr": 0.03}, "acc").hull[1]
     assert one.effect("x", {"lr": 0.1}, "acc") is None
     assert one.effect("x", {"lr": 0.01}, "psnr") is None
+
+
+def test_an_effect_counts_only_at_the_settings_that_its_record_had(monkeypatch):
+    said = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {}}}
+    monkeypatch.setattr(choices.records, "recorded", lambda paper, record: (trials({"a": 0.1}, cells=1), said))
+    rules = Choices(transports=(Transport(("images",), "reduced", "few", only={"mode": "frozen"}),))
+    monkeypatch.setattr(choices, "load", lambda paper: rules)
+    table = Table("p", "t", {"keys": ["data"]}, {}, [{"setting": "mode", "is": "frozen"}])
+    assert choices.effects(table, {}, {}, "acc")  # an earlier record, which does not name the mode
+    assert choices.effects(table, {"mode": "frozen"}, {}, "acc")
+    assert choices.effects(table, {"mode": "batch"}, {}, "acc") == ()
 
 
 def test_an_effect_counts_for_a_claim_where_it_is_of_every_cell_that_differs(monkeypatch):
@@ -264,6 +286,6 @@ def test_backtests_that_were_measured_again_count_at_once(tmp_path, monkeypatch)
     assert not choices.trusted("x", "reduced")
     for moment, covered, expected in ((1, 30, True), (2, 10, False)):
         path = tmp_path / "claims.json"
-        path.write_text(json.dumps({"backtests": {"reduced": {"values": 30, "covered": covered}}}))
+        path.write_text(json.dumps({"backtests": {"reduced": {"values": 30, "covered": covered, "half_width": 0.05}}}))
         os.utime(path, (moment, moment))
         assert choices.trusted("x", "reduced") is expected

@@ -80,7 +80,7 @@ def test_a_gap_is_reported_until_it_is_accepted(tmp_path, facts, caplog):
     assert [part.round for part in read(tmp_path, gaps=True, missing=missing)] == [1]
     assert len(missing) == 1
     report = audit_run(tmp_path, gaps=True)
-    assert "Left out: round 2, node a is not recorded" in report.to_markdown()
+    assert "Skipped: round 2, node a is not recorded" in report.to_markdown()
     put(tmp_path, 2)
     assert len(read(tmp_path)) == 2, "a later record closes the gap"
 

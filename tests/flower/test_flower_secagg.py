@@ -42,7 +42,7 @@ def fished(clients, lost=lambda message: False, recipe="vector", **protocol):
 @pytest.mark.parametrize("clients", [2, 3, 6])
 def test_every_count_of_every_client_is_read_through_secagg(clients):
     strategy, truth = fished(clients)
-    torch.testing.assert_close(strategy.found, truth)
+    torch.testing.assert_close(strategy.counts, truth)
     x, y = map(torch.stack, zip(*map(batch_of, range(clients)), strict=True))
     assert fish(strategy.models, x, y, LR).equal(torch.stack(list(truth.values())))
 
@@ -64,8 +64,8 @@ def test_of_a_client_that_drops_out_nothing_is_found_and_of_the_others_all():
         return message.metadata.dst_node_id == 2 and stage == "collect_masked_vectors"
 
     strategy, truth = fished(4, lost, num_shares=1.0, reconstruction_threshold=0.5)
-    assert strategy.found.keys() == {1, 3, 4}
-    assert all(strategy.found[node].equal(truth[node]) for node in strategy.found)
+    assert strategy.counts.keys() == {1, 3, 4}
+    assert all(strategy.counts[node].equal(truth[node]) for node in strategy.counts)
 
 
 def test_the_grid_hands_out_copies_and_keeps_a_context_for_every_node():

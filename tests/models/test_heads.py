@@ -9,6 +9,7 @@ from torch import nn
 from torchvision import models as vision
 
 from fedleak.attacks.labels import ilrg, llg, rlu, zlg
+from fedleak.attacks.registry import get
 from fedleak.data import Images
 from fedleak.federated import fedsgd
 from fedleak.metrics import counts, instance_accuracy
@@ -174,7 +175,7 @@ def test_llg_warns_where_the_heads_inputs_are_negative(kind):
     x = torch.randint(50, (8, 5)) if kind == "text" else torch.rand(8, *input_shape(model))
     update = fedsgd(model, x, LABELS)
     for aux in [None] if kind == "text" else [None, "zeros"]:
-        with pytest.warns(UserWarning, match=r"inputs are not negative, and may name wrong labels here: \d+% of"):
+        with pytest.warns(UserWarning, match=r"inputs are not negative, and may recover wrong labels here: \d+% of"):
             llg.recover(update, model, aux)
 
 
@@ -300,3 +301,36 @@ def test_a_table_of_categories_knows_the_tokens_of_its_smallest_column_and_a_lon
     assert known_tokens(Table(0)) == 5
     with pytest.raises(ValueError, match=r"5, 7 entries.*model.input_shape = \(L,\)"):
         known_tokens(Table(99))
+
+
+class Pointwise(nn.Module):
+    """A 1 x 1 convolution for a head, before or behind the mean over positions; or the linear layer that it equals."""
+
+    def __init__(self, kind, classes=10):
+        super().__init__()
+        self.kind, self.body = kind, nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU())
+        self.fc = nn.Linear(16, classes) if kind == "linear" else nn.Conv2d(16, classes, 1)
+
+    def forward(self, x):
+        features = self.body(x)
+        if self.kind == "mean last":
+            return self.fc(features).mean((2, 3))
+        features = features.mean((2, 3))
+        return self.fc(features) if self.kind == "linear" else self.fc(features[:, :, None, None]).flatten(1)
+
+
+@pytest.mark.parametrize("kind", ["mean first", "mean last"])
+def test_the_advice_on_a_pointwise_convolution_recovers_the_labels(kind):
+    right = 0
+    for seed in range(4):
+        torch.manual_seed(seed)
+        model, linear = Pointwise(kind), Pointwise("linear")
+        labels = torch.tensor([3, 3, 3, 3, 7, 7, 1, 0])
+        update = fedsgd(model, torch.rand(8, 3, 16, 16), labels)
+        with pytest.raises(ValueError, match=r"a 1 × 1 convolution with a mean .* weight\.flatten\(1\)"):
+            get("iLRG")(update, model, adversary="white-box model")
+        flat = lambda tensors: {n: t.flatten(1) if n == "fc.weight" else t for n, t in tensors.items()}
+        linear.load_state_dict(flat(model.state_dict()))
+        recovered = get("iLRG")(update.replace(flat(update.tensors)), linear, adversary="white-box model")
+        right += int(torch.minimum(recovered, labels.bincount(minlength=10)).sum())
+    assert right >= 28

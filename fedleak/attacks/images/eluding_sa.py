@@ -49,7 +49,7 @@ def target_update(aggregate: Update, model: nn.Module, samples: int) -> Update:
     summary="All clients but one get a model whose ReLUs are dead, so that the sum is that one's update.",
     sees="aggregate",
     server="malicious",
-    apart="it ends in an image inversion, which is not tried under secure aggregation",
+    standalone_reason="it ends in an image inversion, which is not tried under secure aggregation",
 )
 def reconstruct(
     aggregate: Update, model: nn.Module, *, samples: int = 1, iterations: int = dlg.ITERATIONS, seed: int = 0

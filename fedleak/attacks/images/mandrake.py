@@ -73,7 +73,7 @@ def thresholds(brightness: Tensor, bins: int = 256) -> Tensor:
     summary="A module in front keeps the clients apart in the sum and sorts their images by brightness.",
     sees="aggregate",
     server="malicious",
-    apart="the server would have to send another architecture, with a module in front of the model",
+    standalone_reason="the server would have to send another architecture, with a module in front of the model",
 )
 def reconstruct(aggregate: Update, model: nn.Module, *, client: int) -> Tensor:
     """Return one client's images from the sum of all clients' gradients, ``[found, C, H, W]`` in [0, 1].

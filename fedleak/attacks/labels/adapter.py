@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.confidence import by_class
-from fedleak.attacks.labels.counts import solve, whole_counts
+from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.attacks.labels.inputs import require_classes
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, once
@@ -30,10 +30,10 @@ def adapters(model: nn.Module, x: Tensor) -> list[str]:
 
     They are those of which output i moves with row i alone, and every output with its row as the others with theirs.
     """
-    n, own = head(model).layer.out_features, head(model).weight
-    names = [k for k, p in model.named_parameters() if k != own and p.dim() in (1, 2) and len(p) == n]
+    n, head_weight = head(model).layer.out_features, head(model).weight
+    names = [k for k, p in model.named_parameters() if k != head_weight and p.dim() in (1, 2) and len(p) == n]
     logits, weights = _outputs(model, names, as_inputs(x, model))
-    found = []
+    adapter_names = []
     for name in names:
         rows = [
             torch.autograd.grad(logits[0, i], weights[name], retain_graph=True, allow_unused=True)[0] for i in (0, 1)
@@ -43,8 +43,8 @@ def adapters(model: nn.Module, x: Tensor) -> list[str]:
         first, second = (row.view(n, -1) for row in rows)
         alone = bool(first[0].any()) and not first[1:].any() and not second[[0, *range(2, n)]].any()
         if alone and torch.allclose(first[0], second[1]):
-            found.append(name)
-    return found
+            adapter_names.append(name)
+    return adapter_names
 
 
 def _outputs(model: nn.Module, names: list[str], x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -62,8 +62,8 @@ def contributions(model: nn.Module, names: list[str], aux: Images) -> Tensor:
     chosen = [weights[name] for name in names]
     inputs = []
     for some in eye.split(CHUNK):
-        each = torch.autograd.grad(logits[:, 0], chosen, some, retain_graph=True, is_grads_batched=True)
-        inputs.append(torch.cat([g.flatten(2)[:, 0] if g.dim() > 2 else g[:, :1] for g in each], 1))
+        rows = torch.autograd.grad(logits[:, 0], chosen, some, retain_graph=True, is_grads_batched=True)
+        inputs.append(torch.cat([g.flatten(2)[:, 0] if g.dim() > 2 else g[:, :1] for g in rows], 1))
     labels = nn.functional.one_hot(aux.y.to(logits.device), logits.shape[1])
     wrong = logits.detach().double().softmax(1) - labels
     return torch.einsum("sn,sw->snw", wrong, torch.cat(inputs).double())
@@ -74,10 +74,10 @@ def contributions(model: nn.Module, names: list[str], aux: Images) -> Tensor:
     needs={Need.ADAPTER_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL, Need.AUXILIARY_DATA},
     summary="Single-class gradients of what adds to a frozen last layer's outputs are fitted to the client's.",
     prepares=True,
-    apart="it is for a last layer that is frozen, with adapters or a bias beside it that are trained",
+    standalone_reason="it is for a last layer that is frozen, with adapters or a bias beside it that are trained",
 )
 def prepare(model: nn.Module, aux: Images) -> Prepared:
-    """Prepare the fit; of updates of several steps all parameters are needed.
+    """Prepare the fit; updates of several steps need all parameters.
 
     What is read gives counts ``[n]`` that sum to ``update.samples``. Raises `WithheldParameter` when an update is read:
     if a parameter that is needed is not shared; `ValueError` for auxiliary data that lack a class; when an update is
@@ -92,14 +92,14 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
     """
     n = head(model).layer.out_features
     require_classes(aux, n)
-    known, parameters = adapters(model, aux.x[:1]), dict(model.named_parameters())
+    adapter_names, parameters = adapters(model, aux.x[:1]), dict(model.named_parameters())
 
     @cache
     def before(names: tuple[str, ...]) -> Tensor:
         return contributions(model, list(names), aux)
 
     def read(update: Update) -> Tensor:
-        names = tuple(name for name in known if name in update.tensors and update.tensors[name].any())
+        names = tuple(name for name in adapter_names if name in update.tensors and update.tensors[name].any())
         if not names:
             raise ValueError("nothing that is shared adds to the last layer's outputs")
         gradient = torch.cat([fitting(update.gradient(k).double(), k, parameters[k]).view(n, -1) for k in names], 1)
@@ -108,9 +108,9 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
         ends = [before(names)]
         if update.steps > 1:
             ends.append(contributions(update.model(model), list(names), aux))
-        each = torch.stack(ends).mean(0).flatten(1)
-        means = by_class(each, aux.y.to(each.device), n)
-        return whole_counts(solve(means.T / update.samples, gradient.flatten(), update.samples), update.samples)
+        per_sample = torch.stack(ends).mean(0).flatten(1)
+        means = by_class(per_sample, aux.y.to(per_sample.device), n)
+        return round_to_total(solve(means.T / update.samples, gradient.flatten(), update.samples), update.samples)
 
     return Prepared("adapter fit", read)
 

@@ -18,7 +18,7 @@ _RIDGES = torch.logspace(-12, 0, 25, dtype=torch.float64)
 
 @dataclass(frozen=True)
 class Features:
-    """What auxiliary images tell of the chain (GDBR's Assumptions 1 and 2)."""
+    """Statistics of the chain on auxiliary images (GDBR's Assumptions 1 and 2)."""
 
     inputs: Tensor
     """Inputs of the chain's first layer, ``[N, m]``."""
@@ -37,21 +37,21 @@ class Features:
         """
         x = self.inputs
         if len(x) <= x.shape[1]:  # by the smaller Gram matrix
-            values, left = torch.linalg.eigh(x @ x.T)
+            values, left_vectors = torch.linalg.eigh(x @ x.T)
             good = values > values.max() * 1e-13
-            values, left = values[good], left[:, good]
+            values, left_vectors = values[good], left_vectors[:, good]
         else:
             values, right = torch.linalg.eigh(x.T @ x)
             good = values > values.max() * 1e-13
-            values, left = values[good], (x @ right)[:, good] / values[good].sqrt()
-        ones = left.sum(0)
+            values, left_vectors = values[good], (x @ right)[:, good] / values[good].sqrt()
+        ones = left_vectors.sum(0)
         ridges, errors = _RIDGES.to(x.device) * values.max(), []
         for ridge in ridges:
             shrunk = values / (values + ridge)
-            off = (1 - left @ (shrunk * ones)) / (1 - (left.square() @ shrunk).clamp(max=1 - 1e-9))
+            off = (1 - left_vectors @ (shrunk * ones)) / (1 - (left_vectors.square() @ shrunk).clamp(max=1 - 1e-9))
             errors.append(off.square().mean())
         chosen = ridges[torch.stack(errors).nan_to_num(torch.inf).argmin()]
-        return x.T @ (left @ (ones / (values + chosen)))
+        return x.T @ (left_vectors @ (ones / (values + chosen)))
 
     def vector(self, projection: Projection) -> Tensor:
         """Return the vector v that all rows of the gradient are projected on, scaled to ``mean(x . v) = 1``, ``[m]``.
@@ -97,15 +97,15 @@ def observe(model: nn.Module, links: Sequence[Link], images: Tensor, chunk: int 
         pieces = [images] if batch_dependent(model) else images.split(chunk)
         logits = torch.cat([forward(model, piece).double() for piece in pieces])
     count = len(images)
-    found = Features(
+    features = Features(
         inputs=torch.cat(inputs),
         outputs=total[links[0].name] / count,
         rates=tuple(active[link.name].double() / count for link in links[:-1]),
         probabilities=logits.softmax(1).mean(0),
     )
-    if not (torch.isfinite(found.inputs).all() and torch.isfinite(found.probabilities).all()):
+    if not (torch.isfinite(features.inputs).all() and torch.isfinite(features.probabilities).all()):
         raise ValueError("the model's features or outputs for the auxiliary images are NaN or infinite")
-    return found
+    return features
 
 
 class Crossing(NamedTuple):
@@ -114,7 +114,7 @@ class Crossing(NamedTuple):
     matrix: Tensor
     """``[n, k]``"""
     deficient: tuple[str, ...]
-    """Layers whose weight lacks full row rank, so that its pseudo-inverse stands for Eq. 9."""
+    """Layers whose weight lacks full row rank, so that the pseudo-inverse replaces Eq. 9."""
 
 
 def crossing(links: Sequence[Link]) -> Crossing:
@@ -136,8 +136,8 @@ def masked_crossing(links: Sequence[Link], rates: Sequence[Tensor]) -> Crossing:
     """Cross all layers in one least-squares problem that knows how often each unit is active.
 
     The logits' gradient reaches a unit through the units above it, each open for a share q of the samples:
-    ``grad a = W_2^T Q_2 W_3^T Q_3 … W_L^T grad z``. The equation of a unit weighs as much as its own rate: of a dead
-    one nothing is known. `rates` are the shares of active samples, a tensor for each layer of the chain but the last.
+    ``grad a = W_2^T Q_2 W_3^T Q_3 … W_L^T grad z``. A unit's equation is weighted by its rate, so that a dead unit
+    counts for nothing. `rates` are the shares of active samples, a tensor for each layer of the chain but the last.
     Raises `ValueError` if a weight is NaN, infinite or zero, or if all units of a layer are dead.
     """
     for link, rate in zip(links, rates, strict=False):

@@ -20,17 +20,17 @@ def by_class(values: Tensor, labels: Tensor, n_classes: int) -> Tensor:
 def drawn(
     logits: Tensor, labels: Tensor, method: Confidence, samples: int = 300, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Return the logits whose mean softmax stands for a class, and their labels, ``[M, n]`` and ``[M]``.
+    """Return the logits whose mean softmax represents a class, and their labels, ``[M, n]`` and ``[M]``.
 
     Parameters
     ----------
     logits, labels
-        Of the auxiliary data, ``[N, n]`` and ``[N]``; every class occurs.
+        Those of the auxiliary data, ``[N, n]`` and ``[N]``; every class occurs.
     method
         ``"average"``: those of the data themselves. ``"gaussian"``: `samples` draws a class from a normal with its
         moments (Eqs. 7 and 8). For another a `ValueError`.
     samples, seed
-        Of the draws.
+        Random seed of the draws.
     """
     if method == "average":
         return logits, labels
@@ -39,11 +39,11 @@ def drawn(
     generator = torch.Generator().manual_seed(seed)  # the same numbers on every device
     rows = []
     for c in range(logits.shape[1]):
-        own = logits[labels == c]
-        mean = own.mean(0)
+        of_class = logits[labels == c]
+        mean = of_class.mean(0)
         # A random combination of the centred samples has exactly their covariance, also where it is singular.
-        root = (own - mean) / max(len(own) - 1, 1) ** 0.5
-        shape = (samples, len(own))
+        root = (of_class - mean) / max(len(of_class) - 1, 1) ** 0.5
+        shape = (samples, len(of_class))
         noise = torch.randn(shape, generator=generator, dtype=logits.dtype)
         rows.append(mean + noise.to(root.device) @ root)
     return torch.cat(rows), torch.arange(len(rows), device=logits.device).repeat_interleave(samples)
@@ -67,7 +67,7 @@ def coefficients(confidence: Tensor, smoothing: float = 0.0) -> Tensor:
     return labels.lerp(torch.full_like(labels, 1 / len(labels)), smoothing) - confidence.mT
 
 
-def logits_of(seen: HeadPass, model: nn.Module) -> Tensor:
+def logits_of(passed: HeadPass, model: nn.Module) -> Tensor:
     """Return the outputs of a forward pass, float64 ``[N, n]``."""
     layer = head(model).layer
-    return (seen.inputs @ layer.weight.T + layer.bias).detach().double()
+    return (passed.inputs @ layer.weight.T + layer.bias).detach().double()

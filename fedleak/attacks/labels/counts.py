@@ -14,11 +14,11 @@ def project(values: Tensor, total: int | Tensor) -> Tensor:
     ordered = v.sort(dim=-1, descending=True).values
     rank = torch.arange(1, v.shape[-1] + 1, dtype=v.dtype, device=v.device)
     excess = (ordered.cumsum(-1) - total) / rank
-    kept = (ordered > excess).sum(-1, keepdim=True).clamp(min=1)
-    return (v - excess.gather(-1, kept - 1)).clamp(min=0)
+    n_positive = (ordered > excess).sum(-1, keepdim=True).clamp(min=1)
+    return (v - excess.gather(-1, n_positive - 1)).clamp(min=0)
 
 
-def whole_counts(values: Tensor, total: int) -> Tensor:
+def round_to_total(values: Tensor, total: int) -> Tensor:
     """Round estimates ``[..., n]`` to non-negative integers ``[..., n]`` that sum to `total`.
 
     They are moved to the nearest ones of this sum, and rounded down; the largest remainders then get one more. Raises
@@ -31,8 +31,11 @@ def whole_counts(values: Tensor, total: int) -> Tensor:
     return apportion(values, total)
 
 
+whole_counts = round_to_total  # the former name
+
+
 def apportion(values: Tensor, total: int | Tensor) -> Tensor:
-    """Return the integers of `whole_counts` for finite values; `total` as for `project`."""
+    """Return the integers of `round_to_total` for finite values; `total` as for `project`."""
     v = project(values, total)
     floors = (v + 1e-9).floor()
     missing = (total - floors.sum(-1, keepdim=True)).round()
@@ -63,5 +66,5 @@ def solve(system: Tensor, target: Tensor, samples: int) -> Tensor:
     hull = hull / hull.norm(dim=0).max().clamp(min=1e-300)
     stacked = torch.cat([hull, torch.ones_like(hull[:1])]).cpu().numpy()
     right = torch.cat([torch.zeros_like(target), torch.ones_like(target[:1])]).cpu().numpy()
-    found, _ = nnls(stacked, right, maxiter=50 * stacked.shape[1])
-    return torch.from_numpy(samples * found / found.sum()).to(system)
+    direction, _ = nnls(stacked, right, maxiter=50 * stacked.shape[1])
+    return torch.from_numpy(samples * direction / direction.sum()).to(system)

@@ -12,7 +12,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.counts import solve, whole_counts
+from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.attacks.labels.inputs import head_gradient, require_classes
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, once
@@ -22,7 +22,7 @@ from fedleak.models import as_inputs, head, head_pass
 
 
 def null_classes(gradient: Tensor) -> Tensor:
-    """Say which classes are absent, ``[n]``: those whose row of the mean gradient ``[n, d]`` has no negative entry.
+    """Return a mask of absent classes, ``[n]``: those whose row of the mean gradient ``[n, d]`` has no negative entry.
 
     With inputs of the head that are not negative, a class that does not occur is only ever pushed down.
     """
@@ -31,10 +31,10 @@ def null_classes(gradient: Tensor) -> Tensor:
 
 def bases(model: nn.Module, aux: Images) -> Tensor:
     """Return the mean gradient of the head's weights for a batch of each class alone, ``[class, n, d]``."""
-    seen = head_pass(model, as_inputs(aux.x, model))
-    labels = aux.y.to(seen.inputs.device)
-    wrong = seen.probabilities.double() - nn.functional.one_hot(labels, aux.n_classes)
-    inputs = seen.inputs.double()
+    passed = head_pass(model, as_inputs(aux.x, model))
+    labels = aux.y.to(passed.inputs.device)
+    wrong = passed.probabilities.double() - nn.functional.one_hot(labels, aux.n_classes)
+    inputs = passed.inputs.double()
     return torch.stack([wrong[labels == c].T @ inputs[labels == c] / (labels == c).sum() for c in range(aux.n_classes)])
 
 
@@ -46,7 +46,7 @@ def bases(model: nn.Module, aux: Images) -> Tensor:
     prepares=True,
 )
 def prepare(model: nn.Module, aux: Images) -> Prepared:
-    """Prepare the fit; of updates of several steps all parameters are needed.
+    """Prepare the fit; updates of several steps need all parameters.
 
     What is read gives counts ``[n]`` that sum to ``update.samples``. Raises `WithheldParameter` when an update is read:
     if a parameter that is needed is not shared; `ValueError` for auxiliary data that lack a class; when an update is
@@ -72,7 +72,7 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
         system = torch.stack(ends).mean(0).flatten(1)[present]
         counts = gradient.new_zeros(len(gradient))
         counts[present] = solve(system.T / update.samples, gradient.flatten(), update.samples)
-        return whole_counts(counts, update.samples)
+        return round_to_total(counts, update.samples)
 
     return Prepared("after Decaf", read)
 

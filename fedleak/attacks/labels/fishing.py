@@ -70,8 +70,8 @@ def fishing_model(model: nn.Module, recipe: Recipe, client: int, clients: int, s
 @torch.no_grad()
 def with_constant(model: nn.Module, name: str, constant: Tensor) -> nn.Module:
     """Return a copy of the model in which one layer puts out a constant; it shares all other parameters."""
-    own = {id(p) for p in model.get_submodule(name).parameters()}
-    shared = {id(t): t for t in (*model.parameters(), *model.buffers()) if id(t) not in own}
+    replaced = {id(p) for p in model.get_submodule(name).parameters()}
+    shared = {id(t): t for t in (*model.parameters(), *model.buffers()) if id(t) not in replaced}
     changed = copy.deepcopy(model, shared)
     changed.get_parameter(f"{name}.weight").zero_()
     changed.get_parameter(f"{name}.bias").copy_(constant)
@@ -116,7 +116,7 @@ def preset(
 def foresee(
     models: Sequence[nn.Module], shape: tuple[int, ...], seed: int = 0, exact: HeadPass | None = None
 ) -> HeadPass:
-    """Return the preset that a server solves with: of double precision, if that is what the clients' arithmetic gives.
+    """Return the preset that a server solves with, in double precision if the clients' arithmetic is.
 
     Batch norm divides a channel without variance by ``sqrt(eps)``, which multiplies its rounding errors by 300. In
     networks of many such layers (ResNet-50 and deeper) they decide the embedding, and only a server that computes in
@@ -150,14 +150,14 @@ def _chunk(models: Sequence[nn.Module], images: Tensor) -> tuple[Tensor, Tensor]
     for name, _ in first.named_buffers():
         stacked[name] = torch.stack([cast(model.get_buffer(name)) for model in models])
 
-    def one(own: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        seen: list[Tensor] = []
-        with watched({"head": layer}, lambda _, inputs, __: seen.append(inputs)):
-            logits = functional_call(first, {**shared, **own}, (images,))
-        return seen[0], logits
+    def pass_head(parameters: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        head_inputs: list[Tensor] = []
+        with watched({"head": layer}, lambda _, inputs, __: head_inputs.append(inputs)):
+            logits = functional_call(first, {**shared, **parameters}, (images,))
+        return head_inputs[0], logits
 
     with torch.no_grad():
         if stacked:
-            return vmap(one)(stacked)
-        inputs, logits = one({})
+            return vmap(pass_head)(stacked)
+        inputs, logits = pass_head({})
         return inputs.expand(len(models), -1, -1), logits.expand(len(models), -1, -1)

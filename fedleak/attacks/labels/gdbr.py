@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.bridge import Crossing, Features, Projection, crossing, masked_crossing, observe
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images
@@ -82,7 +82,7 @@ class Bridge:
         """Recover the counts of an update with the layer's gradient, read by a projection; see `first_step`.
 
         The result's ``facts`` are the ``estimates`` before rounding, ``[n]`` (Eq. 21), the ``layer`` whose gradient was
-        used, the ``deficient`` layers, without full row rank, where the pseudo-inverse stands for Eq. 9 and gives the
+        used, the ``deficient`` layers, without full row rank, where the pseudo-inverse replaces Eq. 9 and gives the
         smallest of many solutions, and the number of ``zero_features``, units that are never active for the auxiliary
         images. Raises `WithheldParameter` if the layer's gradient is not shared; `ValueError` if it is not of the
         layer's shape, or NaN or infinite; if the features are all zero.
@@ -94,7 +94,7 @@ class Bridge:
         estimates = update.samples * (features.probabilities - logits)
         zero = int((features.rates[0] == 0).sum())
         facts = {"estimates": estimates, "layer": self.layer, "deficient": across.deficient, "zero_features": zero}
-        return Result(whole_counts(estimates, update.samples), facts=facts)
+        return Result(round_to_total(estimates, update.samples), facts=facts)
 
 
 @attack(
@@ -103,7 +103,7 @@ class Bridge:
     equation="Eqs. 17-21",
     needs={Need.BELOW_HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL},
     summary="One layer's gradient below the last, and the weights above it, lead to the gradient of the logits.",
-    takes={"aux"},
+    options={"aux"},
     prepares=True,
 )
 def prepare(
@@ -133,7 +133,7 @@ def prepare(
     pseudo_inverse
         Whether layers without full row rank are crossed by their pseudo-inverse, or are an error.
     seed
-        Of the dummy images.
+        Random seed of the dummy images.
     """
     images = aux.x if isinstance(aux, Images) else aux
     shape = None if images is None else tuple(images.shape[1:])

@@ -24,7 +24,7 @@ def recover(update: Update, model: nn.Module) -> Tensor:
     n_classes = len(gradient)
     if update.samples > n_classes:
         raise ValueError(
-            f"GI names distinct labels, so at most {n_classes} of them; this update holds {update.samples} samples"
+            f"GI recovers distinct labels, so at most {n_classes} of them; this update holds {update.samples} samples"
         )
-    found = gradient.amin(dim=1).topk(update.samples, largest=False).indices
-    return torch.zeros(n_classes, dtype=torch.long, device=gradient.device).index_fill_(0, found, 1)
+    classes = gradient.amin(dim=1).topk(update.samples, largest=False).indices
+    return torch.zeros(n_classes, dtype=torch.long, device=gradient.device).index_fill_(0, classes, 1)

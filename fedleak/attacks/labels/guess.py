@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak.attacks.registry import Need, attack
 from fedleak.data import Images
 from fedleak.federated import Update
@@ -22,7 +22,7 @@ def uniform_counts(samples: int, n_classes: int, trials: int, generator: torch.G
     equation="Sec. 6.1",
     needs={Need.SAMPLE_COUNT},
     summary="Guesses every label independently and uniformly; sees no gradient.",
-    takes={"seed"},
+    options={"seed"},
 )
 def recover(update: Update, model: nn.Module, *, seed: int = 0) -> Tensor:
     """Guess every label independently and uniformly; returns counts ``[n]`` that sum to ``update.samples``."""
@@ -35,9 +35,9 @@ def recover(update: Update, model: nn.Module, *, seed: int = 0) -> Tensor:
     "prior guess",
     needs={Need.SAMPLE_COUNT, Need.AUXILIARY_DATA},
     summary="Spreads the samples over the classes as often as these occur; sees no gradient.",
-    takes={"prior"},
+    options={"prior"},
 )
 def recover_prior(update: Update, model: nn.Module, aux: Images, *, prior: Tensor | None = None) -> Tensor:
     """Spread the samples over the classes as auxiliary data are, or by `prior` ``[n]``; returns counts ``[n]``."""
     shares = update.samples * aux.class_counts / len(aux) if prior is None else update.samples * prior
-    return whole_counts(shares, update.samples).to(head(model).layer.weight.device)
+    return round_to_total(shares, update.samples).to(head(model).layer.weight.device)

@@ -9,15 +9,15 @@ from fedleak.attacks.result import Prepared, Result, once
 from fedleak.federated import Update
 
 ROUNDING = 1e-4
-"""What single precision leaves, as a share of the gradient's largest entry or singular value, of what is 0."""
+"""Rounding of a zero in single precision, relative to the gradient's largest entry or singular value."""
 
 
 def proves(gradient: Tensor, label: int) -> bool:
-    """Say whether a gradient of the head's weights ``[n, m]`` can be no other one-hot label's than this.
+    """Return whether a gradient of the head's weights ``[n, m]`` excludes all one-hot labels but this.
 
-    Of one sample it is ``(p - y) a^T``: of rank 1, each column sums to 0, and the row sums have the sign of the sum of
-    a, but for the label's, which has the other sign. Of three classes and more one negative row then is the label's.
-    What was changed on the way (noise, quantisation, pruning) is not of this form.
+    For one sample it is ``(p - y) a^T``: it has rank 1, each column sums to 0, and every row sum has the sign of
+    sum(a), except the label's. With three or more classes, the label's row is thus the only one with its sign. A
+    gradient that was changed on the way (noise, quantisation, pruning) has another form.
     """
     sums, size = gradient.sum(1), gradient.abs().max()
     values = torch.linalg.svdvals(gradient)

@@ -1,4 +1,4 @@
-"""What label attacks read off an update, and what they ask of auxiliary data, checked once for all of them."""
+"""The inputs of label attacks, from an update and from auxiliary data, checked once for all of them."""
 
 import torch
 from torch import Tensor, nn

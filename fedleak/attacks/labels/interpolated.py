@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels import zlg
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak.attacks.labels.inputs import row_sums
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, once
@@ -49,7 +49,7 @@ def estimate(row_sums: Tensor, probabilities: Tensor, masses: Tensor, samples: i
 def prepare(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None) -> Prepared:
     """Prepare the attack: noise is sent through the model. What is read gives counts ``[n]`` of sum ``update.samples``.
 
-    Of several steps all parameters are needed; of one it is ZLG, since the statistics before the first step are those
+    Several steps need all parameters; one step gives ZLG, since the statistics before the first step are those
     of the model. Raises `WithheldParameter` when an update is read: if a parameter that is needed is not shared;
     `ValueError` when an update is read: for NaN or infinite gradients, or an update of another model.
 
@@ -63,11 +63,11 @@ def prepare(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = 
     see = zlg.passes(model, zlg.noise(model, seed, shape))
 
     def read(update: Update) -> Tensor:
-        sums, seen = row_sums(update, model), see(update)
-        ends = (seen[0], seen[-1])
+        sums, passes = row_sums(update, model), see(update)
+        ends = (passes[0], passes[-1])
         p = torch.stack([end.probabilities.double().mean(0) for end in ends])
         masses = torch.stack([end.inputs.double().sum(1).mean() for end in ends])
-        return whole_counts(estimate(sums, p, masses, update.samples, update.steps), update.samples)
+        return round_to_total(estimate(sums, p, masses, update.samples, update.steps), update.samples)
 
     return Prepared("ZLG, interpolated", read)
 

@@ -1,7 +1,7 @@
 """All samples of a head's gradient at once: what their equations determine with fewer samples than classes.
 
 ``B G = sum_i e_i a_i^T`` is (n - 1) B equations of the B (B - 1) numbers that are free in the inputs a_i, which lie in
-the span of G's rows and end in 1; the errors e_i = softmax(W a_i) - onehot(y_i) hang on them and on the labels. Up to
+the span of G's rows and end in 1; the errors e_i = softmax(W a_i) - onehot(y_i) depend on them and on the labels. Up to
 B = n - 1 they are enough. The labels are tried: a row with a negative entry names a class if inputs are not negative,
 as after a ReLU, so that only the ways to share out the samples among these classes are left. The derivation is ours.
 """
@@ -34,7 +34,7 @@ class Equations:
         self.labels, self.basis = labels, np.linalg.svd(total, full_matrices=False)[2][: len(labels)].T
         last = self.basis[-1]
         self.origin, self.free = last / (last @ last), np.linalg.svd(last[None])[2][1:]
-        self.outputs, self.seen = weight @ self.basis, total @ self.basis
+        self.outputs, self.target = weight @ self.basis, total @ self.basis
         self.slopes = self.outputs @ self.free.T
 
     def parts(self, inputs: np.ndarray) -> np.ndarray:
@@ -47,24 +47,24 @@ class Equations:
         """Return the inputs ``[B, d + 1]``."""
         return self._inside(parts) @ self.basis.T
 
-    def left(self, parts: np.ndarray) -> np.ndarray:
+    def residual(self, parts: np.ndarray) -> np.ndarray:
         """Return the gradient that the samples make less the one that is seen, ``[n B]``."""
         inside = self._inside(parts)
-        return (self._errors(self._shares(inside)).T @ inside - self.seen).ravel()
+        return (self._errors(self._shares(inside)).T @ inside - self.target).ravel()
 
     def jacobian(self, parts: np.ndarray) -> np.ndarray:
-        """Return the derivative of `left`, ``[n B, B (B - 1)]``."""
+        """Return the derivative of `residual`, ``[n B, B (B - 1)]``."""
         inside = self._inside(parts)
         shares = self._shares(inside)
         turned = shares[..., None] * (self.slopes - (shares @ self.slopes)[:, None])
-        both = np.einsum("bnj,bk->nkbj", turned, inside) + np.einsum("bn,jk->nkbj", self._errors(shares), self.free)
-        return both.reshape(self.seen.size, -1)
+        slope = np.einsum("bnj,bk->nkbj", turned, inside) + np.einsum("bn,jk->nkbj", self._errors(shares), self.free)
+        return slope.reshape(self.target.size, -1)
 
     def solve(self, inputs: np.ndarray) -> tuple[np.ndarray, float]:
         """Solve by Levenberg and Marquardt's method from inputs; return those found, and what they leave."""
         tight = dict.fromkeys(("xtol", "ftol", "gtol"), 1e-15)
-        found = least_squares(self.left, self.parts(inputs), self.jacobian, method="lm", max_nfev=200, **tight)
-        return self.inputs(found.x), float(np.linalg.norm(found.fun))
+        solution = least_squares(self.residual, self.parts(inputs), self.jacobian, method="lm", max_nfev=200, **tight)
+        return self.inputs(solution.x), float(np.linalg.norm(solution.fun))
 
     def _inside(self, parts: np.ndarray) -> np.ndarray:
         return self.origin + parts.reshape(len(self.labels), -1) @ self.free
@@ -77,7 +77,7 @@ class Equations:
 
 
 def candidates(total: np.ndarray, samples: int) -> Iterator[np.ndarray]:
-    """Return the labels that are tried: of all classes whose row has a negative entry, at least one of each."""
+    """Yield label vectors to try: classes whose row has a negative entry, each at least once."""
     present = np.flatnonzero(total.min(1) < -NEGATIVE * abs(total).max(1))
     for bars in combinations(range(1, samples), len(present) - 1) if len(present) else ():
         yield np.repeat(present, [b - a for a, b in pairwise((0, *bars, samples))])
@@ -106,11 +106,11 @@ def labels_of(
     floor
         The largest singular value of the gradient that should be 0.
     rounding
-        How near the client's softmax times a sample's input is to the true one.
+        Rounding error of the client's softmax times a sample's input.
     starts
         Inputs ``[k, d + 1]`` of each class, from which is searched.
     seed
-        Of their choice.
+        Random seed of their choice.
     """
     draws, tried = np.random.default_rng(seed), list(candidates(total, samples)) if samples <= MOST else []
     if not 0 < len(tried) <= TRIED:
@@ -118,10 +118,10 @@ def labels_of(
     if floor > COARSEST * np.linalg.norm(total):
         raise ValueError("the gradient is changed: it explains no label counts to the rounding of a client")
     noise = max(floor, rounding)
-    each, least = [Equations(weight, labels, total) for labels in tried], np.full(len(tried), np.inf)
+    systems, least = [Equations(weight, labels, total) for labels in tried], np.full(len(tried), np.inf)
     for number in range(SEARCHES + FURTHER):
-        for k in range(len(each)) if number < SEARCHES else least.argsort()[:LEADING]:
-            _, remainder = each[k].solve(np.stack([draws.choice(starts[y]) for y in each[k].labels]))
+        for k in range(len(systems)) if number < SEARCHES else least.argsort()[:LEADING]:
+            _, remainder = systems[k].solve(np.stack([draws.choice(starts[y]) for y in systems[k].labels]))
             least[k] = min(least[k], remainder)
         if least.min() <= FITS * noise:
             break

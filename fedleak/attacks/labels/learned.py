@@ -1,4 +1,4 @@
-"""The learned attacker: counts read off an update by a network that was trained on simulated clients.
+"""The learned attacker: a network, trained on simulated clients, infers counts from an update.
 
 Whoever has the model and labelled auxiliary images can play the client: draw a batch of known counts, compute what the
 client would send, and again. A small network learns the way back, from update to counts (simulation-based inference,
@@ -27,7 +27,7 @@ from fedleak.federated import Update
 from fedleak.models import head
 
 ITERATIONS = 300
-"""Of the training."""
+"""Iterations of the training."""
 FEWEST = 10
 """Images of each class from which on a fifth is kept apart for calibration."""
 MOST_SAMPLES = 10_000
@@ -81,14 +81,14 @@ def train(
     iterations
         Of the training.
     seed
-        Of the network and of the simulation.
+        Random seed of the network and of the simulation.
     level
         The probability with which an interval is to hold its count.
     defence
         ``make(clients, seed)``, the clients' own defence where the attacker knows it (adaptive): the gradients of the
         head that it simulates go through it too. The defence has no memory, and acts on each tensor by itself.
     seconds
-        That the iterations may take, by the speed of the first ones.
+        Time limit of the iterations, extrapolated from the first ones.
     local
         The clients' local steps of plain SGD, if there are several. They are simulated on the head, as if the layers
         below stood still.
@@ -97,7 +97,7 @@ def train(
         auxiliary images, as it is of images that the model was trained on, simulated clients' images fit better too:
         for every batch the logits of their own classes are raised, by 0 to twice what gives the training loss.
     prior
-        Draws the labels of the simulated batches: by default of all kinds, for an attacker who knows nothing of them.
+        Draws the labels of the simulated batches; the default mixes all kinds, for an attacker without a prior.
     batches
         Simulated batches per iteration; fewer of more than 256 samples, but at least 32.
     progress
@@ -117,9 +117,9 @@ def train(
     drawn = prior(2, samples, n, torch.Generator().manual_seed(seed))
     if drawn.shape != (2, samples) or not 0 <= int(drawn.min()) <= int(drawn.max()) < n:
         raise ValueError(f"a prior draws labels [batches, {samples}] of {n} classes, got {list(drawn.shape)}: {drawn}")
-    learnt, kept = aux.split_in_two(seed, 0.8) if (aux.class_counts >= FEWEST).all() else (aux, aux)
+    learnt, held_out = aux.split_in_two(seed, 0.8) if (aux.class_counts >= FEWEST).all() else (aux, aux)
     reader = Reader(model, learnt, bias, train_loss)
-    pools = [reader.pool(model, each, defence, local)._replace(prior=prior) for each in (shifted(learnt), kept)]
+    pools = [reader.pool(model, part, defence, local)._replace(prior=prior) for part in (shifted(learnt), held_out)]
     learned = Learned(reader, pools[0], samples, iterations, seed, level, seconds, local, batches, progress)
     learned.calibrate(pools[1], seed + 1)
     learned.defended = defence is not None
@@ -132,7 +132,7 @@ def train(
     "learned",
     needs={Need.HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL, Need.AUXILIARY_DATA},
     summary="A network trained on simulated clients reads the counts off the last layer's gradient.",
-    takes={"iterations", "batches", "progress", "seconds", "defence"},
+    options={"iterations", "batches", "progress", "seconds", "defence"},
     prepares=True,
 )
 def prepare(

@@ -26,7 +26,7 @@ RANK_TOLERANCE = 1e-11
 
 
 class Conditioning(NamedTuple):
-    """How solvable the system of Eq. 16 is, in float64."""
+    """Conditioning of the system of Eq. 16, in float64."""
 
     rank: int
     """Numerical rank of the (m + 1) x U matrix."""
@@ -58,8 +58,8 @@ def conditioning(models: Sequence[nn.Module], shape: tuple[int, ...] | None = No
 def disaggregate(embeddings: Tensor, weight_gradient: Tensor, bias_gradient: Tensor) -> Tensor:
     """Solve Eq. 16 for all classes with ONE factorisation (the paper solves n systems).
 
-    Embeddings are ``[U, m]``, float64; the head's gradients ``[n, m]`` and ``[n]`` are summed over the clients. What is
-    returned is every client's bias gradient, ``[U, n]``; of least norm where the system is singular.
+    Embeddings are ``[U, m]``, float64; the head's gradients ``[n, m]`` and ``[n]`` are summed over the clients. Returns
+    every client's bias gradient, ``[U, n]``: the solution of least norm where the system is singular.
     """
     right = torch.cat([bias_gradient[None], weight_gradient.T])
     return torch.linalg.lstsq(
@@ -78,19 +78,14 @@ def counts(probabilities: Tensor, bias_gradients: Tensor, batch_size: int) -> Te
     equation="Eqs. 16, 17",
     needs={Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL},
     summary="Every client's head sees constants of its own, which makes the sum a linear system.",
-    takes={"batch_size", "input_shape"},
+    options={"batch_size", "input_shape"},
     sees="aggregate",
     server="malicious",
     sends=lambda model, clients, seed: [fishing_model(model, "vector", u, clients, seed) for u in range(clients)],
     prepares=True,
 )
 def prepare(
-    models: Sequence[nn.Module],
-    batch_size: int,
-    input_shape: tuple[int, ...],
-    *,
-    force: bool = False,
-    seed: int = 0,
+    models: Sequence[nn.Module], batch_size: int, input_shape: tuple[int, ...], *, force: bool = False, seed: int = 0
 ) -> Prepared:
     """Preset the fishing models, once for all rounds in which they are sent.
 
@@ -119,13 +114,13 @@ def prepare(
         raise ValueError("the fishing models differ in more than one layer: their heads are of different shapes")
     if clients > last.layer.in_features + 1:
         raise ValueError(
-            f"{clients} clients are more than the {last.layer.in_features} + 1 equations of a class can tell apart"
+            f"{clients} clients are more than the {last.layer.in_features} + 1 equations of a class can separate"
         )
     exact = preset(models, input_shape, seed=seed)
-    if (found := conditioning_of(exact.inputs)).rank < clients and not force:
+    if (conditioning := conditioning_of(exact.inputs)).rank < clients and not force:
         raise ValueError(
-            f"the system is singular: rank {found.rank} for U = {clients} clients, so that their gradients "
-            "cannot be told apart; choose another recipe, or pass force=True for the solution of least norm"
+            f"the system is singular: rank {conditioning.rank} for U = {clients} clients, so that their gradients "
+            "cannot be separated; choose another recipe, or pass force=True for the solution of least norm"
         )
     server = foresee(models, input_shape, seed, exact)
 

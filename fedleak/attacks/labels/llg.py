@@ -5,7 +5,7 @@ only the gradients, LLG* probes the model with dummy images, LLG+ with auxiliary
 from one forward pass (`HeadPass.row_sums`).
 
 All three need a head whose inputs are not negative (Property 1), as a ReLU or sigmoid in front of it makes them: behind
-a tanh, a layer norm (vision transformers) or an embedding they name wrong labels, and say so.
+a tanh, a layer norm (vision transformers) or an embedding they recover wrong labels, and warn.
 """
 
 import math
@@ -72,17 +72,17 @@ def impact_and_offset(probe_row_sums: Tensor, batch_size: float, steps: int = 1)
         raise ValueError(f"expected probes [..., run, n, n] with n >= 2, got {tuple(probe_row_sums.shape)}")
     if batch_size < 1 or steps < 1:
         raise ValueError(f"batch_size and steps are at least 1, got {batch_size} and {steps}")
-    own = probe_row_sums.diagonal(dim1=-2, dim2=-1)
-    impact = own.sum(dim=-1).mean(dim=-1) / (n_classes * batch_size) * (1 + 1 / n_classes) / steps
-    others = probe_row_sums.sum(dim=(-3, -2)) - own.sum(dim=-2)
+    diagonal = probe_row_sums.diagonal(dim1=-2, dim2=-1)
+    impact = diagonal.sum(dim=-1).mean(dim=-1) / (n_classes * batch_size) * (1 + 1 / n_classes) / steps
+    others = probe_row_sums.sum(dim=(-3, -2)) - diagonal.sum(dim=-2)
     return impact, others / (runs * (n_classes - 1))
 
 
 def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop_at_samples: bool = False) -> Tensor:
     """Extract label counts from class gradients (Algorithm 1), for any number of updates at once.
 
-    The algorithm takes one label after the other: of the class with the smallest gradient, from which it then takes the
-    impact. That fills all classes up to one level, so the counts follow without the loop, for any number of samples.
+    The algorithm takes one label after the other: the class with the smallest gradient, from which it then subtracts
+    the impact. This fills all classes up to one level, so the counts follow without the loop.
     Raises `ValueError` if `samples` is below 1, or a value is NaN or infinite.
 
     Parameters
@@ -164,15 +164,10 @@ def from_gradients(model: nn.Module) -> Prepared:
     equation="Alg. 1, Eqs. 19-20",
     needs=_GRADIENTS | {Need.MODEL},
     summary="LLG with impact and offset measured on the model with dummy images.",
-    takes={"runs"},
+    options={"runs"},
 )
 def from_dummies(
-    model: nn.Module,
-    aux: Dummy = "zeros",
-    *,
-    runs: int = RUNS,
-    seed: int = 0,
-    shape: tuple[int, ...] | None = None,
+    model: nn.Module, aux: Dummy = "zeros", *, runs: int = RUNS, seed: int = 0, shape: tuple[int, ...] | None = None
 ) -> Prepared:
     """Prepare LLG*: impact and offset measured with dummy images; see `prepare`."""
     if not isinstance(aux, str):
@@ -185,7 +180,7 @@ def from_dummies(
     equation="Alg. 1, Eqs. 19-20",
     needs=_GRADIENTS | {Need.MODEL, Need.AUXILIARY_DATA},
     summary="LLG with impact and offset measured on the model with labelled auxiliary data.",
-    takes={"runs"},
+    options={"runs"},
 )
 def from_auxiliary(model: nn.Module, aux: Images, *, runs: int = RUNS, seed: int = 0) -> Prepared:
     """Prepare LLG+: impact and offset measured with auxiliary data; see `prepare`."""
@@ -227,8 +222,8 @@ def prepare(
         raise ValueError(f"runs is at least 1, got {runs}")
     unmet: tuple[str, ...] = ()
     if share := negative_inputs(model):
-        told = f"{share:.0%} of those of {head(model).name!r} are negative for inputs made up for the model"
-        unmet = (f"needs a last layer whose inputs are not negative, and may name wrong labels here: {told}",)
+        negative = f"{share:.0%} of those of {head(model).name!r} are negative for inputs made up for the model"
+        unmet = (f"needs a last layer whose inputs are not negative, and may recover wrong labels here: {negative}",)
 
     @cache
     def measured(samples: int, steps: int) -> tuple[Tensor, Tensor]:
@@ -247,10 +242,10 @@ def prepare(
 
     def read(update: Update) -> Result:
         g, samples = class_gradients(update, model), update.samples
-        own = (gradient_impact(g, samples), torch.zeros_like(g))
-        impact, offset = own if aux is None else measured(samples, update.steps)
+        from_gradient = (gradient_impact(g, samples), torch.zeros_like(g))
+        impact, offset = from_gradient if aux is None else measured(samples, update.steps)
         counts = extract(g, impact, offset, samples, stop_at_samples=isinstance(aux, Images))
-        return Result(counts, unmet=unmet)
+        return Result(counts, violated_assumptions=unmet)
 
     return Prepared("LLG" if aux is None else "LLG*" if isinstance(aux, str) else "LLG+", read)
 

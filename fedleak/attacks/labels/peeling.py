@@ -1,9 +1,9 @@
 """Peeling: the labels that an update proves, and an estimate of the others.
 
 A ReLU that a single sample of a batch passes, an exclusively activated neuron (Pan et al., USENIX Security 2022), has
-that sample's input in its row of the gradient. From the input follow the sample's probabilities and its gradient; what
-is proven is taken off, which makes further neurons exclusive. Of what is left `spear` splits up to 16 samples, and
-`whole_head` estimates the others.
+that sample's input in its row of the gradient. The input gives the sample's probabilities and gradient; subtracting
+proven samples makes further neurons exclusive. `spear` splits up to 16 of the remaining samples, and `whole_head`
+estimates the others.
 
 A label is proven if a proposal x passes four tests, each to the rounding t of the update's own format:
 
@@ -12,12 +12,12 @@ A label is proven if a proposal x passes four tests, each to the rounding t of t
 3. with any other label it does not, by far: so that the second test has power;
 4. it is no proven sample once more.
 
-Of a row with several samples x is a mixture of their inputs, and no sample. By chance the first test lets one of
-about 1 / (2 t n) such rows pass (2 t: of a coefficient spread evenly over its own size; n labels). What passes still
-meets the m - B - 8 equations of the second, each to t; `SPARE` of them are asked for. This is an argument for mixtures
-in general position, no theorem: how often it fails is measured. What is proven is the label: a sample's input with a
-small admixture of others can pass by chance with the right one. It takes the model, B, and one step of the mean
-cross-entropy of hard labels as given; where one of them is wrong, the first two tests fail.
+For a row with several samples, x is a mixture of their inputs. A share of about 2 t n passes the first test by chance
+(2 t for a coefficient spread evenly over its size; n labels). Those still face the m - B - 8 equations of the second,
+each to t, at least `SPARE` of them. This is an argument for mixtures in general position, not a theorem; experiments
+measure how often it fails. Only the label is proven: an input with a small admixture of others can pass by chance with
+the right one. The model, B, and one step of the mean cross-entropy of hard labels are taken as given; where one of them
+is wrong, the first two tests fail.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ ROUNDINGS = 2**13
 COARSEST = 0.01
 """The largest tolerance that proves anything: half precision does not."""
 POWER = 100
-"""Any other label misses the column space by at least so many tolerances."""
+"""Number of tolerances by which any other label has to miss the column space."""
 APART = 0.01
 """Inputs that differ by less, relative to their length, are taken for one sample's."""
 MORE, SPARE = 8, 16
@@ -50,14 +50,14 @@ ROWS, ENTRIES = 1024, 2**24
 """Neurons of a round whose inputs are tried; entries of backpropagated gradients that are held at once."""
 
 DRAWS = 2**12
-"""Of directions, for what is left: those of half a second."""
+"""Draws of directions for the remaining samples, worth half a second."""
 
 
 class Traced(NamedTuple):
     """Samples, traced through the layers."""
 
     inputs: Tensor
-    """Of the head, ``[k, h]``."""
+    """Inputs of the head, ``[k, h]``."""
     errors: Tensor
     """``p - y`` with every label in turn, ``[k, n, n]``."""
     deltas: Tensor
@@ -79,18 +79,18 @@ def trace(x: Tensor, links: tuple[Link, ...]) -> Traced:
     return Traced(inputs, errors, deltas)
 
 
-def apart(x: Tensor, known: Tensor) -> bool:
-    """Say whether inputs ``[k, d]`` are none of the `known` ones ``[s, d]`` once more."""
-    return bool((torch.cdist(x, known) > APART * x.norm(dim=1, keepdim=True)).all())
+def is_distinct(x: Tensor, proven: Tensor) -> bool:
+    """Return whether inputs ``[k, d]`` differ from all `proven` ones, ``[s, d]``."""
+    return bool((torch.cdist(x, proven) > APART * x.norm(dim=1, keepdim=True)).all())
 
 
 class Peeled:
-    """What is proven of a layer's gradient, and the gradient that is left of it and of the head.
+    """The proven samples of a layer's gradient, and the remaining gradients of that layer and of the head.
 
     Parameters
     ----------
     layer
-        What is split; it is left as it is.
+        The layer to split; it is not modified.
     of_head
         Gradients of the head's weights and bias side by side, ``[n, h + 1]``.
     samples, tolerance
@@ -108,31 +108,31 @@ class Peeled:
         self.span = torch.linalg.qr(layer.gradient @ probes.to(layer.bias.device)).Q
 
     def missed(self, traced: Traced) -> Tensor:
-        """Return by how much of their length the gradients of outputs leave the column space, ``[k, n]``."""
+        """Return the share of the output gradients' length that lies outside the column space, ``[k, n]``."""
         outside = traced.deltas - traced.deltas @ self.span @ self.span.mT
         return outside.norm(dim=2) / traced.deltas.norm(dim=2).clamp(min=1e-300)
 
     def judge(self, x: Tensor, target: Tensor, neurons: Tensor) -> tuple[Tensor, Tensor]:
-        """Test proposals ``[k, d]``: the label of each, and by how much it misses, ``[k]``; inf where it fails.
+        """Test proposals ``[k, d]`` whose gradients at the `neurons` ``[k, j]`` have to be the `target` ``[k, j]``.
 
-        Their gradients at the `neurons` ``[k, j]`` have to be the `target` ``[k, j]``.
+        Returns the label of each and the share of its gradient outside the column space, ``[k]``; inf where it fails.
         """
         traced = trace(x, self.layer.links)
         at = traced.deltas.gather(2, neurons[:, None].expand(-1, traced.deltas.shape[1], -1)) / self.samples
         off = (at - target[:, None]).abs().amax(2) / target.abs().amax(1, keepdim=True).clamp(min=1e-300)
         labels, missed = off.argmin(1), torch.full_like(off[:, 0], torch.inf)
-        some = ((off <= self.tolerance).sum(1) == 1).nonzero()[:, 0]
+        some = ((off <= self.tolerance).sum(1) == 1).nonzero()[:, 0]  # test 1: one label alone fits
         outside = self.missed(Traced(*(part[some] for part in traced)))
         mine = outside.gather(1, labels[some, None])
         others = outside.scatter(1, labels[some, None], torch.inf).amin(1)
-        right = (mine[:, 0] <= self.tolerance) & (others > POWER * self.tolerance)
+        right = (mine[:, 0] <= self.tolerance) & (others > POWER * self.tolerance)  # tests 2 and 3
         missed[some[right]] = mine[right, 0]
         return labels, missed
 
     def take(self, x: Tensor, labels: Tensor) -> None:
-        """Note samples as proven, and take them off the gradients."""
-        traced, each = trace(x, self.layer.links), torch.arange(len(x), device=x.device)
-        errors, deltas = (part[each, labels] / self.samples for part in traced[1:])
+        """Record samples as proven, and subtract their gradients."""
+        traced, rows = trace(x, self.layer.links), torch.arange(len(x), device=x.device)
+        errors, deltas = (part[rows, labels] / self.samples for part in traced[1:])
         links, gradient, bias = self.layer
         self.layer = Layer(links, gradient - deltas.T @ x, bias - deltas.sum(0))
         self.of_head = self.of_head - errors.T @ nn.functional.pad(traced.inputs, (0, 1), value=1.0)
@@ -140,11 +140,12 @@ class Peeled:
         self.x, self.labels = torch.cat([self.x, x]), torch.cat([self.labels, labels])
 
     def round(self) -> bool:
-        """Take off what neurons with one sample left prove; say whether there was some."""
+        """Prove and subtract the samples of exclusively activated neurons; return whether there were any."""
         gradient, bias = self.layer[1:]
-        left = bias.abs() > self.tolerance**0.5 * self.size  # the others are explained
-        neurons = left.nonzero()[:, 0]
+        unexplained = bias.abs() > self.tolerance**0.5 * self.size  # the others are explained
+        neurons = unexplained.nonzero()[:, 0]
         neurons = neurons[bias[neurons].abs().argsort(descending=True)[:ROWS]]
+        # An exclusive neuron's weight gradient is its sample's input times its bias gradient.
         x, links = gradient[neurons] / bias[neurons, None], self.layer.links
         piece = max(1, ENTRIES // (links[-1].layer.weight.shape[0] * len(bias)))
         parts = [part.split(piece) for part in (x, bias[neurons, None], neurons[:, None])]
@@ -154,29 +155,29 @@ class Peeled:
         labels, missed = map(torch.cat, zip(*judged, strict=True))
         new: list[int] = []
         for k in missed.argsort()[: int(missed.isfinite().sum())].tolist():
-            known = torch.cat([self.x, x[new]])
-            if len(known) < self.samples and apart(x[k : k + 1], known):
+            proven_inputs = torch.cat([self.x, x[new]])
+            if len(proven_inputs) < self.samples and is_distinct(x[k : k + 1], proven_inputs):
                 new.append(k)
         self.take(x[new], labels[new])
         return bool(new)
 
     def split(self, seed: int) -> None:
-        """Split what is left into its samples, and take them off if each of them passes the tests at every neuron."""
-        left = self.samples - len(self.labels)
-        x, labels = spear.split(self.layer, self.of_head[:, :-1], left, seed, DRAWS)
-        for _ in range(2):  # to the inputs that the model's own gates and labels give
-            deltas = trace(x, self.layer.links).deltas[torch.arange(left, device=x.device), labels] / self.samples
+        """Split the remaining gradient into samples; subtract them if all pass the tests at every neuron."""
+        remaining = self.samples - len(self.labels)
+        x, labels = spear.split(self.layer, self.of_head[:, :-1], remaining, seed, DRAWS)
+        for _ in range(2):  # refine the inputs with the model's own gates and labels
+            deltas = trace(x, self.layer.links).deltas[torch.arange(remaining, device=x.device), labels] / self.samples
             x = torch.linalg.lstsq(deltas.T, self.layer.gradient).solution
         target = torch.linalg.lstsq(x.T, self.layer.gradient.T).solution
-        found, missed = self.judge(x, target, torch.arange(target.shape[1], device=x.device).expand_as(target))
-        if bool(missed.isfinite().all()) and found.equal(labels) and apart(x, self.x):
+        implied_labels, missed = self.judge(x, target, torch.arange(target.shape[1], device=x.device).expand_as(target))
+        if bool(missed.isfinite().all()) and implied_labels.equal(labels) and is_distinct(x, self.x):
             self.take(x, labels)
 
 
 def precision(tensor: Tensor) -> torch.dtype:
     """Return the format that a tensor's values have: the coarsest one that holds all of them."""
     formats = (torch.bfloat16, torch.float16, torch.float32)
-    return next((one for one in formats if tensor.equal(tensor.to(one).to(tensor.dtype))), torch.float64)
+    return next((dtype for dtype in formats if tensor.equal(tensor.to(dtype).to(tensor.dtype))), torch.float64)
 
 
 def peel(update: Update, model: nn.Module, seed: int) -> tuple[Peeled | None, str]:
@@ -210,16 +211,16 @@ def peel(update: Update, model: nn.Module, seed: int) -> tuple[Peeled | None, st
     equation="beyond the paper",
     needs=WITH_AUXILIARY.has - {Need.ALL_GRADIENTS, Need.ADAPTER_GRADIENT},
     summary="Samples that alone pass a ReLU are proven and taken off, one after the other; the rest is estimated.",
-    takes={"seed"},
+    options={"seed"},
     prepares=True,
-    apart="what it proves is counted by an experiment of its own, and the rest is RLU's, whole head",
+    standalone_reason="an experiment of its own counts its proven labels, and RLU-WH estimates the rest",
 )
 def prepare(model: nn.Module, aux: Images) -> Prepared:
-    """Prepare the attack: `whole_head` on auxiliary images ``aux``, for what is not proven.
+    """Prepare the attack, with `whole_head` on auxiliary images ``aux`` for the labels without a proof.
 
-    The `Result` has the counts ``[n]``, which sum to ``update.samples``, and those of them that are ``proven``; where
-    none is, ``unmet`` says why. Raises `ValueError` as `whole_head.prepare`; when an update is read, for several local
-    steps; `WithheldParameter` if the gradient of the head or of the layer that is split is not shared.
+    The `Result` has the counts ``[n]``, which sum to ``update.samples``, and the ``proven`` ones; if there are none,
+    ``violated_assumptions`` says why. Raises `ValueError` as `whole_head.prepare`; in ``recover``, for several local
+    steps, and `WithheldParameter` if the gradient of the head or of the layer that is split is not shared.
     """
     estimate, last = replace(whole_head.prepare(model, aux), check=None), head(model)  # peeling itself is checked
 
@@ -229,13 +230,13 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
         peeled, why = peel(update, model, seed)
         if peeled is None:
             counts = estimate.recover(update).counts
-            return Result(counts, proven=torch.zeros_like(counts), unmet=(why,))
+            return Result(counts, proven=torch.zeros_like(counts), violated_assumptions=(why,))
         proven = peeled.labels.bincount(minlength=len(peeled.of_head))
         counts = proven
-        if left := update.samples - len(peeled.labels):
-            rest = peeled.of_head * update.samples / left
+        if remaining := update.samples - len(peeled.labels):
+            rest = peeled.of_head * update.samples / remaining
             tensors = {last.weight: rest[:, :-1], last.bias: rest[:, -1]}
-            counts = counts + estimate.recover(Update(tensors, "gradient", left)).counts
-        return Result(counts, proven=proven, unmet=(why,) if why else ())
+            counts = counts + estimate.recover(Update(tensors, "gradient", remaining)).counts
+        return Result(counts, proven=proven, violated_assumptions=(why,) if why else ())
 
     return Prepared("peeling", read)

@@ -7,9 +7,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak.attacks.labels.reader import Reader
-from fedleak.attacks.labels.simulated import Local, Pool, Seen
+from fedleak.attacks.labels.simulated import Local, Observation, Pool
 from fedleak.attacks.result import Result
 from fedleak.errors import extra
 from fedleak.federated import Update
@@ -20,7 +20,7 @@ rate."""
 PACE = 5
 """Iterations after which it is foreseen how long all of them take."""
 WIDTH, HEADS, BLOCKS = 96, 4, 2
-"""Of the transformer that reads the rows."""
+"""Width, attention heads and blocks of the transformer."""
 SCALES = (1.0, 10.0, 100.0)
 """Features are seen as ``asinh(scale * x)``: they have heavy tails, and small values tell as well."""
 CALIBRATION, SCALING = 2048, 8
@@ -29,7 +29,6 @@ CALIBRATION, SCALING = 2048, 8
 
 @extra("audit")
 def _with_progress(iterations: Collection[int]) -> Collection[int]:
-    """Return the iterations with a progress bar on standard error."""
     from tqdm import tqdm
 
     return tqdm(iterations, desc="learned attacker", unit="iteration", leave=False)
@@ -51,7 +50,7 @@ class Network(nn.Module):
     def __init__(self, features: int, forms: int, n_classes: int):
         super().__init__()
         self.shared = nn.Linear(features, WIDTH)
-        self.own = nn.Parameter(torch.zeros(n_classes, features, WIDTH))
+        self.class_weights = nn.Parameter(torch.zeros(n_classes, features, WIDTH))
         self.place = nn.Parameter(0.02 * torch.randn(n_classes, WIDTH))
         block = partial(nn.TransformerEncoderLayer, dropout=0.0, batch_first=True, norm_first=True)
         self.blocks = nn.Sequential(*(block(WIDTH, HEADS, 2 * WIDTH) for _ in range(BLOCKS)))
@@ -66,7 +65,7 @@ class Network(nn.Module):
         `rows` are the features ``[..., n, features]``, `logs` the logarithms of the closed forms' shares
         ``[..., forms, n]``: what it learns is a correction.
         """
-        weights = self.own + self.shared.weight.mT  # one product for both
+        weights = self.class_weights + self.shared.weight.mT  # one product for both
         read = torch.einsum("...nf,nfw->...nw", rows, weights) + self.shared.bias
         out = self.last(self.blocks(read + self.place)).mT
         shares = (out[..., 0, :] + torch.einsum("f,...fn->...n", self.trust, logs)).softmax(-1)
@@ -94,7 +93,7 @@ class Learned:
         """Whether it was trained on clients with a defence, whose updates are changed."""
         generator = torch.Generator().manual_seed(seed)  # on the CPU: the same numbers on every device
         first, _ = pool.draw(SCALING * batches, batch_size, generator)
-        parts = reader.features(first).abs().flatten(1).split(1000, dim=1)  # of so many numbers quantile takes more
+        parts = reader.features(first).abs().flatten(1).split(1000, dim=1)  # quantile limits the size of its input
         self.unit = torch.cat([part.quantile(0.9, dim=0) for part in parts]).clamp(min=1e-12)
         columns = self._columns(first, self._logs(first))
         self.centre, self.spread = columns.mean(0), columns.std(0).clamp(min=1e-3)
@@ -109,7 +108,7 @@ class Learned:
     def read(self, update: Update, model: nn.Module) -> Result:
         """Read one update: counts, and an interval for each, which holds it with the stated probability.
 
-        An update that a defence of which it was not told has changed is read, and `unmet` says that it was (`altered`).
+        An update changed by an unknown defence is read too; `violated_assumptions` then says so (`altered`).
 
         Raises `WithheldParameter` if the head's gradient is not shared; `ValueError` if the update is another one, is
         not of the model, or has an entry that is NaN or infinite.
@@ -117,58 +116,57 @@ class Learned:
         Parameters
         ----------
         update
-            Of as many samples and local steps as the attacker was trained for.
+            The update, of as many samples and local steps as the attacker was trained for.
         model
             The one that it was trained for.
         """
-        for what, known, given in (
+        for what, expected, given in (
             ("samples", self.batch_size, update.samples),
             ("local steps", self.local.steps, update.steps),
         ):
-            if known != given:
-                raise ValueError(f"this attacker was trained for {known} {what}, the update is of {given}")
-        seen = self.reader.read(update, model)
+            if expected != given:
+                raise ValueError(f"this attacker was trained for {expected} {what}, the update is of {given}")
+        observation = self.reader.read(update, model)
         unmet = (ALTERED,) if not self.defended and self.reader.altered(update, model) else ()
-        low, high = self.intervals(seen)[:, 0]
-        return Result(self.counts(seen)[0], low, high, unmet=unmet)
+        low, high = self.intervals(observation)[:, 0]
+        return Result(self.counts(observation)[0], low, high, violated_assumptions=unmet)
 
     @torch.no_grad()
-    def counts(self, seen: Seen) -> Tensor:
-        """Return the counts that it answers to any number of gradients, ``[..., n]``."""
-        return whole_counts(self.batch_size * self._outputs(seen)[0], self.batch_size)
+    def counts(self, observation: Observation) -> Tensor:
+        """Return the recovered counts for any number of gradients, ``[..., n]``."""
+        return round_to_total(self.batch_size * self._outputs(observation)[0], self.batch_size)
 
     @torch.no_grad()
-    def intervals(self, seen: Seen) -> Tensor:
+    def intervals(self, observation: Observation) -> Tensor:
         """Return the intervals' ends for any number of gradients, ``[2, ..., n]``."""
-        _, low, high = self._outputs(seen)
+        _, low, high = self._outputs(observation)
         return (self.batch_size * torch.stack([low - self.margin, high + self.margin])).clamp(0, self.batch_size)
 
     @torch.no_grad()
     def calibrate(self, pool: Pool, seed: int) -> None:
-        """Widen or narrow all intervals so that of these simulated batches they hold the share that they should."""
-        seen, counts = pool.draw(CALIBRATION, self.batch_size, torch.Generator().manual_seed(seed))
-        _, low, high = self._outputs(seen)
+        """Widen or narrow all intervals to the stated coverage on simulated batches of held-out images."""
+        observation, counts = pool.draw(CALIBRATION, self.batch_size, torch.Generator().manual_seed(seed))
+        _, low, high = self._outputs(observation)
         truth = counts / self.batch_size
         outside = torch.maximum(low - truth, truth - high).flatten()
-        rank = min(1.0, self.level * (1 + 1 / len(outside)))
+        rank = min(1.0, self.level * (1 + 1 / len(outside)))  # the conformal quantile counts the new batch too
         self.margin = outside.sort().values[min(len(outside) - 1, int(rank * len(outside)))]
 
-    def _logs(self, seen: Seen) -> Tensor:
-        return (self.reader.estimates(seen, self.batch_size) + 0.5 / self.batch_size).log()
+    def _logs(self, observation: Observation) -> Tensor:
+        return (self.reader.estimates(observation, self.batch_size) + 0.5 / self.batch_size).log()
 
-    def _columns(self, seen: Seen, logs: Tensor) -> Tensor:
-        features = self.reader.features(seen)
+    def _columns(self, observation: Observation, logs: Tensor) -> Tensor:
+        features = self.reader.features(observation)
         scaled = features / self.unit.view(features.shape[-2:])
         return torch.cat([*((scale * scaled).asinh() for scale in SCALES), logs.mT, logs.exp().mT], -1)
 
-    def _outputs(self, seen: Seen) -> tuple[Tensor, Tensor, Tensor]:
-        """Return shares and their lower and upper quantile, ``[..., n]`` each."""
-        return self._answers(*self._inputs(seen))
+    def _outputs(self, observation: Observation) -> tuple[Tensor, Tensor, Tensor]:
+        return self._answers(*self._inputs(observation))
 
-    def _inputs(self, seen: Seen) -> tuple[Tensor, Tensor]:
-        """Return what the network is given, rows and logarithms of shares; nothing of it is learnt."""
-        logs = self._logs(seen)
-        return (self._columns(seen, logs) - self.centre) / self.spread, logs
+    def _inputs(self, observation: Observation) -> tuple[Tensor, Tensor]:
+        """Return the network's inputs, rows and logarithms of shares, which have no learned parameters."""
+        logs = self._logs(observation)
+        return (self._columns(observation, logs) - self.centre) / self.spread, logs
 
     def _answers(self, rows: Tensor, logs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         shares, distances = self.network(rows, logs)
@@ -181,7 +179,7 @@ class Learned:
     ) -> None:
         iterations = len(steps)
         optimiser = torch.optim.Adam(self.network.parameters(), lr=RATE)
-        rising = 0.1 if iterations != 10 else 0.2  # torch divides by the iterations that it rises for, less one
+        rising = 0.1 if iterations != 10 else 0.2  # torch divides by the number of rising iterations less one
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=iterations, pct_start=rising)
         tail, begun = (1 - self.level) / 2, time.perf_counter()
         at_once = max(32, min(BATCHES, BATCHES**2 // self.batch_size))  # closed forms cost less for many at once
@@ -189,7 +187,7 @@ class Learned:
         for done in steps:
             if done == PACE and (takes := (time.perf_counter() - begun) * iterations / PACE) > seconds:
                 raise ValueError(f"its training would take about {takes:.0f} s here, and {seconds:.3g} s are allowed")
-            place = done % (at_once // portion) * portion
+            place = done % (at_once // portion) * portion  # one simulation serves several iterations
             if place == 0:
                 simulated, counts = pool.draw(at_once, self.batch_size, generator)
                 drawn = (*self._inputs(simulated), counts / self.batch_size)

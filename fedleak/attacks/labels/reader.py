@@ -1,4 +1,4 @@
-"""What is read off head gradients, simulated ones and real ones alike: features, and what closed forms answer.
+"""Features of head gradients, simulated or real, and the answers of closed forms.
 
 The closed forms are the published estimates, and the whole head weighted by its noise, for all batches at once.
 """
@@ -17,8 +17,8 @@ from fedleak.attacks.labels.simulated import (
     WIDER,
     Defended,
     Local,
+    Observation,
     Pool,
-    Seen,
     fitting,
     raise_own,
     walk,
@@ -33,7 +33,7 @@ DIRECTIONS = 16
 COLUMNS = 512
 """Columns whose signs and extremes are features, at most: of more, evenly spread ones."""
 ENTRIES = 2000
-"""Entries of the gradient that the weighted least squares read, at most: of larger heads the principal directions."""
+"""Largest number of gradient entries in the weighted least squares; larger heads use the principal directions."""
 ROWS = 2000
 """Images that the principal directions are found on, about."""
 FEW_CLASSES, EQUATIONS = 15, 4
@@ -50,16 +50,16 @@ def minimise(quadratic: Tensor, linear: Tensor, steps: int = 60, start: Tensor |
     All have one Q ``[n, n]``, or each its own ``[..., n, n]``. They start from even shares, or from others.
     """
     rate = 1 / torch.linalg.eigvalsh(quadratic)[..., -1:].clamp(min=1e-300)
-    found = ahead = torch.full_like(linear, 1 / linear.shape[-1]) if start is None else start
+    point = ahead = torch.full_like(linear, 1 / linear.shape[-1]) if start is None else start
     for step in range(steps):
         slope = (ahead[..., None, :] @ quadratic)[..., 0, :] - linear
-        last, found = found, project(ahead - rate * slope, 1)
-        ahead = found + step / (step + 3) * (found - last)
-    return found
+        last, point = point, project(ahead - rate * slope, 1)
+        ahead = point + step / (step + 3) * (point - last)
+    return point
 
 
 def by_samples(residual: Tensor) -> bool:
-    """Say whether a matrix of N x N is smaller than the covariance of residuals ``[N, entries]``."""
+    """Return whether a matrix of N x N is smaller than the covariance of residuals ``[N, entries]``."""
     return residual.shape[0] < residual.shape[1]
 
 
@@ -108,21 +108,21 @@ class Reader:
         last = torch.zeros_like(ones).index_fill(0, torch.tensor([len(ones) - 1], device=ones.device), 1.0)
         columns = [ones - last, last] if bias else [ones]
         linear = [torch.stack(columns, 1), means.mT, self.axes[:, :DIRECTIONS]]
-        d, self.linear = len(ones) - bias, sum(each.shape[1] for each in linear)
+        d, self.linear = len(ones) - bias, sum(block.shape[1] for block in linear)
         raw = torch.eye(len(ones), dtype=ones.dtype, device=ones.device)[:, : d : -(-d // COLUMNS)]
         self.basis = torch.cat([*linear, raw], dim=1)
         self._weigh(errors, inputs, labels, EQUATIONS)
-        own = by_class(errors * (inputs @ columns[0])[:, None], labels, self.n_classes)
-        self.impact, self.offset = impact_and_offset(own[None], 1)
+        probe_row_sums = by_class(errors * (inputs @ columns[0])[:, None], labels, self.n_classes)
+        self.impact, self.offset = impact_and_offset(probe_row_sums[None], 1)
 
     def _pass(self, model: nn.Module, aux: Images) -> tuple[Tensor, Tensor, Tensor]:
         """Return the head's inputs ``[N, d]`` (with the bias's 1), ``p - y`` ``[N, n]`` and labels."""
-        seen = head_pass(model, as_inputs(aux.x, model))
-        if not (torch.isfinite(seen.inputs).all() and torch.isfinite(seen.probabilities).all()):
+        passed = head_pass(model, as_inputs(aux.x, model))
+        if not (torch.isfinite(passed.inputs).all() and torch.isfinite(passed.probabilities).all()):
             raise ValueError("on auxiliary images the model's head sees or gives NaN or infinite values")
-        inputs, labels = seen.inputs.double(), aux.y.to(seen.inputs.device)
+        inputs, labels = passed.inputs.double(), aux.y.to(passed.inputs.device)
         inputs = nn.functional.pad(inputs, (0, 1), value=1.0) if self.bias else inputs
-        return inputs, seen.probabilities.double() - nn.functional.one_hot(labels, self.n_classes), labels
+        return inputs, passed.probabilities.double() - nn.functional.one_hot(labels, self.n_classes), labels
 
     def sharpen(self, model: nn.Module, images: Images) -> None:
         """Weight the closed forms anew, with all equations and on more images: for reading after the training."""
@@ -130,43 +130,42 @@ class Reader:
         self._weigh(self._fitted(errors, labels), inputs, labels, self.n_classes + 1)
 
     def _fitted(self, errors: Tensor, labels: Tensor) -> Tensor:
-        """Return the errors of images that fit the model as well as the clients' do."""
         return errors * raise_own(_own(errors, labels), torch.tensor(self.shift))[:, None]
 
     def _weigh(self, errors: Tensor, inputs: Tensor, labels: Tensor, equations: int) -> None:
-        """Prepare least squares: of the whole head, weighted by the counts' noise as `whole_head`, and RLU's.
+        """Prepare least squares for the whole head, weighted by the counts' noise as in `whole_head`, and for RLU.
 
         The head's equations are kept along few directions, in which equal counts give noise of covariance 1: those that
         solve them for equal counts and, of few classes, for batches that one of them dominates.
         """
         n = self.n_classes
-        each = torch.einsum("si,sj->sij", errors, inputs @ self.axes).flatten(1)
-        mean = by_class(each, labels, n)
-        residual = (each - mean[labels]) / labels.bincount(minlength=n)[labels, None].sqrt()
+        per_sample = torch.einsum("si,sj->sij", errors, inputs @ self.axes).flatten(1)
+        mean = by_class(per_sample, labels, n)
+        residual = (per_sample - mean[labels]) / labels.bincount(minlength=n)[labels, None].sqrt()
         parts = [residual[labels == label] for label in range(n)]
         ridge = RIDGE * torch.stack([part.square().sum(0).mean() for part in parts])
         ridge = ridge + 1e-9 * mean.square().mean() + 1e-300  # where all images of a class are the same
         total = residual.mT @ residual
 
-        def factor(own: float, label: int | None = None) -> Tensor:
-            """Of the noise of batches of which one class has the share `own`, the others the rest."""
-            rest = (1 - own) / n
+        def factor(share: float, label: int | None = None) -> Tensor:
+            """Factorise the noise of batches in which `label` has this share and the other classes the rest."""
+            rest = (1 - share) / n
             covariance = rest * total
             if label is not None:
-                covariance.addmm_(parts[label].mT, parts[label], alpha=own)
-            covariance.diagonal().add_((rest * ridge.sum() + (own * ridge[label] if label is not None else 0)).item())
+                covariance.addmm_(parts[label].mT, parts[label], alpha=share)
+            covariance.diagonal().add_((rest * ridge.sum() + (share * ridge[label] if label is not None else 0)).item())
             return torch.linalg.cholesky(covariance)
 
         few_samples = by_samples(residual)
         products, along = (residual @ residual.mT, residual @ mean.mT) if few_samples else (residual, residual)
 
-        def solved(own: float, label: int) -> Tensor:
+        def solved(share: float, label: int) -> Tensor:
             """Solve for the means; with few samples by an N x N matrix, by Woodbury's identity."""
             if not few_samples:
-                return torch.cholesky_solve(mean.mT, factor(own, label))
-            rest = (1 - own) / n
-            scale = (rest + own * (labels == label)).sqrt()[:, None]
-            least = rest * ridge.sum() + own * ridge[label]
+                return torch.cholesky_solve(mean.mT, factor(share, label))
+            rest = (1 - share) / n
+            scale = (rest + share * (labels == label)).sqrt()[:, None]
+            least = rest * ridge.sum() + share * ridge[label]
             inner = scale * products * scale.mT
             inner.diagonal().add_(least)
             inside = torch.cholesky_solve(scale * along, torch.linalg.cholesky(inner))
@@ -174,10 +173,10 @@ class Reader:
 
         root, few = factor(0.0), n if n <= FEW_CLASSES else 0
         solutions = [torch.cholesky_solve(mean.mT, root), *(solved(0.9, label) for label in range(few))]
-        seen = root.mT @ torch.cat(solutions, 1)
+        candidates = root.mT @ torch.cat(solutions, 1)
         most = equations * n if few else n
-        kept = torch.linalg.svd(seen / seen.norm(dim=0).clamp(min=1e-300), full_matrices=False).U[:, :most]
-        self.directions = torch.linalg.solve_triangular(root.mT, kept, upper=True)
+        basis = torch.linalg.svd(candidates / candidates.norm(dim=0).clamp(min=1e-300), full_matrices=False).U[:, :most]
+        self.directions = torch.linalg.solve_triangular(root.mT, basis, upper=True)
         self.means, noisy = mean @ self.directions, residual @ self.directions
         noise = torch.stack([noisy[labels == label].mT @ noisy[labels == label] for label in range(n)])
         self.noise = noise + ridge[:, None, None] * (self.directions.mT @ self.directions)
@@ -188,16 +187,15 @@ class Reader:
         require_classes(images, self.n_classes)
         inputs, errors, labels = self._pass(model, images)
         order, counts = (t.to(labels.device) for t in (images.class_order, images.class_counts))
-        own = _own(errors, labels).float() if self.shift else None
+        probabilities = _own(errors, labels).float() if self.shift else None
         shift = WIDER * self.shift
         if defence is None and local.steps == 1:
             pulls = torch.einsum("si,sj->sij", errors, inputs @ self.axes).flatten(1) @ self.directions
-            return Pool(
-                errors.float(), (inputs @ self.basis).float(), pulls.float(), order, counts, own=own, shift=shift
-            )
+            pool = Pool(errors.float(), (inputs @ self.basis).float(), pulls.float(), order, counts)
+            return pool._replace(label_probabilities=probabilities, shift=shift)
         last = head(model)
 
-        def defended(gradient: Tensor, seed: int) -> Seen:
+        def defended(gradient: Tensor, seed: int) -> Observation:
             if defence is None:
                 return self._seen(gradient.double())
             clients = len(gradient)
@@ -208,7 +206,8 @@ class Reader:
             parts = [t if t.dim() == 3 else t[..., None] for t in sent.values()]
             return self._seen(torch.cat(parts, -1).double())
 
-        pool = Pool(errors.float(), inputs.float(), errors.new_empty(0), order, counts, defended, own=own, shift=shift)
+        pool = Pool(errors.float(), inputs.float(), errors.new_empty(0), order, counts, defended)
+        pool = pool._replace(label_probabilities=probabilities, shift=shift)
         return pool if local.steps == 1 else pool._replace(walked=self._walked(pool.rows, labels, last, local))
 
     def _walked(self, rows: Tensor, labels: Tensor, last: Head, local: Local) -> Callable[[Tensor], Tensor]:
@@ -219,12 +218,11 @@ class Reader:
         inputs = nn.functional.pad(rows, (0, weight.shape[1] - rows.shape[1]), value=1.0)
         return lambda index: walk(inputs[index], labels[index], weight, local)[..., : rows.shape[1]]
 
-    def _seen(self, gradient: Tensor) -> Seen:
-        """Read gradients of the head ``[..., n, d]``."""
+    def _seen(self, gradient: Tensor) -> Observation:
         pulls = (gradient @ self.axes).flatten(-2) @ self.directions
-        return Seen((gradient @ self.basis).float().flatten(-2), pulls.float())
+        return Observation((gradient @ self.basis).float().flatten(-2), pulls.float())
 
-    def read(self, update: Update, model: nn.Module) -> Seen:
+    def read(self, update: Update, model: nn.Module) -> Observation:
         """Return what is seen of one real update, ``[1, ...]``; errors as `head_gradient` and `bias_gradient` say."""
         gradient = head_gradient(update, model)
         if self.bias:
@@ -244,26 +242,26 @@ class Reader:
         rounding = torch.finfo(update.gradient(last.weight).dtype).eps
         return gradient.sum(0).norm().item() > self.n_classes * rounding * size
 
-    def features(self, seen: Seen) -> Tensor:
-        """Return what a network is told of each class's row: linear features, then extremes and signs, ``[..., n, f]``.
+    def features(self, observation: Observation) -> Tensor:
+        """Return a network's inputs for each class's row: linear features, then extremes and signs, ``[..., n, f]``.
 
         The row of a class without a sample has no negative entry if the head's inputs have none, as after a ReLU.
         """
-        linear, row = seen.entries.unflatten(-1, (self.n_classes, -1)).tensor_split([self.linear], -1)
+        linear, row = observation.entries.unflatten(-1, (self.n_classes, -1)).tensor_split([self.linear], -1)
         below, above = row.clamp(max=0), row.clamp(min=0)
-        told = below.sum(-1), below.amin(-1), above.amin(-1), above.amax(-1), (row < 0).float().mean(-1)
-        return torch.cat([linear, torch.stack(told, -1)], -1)
+        summaries = below.sum(-1), below.amin(-1), above.amin(-1), above.amax(-1), (row < 0).float().mean(-1)
+        return torch.cat([linear, torch.stack(summaries, -1)], -1)
 
-    def estimates(self, seen: Seen, batch_size: int) -> Tensor:
+    def estimates(self, observation: Observation, batch_size: int) -> Tensor:
         """Return the shares that closed forms find, ``[..., forms, n]``: whole head, RLU (if there is a bias), LLG+."""
-        columns = seen.entries.view(-1, self.n_classes, self.basis.shape[1])[..., : self.linear].double()
-        found = [self.whole_head(seen.pulls.double())]
+        columns = observation.entries.view(-1, self.n_classes, self.basis.shape[1])[..., : self.linear].double()
+        estimates = [self.whole_head(observation.pulls.double())]
         if self.bias:
-            found.append(minimise(self.mean_errors @ self.mean_errors.mT, columns[..., 1] @ self.mean_errors.mT))
+            estimates.append(minimise(self.mean_errors @ self.mean_errors.mT, columns[..., 1] @ self.mean_errors.mT))
         impact = self.impact / batch_size
         counts = extract(columns[..., 0], impact, self.offset, batch_size, stop_at_samples=True)
-        found.append(counts / counts.sum(-1, keepdim=True))
-        return torch.stack(found, 1).float()
+        estimates.append(counts / counts.sum(-1, keepdim=True))
+        return torch.stack(estimates, 1).float()
 
     def whole_head(self, pulls: Tensor, weighings: int = WEIGHINGS) -> Tensor:
         """Solve the whole head for shares ``[..., n]``, weighted by equal counts' noise, then by that of those found.

@@ -4,7 +4,7 @@ Every sample adds a vector to the columns of the head's gradient that is negativ
 fewer samples than classes the columns' space is small; the singular vectors span it, and a class that occurs can be
 told from the others by a plane: a direction of the space is negative there and nowhere else. As in the released code
 this is one linear program a class. Its shortcuts (a perceptron first, at most 199 other classes) are left out, and what
-may stand for 0 is smaller here; `book/compared.md` has both on the same gradients.
+may count as 0 is smaller here; `book/compared.md` has both on the same gradients.
 
 It names a set. Counts are our addition: the samples are spread evenly over the classes named.
 """
@@ -14,7 +14,7 @@ import torch
 from scipy.optimize import linprog
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak.attacks.labels.inputs import head_gradient
 from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
@@ -24,29 +24,29 @@ NOISE, SLACK = 1e-6, 1e-4
 
 
 def separable(gradient: Tensor, samples: int) -> Tensor:
-    """Say which classes occur, bool ``[n]``, from the gradient of the head's weights ``[n, d]``, float64.
+    """Return the classes that occur, bool ``[n]``, from the gradient of the head's weights ``[n, d]``, float64.
 
     Class c does if some direction r of the columns' space has ``r_c = -1``, and ``r_j >= 0`` for all others, but for
     `SLACK`. The space has at most one direction a sample; what is left beside these is rounding, as of a difference of
     weights, and widens the slack. Raises `ValueError` if the gradient is 0, or of the rank n - 1 or above: then such a
     direction is there for every class.
     """
-    left, values, _ = torch.linalg.svd(gradient, full_matrices=False)
+    left_vectors, values, _ = torch.linalg.svd(gradient, full_matrices=False)
     rank = min(int((values > NOISE * values[0]).sum()), samples)
-    if not 0 < rank < len(left) - 1:
+    if not 0 < rank < len(left_vectors) - 1:
         raise ValueError(
-            f"RLG needs a gradient of fewer directions than classes less one, got {rank} for {len(left)} classes: "
-            "a smaller batch, or more classes"
+            "RLG needs a gradient of a rank below the number of classes less one, "
+            f"got {rank} for {len(left_vectors)} classes: take a smaller batch, or more classes"
         )
-    space = left[:, :rank].cpu().numpy()
+    space = left_vectors[:, :rank].cpu().numpy()
     slack = SLACK + 10 * float(values[rank : rank + 1].sum() / values[rank - 1])
-    found = np.zeros(len(space), dtype=bool)
+    is_separable = np.zeros(len(space), dtype=bool)
     for c in range(len(space)):
         others = np.delete(space, c, axis=0)
         bound = np.full(len(others), slack)
         answer = linprog(np.zeros(rank), -others, bound, space[c : c + 1], [-1.0], bounds=(None, None))
-        found[c] = answer.status == 0
-    return torch.from_numpy(found).to(gradient.device)
+        is_separable[c] = answer.status == 0
+    return torch.from_numpy(is_separable).to(gradient.device)
 
 
 @attack(
@@ -66,4 +66,4 @@ def recover(update: Update, model: nn.Module) -> Tensor:
     occurs = separable(gradient, update.samples)
     if not occurs.any():
         raise ValueError("RLG finds no class that a plane separates from the others")
-    return whole_counts(occurs * update.samples / occurs.sum(), update.samples)
+    return round_to_total(occurs * update.samples / occurs.sum(), update.samples)

@@ -11,15 +11,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.confidence import (
-    Confidence,
-    by_class,
-    coefficients,
-    drawn,
-    erroneous_confidence,
-    logits_of,
-)
-from fedleak.attacks.labels.counts import solve, whole_counts
+from fedleak.attacks.labels.confidence import Confidence, by_class, coefficients, drawn, erroneous_confidence, logits_of
+from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.attacks.labels.inputs import head_with_bias, require_classes
 from fedleak.attacks.registry import WITH_AUXILIARY, Need, attack
 from fedleak.attacks.result import Prepared, Result, once
@@ -31,11 +24,11 @@ from fedleak.models import as_inputs, head_pass
 Trajectory = Literal["midpoint", "search"]
 NEEDS = WITH_AUXILIARY.has - {Need.BELOW_HEAD_GRADIENT, Need.ADAPTER_GRADIENT}
 ROUNDS, ENOUGH = 5, 0.1
-"""The search stops after so many rounds (App. B.2.2), or when simulated and uploaded logits differ by less (Alg. 2)."""
+"""Largest number of search rounds (App. B.2.2); difference of simulated and uploaded logits that ends it (Alg. 2)."""
 
 
 class Observed(NamedTuple):
-    """What RLU reads off one update."""
+    """The quantities that RLU takes from one update."""
 
     bias: Tensor
     """``-(lr times the weighted sum of gradients)`` of the bias, the update less h, ``[n]``; times B / lr it is A n."""
@@ -100,8 +93,8 @@ def simulate_round(
     for rho in scheme.weights().tolist():
         factors = (moved - moved.max()).exp()
         inverse = 1 / (odds @ factors).clamp(min=1e-300)
-        own = by_class(odds * inverse[:, None], labels, len(counts)) * factors
-        step = coefficients(own, observed.smoothing)
+        class_confidence = by_class(odds * inverse[:, None], labels, len(counts)) * factors
+        step = coefficients(class_confidence, observed.smoothing)
         system += rho * step
         push = step @ share * (1 + embedding @ embedding)
         velocity = momentum * velocity + push
@@ -146,33 +139,37 @@ def search(
     equation="Alg. 1 and 2",
     needs=NEEDS,
     summary="Least squares on the bias with the mean softmax of auxiliary data, over simulated local steps.",
-    takes={"scheme", "history", "smoothing"},
+    options={"scheme", "history", "smoothing"},
     prepares=True,
 )
 def prepare(
     model: nn.Module, aux: Images, *, trajectory: Trajectory = "search", confidence: Confidence = "gaussian"
 ) -> Prepared:
-    """Prepare RLU: auxiliary data are run through the model once. Counts ``[n]`` sum to ``update.samples``.
+    """Prepare RLU, which passes the auxiliary data through the model once.
 
-    With an update may be given its client's ``scheme`` (by default plain SGD), ``history``, h of the head's bias
-    ``[n]`` for schemes that have one (`fedleak.federated.Server.history`), and ``smoothing``, the label smoothing that
-    the client is known to train with (`fedleak.federated.Softening`; beyond the paper). Of an update of one step the
-    head's bias and weights are used, of several all parameters. `Result.facts` has the real-valued ``estimates`` and
-    the ``residual``, the share of the bias' change that no counts in [0, K] explain under the mean coefficients.
-
-    Raises `ValueError` if the model's head has no bias, or auxiliary data lack a class; when an update is read,
-    `WithheldParameter` if a parameter that is needed is not shared, and `ValueError` if the learning rate is missing,
-    scheme and update do not fit each other, a gradient is NaN or infinite, or the smoothing is not in [0, 1].
+    ``recover(update)`` returns counts ``[n]`` that sum to ``update.samples``. `Result.facts` has the real-valued
+    ``estimates`` and the ``residual``, the share of the bias' change that no counts in [0, K] explain.
 
     Parameters
     ----------
     model, aux
-        Before the round; labelled images of every class.
+        The model before the round; labelled images of every class.
     trajectory
-        Of several steps: ``"midpoint"`` solves with the mean of the coefficients before and after the round
-        (Alg. 1), ``"search"`` goes on from there with Alg. 2.
+        For several steps: ``"midpoint"`` solves with the mean of the coefficients before and after the round (Alg. 1),
+        ``"search"`` continues with Alg. 2.
     confidence
-        How the coefficients are estimated, see `erroneous_confidence`.
+        Estimator of the coefficients, see `erroneous_confidence`.
+    scheme, history, smoothing
+        Arguments of ``recover`` that describe one client: its `Scheme` (default: plain SGD), h of the head's bias
+        ``[n]`` (`fedleak.federated.Server.history`), and its label smoothing (`Softening`; beyond the paper).
+
+    Raises
+    ------
+    ValueError
+        The head has no bias, or a class no image; in ``recover``: the learning rate is missing, scheme and update
+        disagree, a gradient is NaN or infinite, or the smoothing is not in [0, 1].
+    WithheldParameter
+        In ``recover``: one step needs the head's gradients, several steps those of all parameters.
     """
     if trajectory not in ("midpoint", "search"):
         raise ValueError(f"trajectory is 'midpoint' or 'search', not {trajectory!r}")
@@ -190,12 +187,12 @@ def prepare(
 
     def result(update: Update, counts: Tensor, system: Tensor, target: Tensor) -> Result:
         residual = float((system @ counts - target).norm() / target.norm().clamp(min=1e-300))
-        return Result(whole_counts(counts, update.samples), facts={"estimates": counts, "residual": residual})
+        return Result(round_to_total(counts, update.samples), facts={"estimates": counts, "residual": residual})
 
     def read(
         update: Update, *, scheme: Scheme | None = None, history: Tensor | None = None, smoothing: float = 0.0
     ) -> Result:
-        Softening(smoothing)  # refuses what no client can do
+        Softening(smoothing)  # raises outside [0, 1]
         observed = observe(update, model, scheme, history)._replace(smoothing=smoothing)
         before, believed = start()
         rho = float(observed.scheme.weights().mean())
@@ -204,10 +201,10 @@ def prepare(
             return result(update, solve(system, observed.target, update.samples), system, observed.target)
         after = logits(update.model(model))
         system = (system + rho * coefficients(erroneous_confidence(after, labels, confidence), smoothing)) / 2
-        found = solve(system, observed.target, update.samples)
+        estimate = solve(system, observed.target, update.samples)
         if trajectory == "search":
-            found = search(found, before, after, labels, observed, confidence)
-        return result(update, found, system, observed.target)
+            estimate = search(estimate, before, after, labels, observed, confidence)
+        return result(update, estimate, system, observed.target)
 
     return Prepared("RLU", read)
 

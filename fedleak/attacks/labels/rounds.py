@@ -4,7 +4,7 @@ After PROLIN (Kerkouche, Ács and Fritz, arXiv 2303.03908), which regresses a pr
 it took part in. The reading implemented here, from what is known of its idea: the mean gradient of a round's clients is
 that of all their samples, so that any label attack gives the round's total counts; over the rounds these are linear in
 the clients' own, which least squares without negative counts finds. It takes clients whose counts stay the same and
-rounds in which not always the same clients meet. It works on many aggregates, and so is no attack of the registry.
+rounds in which not always the same clients meet. It needs many aggregates and thus is not in the registry.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak.federated import Update
 
 
@@ -30,7 +30,7 @@ def disaggregate(totals: Tensor, participation: Tensor, samples: int) -> Tensor:
     participation
         Which clients took part in which round, bool ``[R, U]``.
     samples
-        Of one client in one round.
+        Samples of one client in one round.
     """
     if totals.ndim != 2 or participation.ndim != 2 or len(totals) != len(participation):
         raise ValueError(
@@ -40,8 +40,8 @@ def disaggregate(totals: Tensor, participation: Tensor, samples: int) -> Tensor:
     rank = int(torch.linalg.matrix_rank(system))
     if rank < system.shape[1]:
         raise ValueError(f"{len(system)} rounds tell only {rank} of {system.shape[1]} clients apart")
-    found = [nnls(system.numpy(), each)[0] for each in totals.double().cpu().T.numpy()]
-    return whole_counts(torch.stack([torch.from_numpy(each) for each in found], dim=1), samples).to(totals.device)
+    counts = [nnls(system.numpy(), c)[0] for c in totals.double().cpu().T.numpy()]
+    return round_to_total(torch.stack([torch.from_numpy(c) for c in counts], dim=1), samples).to(totals.device)
 
 
 def recover(

@@ -27,16 +27,16 @@ class Local(NamedTuple):
 
 ONE_STEP = Local()
 Defended = Callable[[int, int], Defence]
-"""``make(clients, seed)`` returns a client's defence for so many clients, without memory; it acts tensor by tensor."""
+"""``make(clients, seed)`` returns a client's memoryless defence for a number of clients; it acts tensor by tensor."""
 
 COPIES = 2
 """Moved copies of each auxiliary image."""
 AT_ONCE, NUMBERS = 2**18, 2**26
-"""Samples whose rows are gathered at once, and numbers in these, at most: of large batches more would not fit."""
+"""Largest numbers of samples and of entries that are gathered at once, so that large batches fit into memory."""
 EVEN, SINGLE = 1 / 5, 1 / 16
 """Shares of the simulated batches whose labels are uniform draws, and all of one class."""
 MOST_SHIFT, WIDER = 40.0, 2.0
-"""The largest shift of logits; clients are simulated with 0 to so many times the one that gives the training loss."""
+"""Largest shift of logits, and largest multiple, in a simulation, of the shift that gives the training loss."""
 ALPHA = (-1.5, 1.5)
 """log10 of the Dirichlet distribution's concentration, uniform between these, of all other batches' class shares."""
 
@@ -50,8 +50,8 @@ def draw_labels(batches: int, batch_size: int, n_classes: int, generator: Genera
     kind = torch.rand(batches, 1, generator=generator, dtype=torch.float64)
     alpha = 10 ** (ALPHA[0] + (ALPHA[1] - ALPHA[0]) * torch.rand(kind.shape, generator=generator, dtype=torch.float64))
     shares = torch._standard_gamma(alpha.expand(-1, n_classes).contiguous(), generator=generator).clamp(min=1e-300)
-    one = torch.randint(n_classes, (batches, 1), generator=generator)
-    single = torch.zeros_like(shares).scatter_(1, one, 1.0)
+    classes = torch.randint(n_classes, (batches, 1), generator=generator)
+    single = torch.zeros_like(shares).scatter_(1, classes, 1.0)
     shares = torch.where(kind < EVEN, torch.ones_like(shares), torch.where(kind > 1 - SINGLE, single, shares))
     return torch.multinomial(shares, batch_size, replacement=True, generator=generator)
 
@@ -83,8 +83,8 @@ def pick(labels: Tensor, order: Tensor, counts: Tensor, generator: Generator) ->
     return order[start[labels] + (place * counts[labels]).long()]
 
 
-class Seen(NamedTuple):
-    """What is read off head gradients, of simulated batches or of real ones, float32."""
+class Observation(NamedTuple):
+    """Features of the head gradients of simulated or real batches, float32."""
 
     entries: Tensor
     """The rows' sums, bias, along class means and principal directions, and some columns as they are, ``[..., F]``."""
@@ -98,7 +98,7 @@ def walk(inputs: Tensor, labels: Tensor, weight: Tensor, local: Local) -> Tensor
     Parameters
     ----------
     inputs, labels
-        Of the clients' samples, step after step, ``[clients, K, d]`` and ``[clients, K]``.
+        The clients' samples, step after step, ``[clients, K, d]`` and ``[clients, K]``.
     weight
         Of the head, ``[n, d]``, with the bias as a column if the inputs have its 1.
     local
@@ -119,14 +119,14 @@ def walk(inputs: Tensor, labels: Tensor, weight: Tensor, local: Local) -> Tensor
     return total / local.steps
 
 
-def raise_own(own: Tensor, shift: Tensor) -> Tensor:
+def raise_own(probability: Tensor, shift: Tensor) -> Tensor:
     """Return what ``p - y`` is multiplied by if the logit of the own class, of probability `own`, is raised."""
-    return 1 / (1 + own * shift.expm1())
+    return 1 / (1 + probability * shift.expm1())
 
 
-def fitting(own: Tensor, loss: float) -> float:
+def fitting(probabilities: Tensor, loss: float) -> float:
     """Return by how much the logits of images' own classes ``[N]`` are raised for this mean loss; 0 if it is below."""
-    logits = own.clamp(1e-12, 1 - 1e-12).logit().cpu()
+    logits = probabilities.clamp(1e-12, 1 - 1e-12).logit().cpu()
 
     def above(shift: float) -> float:
         return nn.functional.softplus(-(logits + shift)).mean().item() - loss
@@ -135,41 +135,41 @@ def fitting(own: Tensor, loss: float) -> float:
 
 
 class Pool(NamedTuple):
-    """What batches of some images are gathered from: numbers of each image, and where the classes are."""
+    """A table from which batches are gathered: numbers of each image, and the order of the classes."""
 
     errors: Tensor
     """``p - y``, ``[N, n]``."""
     rows: Tensor
     """Head inputs along the features' directions, ``[N, r]``; with a defence or local steps all of them."""
     pulls: Tensor
-    """``[N, k]``, as `Seen.pulls`; empty with a defence or local steps."""
+    """``[N, k]``, as `Observation.pulls`; empty with a defence or local steps."""
     order: Tensor
     """Indices of the images, class after class, ``[N]``."""
     counts: Tensor
     """Images of each class, ``[n]``."""
-    defended: Callable[[Tensor, int], Seen] | None = None
-    """What is seen of gradients of the head ``[batches, n, d]`` behind the clients' defence, with a seed."""
+    defended: Callable[[Tensor, int], Observation] | None = None
+    """Observation of head gradients ``[batches, n, d]`` after the clients' defence, given a seed."""
     walked: Callable[[Tensor], Tensor] | None = None
     """The mean gradients ``[batches, n, d]`` of local steps on these images ``[batches, K]``."""
-    own: Tensor | None = None
+    label_probabilities: Tensor | None = None
     """Probability of each image's own class ``[N]``, where clients are simulated whose images fit the model better."""
     shift: float = 0.0
     """By how much the logit of the own class is raised, at most: for every batch uniform between 0 and this."""
     prior: Prior = draw_labels
 
-    def draw(self, batches: int, batch_size: int, generator: Generator) -> tuple[Seen, Tensor]:
+    def draw(self, batches: int, batch_size: int, generator: Generator) -> tuple[Observation, Tensor]:
         """Draw batches; return what the server sees of them, and their counts ``[batches, n]``."""
         n = len(self.counts)
         labels = self.prior(batches, batch_size, n, generator).to(self.order.device)
         index = pick(labels, self.order, self.counts, generator)
         seed = 0 if self.defended is None else int(torch.randint(2**31, (1,), generator=generator))
         weights = None
-        if self.own is not None:
+        if self.label_probabilities is not None:
             raised = self.shift * torch.rand(batches, 1, generator=generator).to(index.device)
-            weights = raise_own(self.own[index], raised)
+            weights = raise_own(self.label_probabilities[index], raised)
         return self.of(index, seed, weights), nn.functional.one_hot(labels, n).sum(1)
 
-    def of(self, index: Tensor, seed: int = 0, weights: Tensor | None = None) -> Seen:
+    def of(self, index: Tensor, seed: int = 0, weights: Tensor | None = None) -> Observation:
         """Return what is seen of batches of these images ``[batches, B]``.
 
         The seed is the defence's. The weights ``[batches, B]`` are of the images' errors.
@@ -179,8 +179,8 @@ class Pool(NamedTuple):
         if self.walked is not None:
             gradient = torch.cat([self.walked(part) for part in parts])
         else:
-            each = [None] * len(parts) if weights is None else weights.split(size)
-            gradient = torch.cat([self._summed(*pair) for pair in zip(parts, each, strict=True)]) / index.shape[-1]
+            weighted = [None] * len(parts) if weights is None else weights.split(size)
+            gradient = torch.cat([self._summed(*pair) for pair in zip(parts, weighted, strict=True)]) / index.shape[-1]
         if self.defended is not None:
             return self.defended(gradient, seed)
         if weights is None:
@@ -188,7 +188,7 @@ class Pool(NamedTuple):
         else:
             shares = weights / index.shape[-1]
             pulls = nn.functional.embedding_bag(index, self.pulls, mode="sum", per_sample_weights=shares)
-        return Seen(gradient.flatten(1), pulls)
+        return Observation(gradient.flatten(1), pulls)
 
     def _summed(self, index: Tensor, weights: Tensor | None) -> Tensor:
         errors = self.errors[index] if weights is None else self.errors[index] * weights[..., None]

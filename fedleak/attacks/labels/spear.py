@@ -1,12 +1,12 @@
 """SPEAR (Dimitrov et al., NeurIPS 2024) as a label attack: small batches are split into their samples, exactly.
 
 A fully connected layer with a ReLU behind it has the gradient ``sum_i delta_i x_i^T`` of rank B, and delta_i is 0 where
-sample i does not pass the ReLU. Of all vectors in the column space the delta_i are those with unusually many zeros.
-They give the inputs x_i; the layers above then tell every sample's probabilities, and the head's gradient its label.
+sample i does not pass the ReLU. Among all vectors in the column space the delta_i have unusually many zeros. They
+give the inputs x_i; the layers above then give every sample's probabilities, and the head's gradient its label.
 
-The reading implemented here, from what is known of the paper: proposals are the directions that vanish at B - 1 random
-rows; of those with many zeros the sparsest independent ones are taken; the bias gradient gives their scales; and what
-was found has to pass its own ReLU where the gradients say so. Labels are our addition, and so are the singular
+This implementation follows the paper's description: proposals are the directions that vanish at B - 1 random
+rows; the sparsest independent ones with many zeros are taken; the bias gradient gives their scales; and the samples
+have to pass its own ReLU where the gradients say so. Labels are our addition, and so are the singular
 values as a measure of rounding noise and a refit of every proposal to all of its zeros.
 """
 
@@ -25,7 +25,7 @@ from fedleak.models import Link, chain
 MOST = 16
 """Samples of a batch at most: the draws that are needed double with each."""
 DRAWS, AT_ONCE, WIDEST = 2**18, 2**13, 512
-"""Draws at most, in pieces of at most so many; of wider layers so many random outputs are looked at."""
+"""Largest number of draws, draws per piece, and random outputs that are examined in wider layers."""
 AGREEMENT = 0.99
 """A splitting is right if this share of the layer's gates, and each sample's cosine of output gradients, fits."""
 
@@ -47,10 +47,10 @@ def agreement_and_labels(
             gates = float(((outputs[:, rows] > 0) == (deltas != 0))[:, live].double().mean())
         if link is not links[-1]:
             x = outputs.relu() if link.relu else outputs
-    found = torch.linalg.lstsq(x.T, of_head.T).solution
-    labels = found.argmin(1)
+    solution = torch.linalg.lstsq(x.T, of_head.T).solution
+    labels = solution.argmin(1)
     expected = outputs.softmax(1) - nn.functional.one_hot(labels, outputs.shape[1])
-    cosines = nn.functional.cosine_similarity(found, expected, dim=1)
+    cosines = nn.functional.cosine_similarity(solution, expected, dim=1)
     return min(gates, float(cosines.min())), labels
 
 
@@ -89,22 +89,22 @@ def split(layer: Layer, of_head: Tensor, samples: int, seed: int = 0, most: int 
     `recover` does.
     """
     links, gradient, bias = layer
-    own = links[0].layer.bias
-    assert own is not None
+    first_bias = links[0].layer.bias
+    assert first_bias is not None
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randperm(len(bias), generator=generator)[:WIDEST].to(bias.device)
     gradient, bias = gradient[rows], bias[rows]
     space = columns(gradient, samples, generator)
     mean_input = gradient.T @ bias / (bias @ bias).clamp(min=1e-300)
-    leans = [links[0].matrix()[rows] @ mean_input + own.detach().double()[rows]] * 2
-    found, drawn, count = space.basis.new_zeros(0, samples), 0, 256
+    leans = [links[0].matrix()[rows] @ mean_input + first_bias.detach().double()[rows]] * 2
+    directions, drawn, count = space.basis.new_zeros(0, samples), 0, 256
     while drawn < most:
-        found = sparsest(torch.cat([found, proposals(space, leans[0], count, generator)]), space)
+        directions = sparsest(torch.cat([directions, proposals(space, leans[0], count, generator)]), space)
         drawn, count = drawn + count, min(2 * count, AT_ONCE)
-        seldom = -zeros(found @ space.basis.T, space.noise).double().mean(0)
+        seldom = -zeros(directions @ space.basis.T, space.noise).double().mean(0)
         leans = [seldom, leans[1]] if leans[0] is leans[1] else [leans[1]] * 2  # every other time by what was found
-        if len(found) == samples:
-            vectors = found @ space.basis.T
+        if len(directions) == samples:
+            vectors = directions @ space.basis.T
             vectors = vectors.where(~zeros(vectors, space.noise), 0)
             deltas = vectors * torch.linalg.lstsq(vectors.T, bias[:, None]).solution
             agreement, labels = agreement_and_labels(deltas, gradient, links, rows, of_head)

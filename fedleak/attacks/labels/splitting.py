@@ -42,13 +42,13 @@ def columns(gradient: Tensor, samples: int, generator: torch.Generator) -> Colum
         raise ValueError(f"SPEAR splits fewer samples than the layer's {m} outputs and {n} inputs, got {samples}")
     probes = torch.randn(n, min(samples + 8, m, n), generator=generator, dtype=gradient.dtype).to(gradient.device)
     within = torch.linalg.qr(gradient @ probes).Q
-    left, values, _ = torch.linalg.svd(within.mT @ gradient, full_matrices=False)
+    left_vectors, values, _ = torch.linalg.svd(within.mT @ gradient, full_matrices=False)
     floor = noise_floor(values, samples, "layer")
-    return Columns(within @ left[:, :samples] * values[:samples], floor / (m**0.5 + n**0.5))
+    return Columns(within @ left_vectors[:, :samples] * values[:samples], floor / (m**0.5 + n**0.5))
 
 
 def zeros(vectors: Tensor, noise: float, power: float = 0.5) -> Tensor:
-    """Say which entries of vectors ``[..., m]`` are 0: below a geometric mean of noise and their own size."""
+    """Return a mask of zero entries of vectors ``[..., m]``: below a geometric mean of noise and their own size."""
     size = vectors.square().mean(-1, keepdim=True).sqrt()
     return vectors.abs() < noise**power * size ** (1 - power)
 
@@ -75,24 +75,24 @@ def proposals(space: Columns, lean: Tensor, count: int, generator: torch.Generat
     sharp = SHARP * torch.rand(count, 1, generator=generator).to(rows)
     drawn = (lots.to(rows) - sharp * (lean - lean.mean()) / lean.std().clamp(min=1e-300)).topk(samples - 1).indices
     system = rows[drawn]
-    found = torch.linalg.solve_ex(system[..., :-1], -system[..., -1:]).result.squeeze(-1)
-    found = nn.functional.pad(found, (0, 1), value=1.0)
-    found = nn.functional.normalize(found[found.isfinite().all(1)])
-    return refit(refit(found, rows, space.noise, 1 / 3), rows, space.noise, 1 / 2)
+    directions = torch.linalg.solve_ex(system[..., :-1], -system[..., -1:]).result.squeeze(-1)
+    directions = nn.functional.pad(directions, (0, 1), value=1.0)
+    directions = nn.functional.normalize(directions[directions.isfinite().all(1)])
+    return refit(refit(directions, rows, space.noise, 1 / 3), rows, space.noise, 1 / 2)
 
 
 def sparsest(directions: Tensor, space: Columns) -> Tensor:
     """Choose B independent directions ``[B, B]``, those with the most zeros first; fewer where there are no more."""
     count = zeros(directions @ space.basis.T, space.noise).sum(1)
     chosen: list[Tensor] = []
-    left = directions[count.argsort(descending=True)]
-    rest = left.clone()  # what of each is not in the span of the chosen
-    while len(left) and len(chosen) < space.basis.shape[1]:
+    remaining = directions[count.argsort(descending=True)]
+    rest = remaining.clone()  # what of each is not in the span of the chosen
+    while len(remaining) and len(chosen) < space.basis.shape[1]:
         free = (rest.norm(dim=1) > 0.02).nonzero().flatten()
         if not len(free):
             break
-        chosen.append(left[free[0]])
+        chosen.append(remaining[free[0]])
         new = nn.functional.normalize(rest[free[0]], dim=0)
-        rest, left = rest[free], left[free]
+        rest, remaining = rest[free], remaining[free]
         rest = rest - (rest @ new)[:, None] * new
     return torch.stack(chosen) if chosen else directions[:0]

@@ -1,8 +1,8 @@
 """RLU carried further, beyond its paper: the whole head's update, weighted by its noise, along a simulated round.
 
 RLU reads the update of the bias: n equations for n counts. The head's weights give n * d more, with the same counts as
-unknowns, and auxiliary data tell how reliable each is (generalised least squares). Of several local steps, a round
-is trained on auxiliary data with the counts found so far, and bent so that it ends at the client's own model.
+unknowns, and auxiliary data show how reliable each is (generalised least squares). For several local steps, a round is
+trained on auxiliary data with the current counts, and bent so that it ends at the client's own model.
 """
 
 import copy
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.confidence import by_class
-from fedleak.attacks.labels.counts import solve, whole_counts
+from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.attacks.labels.inputs import head_with_bias, require_classes, whole_gradient
 from fedleak.attacks.labels.rlu import NEEDS, observe
 from fedleak.attacks.registry import attack
@@ -26,9 +26,9 @@ RIDGE = 0.1
 """Added to the covariance's diagonal, as a share of its mean."""
 ROUNDS = 2
 LARGER = 4
-"""A simulated batch is so many times the client's, for less noise."""
+"""Size of a simulated batch in batches of the client, for less noise."""
 MOST = 5000
-"""Rows of a covariance that is inverted, at most: of larger heads it is that along the auxiliary samples' span."""
+"""Largest covariance that is inverted, in rows; larger heads use the span of the auxiliary samples."""
 NUMBERS = 10**8
 """Entries that auxiliary samples and head may have together, at most."""
 
@@ -49,14 +49,14 @@ def path(
     """
     generator = torch.Generator().manual_seed(seed)
     share = (counts / counts.sum()).clamp(min=1e-6) / aux.class_counts.to(counts)
-    each = share[aux.y].float().cpu()
+    sample_weights = share[aux.y].float().cpu()
     running: nn.Module = copy.deepcopy(model)
     models: list[nn.Module] = []
     optimiser = scheme.optimiser(running.parameters())
     start = list(model.parameters())
     for _ in range(scheme.steps):
         models.append(copy.deepcopy(running))
-        index = torch.multinomial(each, LARGER * batch_size, replacement=True, generator=generator)
+        index = torch.multinomial(sample_weights, LARGER * batch_size, replacement=True, generator=generator)
         optimiser.zero_grad()
         logits = running(as_inputs(aux.x[index], running))
         nn.functional.cross_entropy(logits, aux.y[index], label_smoothing=smoothing).backward()
@@ -80,9 +80,9 @@ def contributions(passes: Sequence[HeadPass], aux: Images, weights: Tensor, smoo
     """
     total = torch.zeros(())
     truth = (1 - smoothing) * nn.functional.one_hot(aux.y, aux.n_classes).double() + smoothing / aux.n_classes
-    for seen, weight in zip(passes, weights.tolist(), strict=True):
-        inputs = nn.functional.pad(seen.inputs.double(), (0, 1), value=1.0)
-        total = total + weight * torch.einsum("sn,sd->snd", seen.probabilities.double() - truth, inputs)
+    for passed, weight in zip(passes, weights.tolist(), strict=True):
+        inputs = nn.functional.pad(passed.inputs.double(), (0, 1), value=1.0)
+        total = total + weight * torch.einsum("sn,sd->snd", passed.probabilities.double() - truth, inputs)
     return total / len(passes)
 
 
@@ -152,23 +152,22 @@ class Equations:
     equation="beyond the paper",
     needs=NEEDS,
     summary="RLU's equations for the weights too, weighted by their noise, along a simulated round.",
-    takes={"scheme", "smoothing"},
+    options={"scheme", "smoothing"},
     prepares=True,
 )
 def prepare(model: nn.Module, aux: Images) -> Prepared:
-    """Prepare the attack: auxiliary data are run through the model once. Counts ``[n]`` sum to ``update.samples``.
+    """Prepare the attack, which passes the auxiliary data through the model once.
 
-    With an update may be given its client's ``scheme`` (by default plain SGD; one with a history is not supported), the
-    ``seed`` of the simulated batches, and ``smoothing`` as for `rlu.prepare`. Of several steps all parameters are
-    needed. Raises `ValueError` for auxiliary data that lack a class, or a head without a bias; for more auxiliary
-    images and entries of the head than memory has room for; when an update is read, `WithheldParameter` if a parameter
-    that is needed is not shared, and `ValueError` as for `rlu.prepare`, for a scheme with a history, or for local
-    batches of different sizes.
+    ``recover(update)`` returns counts ``[n]`` that sum to ``update.samples``; errors are those of `rlu.prepare`, and
+    `ValueError` for more images and head entries than fit into memory, or local batches of different sizes.
 
     Parameters
     ----------
     model, aux
-        Before the round; labelled images of every class.
+        The model before the round; labelled images of every class.
+    scheme, seed, smoothing
+        Arguments of ``recover``: the client's `Scheme` (default: plain SGD; schemes with a history are rejected), the
+        seed of the simulated batches, and the client's label smoothing.
     """
     layer = head_with_bias(model).layer
     require_classes(aux, layer.out_features)
@@ -206,15 +205,15 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
             system = equations(passes, scheme.weights().mean().expand(2), smoothing)
         # RLU's own estimate to start from: the bias alone, with the mean of both ends
         of_bias = system.mean.unflatten(1, (layer.out_features, -1))[:, :, -1]
-        found = solve(-of_bias.T, observed.target, samples)
+        counts = solve(-of_bias.T, observed.target, samples)
         for attempt in range(1 if update.steps == 1 else ROUNDS):
             if update.steps > 1:
-                simulated = path(model, ends[1], aux, found, scheme, batch_size, seed + attempt, smoothing)
-                passes = [head_pass(one, as_inputs(aux.x, one)) for one in simulated]
+                simulated = path(model, ends[1], aux, counts, scheme, batch_size, seed + attempt, smoothing)
+                passes = [head_pass(network, as_inputs(aux.x, network)) for network in simulated]
                 system = equations(passes, scheme.weights(), smoothing)
-            for _ in range(2):
-                found = system.solve(gradient, found, samples)
-        return whole_counts(found, samples)
+            for _ in range(2):  # the noise that weights the equations depends on the counts
+                counts = system.solve(gradient, counts, samples)
+        return round_to_total(counts, samples)
 
     return Prepared("RLU, whole head", read)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.confidence import by_class
-from fedleak.attacks.labels.counts import whole_counts
+from fedleak.attacks.labels.counts import round_to_total
 from fedleak.attacks.labels.inputs import require_classes, row_sums
 from fedleak.attacks.registry import Need, attack, checked
 from fedleak.attacks.result import Prepared, once
@@ -35,14 +35,10 @@ def estimate(row_sums: Tensor, probabilities: Tensor, mass: Tensor | float, samp
     """
     if mass == 0:
         raise ValueError("the last layer's inputs sum to 0 on average: ZLG divides by this sum")
-    return whole_counts(samples * (probabilities - row_sums / mass), samples)
+    return round_to_total(samples * (probabilities - row_sums / mass), samples)
 
 
-@_ZLG(
-    "ZLG",
-    needs=_NEEDS,
-    summary="Row sums against the mean probabilities and activations of noise images.",
-)
+@_ZLG("ZLG", needs=_NEEDS, summary="Row sums against the mean probabilities and activations of noise images.")
 def from_noise(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None) -> Prepared:
     """Prepare ZLG, which sends N(0, 1) noise through the model; see `prepare`."""
     return prepare(model, seed=seed, shape=shape)
@@ -87,8 +83,8 @@ def prepare(
         sums, ends = row_sums(update, model), see(update)
         mass = torch.stack([p.inputs.double().sum(1).mean() for p in ends]).mean()
         softmax = torch.stack([p.probabilities.double() for p in ends]).mean(0)
-        own = softmax.mean(0) if aux is None else by_class(softmax, aux.y.to(softmax.device), len(sums)).diagonal()
-        return estimate(sums, own, mass, update.samples)
+        mean = softmax.mean(0) if aux is None else by_class(softmax, aux.y.to(softmax.device), len(sums)).diagonal()
+        return estimate(sums, mean, mass, update.samples)
 
     return Prepared("ZLG" if aux is None else "ZLG+", read)
 

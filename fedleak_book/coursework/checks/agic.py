@@ -57,12 +57,12 @@ def layer_weights(student: Student, generator: Generator) -> None:
 def matching_loss(student: Student, generator: Generator) -> None:
     """The loss is one minus the cosine over all layers, with weighted inner products (Eq. 6)."""
     shapes = ((3, 2), (4,), (2, 2, 2))
-    found, target = ([normal(generator, *shape) for shape in shapes] for _ in range(2))
-    alpha, one = torch.tensor([0.5, 3.0, 1.5], dtype=torch.float64), torch.ones(3, dtype=torch.float64)
-    right = distance("cosine", [f[None] for f in found], [t[None] for t in target], alpha[None])[0][0]
+    gradients, target = ([normal(generator, *shape) for shape in shapes] for _ in range(2))
+    alpha, ones = torch.tensor([0.5, 3.0, 1.5], dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+    right = distance("cosine", [f[None] for f in gradients], [t[None] for t in target], alpha[None])[0][0]
     dots, sizes, norms = (
         torch.stack([(a * b).sum() for a, b in zip(*pair, strict=True)])
-        for pair in ((found, target), (found, found), (target, target))
+        for pair in ((gradients, target), (gradients, gradients), (target, target))
     )
 
     def loss(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
@@ -72,15 +72,15 @@ def matching_loss(student: Student, generator: Generator) -> None:
     roots = ((alpha * sizes).sum() * (alpha * norms).sum()).sqrt()
     mistakes = {
         "one MINUS the cosine": 1 - right,
-        "the layers' weights are not used": loss(one, one, one),
-        "the weights belong into the two norms, too": loss(alpha, one, one),
+        "the layers' weights are not used": loss(ones, ones, ones),
+        "the weights belong into the two norms, too": loss(alpha, ones, ones),
         "the weights enter once: alpha, not alpha squared": loss(alpha**2, alpha**2, alpha**2),
         "ONE cosine over all layers, not a sum of cosines": layers.sum(),
         "ONE cosine over all layers, not a mean of cosines": [layers.sum() / alpha.sum(), layers.mean()],
         "take the roots of the squared norms": 1 - (1 - right) / roots,
     }
     hint = "every inner product, also those of the two norms, is a sum over layers with the weights alpha"
-    same(student("matching_loss", found, target, alpha.tolist()), right, "matching_loss", mistakes, hint=hint)
+    same(student("matching_loss", gradients, target, alpha.tolist()), right, "matching_loss", mistakes, hint=hint)
 
 
 @ASSIGNMENT.check(1)
@@ -138,8 +138,8 @@ def measure(functions: Student, seed: int) -> list[dict]:
             errors = []
             for images, labels in zip(x, y, strict=True):
                 whole, weights = flat(_gradient(start, images.flatten(0, 1), labels.flatten())), start
-                for batch, own in zip(images, labels, strict=True):
-                    slopes = _gradient(weights, batch, own)
+                for batch, batch_labels in zip(images, labels, strict=True):
+                    slopes = _gradient(weights, batch, batch_labels)
                     weights = [(w - lr * s).detach().requires_grad_() for w, s in zip(weights, slopes, strict=True)]
                 read = functions("mean_gradient", flat(weights) - flat(start), lr, steps)
                 errors.append(float((read - whole).norm() / whole.norm()))

@@ -20,8 +20,8 @@ def _updated(student: Student, what: str, update: dict[str, Tensor], *arguments:
 
 def _keep(tensor: Tensor, by: Tensor, count: int) -> Tensor:
     """Keep the entries of a tensor where `by` is largest."""
-    kept = by.flatten().topk(count).indices
-    return torch.zeros_like(tensor).flatten().scatter(0, kept, tensor.flatten()[kept]).view_as(tensor)
+    indices = by.flatten().topk(count).indices
+    return torch.zeros_like(tensor).flatten().scatter(0, indices, tensor.flatten()[indices]).view_as(tensor)
 
 
 @ASSIGNMENT.check(2)
@@ -52,7 +52,7 @@ def add_noise(student: Student, generator: Generator) -> None:
     update = {"weight": torch.ones(300, 100, dtype=torch.float64), "bias": torch.zeros(5000, dtype=torch.float64)}
     seed, bound, multiplier = seed_of(generator), 3.0, 1.7
     seeds = (seed, seed, seed + 1)
-    first, again, other = (_updated(student, "add_noise", update, bound, multiplier, each) for each in seeds)
+    first, again, other = (_updated(student, "add_noise", update, bound, multiplier, seed) for seed in seeds)
     noise = first["weight"] - update["weight"]
     deviation, right = noise.std().item(), bound * multiplier
     mistakes = {
@@ -128,7 +128,7 @@ def measure(functions: Student, seed: int) -> list[dict]:
     truth, rows = torch.nn.functional.one_hot(labels, 10).sum(1), []
     p = logits.softmax(1)
     for sigma in (0.003, 0.01, 0.03, 0.1):
-        found = (32 * (p - (p - truth / 32 + sigma * noise))).round()
+        recovered = (32 * (p - (p - truth / 32 + sigma * noise))).round()
         predicted = functions("exact_share", sigma, 32).item()
-        rows.append({"sigma": sigma, "predicted": predicted, "measured": float((found == truth).double().mean())})
+        rows.append({"sigma": sigma, "predicted": predicted, "measured": float((recovered == truth).double().mean())})
     return rows

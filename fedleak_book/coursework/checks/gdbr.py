@@ -114,16 +114,16 @@ def measure(functions: Student, seed: int) -> list[dict]:
     """The InsAcc of either initialisation is that of your own `recover`."""
     rows, aux = [], load("mnist5k", "test", limit=300)
     for init in ("positive", "default"):
-        found = []
+        errors = []
         for model, x, labels in bridged_networks(seed, init):
-            seen, size = head_pass(model, aux.x.double()), len(labels)
+            passed, size = head_pass(model, aux.x.double()), len(labels)
             weights = [model.get_parameter(f"{place}.weight").detach() for place in (9, 11)]
             gradient = fedsgd(model, x, labels).gradient("9.weight")
-            means = seen.inputs.mean(0).detach(), seen.probabilities.mean(0).detach()
+            means = passed.inputs.mean(0).detach(), passed.probabilities.mean(0).detach()
             counts = functions("recover", gradient, weights, *means, size).clamp(min=0)
             counts, truth = counts * size / counts.sum(), metrics.counts(labels, 10)
             rate = metrics.instance_accuracy(counts.round(), truth)
-            found.append(torch.stack([rate, (counts - truth).square().mean().sqrt()]))
-        rate, error = torch.stack(found).mean(0).tolist()
+            errors.append(torch.stack([rate, (counts - truth).square().mean().sqrt()]))
+        rate, error = torch.stack(errors).mean(0).tolist()
         rows.append({"init": init, "InsAcc": rate, "error": error})
     return rows

@@ -87,7 +87,12 @@ def measure(functions: Student, seed: int) -> list[dict]:
             e, last, labels = manipulated_clients(seed, recipe, clients)
             truth, logits = metrics.counts(labels, 10), last(e).detach()
             bias = logits.softmax(1) - truth / labels.shape[1]
-            found = functions("counts", functions("disaggregate", e, bias.T @ e, bias.sum(0)), logits, labels.shape[1])
-            condition, share = torch.linalg.cond(functions("system", e)).item(), (found == truth).double().mean().item()
+            recovered = functions(
+                "counts", functions("disaggregate", e, bias.T @ e, bias.sum(0)), logits, labels.shape[1]
+            )
+            condition, share = (
+                torch.linalg.cond(functions("system", e)).item(),
+                (recovered == truth).double().mean().item(),
+            )
             rows.append({"recipe": recipe, "clients": clients, "condition": condition, "exact": share})
     return rows

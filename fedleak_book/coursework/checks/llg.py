@@ -64,7 +64,7 @@ def negatives_first(student: Student, generator: Generator) -> None:
     g = torch.tensor([-3.4, -0.1, 0.2], dtype=torch.float64)
     got = student("extract", g, -1.0, torch.zeros_like(g), 3)
     mistakes = {
-        "step 1: a negative gradient names its label, however small it is": torch.tensor([3, 0, 0]),
+        "step 1: a negative gradient reveals its label, however small it is": torch.tensor([3, 0, 0]),
         "stop when |D| labels are named: those of step 1 count": torch.tensor([3, 1, 0]),
         "a label named in step 1 has to give its impact back: g minus m": torch.tensor([1, 2, 0]),
     }
@@ -109,9 +109,9 @@ def measure(functions: Student, seed: int) -> list[dict]:
         rates = []
         for model, x, labels, guess in llg_trials(seed, size):
             g = fedsgd(model, x, labels).gradient(head(model).weight).sum(1)
-            found = functions("extract", g, functions("impact", g, size).item(), torch.zeros_like(g), size)
-            both, truth = torch.stack([found, metrics.counts(guess, 10)]), metrics.counts(labels, 10)
-            rates.append(metrics.attack_success_rate(both, truth.expand(2, 10)))
+            recovered = functions("extract", g, functions("impact", g, size).item(), torch.zeros_like(g), size)
+            answers, truth = torch.stack([recovered, metrics.counts(guess, 10)]), metrics.counts(labels, 10)
+            rates.append(metrics.attack_success_rate(answers, truth.expand(2, 10)))
         reached, random = torch.stack(rates).mean(0).tolist()
         rows.append({"batch_size": size, "LLG": reached, "guess": random})
     return rows

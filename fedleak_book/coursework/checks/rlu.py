@@ -8,7 +8,7 @@ from fedleak.attacks.labels import counts as package
 from fedleak.data import load
 from fedleak.federated import Scheme, Server
 from fedleak.models import head
-from fedleak_book.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, shown, within
+from fedleak_book.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, short_text, within
 from fedleak_book.coursework.given import momentum_clients
 
 ASSIGNMENT = Assignment("rlu")
@@ -19,14 +19,14 @@ def mean_softmax(student: Student, generator: Generator) -> None:
     """Row c is the mean softmax of the samples of class c."""
     logits = 3 * normal(generator, 24, 4)
     labels = torch.arange(4).repeat_interleave(torch.tensor([3, 5, 7, 9]))
-    own, p = nn.functional.one_hot(labels, 4).double(), logits.softmax(1)
-    means = own.T / own.sum(0)[:, None]
+    onehot, p = nn.functional.one_hot(labels, 4).double(), logits.softmax(1)
+    means = onehot.T / onehot.sum(0)[:, None]
     right = means @ p
     mistakes = {
         "average the softmax, not the logits": (means @ logits).softmax(1),
         "take the softmax of the logits": means @ logits,
         "row: the true class, column: the output. Transpose": right.T,
-        "divide by the number of samples of the CLASS": [own.T @ p / 24, own.T @ p],
+        "divide by the number of samples of the CLASS": [onehot.T @ p / 24, onehot.T @ p],
     }
     hint = "for every class, average the softmax of its own samples"
     same(student("mean_softmax", logits, labels), right, "mean_softmax", mistakes, hint=hint)
@@ -97,7 +97,7 @@ def whole(student: Student, generator: Generator) -> None:
         "floors alone lose the sum": floors,
         "all that is missing goes to ONE class here: one each, by remainder": all_to_one,
     }
-    right, what = package.whole_counts(values, 8), f"whole({shown(values)}, 8)"
+    right, what = package.round_to_total(values, 8), f"whole({short_text(values)}, 8)"
     same(student("whole", values, 8), right, what, mistakes, whole=True)
 
 
@@ -106,7 +106,7 @@ RIGHT = {
     "coefficients": lambda p: torch.eye(len(p)).double() - p.T,
     "step_weights": lambda momentum, steps: Scheme("sgdm", 0.1, steps, momentum=momentum).weights(),
     "solve": package.solve,
-    "whole": package.whole_counts,
+    "whole": package.round_to_total,
 }
 
 
@@ -123,12 +123,15 @@ def measure(functions: Student, seed: int) -> list[dict]:
     updates = Server(model, Scheme("sgdm", lr, steps, momentum=momentum), clients=clients).round([*x], [*labels])
     system, rows = functions("coefficients", functions("mean_softmax", logits, aux.y)), []
     for name, rho in (("momentum", functions("step_weights", momentum, steps)), ("ones", torch.ones(steps))):
-        found = []
-        for update, own in zip(updates, labels, strict=True):
+        errors = []
+        for update, batch_labels in zip(updates, labels, strict=True):
             target = update.tensors[head(model).bias].double() * batch / lr
-            counts, truth = functions("solve", rho.mean() * system, target, samples), metrics.counts(own.flatten(), 10)
+            counts, truth = (
+                functions("solve", rho.mean() * system, target, samples),
+                metrics.counts(batch_labels.flatten(), 10),
+            )
             rate = metrics.instance_accuracy(functions("whole", counts, samples), truth)
-            found.append(torch.stack([rate, (counts - truth).square().mean().sqrt()]))
-        rate, error = torch.stack(found).mean(0).tolist()
+            errors.append(torch.stack([rate, (counts - truth).square().mean().sqrt()]))
+        rate, error = torch.stack(errors).mean(0).tolist()
         rows.append({"weights": name, "iAcc": rate, "error": error})
     return rows

@@ -57,7 +57,7 @@ def main(grid, context):
     models = [lia_sa.fishing_model(network(), "vector", u, CLIENTS, seed=0) for u in range(CLIENTS)]
     strategy = Fishing(models, SHAPE, LR, BATCH)
     secure_run(grid, strategy)
-    found = sorted(counts.tolist() for counts in strategy.found.values())
+    found = sorted(counts.tolist() for counts in strategy.counts.values())
     out = Path(context.run_config["out"])
     out.with_suffix(".part").write_text(json.dumps(found))
     out.with_suffix(".part").rename(out)

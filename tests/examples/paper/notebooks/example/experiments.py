@@ -21,8 +21,8 @@ def gradients(ctx, seed, batch_size, net):
     truth = metrics.counts(images.y[index], images.n_classes).cpu()
     held = {"seed": spawned(seed, "guess")}
     for one in contest(update, model, "shared gradients", held):
-        if one.found is not None and one.found.sum():
-            iacc = metrics.instance_accuracy(one.found, truth).item()
+        if one.counts is not None and one.counts.sum():
+            iacc = metrics.instance_accuracy(one.counts, truth).item()
             yield {"rule": one.attack.name, "iacc": iacc, "images": len(images)}
 
 

@@ -1,0 +1,123 @@
+"""*Try the attack* on the front page, in a browser: mouse, keyboard, a full batch, and no JavaScript."""
+
+import pages
+import pytest
+import touch
+
+from fedleak_book import paths
+
+FOCUS = "document.activeElement.closest('.batch, .choice')?.className ?? document.activeElement.tagName"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """The front page's part with its script and style, as a page."""
+    static = paths.root() / "book" / "_static"
+    css, script = ((static / name).read_text(encoding="utf-8") for name in ("custom.css", "touch.js"))
+    html = touch.fragment().removeprefix("```{raw} html").removesuffix("```\n")
+    text = f"<!doctype html><title>x</title><style>{css}</style>{html}<script>{script}</script>"
+    path = tmp_path_factory.mktemp("touch") / "page.html"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def chromium(browser):
+    """One browser for all tests."""
+    with pages.browser() as page:
+        page.set_default_timeout(5000)
+        yield page
+
+
+@pytest.fixture(params=pages.VIEWS, ids=lambda view: "-".join(map(str, view)))
+def page(request, chromium, file):
+    """The page in each width and scheme, as it is at first."""
+    pages.view(chromium, *request.param)
+    pages.show(chromium, file)
+    return chromium
+
+
+def test_a_full_batch_stays_usable(page):
+    status, batch = page.locator(".status"), page.locator(".batch button")
+    digits = page.locator(".choice button")
+    while batch.count() < touch.MOST:
+        digits.nth(5).click()
+    assert "full" in status.inner_text()
+    digits.nth(7).click(force=True)  # it is aria-disabled
+    assert batch.count() == touch.MOST
+    assert "full" in status.inner_text()
+    batch.nth(3).click()
+    assert batch.count() == touch.MOST - 1
+    assert page.evaluate(FOCUS) == "batch"
+    assert page.locator(".touch :disabled, .batch [aria-disabled], .choice [aria-disabled=true]").count() == 0
+    digits.nth(7).click()
+    page.locator(".random").click()
+    assert batch.count() == 8
+    batch.first.click()
+    assert batch.count() == 7
+    assert page.evaluate(FOCUS) == "batch"
+
+
+def test_a_batch_is_chosen_and_attacked_by_keyboard(page):
+    status = page.locator(".status")
+    assert "sums are negative" in status.inner_text()  # the reader guesses first
+    page.locator(".touch input").press("End")
+    page.locator(".clear").press("Enter")
+    assert "empty" in status.inner_text()
+    for label in (3, 3, 7):
+        page.locator(f".choice button:has([alt='add a {label}'])").first.press("Enter")
+    assert "In the batch: 3, 3, 7." in status.inner_text()
+    page.locator(".touch input").press("Home")
+    assert "sums are negative" in status.inner_text()
+    assert page.locator(".touch svg").get_attribute("aria-label").count("class") == 10
+    page.locator(".touch input").press("End")
+    page.locator(".batch [aria-label='take out this 7']").press("Enter")
+    assert "In the batch: 3, 3." in status.inner_text()
+    page.locator(".random").press("Enter")
+    assert page.locator(".batch button").count() == 8
+
+
+def test_each_group_of_images_is_one_tab_stop_with_arrow_keys(page):
+    stops = []
+    for _ in range(7):
+        page.keyboard.press("Tab")
+        stops.append(
+            page.evaluate(
+                "document.activeElement.closest('.batch, .choice')?.className || "
+                "document.activeElement.className || document.activeElement.tagName"
+            )
+        )
+    assert stops[:5] == ["random", "clear", "choice", "batch", "INPUT"]
+    digit = "Number(document.activeElement.dataset.digit)"
+    page.locator(".choice button").first.focus()
+    for key, place in [
+        ("ArrowRight", 1),
+        ("ArrowDown", 9),
+        ("ArrowLeft", 8),
+        ("ArrowUp", 0),
+        ("ArrowLeft", 0),
+        ("End", 39),
+        ("ArrowDown", 39),
+        ("Home", 0),
+    ]:
+        page.keyboard.press(key)
+        assert page.evaluate(digit) == place, key
+
+
+def test_targets_are_large_and_fit_the_page(page):
+    small = "[...document.querySelectorAll('button, input')].map(one => one.getBoundingClientRect())"
+    assert page.evaluate(f"Math.min(...{small}.map(box => box.height))") >= 44
+    assert page.evaluate(f"Math.min(...{small}.map(box => box.width))") >= 44
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_without_javascript_a_table_shows_the_first_batch(chromium, file):
+    still = chromium.context.browser.new_context(java_script_enabled=False, offline=True).new_page()
+    still.goto(file.as_uri())
+    rows = still.locator("noscript tr").all_inner_texts()
+    assert not still.locator(".touch button, .touch input, .touch svg").filter(visible=True).count()
+    cells = [row.split("\t") for row in rows[1:]]
+    assert [row[0] for row in cells] == [str(label) for label in range(10)]
+    truth, inferred = ([int(row[column]) for row in cells] for column in (2, 3))
+    assert sum(truth) == sum(inferred) == len(touch.START)
+    assert sum(map(min, truth, inferred)) == len(touch.START) - 1
