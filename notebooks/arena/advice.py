@@ -31,11 +31,11 @@ def models(run):
         won.set_index(CELL)["iacc"].sort_index().xs("trained", level="state").unstack()
     )
     small, large = old.columns[[0, -1]]
-    each = ", ".join(
+    per_network = ", ".join(
         f"{percent(row[large])} on a {title(net)}" for net, row in old.iterrows()
     )
     yield (
-        f"**Do not rely on large batches.** Trained, the best attack finds of {large} samples {each}; of {small} it finds {percent(old[small].min())} and more",
+        f"**Do not rely on large batches.** Trained, the best attack finds of {large} samples {per_network}; of {small} it finds {percent(old[small].min())} and more",
         BOARD,
         (old[large] > old[small] - 0.1).all(),
     )
@@ -111,7 +111,7 @@ def knowledge(run):
 def defences(run):
     """What the balance says."""
     table = trade(run)
-    told = []
+    effects = []
     for state in STATES:
         noise = table.query("defence == 'noise' and state == @state").sort_values(
             "strength"
@@ -119,11 +119,11 @@ def defences(run):
         stopped = noise[noise["iacc"] <= noise["floor"] + 0.1]
         row = (stopped if len(stopped) else noise.tail(1)).iloc[0]
         how = "takes" if len(stopped) else "at most takes"
-        told.append(
+        effects.append(
             f"σ = {row['strength']:g} {how} the best attack to {percent(row['iacc'])} {state}"
         )
     yield (
-        f"**Choose noise for your participants and learning rate.** {told[0]}, {told[1]}; what that costs hangs on [both](#arena-noise)",
+        f"**Choose noise for your participants and learning rate.** {effects[0]}, {effects[1]}; what that costs hangs on [both](#arena-noise)",
         BALANCE,
         True,
     )
@@ -140,16 +140,16 @@ def defences(run):
     tops = best_of(rows_of(run, e.DEFENCES), ["defence", "strength", "state"]).xs(
         0.0, level="strength"
     )
-    bare, kept = tops["none"], tops["no last bias"]
+    bare, without_bias = tops["none"], tops["no last bias"]
     yield (
-        f"**Taking off the last bias stops attacks, not attackers.** Without it the best attack finds {percent(kept['untrained'])} untrained and {percent(kept['trained'])} trained, with it {percent(bare['untrained'])} and {percent(bare['trained'])}",
+        f"**Taking off the last bias stops attacks, not attackers.** Without it the best attack finds {percent(without_bias['untrained'])} untrained and {percent(without_bias['trained'])} trained, with it {percent(bare['untrained'])} and {percent(bare['trained'])}",
         BALANCE,
-        (bare - kept).max() < 0.1,
+        (bare - without_bias).max() < 0.1,
     )
 
 
 def advice(run):
     """Every sentence with its link, and whether the rows bear it out."""
     for part in (models, local_steps, knowledge, defences):
-        for text, where, holds in part(run):
-            yield f"{text} ([data]({where})).", bool(holds)
+        for text, anchor, holds in part(run):
+            yield f"{text} ([data]({anchor})).", bool(holds)

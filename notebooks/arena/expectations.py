@@ -91,9 +91,11 @@ def training(run):
     "Local training is no defence: five FedAvg steps in place of one cost the best attack little (loss in iAcc, mean over untrained and trained LeNet): at most 0.05, tolerance 0.05.",
 )
 def local(run):
-    five = best_of(rows_of(run, e.BY_SCHEME), ["scheme", "state"])["FedAvg"]
-    one = best_of(rows_of(run, e.DEFENCES), ["defence", "state", "strength"])["none"]
-    return at_most(one.mean() - five.mean(), 0.05, 0.05)
+    five_steps = best_of(rows_of(run, e.BY_SCHEME), ["scheme", "state"])["FedAvg"]
+    single_step = best_of(rows_of(run, e.DEFENCES), ["defence", "state", "strength"])[
+        "none"
+    ]
+    return at_most(single_step.mean() - five_steps.mean(), 0.05, 0.05)
 
 
 def first(run):
@@ -129,11 +131,11 @@ def hidden(run):
     "Without a defence, at B = 8, 32, 128 and 512 on trained LeNets, it is ahead of the best other attack in at least two, and never behind it by more than 0.03.",
 )
 def on_lenet(run):
-    each = [row["lead"] for row in leads(run)]
-    return told(each), sum(one > 0 for one in each) >= 2 and min(each) >= -0.03
+    gaps = [row["lead"] for row in leads(run)]
+    return format_signed(gaps), sum(gap > 0 for gap in gaps) >= 2 and min(gaps) >= -0.03
 
 
-def told(values):
+def format_signed(values):
     """Signed numbers in a row."""
     return ", ".join(f"{value:+.2f}" for value in values)
 
@@ -166,8 +168,8 @@ def ahead(run, which):
     """
     rows, before = list(deep(run)), f"{which}, rival picked on them"
     count, strict = (sum(row[name] >= 0.05 for row in rows) for name in (which, before))
-    both = f" ({strict} if the rival is picked on the same updates)"
-    return f"{count} of 8{both if count != strict else ''}", bool(
+    note = f" ({strict} if the rival is picked on the same updates)"
+    return f"{count} of 8{note if count != strict else ''}", bool(
         min(count, strict) >= 5
     )
 
@@ -196,8 +198,8 @@ def whole_head(run):
 
 def gain(run, net):
     """What being told changes on a network, mean of the sizes."""
-    each = [row["told"] - row["learned"] for row in deep(run) if row["net"] == net]
-    return sum(each) / len(each)
+    gains = [row["told"] - row["learned"] for row in deep(run) if row["net"] == net]
+    return sum(gains) / len(gains)
 
 
 @expect(
@@ -347,8 +349,8 @@ def kinds_untrained(run):
     "Trained, B = 32, one step: the best attack on texts is within 0.10 of the best on images (LeNet).",
 )
 def texts_and_images(run):
-    found = beside_images(run)["trained"]
-    gap = found["CLDR names"] - found["MNIST"]
+    best = beside_images(run)["trained"]
+    gap = best["CLDR names"] - best["MNIST"]
     return f"{gap:+.2f}", abs(gap) <= 0.10
 
 
@@ -357,12 +359,12 @@ def texts_and_images(run):
     "Of eight rows from trained networks after SPEAR splits at least half of the updates, and all that it splits without an error.",
 )
 def splits_rows(run):
-    found = rows_of(run, e.INPUTS).query(
+    iacc = rows_of(run, e.INPUTS).query(
         "state == 'trained' and batch_size == 8 and attack == 'after SPEAR' and data != 'CLDR names'"
     )["iacc"]
     return (
-        f"{found.count()} of {len(found)}, {(found.dropna() == 1).mean():.0%} exact",
-        found.count() >= len(found) / 2 and found.min() == 1,
+        f"{iacc.count()} of {len(iacc)}, {(iacc.dropna() == 1).mean():.0%} exact",
+        iacc.count() >= len(iacc) / 2 and iacc.min() == 1,
     )
 
 
@@ -381,8 +383,8 @@ def trained_rows(run):
 )
 def refuse_texts(run):
     texts, tables = refusing(run, "CLDR names"), refusing(run, "wine", "breast cancer")
-    said = f"{len(texts)} refuse texts, {len(tables)} rows"
-    return said, len(texts) <= 4 and not len(tables)
+    summary = f"{len(texts)} refuse texts, {len(tables)} rows"
+    return summary, len(texts) <= 4 and not len(tables)
 
 
 @expect(
@@ -390,10 +392,10 @@ def refuse_texts(run):
     "Untrained, the rows of the embedding that move name at least 0.90 of the bytes in 32 texts, and no other.",
 )
 def bytes_there(run):
-    found = run.best_rows(e.TRACES).query(
+    rows = run.best_rows(e.TRACES).query(
         "net == 'textcnn' and state == 'untrained' and batch_size == 32"
     )
-    named, wrong = found["named"].mean(), found["wrong"].max()
+    named, wrong = rows["named"].mean(), rows["wrong"].max()
     return f"{named:.2f}, {wrong:.2f} wrong", named >= 0.9 and wrong == 0
 
 
@@ -415,15 +417,17 @@ def learned_kinds(run):
     gap = learned_leads(run)
     texts, tables = gap.pop("CLDR names"), gap
     lowest = min(map(min, tables.values()))
-    return f"{told(texts)} and {lowest:+.2f}", min(texts) >= -0.05 and lowest < -0.05
+    return f"{format_signed(texts)} and {lowest:+.2f}", min(
+        texts
+    ) >= -0.05 and lowest < -0.05
 
 
 # --- networks in training mode ---
 def costs(run, state, net):
     """What the client's training mode costs the best attack, with the better of the attacker's modes."""
     table = rows_of(run, e.IN_MODES).query("state == @state and net == @net")
-    found = best_of(table, ["client", "attacker"], REAL)
-    return found["evaluation"].max() - found["training"].max()
+    best = best_of(table, ["client", "attacker"], REAL)
+    return best["evaluation"].max() - best["training"].max()
 
 
 DROPOUT, NORM = "lenet with dropout", "lenet with batch norm"
@@ -496,10 +500,10 @@ def much_noise(run):
 
 
 # --- proofs: written after a pilot of three to ten updates a cell, before the run ---
-def proven(run, *by, **where):
+def proven(run, *by, **settings):
     """Means by cells of the updates on which labels are proven."""
     rows = run.best_rows(e.PROVEN)
-    for name, value in where.items():
+    for name, value in settings.items():
         rows = rows[rows[name] == value]
     return rows.groupby(list(by))[["proven", "gain"]].mean()
 
@@ -509,8 +513,8 @@ def proven(run, *by, **where):
     "Of fresh networks at least 0.9 of the labels of batches of 8 are proven (least of the networks).",
 )
 def small_batches(run):
-    found = proven(run, "net", "precision", state="untrained", batch_size=8)
-    return at_least(found["proven"].min(), 0.9)
+    means = proven(run, "net", "precision", state="untrained", batch_size=8)
+    return at_least(means["proven"].min(), 0.9)
 
 
 @expect(
@@ -525,8 +529,8 @@ def middle_batches(run):
 
 @expect("P3", "Of batches of 128 at most 0.05, on every network.")
 def large_batches(run):
-    found = proven(run, "net", "state", "precision", batch_size=128)
-    return at_most(found["proven"].max(), 0.05)
+    means = proven(run, "net", "state", "precision", batch_size=128)
+    return at_most(means["proven"].max(), 0.05)
 
 
 @expect(
@@ -547,8 +551,8 @@ def trained_and_single(run):
     "With the proofs the counts are nowhere worse than the whole head's alone, by more than 0.02 in iAcc (the least mean gain of a cell).",
 )
 def never_worse(run):
-    found = proven(run, "net", "state", "precision", "batch_size")
-    return at_least(found["gain"].min(), -0.02)
+    means = proven(run, "net", "state", "precision", "batch_size")
+    return at_least(means["gain"].min(), -0.02)
 
 
 @expect("P6", "No update has a wrong proof, of more than 10,000 (share).")
@@ -588,7 +592,7 @@ def under(run, mechanism, epsilon, state="untrained"):
     return best_of(rows, by, private.ATTACKS).iloc[0], floor_of(rows, by).iloc[0]
 
 
-def shown(run, mechanisms, epsilons, *states):
+def canary_rows(run, mechanisms, epsilons, *states):
     """The rows on canaries of some mechanisms."""
     rows = run.best_rows(e.CANARY)
     rows = rows[rows["mechanism"].isin(mechanisms) & rows["epsilon"].isin(epsilons)]
@@ -617,7 +621,7 @@ def labels_under_clipping(run):
     "Where the claim follows, at most 0.05 of the canaries' bounds are above it, tolerance 0.05.",
 )
 def claims_that_follow(run):
-    rows = shown(run, private.RIGHT, private.EPSILONS)
+    rows = canary_rows(run, private.RIGHT, private.EPSILONS)
     return at_most(rows["above"].mean(), 0.05, 0.05)
 
 
@@ -626,7 +630,7 @@ def claims_that_follow(run):
     "On a fresh LeNet, the bound for normal noise is at least 0.8 of the claimed ε for DP-SGD at 4 and 16 (mean, tolerance 0.1).",
 )
 def near_the_claim(run):
-    rows = shown(run, [private.SAMPLE], [4, 16], "untrained")
+    rows = canary_rows(run, [private.SAMPLE], [4, 16], "untrained")
     return at_least((rows["gaussian"] / rows["epsilon"]).mean(), 0.8, 0.1)
 
 
@@ -635,7 +639,7 @@ def near_the_claim(run):
     "On a fresh LeNet, it is at most 0.7 of it for the clipped update, whose canary does not use up its bound (mean, tolerance 0.1).",
 )
 def far_from_the_claim(run):
-    rows = shown(run, [private.CLIENT], [4, 16], "untrained")
+    rows = canary_rows(run, [private.CLIENT], [4, 16], "untrained")
     return at_most((rows["gaussian"] / rows["epsilon"]).mean(), 0.7, 0.1)
 
 
@@ -644,9 +648,9 @@ def far_from_the_claim(run):
     "Canaries find both wrong claims: without clipping all bounds are above an ε of 4 and of 16, with noise after aggregation above one of 1 (share, tolerance 0.05).",
 )
 def claims_that_do_not(run):
-    rows = shown(run, [private.UNCLIPPED], [4, 16])
-    rows = [rows["above"], shown(run, [private.AFTER], [1])["above"]]
-    return at_least(min(each.mean() for each in rows), 1.0, 0.05)
+    rows = canary_rows(run, [private.UNCLIPPED], [4, 16])
+    rows = [rows["above"], canary_rows(run, [private.AFTER], [1])["above"]]
+    return at_least(min(part.mean() for part in rows), 1.0, 0.05)
 
 
 @expect(
@@ -658,7 +662,8 @@ def labels_before_aggregation(run):
 
 
 EXPECTED |= {
-    id: Expectation(one.text, one.measure) for id, one in registered.PREDICTED.items()
+    id: Expectation(prediction.text, prediction.measure)
+    for id, prediction in registered.PREDICTED.items()
 }
 
 
@@ -680,15 +685,15 @@ PAGE = "../book/evidence/arena.md"
 
 def verdict(run, *ids, about):
     """One line: which of some expectations held, and where the evidence for a section stands."""
-    found = {id: measured(run, id)[1] for id in ids}
+    outcomes = {id: measured(run, id)[1] for id in ids}
     words = {True: "held", False: "did not", None: "not decided by these rows"}
     parts = [
         f"{', '.join(hit)} {word}"
         for how, word in words.items()
-        if (hit := [i for i in ids if found[i] is how])
+        if (hit := [i for i in ids if outcomes[i] is how])
     ]
-    links = f"[expectations]({PAGE}#every-expectation-and-what-came-of-it), [evidence]({PAGE}#{about})"
-    return f"*Of what was expected, {'; '.join(parts)} ({links}).*"
+    links = f"[expectations]({PAGE}#every-prediction-and-its-outcome), [evidence]({PAGE}#{about})"
+    return f"*Predictions: {'; '.join(parts)} ({links}).*"
 
 
 def table(run, *ids):
@@ -710,13 +715,13 @@ CAPTION = "What others print, what was predicted before the run, and ours, with 
 
 def predicted(run):
     """Printed, predicted and ours, a row a prediction."""
-    for id, one in registered.PREDICTED.items():
+    for id, prediction in registered.PREDICTED.items():
         (row,) = table(run, id)
-        printed = "–" if one.printed is None else f"{one.printed:.3f}"
-        range = f"{one.low:.2f} to {one.high:.2f}".replace("-", "−")
+        printed = "–" if prediction.printed is None else f"{prediction.printed:.3f}"
+        range = f"{prediction.low:.2f} to {prediction.high:.2f}".replace("-", "−")
         yield {
             "": id,
-            "what": one.what,
+            "what": prediction.what,
             "printed": printed,
             "predicted": range,
             "ours": row["measured"],
@@ -731,10 +736,10 @@ def of_others(run):
     assert least > 0.99
     assert depth == sorted(depth)
     ceilings = [registered.PREDICTED[f"R{n}"] for n in range(6, 12)]
-    reached = [(one.printed, one.ours(run)) for one in ceilings]
+    reached = [(value.printed, value.ours(run)) for value in ceilings]
     *near, (printed, reach), _ = reached
-    assert all(one <= ours.high for one, ours in reached)
-    assert all(abs(one - ours) < 0.06 for one, ours in (*near, reached[-1]))
+    assert all(value <= ours.high for value, ours in reached)
+    assert all(abs(value - ours) < 0.06 for value, ours in (*near, reached[-1]))
     assert reach > printed + 0.06
     over, more, given, gain = (
         registered.PREDICTED[f"R{n}"].ours(run) for n in range(12, 16)
@@ -748,5 +753,5 @@ def of_others(run):
     show: on trained networks they give the learned attacker {gain:+.2f ci} and *after LDIA*, with a tenth of LDIA's shadow clients,
     {given:+.2f ci}. There the learned attacker is {more:.2f ci} ahead of it, and on untrained ones the whole head {over:.2f ci}.
 
-    {verdict(run, *registered.PREDICTED, about="tables-of-others")}
+    {verdict(run, *registered.PREDICTED, about="tables-of-other-papers")}
     """

@@ -50,7 +50,7 @@ from notebooks.arena.experiments_updates import (
     defence_of,
     held_by,
     images,
-    made,
+    make_network,
     one_update,
     prepared,
     ready,
@@ -132,7 +132,7 @@ RIVALS = {  # the best other attack that answered every update of the three trai
 
 def updates_of(ctx, seed, net, data, batch_size, updates):
     """A network trained from this seed, and updates of it with their counts."""
-    model, pool = made(ctx, net, data, "trained", seed), images(ctx, data)
+    model, pool = make_network(ctx, net, data, "trained", seed), images(ctx, data)
     generator = torch.Generator().manual_seed(seed)
     labels = compose("unbalanced", batch_size, pool.n_classes, updates, generator)
     index = draw(pool, labels, generator)
@@ -144,13 +144,15 @@ def anew(ctx, seed, attack, net, data, batch_size, updates):
     """One attack on a network that nobody has met: the mean over its updates."""
     what = seed, net, data, batch_size, updates
     model, sent = ctx.once(("anew", *what), lambda: updates_of(ctx, *what), most=10)
-    who, found, kept = registry.WITH_AUXILIARY, [], {}
+    who, accuracies, preparations = registry.WITH_AUXILIARY, [], {}
     for number, (update, truth) in enumerate(sent):
         aux, iterations = images(ctx, data, "aux"), LEARNING[data]
-        held = held_by(aux, seed + number, iterations=iterations)
-        (one,) = contest(update, model, who, held, attacks=[ALL[attack]], prepared=kept)
-        found.append(scores(one.counts, truth)["iacc"])
-    return {"iacc": np.mean(found)}
+        knowledge = held_by(aux, seed + number, iterations=iterations)
+        (attempt,) = contest(
+            update, model, who, knowledge, attacks=[ALL[attack]], prepared=preparations
+        )
+        accuracies.append(scores(attempt.counts, truth)["iacc"])
+    return {"iacc": np.mean(accuracies)}
 
 
 ANEW = Experiment(
@@ -205,9 +207,9 @@ KINDS = {"CLDR names": "textcnn", "wine": "fcn3-256", "breast cancer": "fcn3-256
 def of_kinds(batch_size, **more):
     """Settings of every kind of data with its network."""
     return [
-        one
+        setting
         for data, net in KINDS.items()
-        for one in grid(net=net, data=data, batch_size=batch_size, **more)
+        for setting in grid(net=net, data=data, batch_size=batch_size, **more)
     ]
 
 
@@ -223,9 +225,9 @@ INPUTS_TRAINED = Experiment(
     trained,
     quick=grid(network="fcn3-256", data="wine", number=0),
     paper=[
-        one
+        setting
         for data, net in KINDS.items()
-        for one in grid(network=net, data=data, number=[0, 1, 2, 3, 4])
+        for setting in grid(network=net, data=data, number=[0, 1, 2, 3, 4])
     ],
     values=ACCURACY,
     exact=True,
@@ -242,9 +244,9 @@ def traces(ctx, seed, net, data, state, batch_size, composition):
     idle = update.gradient(head(model).weight).eq(0).all(0)
     row = {"idle": idle.double().mean().item(), "named": np.nan, "wrong": np.nan}
     if known_tokens(model):
-        there, found = pool.x[index].unique(), words.recover(update, model)
-        both = torch.isin(found, there).sum().item()
-        row |= {"named": both / len(there), "wrong": 1 - both / len(found)}
+        present, recovered = pool.x[index].unique(), words.recover(update, model)
+        correct = torch.isin(recovered, present).sum().item()
+        row |= {"named": correct / len(present), "wrong": 1 - correct / len(recovered)}
     return row
 
 
@@ -291,13 +293,13 @@ def modes(
         return
     what = seed, net, client, attacker, data, state, batch_size, composition
     key = ("modes", *what)
-    made = ctx.once(key, lambda: sent_in_modes(ctx, *what), most=AT_ONCE)
-    update, model, truth = made
+    case = ctx.once(key, lambda: sent_in_modes(ctx, *what), most=AT_ONCE)
+    update, model, truth = case
     aux, who = images(ctx, data, "aux"), registry.WITH_AUXILIARY
-    held = held_by(aux, seed, iterations=LEARNING[data])
-    kept = ready(ctx, attack, seed, net, data, state, attacker)
+    knowledge = held_by(aux, seed, iterations=LEARNING[data])
+    preparations = ready(ctx, attack, seed, net, data, state, attacker)
     for attempt in contest(
-        update, model, who, held, attacks=[ALL[attack]], prepared=kept
+        update, model, who, knowledge, attacks=[ALL[attack]], prepared=preparations
     ):
         yield row_of(attempt, truth)
 
@@ -430,28 +432,32 @@ def cohort_of(ctx, seed, net, data, state, batch_size, composition):
 
 def aggregation(ctx, seed, attack, net, data, state, batch_size, composition):
     """One attack on a sum of five updates; scores are means over the clients."""
-    one = ALL[attack]
-    if one in LEARNED and state != "trained":
+    entrant = ALL[attack]
+    if entrant in LEARNED and state != "trained":
         return
-    assert one.blind or one.lacking(PASSIVE)
+    assert entrant.blind or entrant.lacking(PASSIVE)
     what = seed, net, data, state, batch_size, composition
     cohort = ctx.once(("sum", *what), lambda: cohort_of(ctx, *what), most=AT_ONCE)
-    model, truth, seen, total = cohort
-    if one in FISHERS:
-        sends = one.sends(model, COHORT, seed)
+    model, truth, summed, total = cohort
+    if entrant in FISHERS:
+        sends = entrant.sends(model, COHORT, seed)
         who, fished = registry.MALICIOUS_AGGREGATOR, {attack: (total(sends), sends)}
-        held = {"batch_size": batch_size, "input_shape": images(ctx, data).shape}
-        found = contest(seen, model, who, held, attacks=[one], manipulated=fished)
+        knowledge = {"batch_size": batch_size, "input_shape": images(ctx, data).shape}
+        attempts = contest(
+            summed, model, who, knowledge, attacks=[entrant], manipulated=fished
+        )
     else:
-        mean = {name: t / COHORT for name, t in seen.tensors.items()}
-        as_one = Update(mean, "gradient", seen.samples)
+        mean = {name: t / COHORT for name, t in summed.tensors.items()}
+        as_one = Update(mean, "gradient", summed.samples)
         aux, who = images(ctx, data, "aux"), registry.WITH_AUXILIARY
-        held = held_by(aux, seed, iterations=LEARNING[data])
-        kept = ready(ctx, attack, seed, net, data, state, "sum")
-        found = contest(as_one, model, who, held, attacks=[one], prepared=kept)
-    for attempt in found:
+        knowledge = held_by(aux, seed, iterations=LEARNING[data])
+        preparations = ready(ctx, attack, seed, net, data, state, "sum")
+        attempts = contest(
+            as_one, model, who, knowledge, attacks=[entrant], prepared=preparations
+        )
+    for attempt in attempts:
         counts = attempt.counts
-        if counts is not None and one not in FISHERS:  # a fifth of the cohort's
+        if counts is not None and entrant not in FISHERS:  # a fifth of the cohort's
             counts = round_to_total(counts / COHORT, batch_size).expand(COHORT, -1)
         yield mean_row(attempt, counts, truth)
 
@@ -460,9 +466,9 @@ def mean_row(attempt, counts, truth):
     """One attack's row: the mean of its scores over the clients."""
     if counts is None:
         return row_of(attempt, truth)
-    alone = [attempt._replace(result=Result(found)) for found in counts]
-    each = pd.DataFrame([row_of(f, t) for f, t in zip(alone, truth, strict=True)])
-    return {**each.iloc[0], **each[[*SCORES]].mean()}
+    alone = [attempt._replace(result=Result(client_counts)) for client_counts in counts]
+    rows = pd.DataFrame([row_of(f, t) for f, t in zip(alone, truth, strict=True)])
+    return {**rows.iloc[0], **rows[[*SCORES]].mean()}
 
 
 AGGREGATION = contested(
@@ -483,25 +489,25 @@ def waiting(ctx, seed, net, data, state, most, users, participants, batch_size, 
     labels = compose("unbalanced", batch_size, pool.n_classes, users, generator)
     truth = metrics.counts(labels, pool.n_classes)
     met = torch.rand(most, users, generator=generator).argsort(1) < participants
-    held, who = held_by(images(ctx, data, "aux"), seed), registry.WITH_AUXILIARY
+    knowledge, who = held_by(images(ctx, data, "aux"), seed), registry.WITH_AUXILIARY
     inside = [registry.get(name) for name in PATIENT]
     totals = {attack.name: [] for attack in inside}
-    for there in met:
-        drawn = draw(pool, labels[there], generator)
-        seen = plain_sum([fedsgd(model, pool.x[i], pool.y[i]) for i in drawn])
-        mean = {name: t / participants for name, t in seen.tensors.items()}
-        cohort = Update(mean, "gradient", seen.samples)
-        for attempt in contest(cohort, model, who, held, attacks=inside):
+    for present in met:
+        drawn = draw(pool, labels[present], generator)
+        summed = plain_sum([fedsgd(model, pool.x[i], pool.y[i]) for i in drawn])
+        mean = {name: t / participants for name, t in summed.tensors.items()}
+        cohort = Update(mean, "gradient", summed.samples)
+        for attempt in contest(cohort, model, who, knowledge, attacks=inside):
             totals[attempt.attack.name].append(attempt.counts)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter -= lr * mean[name]
     for rounds in range(2 * users, most + 1, 2 * users):
-        for name, found in totals.items():
-            each = torch.stack(found[:rounds])
-            counts = disaggregate(each, met[:rounds], batch_size)
+        for name, answers in totals.items():
+            estimates = torch.stack(answers[:rounds])
+            counts = disaggregate(estimates, met[:rounds], batch_size)
             pairs = zip(counts, truth, strict=True)
-            iacc = [one.item() for one in starmap(metrics.braun_blanquet, pairs)]
+            iacc = [score.item() for score in starmap(metrics.braun_blanquet, pairs)]
             yield {"rounds": rounds, "attack": name, "iacc": np.mean(iacc)}
 
 

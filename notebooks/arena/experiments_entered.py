@@ -62,66 +62,71 @@ def network(ctx, seed, net, data, state):
     pool, weights = images(ctx, data), spawned(seed, "weights")
     model = ctx.build(net, pool.shape, pool.n_classes, seed=weights)
     if state == "trained":
-        folder, own = paths.units() / "arena" / "networks", spawned(seed, "training")
-        model = trained_once(ctx, training, model, folder, data=data, seed=own)
+        folder, training_seed = (
+            paths.units() / "arena" / "networks",
+            spawned(seed, "training"),
+        )
+        model = trained_once(
+            ctx, training, model, folder, data=data, seed=training_seed
+        )
     return set_norms(model, pool.x[:200])
 
 
 def labels_of(ctx, cell, seed, number):
     """The labels of a round, ``[clients, steps, B]``, and what draws their images."""
-    one = CELLS[cell]
+    setting = CELLS[cell]
     generator = torch.Generator().manual_seed(spawned(seed, f"batch {number}"))
-    steps = 2 * SCHEMES[one["scheme"]].steps if one["scheme"] in SCHEMES else 1
-    size = one["batch_size"], images(ctx, one["data"]).n_classes
+    steps = 2 * SCHEMES[setting["scheme"]].steps if setting["scheme"] in SCHEMES else 1
+    size = setting["batch_size"], images(ctx, setting["data"]).n_classes
     size = *size, CLIENTS if steps > 1 else 1, generator, steps
-    return compose(one["composition"], *size), generator
+    return compose(setting["composition"], *size), generator
 
 
 def truth(ctx, cell):
     """The counts ``[n]`` behind each update of a cell, by network and update; this takes no network."""
-    n, found = images(ctx, CELLS[cell]["data"]).n_classes, {}
+    n, counts = images(ctx, CELLS[cell]["data"]).n_classes, {}
     for trial, seed in enumerate(seeds_of(0, NETWORKS)):
         for number in range(UPDATES):
             labels = labels_of(ctx, cell, seed, number)[0][0]
-            own = labels[len(labels) // 2 :]  # the second of two rounds
-            found[f"{trial}.{number}"] = metrics.counts(own.flatten(), n)
-    return found
+            last_labels = labels[len(labels) // 2 :]  # the second of two rounds
+            counts[f"{trial}.{number}"] = metrics.counts(last_labels.flatten(), n)
+    return counts
 
 
 def frozen(ctx, cell, seed):
     """What the attacker is shown of a network's updates: what `contest` takes."""
-    one, shown = CELLS[cell], []
-    pool, aux = (images(ctx, one["data"], use) for use in ("clients", "aux"))
-    model = network(ctx, seed, *(one[k] for k in ("net", "data", "state")))
-    held = held_by(aux, spawned(seed, "attacker"), iterations=ITERATIONS)
+    setting, cases = CELLS[cell], []
+    pool, aux = (images(ctx, setting["data"], use) for use in ("clients", "aux"))
+    model = network(ctx, seed, *(setting[k] for k in ("net", "data", "state")))
+    knowledge = held_by(aux, spawned(seed, "attacker"), iterations=ITERATIONS)
     for number in range(UPDATES):
         labels, generator = labels_of(ctx, cell, seed, number)
         x, y = pool.x[draw(pool, labels, generator)], labels
         more = {"update": fedsgd(model, x[0, 0], y[0, 0]), "model": model}
-        if scheme := SCHEMES.get(one["scheme"]):
+        if scheme := SCHEMES.get(setting["scheme"]):
             before, update, plain, history = second_round(model, scheme, x, y)
             more = {"update": update, "model": before, "plain": plain}
-            held = held | {"scheme": scheme, "history": history}
-        shown.append({"adversary": WHO, "knowledge": held, **more})
-    return shown
+            knowledge = knowledge | {"scheme": scheme, "history": history}
+        cases.append({"adversary": WHO, "knowledge": knowledge, **more})
+    return cases
 
 
 # --- the trial ---
-def printed(shown):
+def printed(cases):
     """The fingerprint of a network's updates."""
-    return entering.fingerprint((one["model"], one["update"]) for one in shown)
+    return entering.fingerprint((case["model"], case["update"]) for case in cases)
 
 
 def entered(ctx, seed, entrant, cell, attack, digest):
     """What one attack answers on a network's updates: counts, and no score; whether they are the frozen ones."""
-    shown, kept = frozen(ctx, cell, seed), {}
-    off = entering.compared(printed(shown), cell, seed)
-    for number, one in enumerate(shown):
+    cases, preparations = frozen(ctx, cell, seed), {}
+    off = entering.compared(printed(cases), cell, seed)
+    for number, case in enumerate(cases):
         if CELLS[cell]["scheme"] in SCHEMES:
-            kept = {}  # every update has a model of its own
-        (found,) = contest(**one, attacks=[entrant], prepared=kept)
-        row = {"update": number, "off": off, "seconds": found.seconds}
-        yield {**row, **entering.answer(found)}
+            preparations = {}  # every update has a model of its own
+        (attempt,) = contest(**case, attacks=[entrant], prepared=preparations)
+        row = {"update": number, "off": off, "seconds": attempt.seconds}
+        yield {**row, **entering.answer(attempt)}
 
 
 def experiment(attack, digest):
@@ -145,5 +150,5 @@ if __name__ == "__main__":
     context, seeds = Context("cpu"), seeds_of(0, NETWORKS)
     torch.set_num_threads(1)
     cells = {c: {s: printed(frozen(context, c, s)) for s in seeds} for c in CELLS}
-    found = {"torch": torch.__version__, "cells": cells}
-    write_text(paths.contest(), json.dumps(found, indent=1) + "\n")
+    fingerprints = {"torch": torch.__version__, "cells": cells}
+    write_text(paths.contest(), json.dumps(fingerprints, indent=1) + "\n")

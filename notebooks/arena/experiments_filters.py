@@ -30,30 +30,30 @@ def filtered(name, strength, model, seed):
     from fedleak.nvflare import Filtered
 
     last = head(model)
-    made = {
+    makers = {
         PERCENTILE: lambda: PercentilePrivacy(percentile=strength),
         SVT: lambda: SVTPrivacy(fraction=strength),
         EXCLUDED: lambda: ExcludeVars(
             [name for name in (last.weight, last.bias) if name]
         ),
     }
-    return Filtered(made[name](), lr=LR, seed=seed)
+    return Filtered(makers[name](), lr=LR, seed=seed)
 
 
 def settings(few, kinds=tuple(STRENGTHS), **setting):
     """No filter, and these at their strengths; in a quick run at their defaults."""
-    found = grid(defence="none", strength=0.0, **setting)
+    rows = grid(defence="none", strength=0.0, **setting)
     for name in kinds:
         strengths = STRENGTHS[name][:1] if few else STRENGTHS[name]
-        found += grid(defence=name, strength=strengths, **setting)
-    return found
+        rows += grid(defence=name, strength=strengths, **setting)
+    return rows
 
 
 def attacked(few, **setting):
     """The same for every attack that need not be trained."""
     names = [name for name, attack in ALL.items() if attack not in LEARNED]
-    both = settings(few, net="lenet", state=STATES, **setting)
-    return [{**one, "attack": name} for one in both for name in names]
+    cells = settings(few, net="lenet", state=STATES, **setting)
+    return [{**cell, "attack": name} for cell in cells for name in names]
 
 
 FILTERS = Experiment(

@@ -56,17 +56,17 @@ def stages(ctx, seed, net, pool):
     model = ctx.build(net, pool.shape, pool.n_classes, seed=spawned(seed, "weights"))
     generator = torch.Generator().manual_seed(spawned(seed, "training"))
     optimiser = torch.optim.SGD(model.parameters(), lr=LR)
-    found = {"0 steps": copy.deepcopy(model)}
+    networks = {"0 steps": copy.deepcopy(model)}
     for step in range(1, STAGES[-1] + 1):
         index = torch.randint(len(pool), (SIZE,), generator=generator)
         optimiser.zero_grad()
         nn.functional.cross_entropy(model(pool.x[index]), pool.y[index]).backward()
         optimiser.step()
         if step in STAGES:
-            found[f"{step} steps"] = copy.deepcopy(model)
+            networks[f"{step} steps"] = copy.deepcopy(model)
     for name, share in PRUNED.items():
-        found[name] = pruned(copy.deepcopy(model), share, units="units" in name)
-    return found
+        networks[name] = pruned(copy.deepcopy(model), share, units="units" in name)
+    return networks
 
 
 def pruned(model, share, units):
@@ -108,13 +108,13 @@ def disguised(sent, kind, net, noise, spared, model, seed):
         return sent
     generator, sent = torch.Generator().manual_seed(seed), copy.deepcopy(sent)
     layer = fishing_layer(sent) if kind in RECIPES else RIGHT_BEFORE[net]
-    own = ["front.bins", "front.back"] if kind == "MANDRAKE" else [layer]
+    layers = ["front.bins", "front.back"] if kind == "MANDRAKE" else [layer]
     if spared:
         for part in ("weight", "bias"):
             new, old = (m.get_parameter(f"{layer}.{part}") for m in (sent, model))
             new[: int(spared * len(new))] = old[: int(spared * len(new))]
         return sent
-    for name in own:
+    for name in layers:
         weight = sent.get_parameter(f"{name}.weight")
         z = noise * torch.randn(weight.shape, generator=generator).to(weight.device)
         weight.add_(z * weight if kind == "MANDRAKE" else z)
@@ -130,19 +130,19 @@ def read(kind, model, plain, sent, x, y):
     if kind == "EludingSA":
         last = head(model)
         pairs = zip([model, *sent[1:]], x, y)
-        each = [fedsgd(m, a, b).tensors for m, a, b in pairs]
-        left = {n for n in each[0] if n != last.bias}
-        own, rest = (
-            sum(sum(g[n] for g in some).square().sum().item() for n in left)
-            for some in (each[:1], each[1:])
+        updates = [fedsgd(m, a, b).tensors for m, a, b in pairs]
+        names = {n for n in updates[0] if n != last.bias}
+        target, rest = (
+            sum(sum(g[n] for g in some).square().sum().item() for n in names)
+            for some in (updates[:1], updates[1:])
         )
-        return own / (own + rest)
+        return target / (target + rest)
     summed = plain_sum([fedsgd(m, a, b) for m, a, b in zip(sent, x, y)])
     if kind == "MANDRAKE":
-        found = mandrake.reconstruct(summed, plain[0], client=0)
-        if not len(found):
+        images = mandrake.reconstruct(summed, plain[0], client=0)
+        if not len(images):
             return 0.0
-        far = torch.cdist(x[0].flatten(1), found.flatten(1)).square() / x[0][0].numel()
+        far = torch.cdist(x[0].flatten(1), images.flatten(1)).square() / x[0][0].numel()
         return (far.amin(1) <= FOUND).float().mean().item()
     counts = lia_sa.recover(summed, plain, SIZE, tuple(x.shape[2:]), force=True)
     truth = metrics.counts(y, counts.shape[1])
@@ -152,7 +152,7 @@ def read(kind, model, plain, sent, x, y):
 def looked_at(model, x):
     """Whether a client refuses a model by its weights, or with its own samples too."""
     state = model.state_dict()
-    checks = {one.check for one in inspect_model(state, model, x)}
+    checks = {finding.check for finding in inspect_model(state, model, x)}
     row = {"refused": float(bool(checks)), "weights": float(bool(inspect_model(state)))}
     return row | {name: float(check in checks) for name, check in CHECKS.items()}
 
@@ -167,12 +167,12 @@ def inspected(ctx, seed, net, data):
     x, y = pool.x[index], pool.y[index]
     alike = (pool.y.cpu() == y[0, 0].cpu()).nonzero()[:, 0]
     alike = alike[torch.randperm(len(alike), generator=generator)[:SIZE]]
-    own = {"mixed": x[0], "one class": pool.x[alike]}
+    samples = {"mixed": x[0], "one class": pool.x[alike]}
     honest = stages(ctx, seed, net, pool)
     undisguised = {"noise": 0.0, "spared": 0.0}
     for stage, model in honest.items():
         for batch in BATCHES:
-            row = looked_at(model, own[batch]) | undisguised | {"read": np.nan}
+            row = looked_at(model, samples[batch]) | undisguised | {"read": np.nan}
             yield {"sent": "honest", "stage": stage, "batch": batch} | row
     for stage in (f"{STAGES[0]} steps", LAST):
         for kind in CRAFTED:
@@ -186,7 +186,7 @@ def inspected(ctx, seed, net, data):
                     disguised(m, kind, net, *how, model, spawned(seed, f"noise {u}"))
                     for u, m in enumerate(plain)
                 ]
-                row = looked_at(sent[-1], own["mixed"])
+                row = looked_at(sent[-1], samples["mixed"])
                 row["read"] = read(kind, model, plain, sent, x, y) if adapts else np.nan
                 place = {"stage": stage, "batch": "mixed"}
                 yield {"sent": kind} | place | dict(zip(undisguised, how)) | row

@@ -83,13 +83,13 @@ def private(
 ):
     """One attack on one update."""
     what = seed, net, data, state, mechanism, epsilon, batch_size, composition
-    made = ctx.once(("private", *what), lambda: sent(ctx, *what), most=20)
-    model, update, truth = made
-    held = held_by(images(ctx, data, "aux"), seed)
-    kept = ready(ctx, attack, seed, net, data, state)
+    case = ctx.once(("private", *what), lambda: sent(ctx, *what), most=20)
+    model, update, truth = case
+    knowledge = held_by(images(ctx, data, "aux"), seed)
+    preparations = ready(ctx, attack, seed, net, data, state)
     who = registry.WITH_AUXILIARY
     for attempt in contest(
-        update, model, who, held, attacks=[ALL[attack]], prepared=kept
+        update, model, who, knowledge, attacks=[ALL[attack]], prepared=preparations
     ):
         yield row_of(attempt, truth)
 
@@ -99,19 +99,21 @@ def bounded(ctx, seed, net, data, state, mechanism, epsilon, batch_size):
     model, pool = prepared(ctx, net, data, state, seed), images(ctx, data)
     part = pool.split_in_two(spawned(seed, "part") % 2**32, 2000 / len(pool))[0]
     how = mechanism_of(mechanism, epsilon, spawned(seed, "noise"))
-    own = spawned(seed, "canary") % 2**20
-    setup = Setup(model=model, data=part, batch_size=batch_size, seed=own, **how)
-    found = canary(prepare(setup), claim(setup, TENSORS))
-    least = max(found.epsilon, found.gaussian)
+    canary_seed = spawned(seed, "canary") % 2**20
+    setup = Setup(
+        model=model, data=part, batch_size=batch_size, seed=canary_seed, **how
+    )
+    bounds = canary(prepare(setup), claim(setup, TENSORS))
+    least = max(bounds.epsilon, bounds.gaussian)
     return {
-        "bound": found.epsilon,
-        "gaussian": found.gaussian,
+        "bound": bounds.epsilon,
+        "gaussian": bounds.gaussian,
         "above": float(least > epsilon * (1 + 1e-6)),
-        "releases": found.n,
+        "releases": bounds.n,
     }
 
 
-def both(data, epsilons, after=None, **axes):
+def mechanism_grid(data, epsilons, after=None, **axes):
     """LeNet under every mechanism; without noise the claim, `after`, changes nothing."""
     usual = {"net": "lenet", "data": data, "state": STATES, **axes}
     noisy = [m for m in [*RIGHT, *WRONG] if m != AFTER]
@@ -123,8 +125,8 @@ def both(data, epsilons, after=None, **axes):
 PRIVATE = Experiment(
     "private",
     private,
-    quick=both("MNIST, 5,000", [4.0], attack=["LLG+", *GUESSES]),
-    paper=both("MNIST", EPSILONS, attack=[*ATTACKS, *GUESSES]),
+    quick=mechanism_grid("MNIST, 5,000", [4.0], attack=["LLG+", *GUESSES]),
+    paper=mechanism_grid("MNIST", EPSILONS, attack=[*ATTACKS, *GUESSES]),
     trials=(1, 10),
     values={**SCORES, "seconds": NUMBER},
     facts="reason",
@@ -134,8 +136,8 @@ PRIVATE = Experiment(
 CANARY = Experiment(
     "private_canary",
     bounded,
-    quick=both("MNIST, 5,000", [4.0]),
-    paper=both("MNIST", SHOWN, after=EPSILONS[0]),
+    quick=mechanism_grid("MNIST, 5,000", [4.0]),
+    paper=mechanism_grid("MNIST", SHOWN, after=EPSILONS[0]),
     trials=(1, 3),
     values={"bound": NUMBER, "gaussian": NUMBER, "above": MEAN},
     facts="releases",

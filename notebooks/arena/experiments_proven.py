@@ -49,8 +49,8 @@ def network(ctx, seed, net, data, state):
     if state == "untrained":
         return connected(ctx, data, state, seed)
     what = data, state, seed % SETS[data]["copies"]
-    made = ctx.once(("connected", *what), lambda: connected(ctx, *what))
-    return copy.deepcopy(made)
+    model = ctx.once(("connected", *what), lambda: connected(ctx, *what))
+    return copy.deepcopy(model)
 
 
 def batches(pool, seed, batch_size, updates):
@@ -71,17 +71,18 @@ def proven(ctx, seed, net, data, state, batch_size, precision):
     """The labels that one update proves, and the counts with and without the proofs."""
     pool, dtype = images(ctx, data), PRECISIONS[precision]
     model = network(ctx, seed, net, data, state).to(dtype)
-    x, y = (each[0] for each in batches(pool, seed, batch_size, 1))
+    x, y = (part[0] for part in batches(pool, seed, batch_size, 1))
     update, truth = fedsgd(model, x.to(dtype), y), metrics.counts(y, pool.n_classes)
     aux = images(ctx, data, "aux")
-    found = peeling.prepare(model, aux).recover(update, seed=spawned(seed, "draws"))
+    answer = peeling.prepare(model, aux).recover(update, seed=spawned(seed, "draws"))
     alone = whole_head.prepare(model, aux).recover(update)
     iacc, without = (
-        metrics.braun_blanquet(one.counts, truth).item() for one in (found, alone)
+        metrics.braun_blanquet(result.counts, truth).item()
+        for result in (answer, alone)
     )
-    shown = int(found.proven.sum()) / batch_size
-    wrong = is_wrong(found.proven, truth)
-    return {"proven": shown, "wrong": wrong, "iacc": iacc, "gain": iacc - without}
+    share = int(answer.proven.sum()) / batch_size
+    wrong = is_wrong(answer.proven, truth)
+    return {"proven": share, "wrong": wrong, "iacc": iacc, "gain": iacc - without}
 
 
 def wide(**setting):
@@ -159,7 +160,7 @@ def defended(name, strength):
     )
 
 
-def told(count):
+def claiming_samples(count):
     """Another number of samples than there are."""
     return lambda model, x, y, seed, honest: Update(
         honest.tensors, "gradient", count(len(y))
@@ -199,7 +200,7 @@ def decayed(model, x, y, seed, honest):
 
 def in_two_steps(model, x, y, seed, honest):
     """Two local steps that are said to be one."""
-    halves = (each.unflatten(0, (2, -1)) for each in (x, y))
+    halves = (part.unflatten(0, (2, -1)) for part in (x, y))
     sent = fedavg(model, *halves, lr=0.1)
     return honest.replace({n: t / 2 for n, t in sent.tensors.items()})
 
@@ -228,8 +229,8 @@ BROKEN = {
     "8 bits": quantised(8),
     "half precision, not told": changed(lambda t: t.half().to(t)),
     "scaled by a half": changed(lambda t: t / 2),
-    "one sample more is told": told(lambda samples: samples + 1),
-    "half of the samples are told": told(lambda samples: samples // 2),
+    "one sample more is told": claiming_samples(lambda samples: samples + 1),
+    "half of the samples are told": claiming_samples(lambda samples: samples // 2),
     "dropout": with_dropout,
     "leaky activations": leaky,
     "smoothed labels": smoothed,
@@ -256,7 +257,7 @@ def by_splitting(update, model, seed):
 def proofs(ctx, seed, net, data, state, batch_size, updates, prove=by_peeling):
     """Of each client's updates of one network: those with a wrong proof, those with any, and the share of labels."""
     pool, model = images(ctx, data), network(ctx, seed, net, data, state)
-    found = {client: np.zeros(3) for client in CLIENTS}
+    totals = {client: np.zeros(3) for client in CLIENTS}
     sampled = zip(*batches(pool, seed, batch_size, updates), strict=True)
     for number, (x, y) in enumerate(sampled):
         honest, truth = fedsgd(model, x, y), metrics.counts(y, pool.n_classes)
@@ -265,8 +266,8 @@ def proofs(ctx, seed, net, data, state, batch_size, updates, prove=by_peeling):
             labels = prove(update, model, spawned(seed, f"draws {number}"))
             labels = torch.as_tensor(labels, dtype=torch.long)
             wrong = is_wrong(metrics.counts(labels, pool.n_classes), truth)
-            found[client] += wrong, bool(len(labels)), len(labels) / batch_size
-    for client, sums in found.items():
+            totals[client] += wrong, bool(len(labels)), len(labels) / batch_size
+    for client, sums in totals.items():
         means = sums / updates
         yield {"client": client, **dict(zip(("wrong", "shown", "proven"), means))}
 

@@ -20,7 +20,7 @@ from fedleak_book.experiments.training import stacked_updates
 from fedleak_book.experiments.kinds import MEAN, rate
 from fedleak.models import head
 from fedleak.models.zoo import MLP
-from notebooks.arena.experiments_updates import ALL, STATES, images, made
+from notebooks.arena.experiments_updates import ALL, STATES, images, make_network
 
 SCALES = {  # mean and deviation of the pixels, by colour; MNIST's are iLRG's own
     "MNIST": ([0.1307], [0.3081]),
@@ -57,18 +57,20 @@ def depth(ctx, seed, data, hidden, batch_size, updates):
         first.bias -= mean[0] * first.weight.sum(1)
     model.input_shape = pool.shape
     (generator,) = generators(seed, "batches")
-    found, kept = {}, {}
+    accuracies, preparations = {}, {}
     for number in range(updates):
         index = torch.randperm(len(pool), generator=generator)[:batch_size]
         update = fedsgd(model, pool.x[index], pool.y[index])
         truth = metrics.counts(pool.y[index], pool.n_classes).cpu()
-        who, held = registry.WITH_AUXILIARY, {"aux": aux, "seed": number}
+        who, knowledge = registry.WITH_AUXILIARY, {"aux": aux, "seed": number}
         entered = [ALL[name] for name in BY_DEPTH]
-        for one in contest(update, model, who, held, attacks=entered, prepared=kept):
-            lnacc = metrics.label_number_accuracy(one.counts, truth).item()
-            found.setdefault(one.attack.name, []).append(lnacc)
-    for attack, each in found.items():
-        yield {"attack": attack, "lnacc": np.mean(each)}
+        for attempt in contest(
+            update, model, who, knowledge, attacks=entered, prepared=preparations
+        ):
+            lnacc = metrics.label_number_accuracy(attempt.counts, truth).item()
+            accuracies.setdefault(attempt.attack.name, []).append(lnacc)
+    for attack, values in accuracies.items():
+        yield {"attack": attack, "lnacc": np.mean(values)}
 
 
 DEPTH = Experiment(
@@ -86,14 +88,16 @@ DEPTH = Experiment(
 # --- samples that alone activate a neuron ---
 def peeled(active):
     """Which of B samples alone activate a neuron, ``[B, neurons]``; at once, and when these are taken off."""
-    left = torch.ones(len(active), dtype=torch.bool)
+    remaining = torch.ones(len(active), dtype=torch.bool)
     while True:
-        lonely = (active & left[:, None])[:, (active & left[:, None]).sum(0) == 1]
+        lonely = (active & remaining[:, None])[
+            :, (active & remaining[:, None]).sum(0) == 1
+        ]
         now = lonely.any(1)
         yield now
         if not now.any():
             return
-        left &= ~now
+        remaining &= ~now
 
 
 def exclusive(ctx, seed, data, inputs, bias, batch_size, neurons, sigma, updates):
@@ -107,9 +111,11 @@ def exclusive(ctx, seed, data, inputs, bias, batch_size, neurons, sigma, updates
     for _ in range(updates):
         x = pool.x[torch.randperm(len(pool), generator=batches)[:batch_size]].double()
         x = x if inputs == "pixels" else normalised(x, data)
-        each = [now.sum() for now in peeled(x.flatten(1).cpu() @ weight.T + offset > 0)]
-        alone.append(each[0] / batch_size)
-        after.append(sum(each) / batch_size)
+        reached = [
+            now.sum() for now in peeled(x.flatten(1).cpu() @ weight.T + offset > 0)
+        ]
+        alone.append(reached[0] / batch_size)
+        after.append(sum(reached) / batch_size)
     yield {"alone": np.mean(alone), "peeled": np.mean(after)}
 
 
@@ -169,12 +175,12 @@ def shadow_trained(features, shares, seed):
         later = torch.optim.lr_scheduler.MultiStepLR(adam, [EPOCHS // 2])
         for _ in range(EPOCHS):
             for index in torch.randperm(len(shares)).split(64):
-                found, truth = model(features[index]), shares[index]
+                predicted, truth = model(features[index]), shares[index]
                 loss = 2 * nn.functional.kl_div(
-                    (found + 1e-7).log(), truth, None, None, "sum"
+                    (predicted + 1e-7).log(), truth, None, None, "sum"
                 )
-                loss += nn.functional.smooth_l1_loss(found, truth, reduction="sum")
-                loss += 3 * (truth.var(1) - found.var(1)).abs().sum()
+                loss += nn.functional.smooth_l1_loss(predicted, truth, reduction="sum")
+                loss += 3 * (truth.var(1) - predicted.var(1)).abs().sum()
                 adam.zero_grad()
                 (loss / len(index)).backward()
                 adam.step()
@@ -182,14 +188,14 @@ def shadow_trained(features, shares, seed):
     return model.eval()
 
 
-def by_shadows(seen, known, seed):
+def by_shadows(head_updates, shadow_counts, seed):
     """After LDIA: users' class shares, from what the shadow clients have sent in the same rounds."""
-    features = torch.cat(seen, 1)
+    features = torch.cat(head_updates, 1)
     features = features / features.std()
-    shares = known / known.sum(1, keepdim=True)
-    model = shadow_trained(features[-len(known) :], shares, seed)
+    shares = shadow_counts / shadow_counts.sum(1, keepdim=True)
+    model = shadow_trained(features[-len(shadow_counts) :], shares, seed)
     with torch.no_grad():
-        return model(features[: -len(known)])
+        return model(features[: -len(shadow_counts)])
 
 
 def rounds(
@@ -197,37 +203,52 @@ def rounds(
 ):
     """One federation in which all users take part: what is known of their labels after some rounds."""
     pool, aux = images(ctx, data), images(ctx, data, "aux")
-    model = made(ctx, "lenet", data, state, spawned(seed, "weights"))
-    own, shadow = generators(seed, "users", "shadows")
-    labels = dirichlet(users, samples, alpha, pool.n_classes, own)
-    mocked = spacings(shadows, samples, pool.n_classes, shadow)
+    model = make_network(ctx, "lenet", data, state, spawned(seed, "weights"))
+    user_generator, shadow_generator = generators(seed, "users", "shadows")
+    labels = dirichlet(users, samples, alpha, pool.n_classes, user_generator)
+    mocked = spacings(shadows, samples, pool.n_classes, shadow_generator)
     truth = metrics.counts(labels, pool.n_classes)
-    known = metrics.counts(mocked, pool.n_classes).float()
-    x = torch.cat([pool.x[draw(pool, labels, own)], aux.x[draw(aux, mocked, shadow)]])
+    shadow_counts = metrics.counts(mocked, pool.n_classes).float()
+    x = torch.cat(
+        [
+            pool.x[draw(pool, labels, user_generator)],
+            aux.x[draw(aux, mocked, shadow_generator)],
+        ]
+    )
     y, who = torch.cat([labels, mocked]), torch.arange(users + shadows)[:, None, None]
-    seen, totals = [], {}
+    head_updates, totals = [], {}
     entered = [ALL[n] for n in PER_ROUND + ["learned"] * (state == "trained")]
-    held = {"aux": aux, "scheme": Scheme("fedavg", lr, steps), "iterations": iterations}
+    knowledge = {
+        "aux": aux,
+        "scheme": Scheme("fedavg", lr, steps),
+        "iterations": iterations,
+    }
     for number in range(1, last + 1):
-        order = torch.rand(len(y), samples, generator=own).argsort(1)
+        order = torch.rand(len(y), samples, generator=user_generator).argsort(1)
         order = order.view(len(y), steps, -1)
         sent = stacked_updates(model, x[who, order], y[who, order], lr, chunk=64)
-        seen.append(sent[head(model).weight].flatten(1))
-        kept, held["seed"] = {}, number
+        head_updates.append(sent[head(model).weight].flatten(1))
+        preparations, knowledge["seed"] = {}, number
         for user in range(users):
             mine = {name: tensor[user] for name, tensor in sent.items()}
             update = Update(mine, "gradient", samples, steps, lr)
-            how = {"attacks": entered, "kept": kept}
-            for one in contest(update, model, registry.WITH_AUXILIARY, held, **how):
-                total = totals.setdefault(one.attack.name, torch.zeros(truth.shape))
-                total[user] += one.counts
+            how = {"attacks": entered, "kept": preparations}
+            for attempt in contest(
+                update, model, registry.WITH_AUXILIARY, knowledge, **how
+            ):
+                total = totals.setdefault(attempt.attack.name, torch.zeros(truth.shape))
+                total[user] += attempt.counts
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter -= lr * sent[name][:users].mean(0)
         if number in (1, last):
-            found = {name: total / number / samples for name, total in totals.items()}
-            found[LDIA] = by_shadows(seen, known, spawned(seed, f"attack {number}"))
-            for attack, shares in found.items():
+            estimates = {
+                name: total / number / samples for name, total in totals.items()
+            }
+            estimates[LDIA] = by_shadows(
+                head_updates, shadow_counts, spawned(seed, f"attack {number}")
+            )
+            for attack, shares in estimates.items():
                 counts = round_to_total(samples * shares, samples)
                 iacc = metrics.braun_blanquet(counts, truth).mean().item()
                 cosine = nn.functional.cosine_similarity(shares, truth.float()).mean()

@@ -72,10 +72,10 @@ AT_ONCE = 20  # updates that are kept for the next attack: those of one setting
 # --- networks ---
 def images(ctx, data, use="clients"):
     """The images of the clients, of the attacker ("aux"), or to test on ("tested")."""
-    known = SETS[data]
+    dataset = SETS[data]
     if use == "clients":
-        return ctx.images(known["name"])
-    return ctx.images(known["name"], "test", limit=known[use])
+        return ctx.images(dataset["name"])
+    return ctx.images(dataset["name"], "test", limit=dataset[use])
 
 
 def fit(model, pool, steps, generator_seed):
@@ -88,7 +88,7 @@ def fit(model, pool, steps, generator_seed):
         optimiser.step()
 
 
-def kept(ctx, model, data, generator_seed):
+def train_or_load(ctx, model, data, generator_seed):
     """The model, trained in place, or with the weights that the same training has left; a change of `fit` needs a version."""
 
     def train(ctx, model, data, steps, generator_seed):
@@ -113,13 +113,13 @@ def with_layers(model, kind):
     return changed
 
 
-def made(ctx, net, data, state, s, bias=True):
+def make_network(ctx, net, data, state, s, bias=True):
     """A network in evaluation mode, trained or not."""
-    pool, known = images(ctx, data), SETS[data]
+    pool, dataset = images(ctx, data), SETS[data]
     net, _, kind = net.partition(" with ")
     weights, training = (
         (spawned(s, role) for role in ("weights", "training"))
-        if known.get("own")
+        if dataset.get("own")
         else (s, s)
     )
     model = ctx.build(net, pool.shape, pool.n_classes, seed=weights)
@@ -128,18 +128,18 @@ def made(ctx, net, data, state, s, bias=True):
         head(model).layer.bias = None
     if state == "trained":
         if kind:  # dropout draws without a seed of its own
-            fit(model, pool, known["steps"], training)
+            fit(model, pool, dataset["steps"], training)
         else:
-            kept(ctx, model, data, training)
+            train_or_load(ctx, model, data, training)
     return set_norms(model, pool.x[:200])
 
 
 def prepared(ctx, net, data, state, s, bias=True):
     """A network in evaluation mode: a fresh one for every trial, or one of a few trained ones."""
     if state == "untrained":
-        return made(ctx, net, data, state, s, bias)
+        return make_network(ctx, net, data, state, s, bias)
     what = net, data, state, s % SETS[data]["copies"], bias
-    model = ctx.once(("network", *what), lambda: made(ctx, *what))
+    model = ctx.once(("network", *what), lambda: make_network(ctx, *what))
     return model if SETS[data]["once"] else copy.deepcopy(model)
 
 
@@ -154,7 +154,7 @@ LEARNING = {"MNIST": 300, "CIFAR-10": 300, "MNIST, 5,000": 30, "photographs": 30
 LEARNING |= {"CLDR names": 300, "wine": 300, "breast cancer": 300}
 """Iterations in which the learned attacker is trained."""
 KNOWS, ADAPTIVE = "learned, training loss", "learned, adaptive"
-TOLD = {f"{one}, told": registry.get(one) for one in ("RLU", "RLU, whole head")}
+TOLD = {f"{name}, told": registry.get(name) for name in ("RLU", "RLU, whole head")}
 FISHERS = [attack for attack in ENTRANTS if attack.sends]
 _counted = frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA})
 PASSIVE = Adversary("passive aggregator", registry.WITH_AUXILIARY.has, "aggregate")
@@ -163,13 +163,13 @@ ADVERSARIES = {a.name: a for a in (*registry.ADVERSARIES, SHARES, PASSIVE)}
 SCORES = {"iacc": rate("batch_size"), "cacc": rate(10), "exact": MEAN, "all": MEAN}
 
 
-def scores(found, truth):
+def scores(counts, truth):
     """iAcc, ClsAcc, the share of exact counts, and whether all are exact."""
     return {
-        "iacc": metrics.braun_blanquet(found, truth).item(),
-        "cacc": metrics.class_accuracy(found, truth).item(),
-        "exact": metrics.label_number_accuracy(found, truth).item(),
-        "all": float((found == truth).all()),
+        "iacc": metrics.braun_blanquet(counts, truth).item(),
+        "cacc": metrics.class_accuracy(counts, truth).item(),
+        "exact": metrics.label_number_accuracy(counts, truth).item(),
+        "all": float((counts == truth).all()),
     }
 
 
@@ -207,8 +207,8 @@ def knowing(ctx, name, *setting):
 
     def prepare(model, aux, iterations):
         key = ("told", *setting)
-        told = ctx.once(key, lambda: trained_knowing(ctx, *setting), most=8)
-        return Prepared(name, lambda update: told.read(update, model))
+        attacker = ctx.once(key, lambda: trained_knowing(ctx, *setting), most=8)
+        return Prepared(name, lambda update: attacker.read(update, model))
 
     return replace(registry.get("learned"), name=name, function=prepare)
 
@@ -312,7 +312,7 @@ def sent(
     model = prepared(ctx, net, data, state, seed, bias=defence != "no last bias")
     if aux_images < len(aux):
         aux = aux.split_in_two(seed % 1000, aux_images / len(aux))[0]
-    held = held_by(aux, seed, iterations=LEARNING[data])
+    knowledge = held_by(aux, seed, iterations=LEARNING[data])
     plain, who = None, ADVERSARIES[adversary]
     if scheme == "FedSGD":
         labels = compose(composition, batch_size, pool.n_classes, 1, generator)
@@ -320,14 +320,14 @@ def sent(
         update = fedsgd(model, pool.x[index[0]], pool.y[index[0]], soft)
         truth = labels[0]
     else:
-        known = SCHEMES[scheme]
-        size = (CLIENTS, generator, 2 * known.steps)
+        schedule = SCHEMES[scheme]
+        size = (CLIENTS, generator, 2 * schedule.steps)
         labels = compose(composition, batch_size, pool.n_classes, *size)
         index = draw(pool, labels, generator)
-        rounds = second_round(model, known, pool.x[index], pool.y[index])
+        rounds = second_round(model, schedule, pool.x[index], pool.y[index])
         model, update, plain, history = rounds
-        held |= {"scheme": known, "history": history}
-        truth = labels[0, known.steps :].flatten()
+        knowledge |= {"scheme": schedule, "history": history}
+        truth = labels[0, schedule.steps :].flatten()
     if (protection := defence_of(defence, strength, model, seed)) is not None:
         assert plain is None, "defences are measured under FedSGD"
         update = protect(update, protection)
@@ -337,7 +337,7 @@ def sent(
         "update": update,
         "model": model,
         "adversary": who,
-        "knowledge": held,
+        "knowledge": knowledge,
         "plain": plain,
     }, truth
 
@@ -361,9 +361,9 @@ def entrant(
     trained = state == "trained" and scheme == "FedSGD"
     if name in (KNOWS, ADAPTIVE):
         defended = defence not in ("none", "no last bias")
-        told = net, data, batch_size, seed % SETS[data]["copies"], defence, strength
-        there = trained and defended == (name == ADAPTIVE)
-        return knowing(ctx, name, *told) if there else None
+        setting = net, data, batch_size, seed % SETS[data]["copies"], defence, strength
+        takes_part = trained and defended == (name == ADAPTIVE)
+        return knowing(ctx, name, *setting) if takes_part else None
     if name in TOLD:
         smoothing = SOFT[labelling](seed).smoothing
         return knowing_smoothing(name, smoothing) if smoothing else None
@@ -373,19 +373,21 @@ def entrant(
 def one_update(ctx, seed, attack, labelling=None, **setting):
     """One attack on one update; no row if the adversary cannot run it."""
     setting = {**USUAL, "labelling": labelling, **setting}
-    if one := entrant(ctx, attack, seed, **setting):
+    if attacker := entrant(ctx, attack, seed, **setting):
         key = ("update", seed, *sorted(setting.items()))
-        made = partial(sent, ctx, seed, **setting)
-        shown, truth = ctx.once(key, made, most=AT_ONCE)
-        kept = {}
+        make_case = partial(sent, ctx, seed, **setting)
+        case, truth = ctx.once(key, make_case, most=AT_ONCE)
+        preparations = {}
         if (setting["scheme"], setting["aux_images"]) == (
             "FedSGD",
             USUAL["aux_images"],
         ):
             names = "net", "data", "state", "adversary"
             what = [setting[name] for name in names]
-            kept = ready(ctx, attack, seed, *what, setting["defence"] == "no last bias")
-        for attempt in contest(**shown, attacks=[one], prepared=kept):
+            preparations = ready(
+                ctx, attack, seed, *what, setting["defence"] == "no last bias"
+            )
+        for attempt in contest(**case, attacks=[attacker], prepared=preparations):
             yield row_of(attempt, truth)
 
 
@@ -397,9 +399,9 @@ def contested(name, quick, paper, trials, also=(), trial=one_update, **more):
     axes = set().union(*quick, *paper)
     fixed = {name: value for name, value in USUAL.items() if name not in axes}
     how = {"facts": "reason", "times": "seconds", "fixed": fixed, **more}
-    both = {
+    profiles = {
         profile: [{**s, "attack": a} for s in settings for a in (*ALL, *also)]
         for profile, settings in (("quick", quick), ("paper", paper))
     }
     values = {**SCORES, "seconds": NUMBER}
-    return Experiment(name, trial, **both, trials=trials, values=values, **how)
+    return Experiment(name, trial, **profiles, trials=trials, values=values, **how)

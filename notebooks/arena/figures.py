@@ -18,14 +18,14 @@ SHORT |= {"random guess": "random", "prior guess": "prior", KNOWS: "told"}
 GREY = "dimgrey"
 
 
-def one_update(found, floors):
+def one_update(scores, floors):
     """iAcc of every attack on one update, from a mapping of names; the dashed line is the prior guess."""
-    names = sorted(found, key=lambda name: found[name])
+    names = sorted(scores, key=lambda name: scores[name])
     figure = Figure(figsize=(6.8, 0.8 + 0.235 * len(names)), layout="constrained")
     ax = figure.subplots()
     colours = [GREY if name in floors else "C0" for name in names]
-    ax.barh(names, [found[name] for name in names], color=colours, height=0.7)
-    ax.axvline(found["prior guess"], color=GREY, linestyle="--", linewidth=1)
+    ax.barh(names, [scores[name] for name in names], color=colours, height=0.7)
+    ax.axvline(scores["prior guess"], color=GREY, linestyle="--", linewidth=1)
     ax.set(xlim=(0, 1), xlabel="iAcc: labels found")
     ax.grid(axis="y", visible=False)
     return figure
@@ -95,9 +95,9 @@ def conditions(run):
 def softened(run):
     """iAcc of single attacks on the trained network by how the client labels, at the larger batch size."""
     table = rows_of(run, e.SOFTENED)
-    where = ["labelling", "state", "batch_size"]
+    by = ["labelling", "state", "batch_size"]
     size = table["batch_size"].max()
-    table = answered(table, where).query("state == 'trained' and batch_size == @size")
+    table = answered(table, by).query("state == 'trained' and batch_size == @size")
     mean = table.groupby(["attack", "labelling"])["iacc"].mean().unstack()
     names = ["LLG", "RLU", "RLU, whole head", "learned", *TOLD]
     figure = Figure(figsize=(7, 3.4), layout="constrained")
@@ -125,9 +125,9 @@ def softened(run):
 
 def inputs(run):
     """iAcc of every attack on images, texts and rows, untrained and trained; a space where it refused some updates."""
-    where = ["data", "state"]
+    by = ["data", "state"]
     table = of_images(run).query("batch_size == 32 and scheme == 'FedSGD'")
-    mean = answered(table, where).groupby(["attack", *where])["iacc"].mean().unstack()
+    mean = answered(table, by).groupby(["attack", *by])["iacc"].mean().unstack()
     order = mean["untrained"].unstack().mean(axis=1).sort_values().index
     panels = {"MNIST": "images: MNIST", "CLDR names": "texts: names"}
     panels |= {"wine": "rows: wine", "breast cancer": "rows: tumours"}
@@ -222,15 +222,21 @@ NAMES = [*e.RUNGS, "only the sum, passive", "only the sum, malicious"]
 
 def ladder(run):
     """The ladder of knowledge: every attack that an adversary can run, grey, and the best one by name."""
-    shown = rungs(run)
-    top = winners(shown, ["state", "rung"])
+    rows = rungs(run)
+    top = winners(rows, ["state", "rung"])
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for ax, state in zip(axes, STATES, strict=True):
-        part = answered(shown[shown["state"] == state], ["rung"])
-        each = part.groupby(["rung", "attack"], sort=False)["iacc"].mean().reset_index()
+        part = answered(rows[rows["state"] == state], ["rung"])
+        averages = (
+            part.groupby(["rung", "attack"], sort=False)["iacc"].mean().reset_index()
+        )
         ax.scatter(
-            each["iacc"], each["rung"].map(NAMES.index), color="grey", alpha=0.45, s=22
+            averages["iacc"],
+            averages["rung"].map(NAMES.index),
+            color="grey",
+            alpha=0.45,
+            s=22,
         )
         first = top[top["state"] == state]
         x, y = first["iacc"], first["rung"].map(NAMES.index)
@@ -238,8 +244,8 @@ def ladder(run):
             x, y, xerr=np.nan_to_num(_sides(first, "iacc")), fmt="D", color="C0"
         )
         for attack, iacc, place in zip(first["attack"], x, y, strict=True):
-            left = {"ha": "right", "xytext": (-2, 8)}
-            side = left if iacc > 0.5 else {"ha": "left", "xytext": (2, 8)}
+            to_left = {"ha": "right", "xytext": (-2, 8)}
+            side = to_left if iacc > 0.5 else {"ha": "left", "xytext": (2, 8)}
             side |= {"textcoords": "offset points", "fontsize": 9}
             ax.annotate(f"{attack} {iacc:.2f}", (iacc, place), **side)
         limits = {"xlim": (-0.03, 1.08), "ylim": (len(NAMES) - 0.5, -0.8)}

@@ -1,4 +1,4 @@
-"""The arena: what the evidence page says beside the records; every measured number comes from the rows."""
+"""The arena: notes of the evidence page; every measured number comes from the rows."""
 
 import inspect
 
@@ -59,12 +59,12 @@ def board(run):
     wide = means(labelled(rows), "row", "column")
     best, prior = best_of(rows, CELL, [*REAL, KNOWS]), floor_of(rows, CELL)
     lead = (best - prior).unstack("state")
-    kept = (
+    remaining = (
         (100 * lead["trained"] / lead["untrained"]).groupby("net").agg(["min", "max"])
     )
     share = "; ".join(
         f"{models.title(net)} {low:.0f} to {high:.0f} %"
-        for net, low, high in kept.itertuples()
+        for net, low, high in remaining.itertuples()
     )
     mean = (
         answered(rows, CELL)
@@ -78,35 +78,34 @@ def board(run):
     far = behind.drop("lenet")[trained.drop("lenet").idxmax(axis=1) != "after SPEAR"]
     over = (mean["ZLG"] - mean["prior guess"]).drop("lenet", level="net").max()
     right = run.best(e.TRAINED).groupby("network", sort=False)["accuracy"].mean()
-    shown = rows[
+    answered_rows = rows[
         rows["iacc"].notna() & ~rows["attack"].isin(FLOORS) & (rows["net"] == "lenet")
     ]
-    size = sorted(shown["batch_size"].unique())[-2]
+    size = sorted(answered_rows["batch_size"].unique())[-2]
     time = (
-        shown[shown["batch_size"] == size]
+        answered_rows[answered_rows["batch_size"] == size]
         .groupby("attack")["seconds"]
         .mean()
         .sort_values()
     )
     return parts(
         f"""
-        Mean iAcc over the batch sizes, and over the networks. –: it refused, or was not asked, some of these updates. Cells: batch sizes
-        and networks at which it answered all. The trained networks are right about {", ".join(f"{v:.0%} ({models.title(n)})" for n, v in right.items())}
-        of test images. LeNet is trained on MNIST, the deep networks on the 8,380 images of CIFAR-10 that the recorded run had.
+        Mean iAcc over the batch sizes and networks. –: the attack rejected, or was not given, some of these updates. Cells: batch sizes
+        and networks for which it answered every update. Test accuracy of the trained networks: {", ".join(f"{v:.0%} ({models.title(n)})" for n, v in right.items())}. LeNet is trained on MNIST, the deep networks on the 8,380 images of CIFAR-10 that the recorded run had.
         """,
         markdown(numbers(wide)),
         f"""
-        **What training leaves** of the best attack's lead over the prior guess, by network, over the batch sizes: {share}; over 100 % since
-        the untrained networks met other updates.
+        **Effect of training.** The best attack's lead over the prior guess on trained networks, as a share of that on untrained ones, by network,
+        over the batch sizes: {share}. Shares above 100 % occur since the untrained networks were attacked on other updates.
 
-        **How little is needed.** LLG, which reads signs and sizes of the gradients and nothing else, is {far.min():.2f} to {far.max():.2f} behind
-        the best attack in those cells of trained deep networks that *after SPEAR* does not win, where 1,000 images are known, and at most
-        {behind["lenet"].max():.2f} on the trained LeNet with 500. (The best is here simply the highest mean. Whether the images, the network or
-        the data make the difference was not tested.) ZLG learns what the network says of a sample from random images: on deep networks
-        that leaves it at most {over:.2f} above the prior guess, where ZLG+ has real images. Why is open.
+        **Effect of auxiliary images.** LLG uses only signs and sizes of the gradients. On trained deep networks, with 1,000 images known, it is {far.min():.2f} to {far.max():.2f} behind
+        the best attack, in the cells that *after SPEAR* does not win. On the trained LeNet, with 500 images, it is at most
+        {behind["lenet"].max():.2f} behind. (The best attack here is the one with the highest mean. Whether the images, the network or
+        the data make the difference was not tested.) ZLG estimates the network's outputs from random images, ZLG+ from real ones. On deep networks
+        ZLG is at most {over:.2f} above the prior guess. Why is open.
 
-        **Time of one recovery** on one core, LeNet at B = {size}, all passes over dummy and auxiliary images included, and of the learned
-        attacker its training, which the updates of a network share: {", ".join(f"{name} {seconds:.2g} s" for name, seconds in time.items())}.
+        **Time of one recovery** on one core, LeNet at B = {size}. It includes all passes over dummy and auxiliary images and, for the learned
+        attacker, its training, which the updates of a network share: {", ".join(f"{name} {seconds:.2g} s" for name, seconds in time.items())}.
         The recording machine was shared.
         """,
     )
@@ -114,9 +113,9 @@ def board(run):
 
 def deep_learned(run):
     """The learned attacker on trained networks"""
-    found = pd.DataFrame(deep(run))
-    gain = (found["told"] - found["learned"]).groupby(found["net"]).mean()
-    shown = (
+    cells = pd.DataFrame(deep(run))
+    gain = (cells["told"] - cells["learned"]).groupby(cells["net"]).mean()
+    table = (
         {
             "network": models.title(row["net"]),
             "B": row["batch_size"],
@@ -124,7 +123,7 @@ def deep_learned(run):
             "told": f"{row['told']:.2f}",
             "whole head": f"{row['whole']:.2f}",
             "best published": f"{row['which']} {row['published']:.2f}",
-            "lead, not told": spread(row["lead"], row["lead low"], row["lead high"]),
+            "lead, uninformed": spread(row["lead"], row["lead low"], row["lead high"]),
             "lead, told": spread(
                 row["lead told"], row["lead told low"], row["lead told high"]
             ),
@@ -142,25 +141,25 @@ def deep_learned(run):
     )
     return parts(
         f"""
-        **On LeNet**, its leads over the best other attack: {lenet}. It has 500 images and 300 iterations. What more images would give
-        {{ref}}`its own chapter <learned-rows>` has.
+        **On LeNet**, its leads over the best other attack: {lenet}. It has 500 images and 300 iterations.
+        {{ref}}`Its own chapter <learned-rows>` measures the effect of more images.
 
-        **On deep networks.** “Told” is the attacker who also knows the {{ref}}`training loss <learned-members>`; published are all others but the
-        whole head, GDBR's whitened form and the guesses, and the best of them is scored on other updates than it is picked on. Leads are means over three
+        **On deep networks.** “Told” is the attacker that is also given the {{ref}}`training loss <learned-members>`. Published attacks are all others except the
+        whole head, GDBR's whitened variant and the guesses. The best of them is scored on other updates than it is picked on. Leads are means over three
         networks, with 95 % intervals.
         """,
-        markdown(shown),
+        markdown(table),
         f"""
-        It is not ahead by 0.05 of {missed}. Being told changes what it finds by {minus(f"{gain.get('resnet18', float('nan')):+.2f}")} on ResNet-18 and by
-        {minus(f"{gain.get('vgg11_bn', float('nan')):+.2f}")} on VGG-11, in the mean of the sizes. On a ResNet-18 of chapter 7, trained on half of the images to a
-        lower loss, it is worth more ({{ref}}`there <learned-members>`); on the same network at a higher loss little.
+        Its lead is below 0.05 over {missed}. Knowing the training loss changes its iAcc by {minus(f"{gain.get('resnet18', float('nan')):+.2f}")} on ResNet-18 and by
+        {minus(f"{gain.get('vgg11_bn', float('nan')):+.2f}")} on VGG-11, on average over the sizes. The gain is larger on {{ref}}`a ResNet-18 of chapter 7 <learned-members>`, trained on half of the images to a
+        lower loss, and small on the same network at a higher loss.
 
-        **What these networks had met.** An earlier form of the attacker was ahead of the best published attack by 5 points in none of eight
-        cells. It was changed on a VGG-11 of another seed and on a ResNet-18 trained on half of the images, which are not judged here, and L4
-        to L8 were written before it met these. After the verdicts it changed twice. First ({{ref}}`how <learned-forms>`), once it is trained, its
-        whole head is solved with all equations and on all of the attacker's images. Then ({{ref}}`how <learned-rows>`) its network, which had
-        read all rows at once, came to read each class's alike, was told of signs and extremes, and got moved copies of its images: that was
-        chosen on LeNets, a VGG-11 and a ResNet-18 of other seeds, which are not judged, and T1 to T3 were written before it met these. The
+        **Order of tuning and evaluation.** An earlier version of the attacker was ahead of the best published attack by 5 points in none of eight
+        cells. We changed it on a VGG-11 of another seed and on a ResNet-18 trained on half of the images, which are not evaluated here. L4
+        to L8 were committed before the new version attacked these networks. After the verdicts we changed it twice. First ({{ref}}`details <learned-forms>`), after the training, its
+        whole head is solved with all equations and on all of the attacker's images. Second ({{ref}}`details <learned-rows>`), its network
+        reads each class's row with the same weights, has signs and extremes as inputs, and trains on moved copies of its images. The second change was
+        chosen on LeNets, a VGG-11 and a ResNet-18 of other seeds, which are not evaluated; T1 to T3 were committed before it attacked these networks. The
         tables were recorded again under the same bounds.
         """,
     )
@@ -172,21 +171,21 @@ def splitting(run):
     wide = rows.set_index(["state", "trial", "attack"])["iacc"].unstack()
     read, trained = wide["after SPEAR"].dropna(), wide.loc["trained"]
     count, asked = read.groupby("state").size(), wide.groupby("state").size()
-    both = trained["after SPEAR"].fillna(trained["learned"]).mean()
+    combined = trained["after SPEAR"].fillna(trained["learned"]).mean()
     assert (read == 1).all(), "what it reads is right"
     return f"""
-    *After SPEAR* needs no images and no learning. It searches the gradient of a layer with ReLUs for the batch's own samples, and refuses where no
-    splitting fits: it reads {count["trained"]} of {asked["trained"]} updates of 8 from a trained LeNet, {count["untrained"]} of {asked["untrained"]} from an untrained
-    one, and all labels that it names there are right. A refusal is seen, so that an attacker can go on with another attack: its answer
-    where there is one, and the learned attacker's elsewhere, is right about {both:.2f} of the labels from the trained LeNet, where the learned
-    attacker alone finds {trained["learned"].mean():.2f}. It reads no batch of more than 16 samples, and not ResNet-18, whose last layer has no
-    other fully connected one below it.
+    *After SPEAR* needs no images and no training. It searches the gradient of a layer with ReLUs for the samples of the batch, and rejects the update where no
+    splitting fits. It splits {count["trained"]} of {asked["trained"]} updates of 8 from a trained LeNet and {count["untrained"]} of {asked["untrained"]} from an untrained
+    one, without a wrong label. The attacker sees when it fails and can then use another attack. With the learned attacker for the other updates,
+    {combined:.2f} of the labels from the trained LeNet are recovered; the learned
+    attacker alone recovers {trained["learned"].mean():.2f}. *After SPEAR* does not apply to batches of more than 16 samples, nor to ResNet-18, whose last layer has no
+    other fully connected layer below it.
     """
 
 
 def fresh(run):
     """Ten networks of each kind"""
-    shown = (
+    table = (
         {
             "network": models.title(row["net"]),
             "B": row["B"],
@@ -206,24 +205,24 @@ def fresh(run):
     return parts(
         "Means over networks, with 95 % intervals over them"
         + ("." if recorded else ": not recorded, of this run alone."),
-        markdown(shown),
-        "A1 and A3 were predictions of an earlier form of the attacker, and went with its rows."
+        markdown(table),
+        "A1 and A3 were predictions about an earlier version of the attacker, and were removed with its rows."
         " The deep networks were trained and attacked on a GPU, in single precision, the LeNets on a processor.",
     )
 
 
 def others(run):
-    """Tables of others"""
+    """Tables of other papers"""
 
     def cells(experiment, *values):
-        found = run.best(experiment)
-        for row in found.to_dict("records"):
-            shown = (
+        means = run.best(experiment)
+        for row in means.to_dict("records"):
+            texts = (
                 f"{row[v]:.3f} [{row[f'{v} low']:.3f}, {row[f'{v} high']:.3f}]"
                 for v in values
             )
             keys = {k: row[k] for k in (*experiment.axes, *experiment.by) if k in row}
-            yield keys | dict(zip(values, shown)) | {"n": row["n"]}
+            yield keys | dict(zip(values, texts)) | {"n": row["n"]}
 
     rounds = e.ROUNDS.fixed
     ilrg = run.best_rows(e.DEPTH).query("attack == 'iLRG'").groupby("hidden")["lnacc"]
@@ -232,81 +231,81 @@ def others(run):
     assert (ilrg.max() >= printed).all()
     return parts(
         """
-        The ranges were committed before the records. What had been seen by then were runs of seconds on 5,000 digits and other networks: one
+        The ranges were committed before the records. By then we had seen runs of seconds on 5,000 digits and other networks: one
         network of iLRG's at two depths, two first layers at B = 64, and two federations of two and three users.
-        The federations below were made smaller after that, for time, before any of their rows was looked at: half of the users, images and
-        local batches, two thirds of the shadow clients and iterations, and three federations for five.
+        To save time, we then made the federations below smaller, before looking at any of their rows: half of the users, images and
+        local batches, two thirds of the shadow clients and iterations, and three federations instead of five.
         """,
         markdown(predicted(run)),
         """
-        **iLRG by depth.** Its released logs have the five printed values, each of one network and 50 batches; they and the code say what the
-        setting is: default initialisation, normalised digits, batches drawn at random from the training images. LnAcc is there, as here, the
-        share of the classes whose count is exactly right. Ours are 20 networks a depth, with 50 batches each; n counts networks, and
-        every printed value lies between the lowest and the highest of them. LLG+ and RLU
+        **iLRG by depth.** iLRG's released logs contain the five printed values, each from one network and 50 batches. Logs and code give the
+        setting: default initialisation, normalised digits, batches drawn at random from the training images. LnAcc is the
+        share of classes with an exact count. We have 20 networks per depth, with 50 batches each; n counts networks.
+        Every printed value lies between the lowest and the highest of our networks. LLG+ and RLU
         read the same updates, with 500 auxiliary images.
         """,
         markdown(cells(e.DEPTH, "lnacc")),
         """
         **Samples that peeling can reach.** A neuron with a ReLU that one sample of a batch alone activates has that sample's input in its
-        gradient {cite:p}`pan2022exclusivity`. If such samples are taken off, others become alone, and so on: what is reached in the end bounds
-        every attack that isolates single samples so. The printed shares are of such an attack; we had them as read by machine from a scan (OCR),
-        not the paper itself, and do not know whether its pixels are normalised or its first layer has a bias. So all four are
-        below: *alone* at once, *peeled* in the end. Activations alone are counted, in double precision; no attack was run. n counts networks, with ten batches
+        gradient {cite:p}`pan2022exclusivity`. Once such samples are removed, others become alone, and so on. The share reached in the end bounds
+        every attack that isolates single samples in this way. The printed shares are those of such an attack. We have them from a machine-read scan (OCR),
+        not from the paper, and do not know whether its pixels are normalised or its first layer has a bias. All four combinations are
+        below: *alone* at first, *peeled* in the end. We count activations only, in double precision, and ran no attack. n counts networks, with ten batches
         each. CIFAR-10 is the 8,380 images that the recorded run had.
         """,
         markdown(cells(e.EXCLUSIVE, "alone", "peeled")),
         f"""
-        **Many rounds of one client.** LDIA {{cite:p}}`gu2023ldia` trains a network on what shadow clients' heads change in the rounds that it
-        observes. We had its released code, and of the paper the abstract: what it prints is not compared. *After LDIA* is our reading, smaller: a
-        LeNet, {rounds["samples"]} images a user with Dirichlet shares (α = {rounds["alpha"]}), {rounds["steps"]} local steps at the rate {rounds["lr"]}, 4 users and 100 shadow
-        clients of 500 auxiliary images, one to ten classes each. The code has 100 users, five epochs with momentum, 1,000 shadows, ten rounds, two
+        **Many rounds of one client.** LDIA {{cite:p}}`gu2023ldia` trains a network on the changes of shadow clients' heads in the rounds that it
+        observes. We had its released code and the paper's abstract, so its printed values are not compared. *After LDIA* is our smaller reimplementation: a
+        LeNet, {rounds["samples"]} images per user with Dirichlet shares (α = {rounds["alpha"]}), {rounds["steps"]} local steps at the rate {rounds["lr"]}, 4 users and 100 shadow
+        clients of 500 auxiliary images, one to ten classes each. The released code has 100 users, five epochs with momentum, 1,000 shadows, ten rounds, two
         convolutions before the fully connected layers, and for each shadow a global model of its own; here the shadows start from the server's.
-        The loss is its own. The other attacks read each round by itself and their shares are averaged; the learned attacker is trained anew in
+        The loss is LDIA's. The other attacks read each round separately, and their shares are averaged. The learned attacker is trained again in
         every round, for {rounds["iterations"]} iterations, and takes part where the network is trained. n counts federations.
         """,
         markdown(cells(e.ROUNDS, "iacc", "cosine")),
         """
-        Fed-Listing {cite:p}`nakarmi2026fedlisting` does the like on graphs, by its code: the last layer's changes of all rounds in a row, and shadow clients of
-        four kinds. Its graphs are not here. Of *Whispers of Data* {cite:p}`ma2025whispers` only the abstract was at hand. Neither is compared.
+        According to its code, Fed-Listing {cite:p}`nakarmi2026fedlisting` does the same on graphs: it uses the last layer's changes of all rounds, and shadow clients of
+        four kinds. We have none of its graphs, and only the abstract of *Whispers of Data* {cite:p}`ma2025whispers`. Neither is compared.
         """,
     )
 
 
 def ten(run):
-    """The learned attacker's leads on ten networks of each kind, as a table and in a sentence; of recorded rows."""
+    """The learned attacker's leads on ten networks of each kind, as a table and in a sentence, from recorded rows."""
     if run.recorded_rows(e.ANEW) is None and run.profile != "paper":
         return "**Not recorded**: one network of this run decides nothing."
     rows = pd.DataFrame(met_once(run))
     ends = zip(rows["lead"], rows["lead low"], rows["lead high"], strict=True)
-    rows["shown"] = [spread(*each) for each in ends]
+    rows["shown"] = [spread(*interval_ends) for interval_ends in ends]
     rows["network"] = rows["net"].map(models.title)
-    shown = rows.pivot(index="B", columns="network", values="shown").reset_index()
+    table = rows.pivot(index="B", columns="network", values="shown").reset_index()
     ahead, behind = (rows["lead low"] > 0).sum(), (rows["lead high"] < 0).sum()
     open_, worst = len(rows) - ahead - behind, rows["lead low"].min()
     first = rows.query("net == 'lenet'")
     every = " (of LeNet at every size)" if (first["lead low"] > 0).all() else ""
     return parts(
-        markdown(shown, wide=False),
+        markdown(table, wide=False),
         f"""
-        **It is clearly ahead of its rival in {ahead} of the {len(rows)} cells{every}, clearly behind in {behind}, and {open_} are open**; no interval reaches
-        below {minus(f"{worst:+.3f}")}, and in {(rows["lead"] >= 0.05).sum()} cells the lead is 0.05 or more. The rival finds at least {rows["over"].min():.2f} more than
-        the prior guess.
+        **It is clearly ahead of its rival in {ahead} of the {len(rows)} cells{every}, clearly behind in {behind}, and {open_} are open.** No interval reaches
+        below {minus(f"{worst:+.3f}")}, and in {(rows["lead"] >= 0.05).sum()} cells the lead is 0.05 or more. The rival's iAcc exceeds the prior guess by at least
+        {rows["over"].min():.2f}.
         """,
     )
 
 
 def conditions(run):
     """Lead over the prior guess, by composition"""
-    where = ["state", "composition"]
+    by = ["state", "composition"]
     rows = rows_of(run, e.COMPOSED)
-    over = winners(rows, where, REAL).set_index(where)
-    over = over.assign(prior=floor_of(rows, where)).reset_index()
+    over = winners(rows, by, REAL).set_index(by)
+    over = over.assign(prior=floor_of(rows, by)).reset_index()
     even = (
         rows.query("state == 'trained' and composition == 'balanced'")
         .groupby("attack")["iacc"]
         .mean()
     )
-    shown = (
+    table = (
         {
             "network": row["state"],
             "composition": row["composition"],
@@ -318,14 +317,14 @@ def conditions(run):
         for row in over.to_dict("records")
     )
     return parts(
-        markdown(shown),
+        markdown(table),
         f"""
-        Of balanced batches of 32 the learned attacker finds {even["learned"]:.2f} on the trained LeNet, the prior guess {even["prior guess"]:.2f}.
+        In balanced batches of 32 the learned attacker recovers {even["learned"]:.2f} of the trained LeNet's labels, the prior guess {even["prior guess"]:.2f}.
 
-        **Schemes** with local steps are attacked in their second round, so that those with a history have one. The server takes the history
-        off and scales the update to that of plain SGD for all attacks that do not know the schemes themselves. LLG\\* and LLG+ follow their
-        paper's released code, which divides the impact by the number of steps and measures the offset on the model before them:
-        {{ref}}`of three readings <tab-llg-readings>` that one finds most at the rate 0.1, and least at 0.001; the arena's rate is 0.01.
+        **Schemes** with local steps are attacked in their second round, so that those with a history have one. For attacks that do not model the scheme,
+        the server subtracts the history and scales the update to that of plain SGD. LLG\\* and LLG+ follow their
+        paper's released code, which divides the impact by the number of steps and measures the offset on the pre-round model.
+        {{ref}}`Among three interpretations <tab-llg-readings>` this one recovers the most at the rate 0.1 and the least at 0.001; the arena's rate is 0.01.
         """,
     )
 
@@ -333,11 +332,11 @@ def conditions(run):
 def soft(run):
     """Labels that are not one-hot"""
     rows = rows_of(run, e.SOFTENED)
-    where = ["labelling", "state", "batch_size"]
+    by = ["labelling", "state", "batch_size"]
     untold = rows[~rows["attack"].str.endswith(", told")]
-    cells = winners(untold, where, REAL).set_index(where)
-    cells = cells.assign(prior=floor_of(rows, where)).reset_index()
-    shown = (
+    cells = winners(untold, by, REAL).set_index(by)
+    cells = cells.assign(prior=floor_of(rows, by)).reset_index()
+    table = (
         {
             "labels": row["labelling"],
             "network": row["state"],
@@ -348,7 +347,7 @@ def soft(run):
         }
         for row in cells.to_dict("records")
     )
-    trained = answered(rows, where).query("state == 'trained'")
+    trained = answered(rows, by).query("state == 'trained'")
     mean = trained.groupby(["attack", "labelling", "batch_size"])["iacc"].mean()
     hard, (small, large) = (
         "one-hot",
@@ -356,7 +355,7 @@ def soft(run):
         if rows["batch_size"].nunique() > 1
         else (8, 8),
     )
-    told = []
+    informed = []
     for name in ("RLU", WHOLE):
         gains = []
         for size in (small, large):
@@ -368,32 +367,32 @@ def soft(run):
             gains.append(
                 f"{mean[f'{name}, told', SMOOTHED, size]:.2f} after {mean[name, hard, size]:.2f} at {size} (gain {spread(gap.mean(), *interval(gap, NUMBER))})"
             )
-        told.append(f"{name} {' and '.join(gains)}")
+        informed.append(f"{name} {' and '.join(gains)}")
     split = (
         rows.query("attack == 'after SPEAR' and batch_size == 8")
         .groupby(["state", "labelling"])["iacc"]
         .count()
     )
-    each = {
+    mixed = {
         name: f"{listed([mean[name, MIXED, s] for s in (small, large)])} of mixed labels, after {listed([mean[name, hard, s] for s in (small, large)])}"
         for name in ("LLG", "RLU", WHOLE, "learned")
     }
     return parts(
-        "The best attack that is not told of the smoothing, by how the client labels, with $\\varepsilon = 0.1$ and $\\alpha = 1$.",
-        markdown(shown),
+        "The best attack that is uninformed of the smoothing, by kind of label, with $\\varepsilon = 0.1$ and $\\alpha = 1$.",
+        markdown(table),
         f"""
-        **Told $\\varepsilon$**, on the same images and three networks, against one-hot labels: {"; ".join(told)}. 0.95 was expected: the network is
-        less sure than the argument has it, and what its softmax still differs by from image to image is noise on
-        $\\varepsilon(\\mathbf y-1/n)$. It was trained without smoothing; one that was trained with it was not attacked, and there $\\mathbf p$ would be
+        **Attacks given $\\varepsilon$**, on the same images and three networks, compared with one-hot labels: {"; ".join(informed)}. We predicted 0.95. The network is
+        less sure than the argument assumes, and the variation of its softmax between images is noise on
+        $\\varepsilon(\\mathbf y-1/n)$. The network was trained without smoothing. We did not attack one trained with smoothing, where $\\mathbf p$ would be
         near $\\tilde{{\\mathbf y}}$.
 
         **Mixup** gives each label away once with λ and once with $1-\\lambda$, so that the mean of the mixed labels is the mean of the labels; it
-        changes the images and the softmax alone. At B = {small} and {large}, {"; ".join(f"{name} finds {text}" for name, text in each.items())} of one-hot
-        ones. The whole head and the learned attacker know gradients of images that are not mixed; but so does RLU, and why these two fall
-        was not tested. *After SPEAR* looks for the samples and not for their labels: from the trained network it splits {split["trained", MIXED]} mixed
-        batches of 8, {split["trained", hard]} one-hot and {split["trained", SMOOTHED]} smoothed ones, from the untrained one {split["untrained", MIXED]},
-        {split["untrained", hard]} and {split["untrained", SMOOTHED]}. An earlier record, from the same seeds on another processor, has networks whose training
-        rounds otherwise; cells of the trained ones differ by up to six points in the mean.
+        changes the images and the softmax alone. At B = {small} and {large}, {"; ".join(f"{name} finds {text}" for name, text in mixed.items())} of one-hot
+        ones. The whole head, the learned attacker and RLU all use gradients of unmixed images. Why only the first two lose accuracy
+        was not tested. *After SPEAR* searches for the samples and not for their labels. From the trained network it splits {split["trained", MIXED]} mixed
+        batches of 8, {split["trained", hard]} one-hot and {split["trained", SMOOTHED]} smoothed ones; from the untrained one {split["untrained", MIXED]},
+        {split["untrained", hard]} and {split["untrained", SMOOTHED]}. In an earlier record, from the same seeds on another processor, training
+        rounded differently; means of its trained cells differ by up to six points.
         """,
     )
 
@@ -411,11 +410,11 @@ def inputs(run):
         f"{row['count']:.0f} of {row['size']:.0f} of {data}"
         for data, row in eight.iterrows()
     )
-    table = of_images(run)
+    by_data = of_images(run)
     names = ["MNIST", *e.KINDS]
-    cells = winners(table, KIND, [*REAL, "learned"])
-    cells["prior"] = [*floor_of(table, KIND).reindex(cells.set_index(KIND).index)]
-    shown = (
+    cells = winners(by_data, KIND, [*REAL, "learned"])
+    cells["prior"] = [*floor_of(by_data, KIND).reindex(cells.set_index(KIND).index)]
+    table = (
         {
             "data": row["data"],
             "network": row["state"],
@@ -441,36 +440,36 @@ def inputs(run):
         f"{data} {low:.2f} to {high:.2f}"
         for data, low, high in right.agg(["min", "max"]).itertuples()
     )
-    seen = run.best(e.TRACES)
-    seen = seen[["data", "state", "batch_size", "idle", "named", "wrong", "n"]]
-    seen = seen.rename(columns={"idle": "units at 0", "batch_size": "B"})
+    traces = run.best(e.TRACES)
+    traces = traces[["data", "state", "batch_size", "idle", "named", "wrong", "n"]]
+    traces = traces.rename(columns={"idle": "units at 0", "batch_size": "B"})
     return parts(
         f"""
-        The texts are what ten languages call languages, countries, currencies and scripts, a name a sample, its label the language: bytes, cut or padded
-        to 32, without the names that two of the languages share. They are names and no running text. The network has an embedding
-        of 32 numbers a byte, 64 convolutions over three bytes, their maxima over the text, 64 units with a ReLU and the outputs; it is
-        trained as LeNet is. The tables have 178 and 569 rows in all, their columns standardised; their network is FCN-3 of 256 and 128 units,
-        trained in 50 steps. The attacker has 500 names, 36 rows or 114 rows. Five networks of each kind are trained. The share
-        of what they were not trained on that they are right about: {right}. Of the twenty updates of a cell three of the trained
-        networks have six each, and two have one.
+        The texts are names of languages, countries, currencies and scripts in ten languages. A sample is one name, cut or padded to 32 bytes;
+        its label is the language. Names that two of the languages share are left out. The network has an embedding
+        of 32 numbers per byte, 64 convolutions over three bytes, their maxima over the text, 64 units with a ReLU and the outputs. It is
+        trained as LeNet is. The tables have 178 and 569 rows, with standardised columns; their network is FCN-3 with 256 and 128 units,
+        trained in 50 steps. The attacker has 500 names, 36 rows or 114 rows. Five networks of each kind are trained. Their
+        accuracy on data that they were not trained on: {right}. The twenty updates of a cell come from five trained
+        networks: six each from three of them, and one each from two.
 
-        The best attack that reads the update; MNIST is LeNet's, from the records of the boards and of the schemes.
+        The table shows the best attack that reads the update. MNIST is LeNet's, from the records of the boards and of the schemes.
         """,
-        markdown(shown),
-        f"After SPEAR splits of the trained networks' batches of eight {whole}, and every label that it names is right. Who refused updates, and why:",
+        markdown(table),
+        f"From the trained networks' batches of eight, *after SPEAR* splits {whole}, without a wrong label. Attacks that rejected updates, with the reason:",
         markdown(out.reset_index().to_dict("records")),
         """
-        **What else an update shows**: the share of the last layer's inputs that no sample of the batch reaches (their column of its gradient is 0),
-        and, of texts, the share of the bytes in the batch whose row of the embedding moves, and of the rows that move those of no byte in the batch.
+        **Other traces in an update.** *units at 0*: the share of the last layer's inputs that are 0 for all samples of the batch (their column of its gradient is 0).
+        For texts, *named* is the share of the bytes in the batch whose row of the embedding moves, and *wrong* the share of moving rows whose byte is not in the batch.
         """,
-        markdown(numbers(seen)),
+        markdown(numbers(traces)),
     )
 
 
 def modes(run):
     """Networks in training mode"""
-    where = ["net", "state", "client", "attacker"]
-    shown = (
+    by = ["net", "state", "client", "attacker"]
+    table = (
         {
             "network": models.title(row["net"]),
             "state": row["state"],
@@ -479,47 +478,47 @@ def modes(run):
             "best attack": row["attack"],
             "its iAcc": f"{row['iacc']:.2f} [{row['iacc low']:.2f}, {row['iacc high']:.2f}]",
         }
-        for row in winners(rows_of(run, e.IN_MODES), where, REAL).to_dict("records")
+        for row in winners(rows_of(run, e.IN_MODES), by, REAL).to_dict("records")
     )
     return parts(
         """
         Dropout before the last layer, or batch norm after both convolutions; B = 32, unbalanced batches. Where the client is in training
-        mode the attacker passes its 500 images in evaluation mode, and for batch norm in training mode as well, all at once. Deep networks
+        mode, the attacker passes its 500 images in evaluation mode and, for batch norm, also in training mode, in one batch. Deep networks
         were not measured in training mode.
         """,
-        markdown(shown),
+        markdown(table),
     )
 
 
 def balance(run):
-    """What a defence takes, and what it costs"""
-    found = trade(run)
-    shown = []
-    for row in found.to_dict("records"):
+    """Benefit and cost of defences"""
+    trades = trade(run)
+    table = []
+    for row in trades.to_dict("records"):
         name = row["defence"] + (f", {row['who']} server" if row["who"] else "")
         lost = row["cost"] == row["cost"] and (
             spread(row["cost"], row["cost low"], row["cost high"])
             if row["cost"]
             else "0 by construction"
         )
-        shown.append(
+        table.append(
             {
                 "network": row["state"],
                 "defence": name,
                 "strength": f"{row['strength']:g}",
                 "best attack": f"{row['attack']} {row['iacc']:.2f}",
-                "taken from it": "–"
+                "reduction": "–"
                 if name == "none"
                 else spread(row["taken"], row["taken low"], row["taken high"]),
                 "accuracy lost": "–" if name == "none" or not lost else lost,
             }
         )
-    told = (
+    informed = (
         {
             "defence": row["defence"],
             "strength": f"{row['strength']:g}",
-            "told": f"{row['told']:.2f}",
-            "not told": f"{row['untold']:.2f}",
+            "informed": f"{row['told']:.2f}",
+            "uninformed": f"{row['untold']:.2f}",
             "gain": spread(row["gain"], row["gain low"], row["gain high"]),
             "lead over the best other": f"{spread(row['lead'], row['lead low'], row['lead high'])} ({row['other']})",
             "prior guess": f"{row['prior']:.2f}",
@@ -533,32 +532,32 @@ def balance(run):
     bare = run.best_rows(e.UTILITY).query("defence == 'none'")["accuracy"]
     return parts(
         f"""
-        What is taken is over the networks, what is lost over the trainings, each with its 95 % interval; one that holds 0 leaves it open, and
-        below 0 the attack, or the model, gained. The cost is that of a LeNet trained by federated averaging **under that defence** from
-        scratch, every user holding unbalanced data: ten of 100 users in each of 300 rounds, one step on 8 samples at a rate of 0.1. Ten
-        trainings a strength, from the same ten starts; without a defence they end at {bare.min():.2f} to {bare.max():.2f}. (At a rate of 0.3 one
-        of ten trainings without any defence learns little in 150 rounds: such trainings cannot tell what a defence costs.) Nothing was
-        trained until it learned no more. Clipping bounds the norm of each tensor at 0.2, and its strength is the σ of the noise that follows;
-        it costs the same at both strengths, so that it is the clipping that costs. Encryption and sums leave the model as it is but for the
-        rounding of a fixed-point encoding; they were not trained under.
+        *Reduction* is the reduction in the best attack's iAcc, with a 95 % interval over the networks; *accuracy lost* has one over the trainings.
+        An interval that contains 0 leaves the effect open; below 0 the attack, or the model, gained. The cost is that of a LeNet trained by federated averaging **under that defence** from
+        scratch. Every user holds unbalanced data: ten of 100 users in each of 300 rounds, one step on 8 samples at a rate of 0.1. There are ten
+        trainings per strength, from the same ten starts; without a defence they end at accuracies of {bare.min():.2f} to {bare.max():.2f}. (At a rate of 0.3 one
+        of ten trainings without any defence learns little in 150 rounds, so such trainings cannot measure the cost of a defence.) No network was
+        trained to convergence. Clipping bounds the norm of each tensor at 0.2, and its strength is the σ of the noise that follows.
+        It costs the same at both strengths, so the clipping causes the cost. Encryption and secure aggregation change the model only by the
+        rounding of a fixed-point encoding; we trained no network under them.
         """,
-        markdown(shown),
+        markdown(table),
         """
-        **One attacker adapts.** On trained networks *learned, adaptive* is trained anew for each network and each strength, and its simulated
-        clients defend themselves as the real ones do. It knows the kind of the defence and its strength, as a server does that prescribes
-        them, and not which noise was drawn. All other attacks read a protected update as if it were not protected.
+        **One attacker adapts.** On trained networks *learned, adaptive* is trained for each network and each strength, on simulated
+        clients with the same defence as the real ones. It is given the kind of the defence and its strength, as a server that prescribes
+        them would be, but not the noise drawn. All other attacks read a protected update as if it were not protected.
         """,
-        markdown(told),
+        markdown(informed),
         f"""
         **RLU and noise.** Every attack that sums a row of the last layer's weights adds up the noise of all its entries. RLU reads the bias
-        alone: $n$ numbers, each with the noise of one entry, which it multiplies by $B$. So its counts are off by about $\\sigma B$ each: by 3 of
-        32 samples at σ = 0.1, by 10 at 0.3 and by 32 at 1; it finds {", ".join(f"{v:.2f} at {s:g}" for s, v in rlu.items())}, untrained. Under very strong
-        noise an attack does worse than the prior guess: an attacker would then shrink its counts towards the shares, which the attacker
-        that is told of the noise learns to.
+        alone: $n$ numbers, each with the noise of one entry, which it multiplies by $B$. Each count is therefore off by about $\\sigma B$: by 3 of
+        32 samples at σ = 0.1, by 10 at 0.3 and by 32 at 1. On untrained networks its iAcc is {", ".join(f"{v:.2f} at {s:g}" for s, v in rlu.items())}. Under very strong
+        noise an attack does worse than the prior guess. An attacker would then shrink its counts towards the shares, as the attacker
+        informed of the noise learns to do.
 
-        **Secure aggregation is not free**: in protocols like that of {{cite:t}}`bonawitz2017secagg` the clients of a round agree on keys with
-        each other, share secrets so that the masks of those who drop out can be taken off, and mask every parameter, in several more
-        messages a round. None of that is measured here.
+        **Secure aggregation is not free.** In protocols like that of {{cite:t}}`bonawitz2017secagg` the clients of a round agree on pairwise keys,
+        share secrets so that the masks of clients that drop out can be removed, and mask every parameter. This takes several additional
+        messages per round. We measured none of these costs.
         """,
     )
 
@@ -572,18 +571,18 @@ def wait(run):
     return f"""
     From an untrained model RLU is at {mean["untrained", first, "RLU"]:.2f} after {first} rounds, LLG at {mean["untrained", first, "LLG"]:.2f} (after {last}:
     {mean["untrained", last, "LLG"]:.2f}) and LLG+ at {mean["untrained", first, "LLG+"]:.2f} (after {last}: {mean["untrained", last, "LLG+"]:.2f}). On a trained model
-    the best attack finds {best["trained", first]:.2f} after {first} rounds and {best["trained", last]:.2f} after {last}. Each round brings new images of the same labels;
-    whether that is why patience finds more was not tested. What a server finds of clients whose labels change was not measured.
+    the best attack recovers {best["trained", first]:.2f} after {first} rounds and {best["trained", last]:.2f} after {last}. Each round brings new images of the same labels;
+    whether these explain the gain was not tested. Clients whose labels change were not measured.
     """
 
 
 def noise(run):
-    """What noise does"""
-    shown = (
+    """Effect of noise"""
+    table = (
         {
             "participants": row["participants"],
             "rate": f"{row['lr']:g}",
-            "noise a round": f"{row['noise']:.4f}",
+            "noise per round": f"{row['noise']:.4f}",
             "accuracy without": f"{row['plain'].mean():.2f} (lowest {row['plain'].min():.2f})",
             "with σ = 0.3": f"{row['loud'].mean():.2f} (highest {row['loud'].max():.2f})",
             "cost": spread(row["cost"], row["low"], row["high"])
@@ -595,16 +594,16 @@ def noise(run):
     )
     return parts(
         "150 rounds, each training also without noise, from the same start and with the same users. A cost below 0 is a gain.",
-        markdown(shown),
+        markdown(table),
         """
-        At the rate 0.1 noise lets slow trainings learn sooner here; why was not tested. So on an untrained LeNet, where only σ = 1 stops the
-        best attack, 0.01 a round takes 100 participants at $\\eta=0.1$, and by the rule 900 at $\\eta=0.3$; with ten the model is lost first.
+        At the rate 0.1 noise makes slow trainings learn sooner here; why was not tested. On an untrained LeNet only σ = 1 stops the
+        best attack. To keep the noise at 0.01 per round then takes 100 participants at $\\eta=0.1$ and, by the rule, 900 at $\\eta=0.3$. With ten participants the training fails first.
         """,
     )
 
 
 def knowledge(run):
-    """What knowledge is worth"""
+    """Value of knowledge"""
     rows = rows_of(run, e.LADDER).query(
         "state == 'trained' and rung == '+ many images a class'"
     )
@@ -612,13 +611,13 @@ def knowledge(run):
     gap = by_network(wide["learned"] - wide["LLG"], cell)
     return f"""
     On trained LeNets the learned attacker's lead over LLG, which needs the gradients alone, is
-    {spread(gap.mean(), *interval(gap, NUMBER))} over the three networks; {{ref}}`ten more <arena-anew>` have its leads over better rivals. Auxiliary data give the mean softmax of each class. On a trained network the mean of a client's few
-    images need not be the class's; {{ref}}`the chapter on RLU takes that apart <tab-rlu-own>`.
+    {spread(gap.mean(), *interval(gap, NUMBER))} over the three networks. {{ref}}`Ten more networks <arena-anew>` show its leads over better rivals. Auxiliary data give the mean softmax of each class. On a trained network the mean over a client's few
+    images can differ from the class mean; {{ref}}`the chapter on RLU <tab-rlu-own>` measures the effect.
     """
 
 
 def refused(run):
-    """Who could not take part"""
+    """Rejected updates"""
     tables = every(run), rows_of(run, e.BY_SCHEME), rows_of(run, e.DEFENCES)
     out = pd.concat(tables, ignore_index=True).query("iacc.isna()")
     why = (
@@ -634,25 +633,27 @@ def refused(run):
         updates=("trial", "size"),
     )
     return parts(
-        "iDLG reads a single sample, GI names no label twice, RLG needs fewer directions than classes less one, our reading of SPEAR splits at most 16 samples: the registry and the attacks themselves refuse other batches. DLG, which optimises labels along with images, takes minutes for one batch of this size and is in {doc}`the chapter on LLG </notebooks/llg>`. The learned attacker takes part where the network is trained and the update is of one step.",
+        "iDLG reads a single sample, GI predicts each label at most once, RLG needs fewer directions than classes less one, and our reimplementation of SPEAR splits at most 16 samples. The registry and the attacks reject other batches. DLG, which optimises labels along with images, takes minutes for one batch of this size and is in {doc}`the chapter on LLG </notebooks/llg>`. The learned attacker takes part where the network is trained and the update is of one step.",
         markdown(out.reset_index().to_dict("records")),
     )
 
 
 def entered(run):
-    """Attacks that were entered, beside the package's on the same frozen updates"""
+    """Entered attacks and the package's, on the same frozen updates"""
     rows = entering.entries()
-    each = {one["attack"]: entering.scores(one) for one in rows}
-    ours = {r["attack"]: each[r["attack"]] for r in rows if r["by"] == entering.PACKAGE}
+    scores = {entry["attack"]: entering.scores(entry) for entry in rows}
+    ours = {
+        r["attack"]: scores[r["attack"]] for r in rows if r["by"] == entering.PACKAGE
+    }
     board, beside = [], []
     for row in rows:
         new, name = row["by"] == entering.ENTERED, row["attack"]
-        found = entering.scored(each[name], ours if new else {})
-        shown = {
-            c: float("nan") if row["cells"][c]["refused"] else one["iacc"]
-            for c, one in found.items()
+        scored = entering.scored(scores[name], ours if new else {})
+        row_iacc = {
+            c: float("nan") if row["cells"][c]["refused"] else entry["iacc"]
+            for c, entry in scored.items()
         }
-        time = sum(one["seconds"] for one in row["cells"].values()) / len(shown)
+        time = sum(entry["seconds"] for entry in row["cells"].values()) / len(row_iacc)
         who = {
             "attack": f"**{name}** (entered)" if new else name,
             "needs": len(row["needs"] if new else registry.get(name).uses),
@@ -660,15 +661,15 @@ def entered(run):
         board.append(
             {
                 **who,
-                **shown,
-                "all": sum(shown.values()) / len(shown),
+                **row_iacc,
+                "all": sum(row_iacc.values()) / len(row_iacc),
                 "s": f"{time:.2g}",
             }
         )
-        for cell, one in found.items() if new else ():
+        for cell, entry in scored.items() if new else ():
             lead = (
-                spread(*(one[k] for k in ("lead", "lead low", "lead high")))
-                if "lead" in one
+                spread(*(entry[k] for k in ("lead", "lead low", "lead high")))
+                if "lead" in entry
                 else "–"
             )
             why = "; ".join(
@@ -676,8 +677,10 @@ def entered(run):
             )
             iacc = (
                 "–"
-                if one["iacc"] is None
-                else spread(*(one[k] for k in ("iacc", "iacc low", "iacc high")), ".2f")
+                if entry["iacc"] is None
+                else spread(
+                    *(entry[k] for k in ("iacc", "iacc low", "iacc high")), ".2f"
+                )
             )
             beside.append(
                 {
@@ -685,7 +688,7 @@ def entered(run):
                     "cell": cell,
                     "iAcc": iacc,
                     "lead": lead,
-                    "beside": one.get("best", "–"),
+                    "beside": entry.get("best", "–"),
                     "refused": why or "–",
                 }
             )
@@ -695,7 +698,7 @@ def entered(run):
         reverse=True,
     )
     return parts(
-        f"`fedleak enter FILE` runs one attack on the {len(x.CELLS)} cells of `notebooks/arena/experiments_entered.py`: {x.NETWORKS} networks each, {x.UPDATES} updates of each network, an adversary with auxiliary data. Digits are the embedded 5,000; batches are unbalanced and of one step of SGD where a name does not say otherwise. Every row of `data/entries`, the package's too, was made by this command, on updates with the same fingerprints. The table has mean iAcc (–: some updates were refused, so that it is not ranked there), how many things the attack needs or, as auxiliary data, takes, and processor seconds an update, preparation included.",
+        f"`fedleak enter FILE` runs one attack on the {len(x.CELLS)} cells of `notebooks/arena/experiments_entered.py`: {x.NETWORKS} networks each, {x.UPDATES} updates of each network, an adversary with auxiliary data. Digits are the embedded 5,000; batches are unbalanced and of one step of SGD where a name does not say otherwise. Every row of `data/entries`, the package's too, was made by this command, on updates with the same fingerprints. The table gives mean iAcc (–: some updates were rejected, so the attack is not ranked there), the number of inputs that the attack needs or, like auxiliary data, can use, and processor seconds per update, preparation included.",
         markdown(numbers(pd.DataFrame(board))),
         f"Intervals are over the {x.NETWORKS} networks. The lead is paired, update by update, over the best of the package's attacks that answered all of a cell, which is picked on other updates than it is scored on.",
         markdown(beside),
@@ -704,9 +707,9 @@ def entered(run):
 
 
 def expected(run):
-    """Every expectation, and what came of it"""
+    """Every prediction and its outcome"""
     return parts(
-        "Each was written before the rows that decide it were recorded. L1 to L3 were written after chapter 7 and after the experiment on soft labels; L4 to L8 before the attacker met the deep networks; A2 before any of the ten LeNets was trained; T1 to T3 before the form that reads rows had met a network here; T4 and T5 after the three networks of each kind, before any of the ten was trained; R1 to R15 after runs of seconds on other images and networks; N1 and N2 before their controls were recorded; K1 to K8 before the run, but after a timing run that showed who refuses (K5).",
+        "Each was written before the rows that decide it were recorded. L1 to L3 were written after chapter 7 and after the experiment on soft labels; L4 to L8 before the attacker met the deep networks; A2 before any of the ten LeNets was trained; T1 to T3 before the version that reads rows had attacked a network here; T4 and T5 after the three networks of each kind, before any of the ten was trained; R1 to R15 after runs of seconds on other images and networks; N1 and N2 before their controls were recorded; K1 to K8 before the run, but after a timing run that showed which attacks reject updates (K5).",
         markdown(outcome(run, *EXPECTED)),
     )
 

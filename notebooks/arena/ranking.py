@@ -57,13 +57,13 @@ def answered(table, by):
 def means(table, rows, columns):
     """Mean iAcc by attack and row, and over the rows, of who answered every update there; and the cells answered."""
     full = answered(table, [rows, columns]).groupby(["attack", rows, columns])
-    each = full["iacc"].mean().groupby(["attack", rows]).agg(["mean", "size"])
+    scores = full["iacc"].mean().groupby(["attack", rows]).agg(["mean", "size"])
     asked = table.groupby(rows)[columns].nunique()
-    kept = each["mean"][each["size"] == asked.reindex(each.index, level=rows)]
-    wide = kept.unstack(rows).reindex(table["attack"].unique())
+    complete = scores["mean"][scores["size"] == asked.reindex(scores.index, level=rows)]
+    wide = complete.unstack(rows).reindex(table["attack"].unique())
     wide = wide.reindex(columns=table[rows].unique())
     wide["mean"] = wide.mean(axis=1, skipna=False)
-    wide["cells"] = each["size"].groupby("attack").sum()
+    wide["cells"] = scores["size"].groupby("attack").sum()
     wide["cells"] = wide["cells"].fillna(0).astype(int)
     wide = wide.sort_values(["mean", "cells"], ascending=False)
     return wide.rename_axis(index="attack", columns=None).reset_index()
@@ -189,15 +189,15 @@ def met_once(run):
     by = ["net", "batch_size"]
     rows = run.best_rows(e.ANEW)
     wide = rows.pivot(index=[*by, "trial"], columns="attack", values="iacc")
-    for (net, size), each in wide.groupby(by, sort=False):
-        (rival,) = set(each.dropna(axis=1)) - {"learned", "prior guess"}
-        found = each[["learned", rival, "prior guess"]].mean()
-        row = {"net": net, "B": size, "rival": rival, "learned": found["learned"]}
-        row |= {"the rival": found[rival], "prior guess": found["prior guess"]}
-        row["n"] = len(each)
+    for (net, size), cell in wide.groupby(by, sort=False):
+        (rival,) = set(cell.dropna(axis=1)) - {"learned", "prior guess"}
+        averages = cell[["learned", rival, "prior guess"]].mean()
+        row = {"net": net, "B": size, "rival": rival, "learned": averages["learned"]}
+        row |= {"the rival": averages[rival], "prior guess": averages["prior guess"]}
+        row["n"] = len(cell)
         for name, gap in (
-            ("lead", each["learned"] - each[rival]),
-            ("over", each[rival] - each["prior guess"]),
+            ("lead", cell["learned"] - cell[rival]),
+            ("over", cell[rival] - cell["prior guess"]),
         ):
             row[name], (row[f"{name} low"], row[f"{name} high"]) = (
                 gap.mean(),
@@ -214,11 +214,11 @@ def adapting(run):
     for (defence, strength), wide, cell in wide_of(table, ["defence", "strength"]):
         if e.ADAPTIVE not in wide:
             continue
-        told, networks = wide[e.ADAPTIVE], network_of(cell)
-        gain = cells.mean_of(told - wide["learned"], networks)
+        informed, networks = wide[e.ADAPTIVE], network_of(cell)
+        gain = cells.mean_of(informed - wide["learned"], networks)
         rivals = rivals_of(wide, e.ADAPTIVE)
         lead, other = cells.lead_of(wide, e.ADAPTIVE, rivals, networks)
-        row = {"defence": defence, "strength": strength, "told": told.mean()}
+        row = {"defence": defence, "strength": strength, "told": informed.mean()}
         row |= {"other": other, "untold": wide["learned"].mean()}
         row |= {"prior": wide["prior guess"].mean()}
         yield row | numbers("gain", gain) | numbers("lead", lead)
@@ -236,14 +236,14 @@ def of_images(run):
 def beside_images(run, floor=None):
     """The best attack's iAcc, or a floor's, by state and data: batches of 32, one step."""
     table = of_images(run).query("batch_size == 32 and scheme == 'FedSGD'")
-    found = best_of if floor is None else partial(floor_of, name=floor)
-    return found(table, ["state", "data"])
+    score = best_of if floor is None else partial(floor_of, name=floor)
+    return score(table, ["state", "data"])
 
 
 def refusing(run, *data):
     """Attacks that answer every update of an untrained LeNet and none of these data's."""
-    shown = of_images(run).query("batch_size == 32 and scheme == 'FedSGD'")
-    given = shown[shown["state"] == "untrained"].groupby(["attack", "data"])["iacc"]
+    rows = of_images(run).query("batch_size == 32 and scheme == 'FedSGD'")
+    given = rows[rows["state"] == "untrained"].groupby(["attack", "data"])["iacc"]
     share = given.count().unstack() / given.size().unstack()
     return share.index[(share["MNIST"] == 1) & (share[[*data]] == 0).all(axis=1)]
 
@@ -251,11 +251,11 @@ def refusing(run, *data):
 def learned_leads(run):
     """The learned attacker's leads over the best other that reads the update, by data: one a batch size."""
     table = rows_of(run, e.INPUTS).query("state == 'trained' and scheme == 'FedSGD'")
-    found = {}
+    gaps = {}
     for (data, _), wide, _ in wide_of(table, ["data", "batch_size"]):
         lead, _ = cells.lead_of(wide, "learned", rivals_of(wide, "learned"))
-        found.setdefault(data, []).append(float(lead))
-    return found
+        gaps.setdefault(data, []).append(float(lead))
+    return gaps
 
 
 KEYS = ["defence", "strength"]
@@ -267,8 +267,8 @@ def balance(attack, sums, learnt):
     reading = {*attack["attack"], *sums["attack"]} - {*FLOORS}
     won = [winners(attack, ["state", *KEYS], reading).assign(who="")]
     for who, only in (("passive", reading - MALICIOUS), ("malicious", MALICIOUS)):
-        one = {"defence": "secure aggregation", "strength": 0.0, "who": who}
-        won.append(winners(sums, ["state"], only).assign(**one))
+        fields = {"defence": "secure aggregation", "strength": 0.0, "who": who}
+        won.append(winners(sums, ["state"], only).assign(**fields))
     bare = learnt[learnt["defence"] == "none"]
     same = [bare.assign(defence=name) for name in (*FREE, "secure aggregation")]
     learnt = pd.concat([learnt, *same], ignore_index=True)
@@ -278,39 +278,39 @@ def balance(attack, sums, learnt):
     learnt = summarise(learnt.assign(cost=lost), KEYS, kinds)
     learnt.loc[learnt["cost"] == 0, ["cost low", "cost high"]] = np.nan
     learnt = learnt.rename(columns={"n": "trainings"})
-    found = pd.concat(won).merge(learnt, on=KEYS, how="left")
-    plain = found[found["defence"] == "none"].set_index("state")["each"]
-    gaps = found["state"].map(plain) - found["each"]
-    found["taken"] = [gap.mean() for gap in gaps]
-    found[["taken low", "taken high"]] = [
-        ends(*one) for one in zip(gaps, found["cell"])
+    table = pd.concat(won).merge(learnt, on=KEYS, how="left")
+    plain = table[table["defence"] == "none"].set_index("state")["each"]
+    gaps = table["state"].map(plain) - table["each"]
+    table["taken"] = [gap.mean() for gap in gaps]
+    table[["taken low", "taken high"]] = [
+        ends(*pair) for pair in zip(gaps, table["cell"])
     ]
     floor = floor_of(attack[attack["defence"] == "none"], "state")
-    return found.assign(floor=found["state"].map(floor))
+    return table.assign(floor=table["state"].map(floor))
 
 
 @cache
 def trade(run):
     """The balance on the recorded rows; new defences on this run's own, against this run without a defence."""
     parts = e.DEFENCES, e.AGGREGATION
-    found = balance(*(rows_of(run, x) for x in parts), run.best_rows(e.UTILITY))
+    table = balance(*(rows_of(run, x) for x in parts), run.best_rows(e.UTILITY))
     if run.recorded_rows(e.DEFENCES) is None:
-        return found
+        return table
     names = {s["defence"] for s in e.DEFENCES.settings(run.profile)} - set(
-        found["defence"]
+        table["defence"]
     )
     if not names:
-        return found
+        return table
     now = balance(*(rows_of(run, x, now=True) for x in parts), run.rows(e.UTILITY))
     now = now[now["defence"].isin(names)]
-    return pd.concat([found, now.assign(defence=now["defence"] + " (this run)")])
+    return pd.concat([table, now.assign(defence=now["defence"] + " (this run)")])
 
 
 def rungs(run):
     """The ladder's rows with those of the two servers behind secure aggregation."""
     sums = rows_of(run, e.AGGREGATION)
     who = np.where(sums["attack"].isin(MALICIOUS), "malicious", "passive")
-    sums = sums.assign(rung=[f"only the sum, {one}" for one in who])
+    sums = sums.assign(rung=[f"only the sum, {server}" for server in who])
     return pd.concat([rows_of(run, e.LADDER), sums], ignore_index=True)
 
 
@@ -335,14 +335,14 @@ def noisy(run):
         index=[*way, "trial"], columns="strength", values="accuracy", sort=False
     )
     quiet, loud = sorted(wide)
-    for keys, each in wide.groupby(way, sort=False):
-        cost = each[quiet] - each[loud]
+    for keys, cell in wide.groupby(way, sort=False):
+        cost = cell[quiet] - cell[loud]
         low, high = interval(cost, NUMBER)
         row = dict(zip(way, keys, strict=True)) | {
-            "plain": each[quiet],
-            "loud": each[loud],
+            "plain": cell[quiet],
+            "loud": cell[loud],
         }
-        row |= {"cost": cost.mean(), "low": low, "high": high, "n": len(each)}
+        row |= {"cost": cost.mean(), "low": low, "high": high, "n": len(cell)}
         yield row | {"noise": row["lr"] * loud / row["participants"] ** 0.5}
 
 
@@ -358,25 +358,25 @@ def added(run):
 def newcomers(run, experiment, new):
     """New attacks in this run, by state, in the cells that they answered: iAcc, the best of the others, the prior guess."""
     rows = rows_of(run, experiment, now=True)
-    known = set(rows["attack"]) - new
+    previous = set(rows["attack"]) - new
     cell = [c for c in experiment.axes if c not in ("attack", "trials")]
     full = answered(rows, cell)
-    others = winners(full, cell, known)[[*cell, "iacc"]].rename(
+    others = winners(full, cell, previous)[[*cell, "iacc"]].rename(
         columns={"iacc": "best"}
     )
     prior = floor_of(full, cell).rename("prior").reset_index()
-    found = (
+    scores = (
         full[full["attack"].isin(new)]
         .groupby([*cell, "attack"], sort=False)["iacc"]
         .agg(["mean", "size"])
     )
-    found = found.reset_index().merge(others, how="left").merge(prior, how="left")
+    scores = scores.reset_index().merge(others, how="left").merge(prior, how="left")
     values = {"iacc": ("mean", "mean"), "n": ("size", "sum"), "cells": ("mean", "size")}
     values |= {"best": ("best", "mean"), "prior": ("prior", "mean")}
-    found = found.groupby(["state", "attack"], sort=False).agg(**values).reset_index()
+    scores = scores.groupby(["state", "attack"], sort=False).agg(**values).reset_index()
     asked = rows[cell].drop_duplicates()["state"].value_counts()
     cells = [
         f"{c} of {asked[s]}"
-        for c, s in zip(found["cells"], found["state"], strict=True)
+        for c, s in zip(scores["cells"], scores["state"], strict=True)
     ]
-    return found.assign(experiment=experiment.name, cells=cells)
+    return scores.assign(experiment=experiment.name, cells=cells)

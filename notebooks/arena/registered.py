@@ -35,33 +35,33 @@ class Prediction(NamedTuple):
 
 def by_depth(hidden, printed, low, high):
     """iLRG's LnAcc at a depth."""
-    where = {"hidden": hidden, "attack": "iLRG"}
+    cell = {"hidden": hidden, "attack": "iLRG"}
     return Prediction(
         f"iLRG, LnAcc, 784-300{'-300' * hidden}-10, B = 64",
         *(printed, low, high),
-        lambda run: run.cell(e.DEPTH, "lnacc", **where),
+        lambda run: run.cell(e.DEPTH, "lnacc", **cell),
     )
 
 
 def ceiling(data, batch_size, printed, low, high):
     """The samples that peeling can reach."""
-    where = {"data": data, "batch_size": batch_size, "inputs": "pixels", "bias": "none"}
+    cell = {"data": data, "batch_size": batch_size, "inputs": "pixels", "bias": "none"}
     return Prediction(
         f"samples that peeling can reach, {data}, 1,000 neurons, B = {batch_size}",
         *(printed, low, high),
-        lambda run: run.cell(e.EXCLUSIVE, "peeled", **where),
+        lambda run: run.cell(e.EXCLUSIVE, "peeled", **cell),
     )
 
 
-def lead(what, low, high, state, one, other):
+def lead(what, low, high, state, first, other):
     """Of one attack after so many rounds over another, in iAcc, paired by federation."""
 
     def ours(run):
-        found = (
+        values = (
             run.by_trial(e.ROUNDS, state=state, attack=attack, rounds=rounds)
-            for attack, rounds in (one, other)
+            for attack, rounds in (first, other)
         )
-        return run.mean(next(found) - next(found))
+        return run.mean(next(values) - next(values))
 
     return Prediction(what, None, low, high, ours)
 

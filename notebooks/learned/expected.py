@@ -36,24 +36,24 @@ from notebooks.learned.leads import (
 from notebooks.llg.experiments import having
 
 
-def over_rlu(run, **where):
+def over_rlu(run, **settings):
     """The lead over RLU after local steps of a trained network."""
-    return lead(run, e.LOCAL, "learned", "RLU", state="trained", **where)
+    return lead(run, e.LOCAL, "learned", "RLU", state="trained", **settings)
 
 
-def apart(run, experiment, **where):
+def apart(run, experiment, **settings):
     """The coverage for members less that for others, mean of batches of 128 and 512."""
-    held = halved(run, experiment, "coverage", **where)["learned"]
-    return (held["members"] - held["others"])[[128, 512]].mean()
+    shares = halved(run, experiment, "coverage", **settings)["learned"]
+    return (shares["members"] - shares["others"])[[128, 512]].mean()
 
 
 def untrained(run):
     """The leads over the best published attack on networks that have not been trained."""
-    found = met(run, e.FRESH, ["net", "batch_size", "composition"])
-    return found["learned"] - found[PUBLISHED]
+    table = met(run, e.FRESH, ["net", "batch_size", "composition"])
+    return table["learned"] - table[PUBLISHED]
 
 
-def told(run, other):
+def composition_lead(run, other):
     """By how much the attacker that is told the composition is ahead, the lesser of two sizes."""
     return min(lead(run, e.PRIOR, "told", other, batch_size=b) for b in (32, 128))
 
@@ -63,10 +63,10 @@ def simulated(run):
     return coverage(run, e.JUDGED, ["data", "batch_size"], composition="simulated")
 
 
-def by_cell(run, experiment, part="simulated", **where):
+def by_cell(run, experiment, part="simulated", **settings):
     """What the attacker finds more than it expects of batches as simulated, by cell (means of the networks)."""
     cells = run.best(experiment)
-    cells = cells[having(attack="learned", composition=part, **where)(cells)]
+    cells = cells[having(attack="learned", composition=part, **settings)(cells)]
     by = [c for c in ("net", "half", "batch_size") if c in cells]
     return (cells["iacc"] - cells["expected"]).set_axis(
         pd.MultiIndex.from_frame(cells[by])
@@ -75,18 +75,18 @@ def by_cell(run, experiment, part="simulated", **where):
 
 def by_half(run):
     """The same of a network that was trained on half, by half: mean of batches of 128 and 512."""
-    found = by_cell(run, e.MEMBERS, batch_size=[128, 512])
-    return found.groupby(level="half").mean()
+    gaps = by_cell(run, e.MEMBERS, batch_size=[128, 512])
+    return gaps.groupby(level="half").mean()
 
 
 UP_TO_128 = dict(data="MNIST", batch_size=[8, 32, 128])
 
 
-def determined(run, value, **where):
+def determined(run, value, **settings):
     """A value of exact readings by cell: of batches of at most half as many samples as classes."""
     cells = run.best(e.DETERMINED)
     small = cells["batch_size"] <= cells["net"].map({"lenet": 5, "resnet20": 50})
-    return cells[small & having(**where)(cells)][value]
+    return cells[small & having(**settings)(cells)][value]
 
 
 def jointly(run, value):
@@ -238,13 +238,13 @@ EXPECTED = {  # by name: what, at least or at most, the bound, and the number th
         "Told the composition (CIFAR-10): the lesser lead over the whole head, batches of 32 and of 128",
         "at least",
         0.02,
-        lambda run: told(run, WHOLE),
+        lambda run: composition_lead(run, WHOLE),
     ),
     "B5": (
         "Told the composition: the lesser gain",
         "at least",
         0.02,
-        lambda run: told(run, "learned"),
+        lambda run: composition_lead(run, "learned"),
     ),
     "R1": (
         "Two and three classes: RLU, which reads the bias alone, less the most that this gives; the largest mean",
@@ -425,9 +425,9 @@ def outcomes(run, letters="LDSMBRHXIJKA"):
     for name, (what, side, bound, statistic) in EXPECTED.items():
         if name[0] in letters:
             measured = float(statistic(run))
-            held = measured >= bound if side == "at least" else measured <= bound
-            shown = {"measured": measured, "held": "✓ yes" if held else "✗ no"}
+            holds = measured >= bound if side == "at least" else measured <= bound
+            outcome = {"measured": measured, "held": "✓ yes" if holds else "✗ no"}
             rows.append(
-                {"": name, "expectation": what, "side": side, "bound": bound} | shown
+                {"": name, "expectation": what, "side": side, "bound": bound} | outcome
             )
     return pd.DataFrame(rows)

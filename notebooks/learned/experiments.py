@@ -79,7 +79,7 @@ def weighed(ctx, seed, data, batch_size, updates):
     forms |= {name: Reader(model, aux) for name in ("all images", "reading")}
     forms["all equations"].sharpen(model, some)
     forms["reading"].sharpen(model, aux)
-    found, shape = {}, ("unbalanced", batch_size, generator, from_features(model))
+    accuracies, shape = {}, ("unbalanced", batch_size, generator, from_features(model))
     attack = whole_head.prepare(model, aux)
     for _ in range(updates):
         update, truth = client(ctx, model, data, *shape)
@@ -89,10 +89,12 @@ def weighed(ctx, seed, data, batch_size, updates):
             times = 0 if name == "equal counts" else WEIGHINGS
             shares = reader.whole_head(pulls, times)[0]
             answers[name] = round_to_total(batch_size * shares, batch_size)
-        for name, one in answers.items():
-            iacc = metrics.braun_blanquet(one.cpu(), truth).item()
-            found.setdefault(name, []).append(iacc)
-    yield from ({"attack": name, "iacc": np.mean(each)} for name, each in found.items())
+        for name, counts in answers.items():
+            iacc = metrics.braun_blanquet(counts.cpu(), truth).item()
+            accuracies.setdefault(name, []).append(iacc)
+    yield from (
+        {"attack": name, "iacc": np.mean(values)} for name, values in accuracies.items()
+    )
 
 
 WEIGHED = Experiment(
@@ -106,14 +108,14 @@ WEIGHED = Experiment(
 )
 
 
-def known(iterations, fewer, most, own, **setting):
+def bounds_grid(iterations, fewer, most, oracle, **setting):
     """Settings: the attacker trains for longer, has more images, or is the oracle."""
     has = {"knows": "other images", **setting}
     return (
         grid(aux_images=most, iterations=iterations, **has)
         + grid(aux_images=fewer, iterations=iterations[-2], **has)
         + grid(
-            aux_images=own,
+            aux_images=oracle,
             iterations=iterations[-2],
             **{**has, "knows": "clients' images"},
         )
@@ -130,23 +132,25 @@ def bounds(ctx, seed, data, knows, aux_images, iterations, batch_size, updates):
     generator = torch.Generator().manual_seed(seed ^ 0xB0)
     even = round_to_total(torch.full((10,), batch_size / 10), batch_size)
     for composition in ("unbalanced", "balanced"):
-        found = {"learned": [], "even guess": []}
+        accuracies = {"learned": [], "even guess": []}
         for _ in range(updates):
             update, truth = client(ctx, model, data, composition, batch_size, generator)
-            found["learned"].append(read(attacker, update, model, truth)["iacc"])
-            found["even guess"].append(metrics.instance_accuracy(even, truth).item())
-        for attack, each in found.items():
-            where = {"composition": composition, "attack": attack}
-            yield {**where, "iacc": np.mean(each)}
+            accuracies["learned"].append(read(attacker, update, model, truth)["iacc"])
+            accuracies["even guess"].append(
+                metrics.instance_accuracy(even, truth).item()
+            )
+        for attack, values in accuracies.items():
+            cell = {"composition": composition, "attack": attack}
+            yield {**cell, "iacc": np.mean(values)}
 
 
 BOUNDS = Experiment(
     "bounds",
     bounds,
-    quick=known(
+    quick=bounds_grid(
         [20, 80], [100], 800, 4000, data="MNIST, 5,000", batch_size=8, updates=5
     ),
-    paper=known(
+    paper=bounds_grid(
         [75, 300, 1200],
         [200, 1000],
         10_000,
@@ -178,8 +182,8 @@ def prior(ctx, seed, data, batch_size, iterations, updates):
     attack = whole_head.prepare(model, aux)
     for _ in range(updates):
         update, truth = client(ctx, model, data, *shape)
-        found = attack.recover(update).counts
-        rows.append({**NOTHING, **scored(WHOLE, found, truth)})
+        counts = attack.recover(update).counts
+        rows.append({**NOTHING, **scored(WHOLE, counts, truth)})
         for name, attacker in attackers.items():
             rows.append({"attack": name, **read(attacker, update, model, truth)})
     mean = pd.DataFrame(rows).drop(columns="width").groupby("attack", sort=False).mean()
@@ -207,20 +211,20 @@ def limits(ctx, seed, data, aux_images, batch_size, iterations, updates):
     generator = torch.Generator().manual_seed(seed ^ 0x11)
     how = {"iterations": iterations, "seed": seed}
     attacker = learned.train(model, aux, batch_size, **how)
-    each = [
+    pairs = [
         client(ctx, model, data, "unbalanced", batch_size, generator)
         for _ in range(updates)
     ]
     for defence, strengths in NOISE.items():
         for strength in strengths or [0.0]:
             rows = []
-            for number, (update, truth) in enumerate(each):
+            for number, (update, truth) in enumerate(pairs):
                 if strengths:
-                    made = protections()[defence].make(strength, model, 1, number)
-                    update = protect(update, made)
+                    protection = protections()[defence].make(strength, model, 1, number)
+                    update = protect(update, protection)
                 altered = attacker.reader.altered(update, model)
-                found = read(attacker, update, model, truth)
-                rows.append({**found, "altered": float(altered)})
+                scores = read(attacker, update, model, truth)
+                rows.append({**scores, "altered": float(altered)})
             mean = pd.DataFrame(rows)[["iacc", "coverage", "altered"]].mean()
             yield {"defence": defence, "strength": strength, **mean}
 
@@ -262,17 +266,17 @@ def adaptive(ctx, seed, data, defence, strength, batch_size, iterations, updates
     """Every attack on protected updates, and the learned one with and without the defence in its simulation."""
     model, aux = trained(ctx, data, seed), images(ctx, data, "aux")
 
-    def made(clients, number):
+    def make_protection(clients, number):
         return protections()[defence].make(strength, model, clients, number)
 
     how = {"iterations": iterations, "seed": seed}
-    learners = {"adaptive": made, "learned": None}
-    for name, known in learners.items():
-        learners[name] = learned.train(model, aux, batch_size, **how, defence=known)
+    learners = {"adaptive": make_protection, "learned": None}
+    for name, simulated in learners.items():
+        learners[name] = learned.train(model, aux, batch_size, **how, defence=simulated)
     generator, rows, prepared = torch.Generator().manual_seed(seed ^ 0xADA), [], {}
     for number in range(updates):
         update, truth = client(ctx, model, data, "unbalanced", batch_size, generator)
-        update = protect(update, made(1, number))
+        update = protect(update, make_protection(1, number))
         for name, attacker in learners.items():
             rows.append({"attack": name, **read(attacker, update, model, truth)})
         rows.extend(rivals(update, model, aux, truth, number, prepared=prepared))

@@ -54,8 +54,8 @@ class Table:
         shared = np.minimum(self.kinds[:, None], self.kinds[None]).sum(-1)
         shape = bins ** len(self.edges), len(self.kinds)
         flat = self.cells(observed) * shape[1] + which.ravel()
-        seen = np.bincount(flat, minlength=np.prod(shape)).reshape(shape)
-        value = seen @ shared / len(counts) / counts[0].sum()
+        frequencies = np.bincount(flat, minlength=np.prod(shape)).reshape(shape)
+        value = frequencies @ shared / len(counts) / counts[0].sum()
         self.answers = self.kinds[value.argmax(1)]
         self.most = value.max(1).sum()
 
@@ -65,7 +65,7 @@ class Table:
         place = [np.searchsorted(edges, column) for edges, column in columns]
         return np.ravel_multi_index(place, [len(edges) + 1 for edges in self.edges])
 
-    def found(self, observed, counts):
+    def accuracy(self, observed, counts):
         """The share of labels that the answers find of each batch."""
         answers = self.answers[self.cells(observed)]
         return np.minimum(answers, counts).sum(1) / counts[0].sum()
@@ -73,21 +73,21 @@ class Table:
 
 def bayes(ctx, seed, data, classes, batch_size, simulated, iterations, updates):
     """One LeNet: the best answers to its bias' gradient, and what attacks find in batches of the same kind."""
-    own, aux = digits(ctx, data, classes), digits(ctx, data, classes, "aux")
-    model = ctx.build("lenet", own.shape, classes, seed=spawned(seed, "weights"))
-    descend(model, own, spawned(seed, "training"), STEPS[classes])
+    clients, aux = digits(ctx, data, classes), digits(ctx, data, classes, "aux")
+    model = ctx.build("lenet", clients.shape, classes, seed=spawned(seed, "weights"))
+    descend(model, clients, spawned(seed, "training"), STEPS[classes])
     model.eval()
     generator = torch.Generator().manual_seed(spawned(seed, "batches"))
 
     def drawn(pool, count):
-        found = head_pass(model, pool.x).probabilities.double()
-        errors = found - nn.functional.one_hot(pool.y, classes)
+        passed = head_pass(model, pool.x).probabilities.double()
+        errors = passed - nn.functional.one_hot(pool.y, classes)
         index, counts = batches(pool, count, batch_size, generator)
         return index, errors[index].mean(1)[:, 1:].numpy(), counts
 
     _, *simulations = drawn(aux, simulated)
     table = Table(*simulations, BINS[classes])
-    index, observed, counts = drawn(own, simulated // 8)
+    index, observed, counts = drawn(clients, simulated // 8)
     yield {"attack": MOST, "iacc": table.most}
     yield {"attack": BEST, "iacc": table.found(observed, counts).mean()}
 
@@ -95,12 +95,12 @@ def bayes(ctx, seed, data, classes, batch_size, simulated, iterations, updates):
     attacker = learned.train(model, aux, batch_size, **how)
     send, prepared, rows = from_features(model), {}, []
     for number, (chosen, truth) in enumerate(zip(index[:updates], counts)):
-        update, truth = send(model, own, chosen), torch.from_numpy(truth)
-        found = read(attacker, update, model, truth)["iacc"]
-        rows.append({"attack": "learned", "iacc": found})
+        update, truth = send(model, clients, chosen), torch.from_numpy(truth)
+        iacc = read(attacker, update, model, truth)["iacc"]
+        rows.append({"attack": "learned", "iacc": iacc})
         rows.extend(rivals(update, model, aux, truth, number, prepared=prepared))
-    each = pd.DataFrame(rows).groupby("attack", sort=False)
-    yield from each.mean()[each.size() == updates].reset_index().to_dict("records")
+    groups = pd.DataFrame(rows).groupby("attack", sort=False)
+    yield from groups.mean()[groups.size() == updates].reset_index().to_dict("records")
 
 
 BAYES = Experiment(

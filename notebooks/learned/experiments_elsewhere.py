@@ -122,9 +122,9 @@ def local(ctx, seed, data, state, scheme, lr, steps, batch_size, iterations):
     history = {name: after.history(0, name) for name in update.tensors}
     plain = {name: t - history[name] for name, t in update.tensors.items()}
     plain = Update(plain, "delta", update.samples, steps, attacker.local.lr)
-    held = {"scheme": after.scheme, "history": history[head(model).bias]}
+    knowledge = {"scheme": after.scheme, "history": history[head(model).bias]}
     yield {"attack": "learned", **read(attacker, plain, model, truth)}
-    for row in rivals(update, model, aux, truth, 0, plain, **held):
+    for row in rivals(update, model, aux, truth, 0, plain, **knowledge):
         yield {**NOTHING, **row}
 
 
@@ -157,18 +157,18 @@ def informed(ctx, net, data, batch_size, iterations, steps):
     as simulated; losses; the whole head; what sends updates.
     """
     model, aux = network(ctx, net, data, HALF, steps=steps), images(ctx, data, "aux")
-    seen = {half: head_pass(model, images(ctx, data, half).x) for half in HALVES}
-    logs = {half: seen[half].probabilities.clamp(min=1e-12).log() for half in HALVES}
+    passes = {half: head_pass(model, images(ctx, data, half).x) for half in HALVES}
+    logs = {half: passes[half].probabilities.clamp(min=1e-12).log() for half in HALVES}
     loss = {
-        half: nn.functional.nll_loss(each, images(ctx, data, half).y).item()
-        for half, each in logs.items()
+        half: nn.functional.nll_loss(values, images(ctx, data, half).y).item()
+        for half, values in logs.items()
     }
-    told = {"learned": None, KNOWS: loss["members"]}
+    train_losses = {"learned": None, KNOWS: loss["members"]}
     attackers = {
         name: learned.train(
-            model, aux, batch_size, iterations=iterations, train_loss=known
+            model, aux, batch_size, iterations=iterations, train_loss=train_loss
         )
-        for name, known in told.items()
+        for name, train_loss in train_losses.items()
     }
     generator = torch.Generator().manual_seed(0)
     expects = {
@@ -184,23 +184,23 @@ def informed(ctx, net, data, batch_size, iterations, steps):
 def of_halves(ctx, seed, net, data, batch_size, iterations, steps=None):
     """One update of each half of the clients' images: those that the network was trained on, and the others."""
     what = net, data, batch_size, iterations, steps
-    made = ctx.once(("informed", *what), lambda: informed(ctx, *what), most=1)
-    attackers, expects, pools, loss, whole, send = made
+    shared = ctx.once(("informed", *what), lambda: informed(ctx, *what), most=1)
+    attackers, expects, pools, loss, whole, send = shared
     model, aux = network(ctx, net, data, HALF, steps=steps), images(ctx, data, "aux")
     generator = torch.Generator().manual_seed(seed)
     for half in HALVES:
         shape = ("unbalanced", batch_size, generator, send, half)
         update, truth = client(ctx, model, data, *shape)
-        found = whole.recover(update).counts
-        rows = [scored(WHOLE, found, truth), *even_guess(update, model, aux, truth)]
+        counts = whole.recover(update).counts
+        rows = [scored(WHOLE, counts, truth), *even_guess(update, model, aux, truth)]
         drawn = pools[half].draw(250, batch_size, generator)
         for name, attacker in attackers.items():
             rows.append({"attack": name, **read(attacker, update, model, truth)})
             simulated = next(as_simulated(attacker, drawn, expects[name]))
             rows.append({**simulated, "attack": name})
         for row in rows:
-            where = {"half": half, "composition": "unbalanced"}
-            yield {**NOTHING, **where, "loss": loss[half], **row}
+            cell = {"half": half, "composition": "unbalanced"}
+            yield {**NOTHING, **cell, "loss": loss[half], **row}
 
 
 USUAL = {"net": "lenet", "data": "MNIST, 5,000", "batch_size": 8, "iterations": 40}

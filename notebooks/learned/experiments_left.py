@@ -35,9 +35,9 @@ PART = {  # by what it does without: what is changed
 }
 
 
-def linear(reader, seen):
+def linear(reader, observed):
     """What the features are without extremes and signs."""
-    rows = seen.entries.unflatten(-1, (reader.n_classes, -1))
+    rows = observed.entries.unflatten(-1, (reader.n_classes, -1))
     return rows[..., : reader.linear]
 
 
@@ -51,13 +51,13 @@ def parts(ctx, seed, data, aux_images, batch_size, iterations, updates, without)
     with PART[without]():
         how = {"iterations": iterations, "seed": seed}
         attacker = learned.train(model, aux, batch_size, **how)
-        found = [
+        accuracies = [
             read(attacker, update, model, truth)["iacc"]
             for update, truth in (
                 client(ctx, model, data, *shape) for _ in range(updates)
             )
         ]
-    return {"iacc": np.mean(found)}
+    return {"iacc": np.mean(accuracies)}
 
 
 PARTS = Experiment(
@@ -101,8 +101,13 @@ def gradients(ctx, seed, net, data, state, batch_size, updates):
     inputs = with_one(model, pool)
     for _ in range(updates):
         index = torch.randperm(len(pool), generator=generator)[:batch_size]
-        own, labels = inputs[index], pool.y[index]
-        yield weight, own, labels, head_splitting.errors_of(own, weight, labels).T @ own
+        samples, labels = inputs[index], pool.y[index]
+        yield (
+            weight,
+            samples,
+            labels,
+            head_splitting.errors_of(samples, weight, labels).T @ samples,
+        )
 
 
 def with_one(model, pool):
@@ -115,16 +120,16 @@ def determined(ctx, seed, net, data, state, batch_size, precision, updates):
 
     The gradient is in double precision, or rounded to single.
     """
-    each = gradients(ctx, seed, net, data, state, batch_size, updates)
+    batches = gradients(ctx, seed, net, data, state, batch_size, updates)
     row = dict.fromkeys(("read", "wrong", "found", "strange"), 0.0)
-    for number, (weight, own, labels, total) in enumerate(each):
+    for number, (weight, samples, labels, total) in enumerate(batches):
         if precision == "single":
             total = total.float().double()
         draws = torch.Generator().manual_seed(spawned(seed, f"starts {number}"))
         try:
-            where = head_splitting.space(total, batch_size)
-            found, _ = head_splitting.search(where, weight, draws)
-            apart = torch.cdist(found, own) / own.norm(dim=1)
+            space = head_splitting.space(total, batch_size)
+            solutions, _ = head_splitting.search(space, weight, draws)
+            apart = torch.cdist(solutions, samples) / samples.norm(dim=1)
             row["strange"] += int((apart > ONE).all(1).sum())
             row["found"] += int((apart <= ONE).any(0).sum()) / batch_size
             mean, starts = total / batch_size, spawned(seed, f"draws {number}")
@@ -187,17 +192,19 @@ def jointly(ctx, seed, net, data, state, batch_size, updates):
 
     def solved(weight, tried, total):
         start = [generator.choice(others[(aux.y == y).numpy()]) for y in tried]
-        found, left = Equations(weight, tried, total).solve(np.stack(start))
-        return found if left <= EXACT * np.linalg.norm(total) else None
+        solution, residual = Equations(weight, tried, total).solve(np.stack(start))
+        return solution if residual <= EXACT * np.linalg.norm(total) else None
 
-    for each in gradients(ctx, seed, net, data, state, batch_size, updates):
-        weight, own, labels, total = (part.numpy() for part in each)
+    for batch in gradients(ctx, seed, net, data, state, batch_size, updates):
+        weight, samples, labels, total = (part.numpy() for part in batch)
         joint, near = Equations(weight, labels, total), []
-        values = np.linalg.svd(joint.jacobian(joint.parts(own)), compute_uv=False)
+        values = np.linalg.svd(joint.jacobian(joint.parts(samples)), compute_uv=False)
         row["single"] += values[-1] > LEAST * values[0]
         for _ in range(STARTS):
-            if (found := solved(weight, labels, total)) is not None:
-                apart = cdist(found, own).min(0) / np.linalg.norm(own, axis=1)
+            if (solution := solved(weight, labels, total)) is not None:
+                apart = cdist(solution, samples).min(0) / np.linalg.norm(
+                    samples, axis=1
+                )
                 near.append((apart <= ONE).all())
         row["read"] += any(near)
         row["strange"] += not all(near)

@@ -50,12 +50,12 @@ def halves(ctx, data):
 
 def images(ctx, data, use="clients"):
     """The images of the clients, of one half of them, or of the attacker ("aux")."""
-    known = SETS[data]
+    dataset = SETS[data]
     if use == "clients":
-        return ctx.images(known["name"])
+        return ctx.images(dataset["name"])
     if use != "aux":
         return halves(ctx, data)[use]
-    return ctx.images(known["name"], "test", limit=known["aux"])
+    return ctx.images(dataset["name"], "test", limit=dataset["aux"])
 
 
 def fit(ctx, model, data, generator_seed, steps, use="clients"):
@@ -73,7 +73,7 @@ def descend(model, pool, generator_seed, steps):
         optimiser.step()
 
 
-def kept(ctx, model, **how):
+def train_or_load(ctx, model, **how):
     """The model, trained by `fit` or with the weights that the same training has left."""
     return trained_once(ctx, fit, model, paths.units() / "learned" / "weights", **how)
 
@@ -83,7 +83,7 @@ def trained(ctx, data, s):
     pool = images(ctx, data)
     model = ctx.build("lenet", pool.shape, pool.n_classes, seed=s)
     how = {"data": data, "generator_seed": s, "steps": SETS[data]["steps"]}
-    return kept(ctx, model, **how).eval()
+    return train_or_load(ctx, model, **how).eval()
 
 
 UNTRAINED, TRAINED, HALF = "untrained", "trained", "trained on half"
@@ -100,7 +100,7 @@ def network(ctx, net, data, state, copy=0, steps=None):
         model = ctx.build(net, pool.shape, pool.n_classes, seed=copy)
         if state != UNTRAINED:
             how = {"data": data, "generator_seed": copy, "steps": steps, **part}
-            kept(ctx, model, **how)
+            train_or_load(ctx, model, **how)
         return set_norms(model, pool.x[:200])
 
     return ctx.once(("network", net, data, state, copy, steps), make, most=1)
@@ -116,10 +116,10 @@ def from_features(model):
     last, passed = head(model), cache(lambda pool: head_pass(model, pool.x))
 
     def send(_, pool, index):
-        seen = passed(pool)
+        features = passed(pool)
         truth = nn.functional.one_hot(pool.y[index], pool.n_classes)
-        errors = seen.probabilities[index] - truth
-        weight = errors.mT @ seen.inputs[index] / len(index)
+        errors = features.probabilities[index] - truth
+        weight = errors.mT @ features.inputs[index] / len(index)
         tensors = {last.weight: weight, last.bias: errors.mean(0)}
         return Update(tensors, "gradient", len(index))
 
@@ -139,29 +139,29 @@ def client(
 
 def sure(low, high, truth):
     """How often the intervals hold the counts, and how wide they are, in samples."""
-    held = ((low.cpu() <= truth) & (truth <= high.cpu())).double()
-    return {"coverage": held.mean().item(), "width": (high - low).mean().item()}
+    inside = ((low.cpu() <= truth) & (truth <= high.cpu())).double()
+    return {"coverage": inside.mean().item(), "width": (high - low).mean().item()}
 
 
 def read(attacker, update, model, truth):
     """Score the learned attacker on one update, with its intervals."""
-    found = attacker.read(update, model)
-    iacc = metrics.braun_blanquet(found.counts.cpu(), truth).item()
-    return {"iacc": iacc, **sure(found.low, found.high, truth)}
+    result = attacker.read(update, model)
+    iacc = metrics.braun_blanquet(result.counts.cpu(), truth).item()
+    return {"iacc": iacc, **sure(result.low, result.high, truth)}
 
 
-def scored(name, found, truth):
+def scored(name, counts, truth):
     """A row of an attack: the share of labels that it found."""
-    return {"attack": name, "iacc": metrics.braun_blanquet(found.cpu(), truth).item()}
+    return {"attack": name, "iacc": metrics.braun_blanquet(counts.cpu(), truth).item()}
 
 
 def rivals(update, model, aux, truth, number, plain=None, prepared=None, **more):
     """Score every other attack on the same update, as far as it goes; `prepared` are those of the model."""
-    who, held = registry.WITH_AUXILIARY, {"aux": aux, "seed": number, **more}
+    who, knowledge = registry.WITH_AUXILIARY, {"aux": aux, "seed": number, **more}
     how = {"attacks": FORMS, "plain": plain, "kept": prepared}
-    for one in contest(update, model, who, held, **how):
-        if one.counts is not None:
-            yield scored(one.attack.name, one.counts, truth)
+    for attempt in contest(update, model, who, knowledge, **how):
+        if attempt.counts is not None:
+            yield scored(attempt.attack.name, attempt.counts, truth)
 
 
 def even_guess(update, model, aux, truth, number=0, prepared=None):
@@ -184,22 +184,26 @@ def contested(
             update, truth = client(ctx, model, data, composition, *shape)
             rows.append({"attack": "learned", **read(attacker, update, model, truth)})
             rows.extend(others(update, model, aux, truth, number, prepared=prepared))
-        each = pd.DataFrame(rows).groupby("attack", sort=False)
-        for row in each.mean()[each.size() == updates].reset_index().to_dict("records"):
+        groups = pd.DataFrame(rows).groupby("attack", sort=False)
+        for row in (
+            groups.mean()[groups.size() == updates].reset_index().to_dict("records")
+        ):
             yield {**NOTHING, "composition": composition, **row}
 
 
 def by_width(attacker, drawn):
     """Of each batch drawn as the attacker simulates them what it finds and how sure it is, the surest first."""
-    seen, truth = drawn
-    low, high = attacker.intervals(seen)
-    each = {
-        "iacc": metrics.instance_accuracy(attacker.counts(seen), truth),
+    features, truth = drawn
+    low, high = attacker.intervals(features)
+    scores = {
+        "iacc": metrics.instance_accuracy(attacker.counts(features), truth),
         "coverage": ((low <= truth) & (truth <= high)).double().mean(-1),
         "width": (high - low).mean(-1),
     }
-    each = pd.DataFrame({name: one.cpu().double() for name, one in each.items()})
-    return each.sort_values("width", ignore_index=True, kind="stable")
+    scores = pd.DataFrame(
+        {name: values.cpu().double() for name, values in scores.items()}
+    )
+    return scores.sort_values("width", ignore_index=True, kind="stable")
 
 
 def expectation(attacker, model, aux, seed, batch_size, generator):
@@ -207,24 +211,24 @@ def expectation(attacker, model, aux, seed, batch_size, generator):
 
     A falling curve, fitted to batches of the images that it has kept from its training, the fifth that `train` splits off.
     """
-    kept = aux.split_in_two(seed, 0.8)[1]
-    drawn = attacker.reader.pool(model, kept).draw(2000, batch_size, generator)
-    each = by_width(attacker, drawn)
-    curve = isotonic_regression(each["iacc"], increasing=False).x
-    return lambda width: np.interp(width, each["width"], curve)
+    held_out = aux.split_in_two(seed, 0.8)[1]
+    drawn = attacker.reader.pool(model, held_out).draw(2000, batch_size, generator)
+    scores = by_width(attacker, drawn)
+    curve = isotonic_regression(scores["iacc"], increasing=False).x
+    return lambda width: np.interp(width, scores["width"], curve)
 
 
 SIMULATED = {  # which batches, the surest first
-    "simulated": lambda each: each,
-    "simulated, surest fifth": lambda each: each[: len(each) // 5],
-    "simulated, least sure fifth": lambda each: each[-(len(each) // 5) :],
+    "simulated": lambda batches: batches,
+    "simulated, surest fifth": lambda batches: batches[: len(batches) // 5],
+    "simulated, least sure fifth": lambda batches: batches[-(len(batches) // 5) :],
 }
 
 
 def as_simulated(attacker, drawn, expects):
     """What the attacker finds of batches drawn as it simulates them, what it expects to find, and how sure it is."""
-    each = by_width(attacker, drawn)
-    each["expected"] = expects(each["width"])
+    scores = by_width(attacker, drawn)
+    scores["expected"] = expects(scores["width"])
     for composition, part in SIMULATED.items():
-        row = part(each).mean().to_dict()
+        row = part(scores).mean().to_dict()
         yield {"attack": "learned", "composition": composition, **row}

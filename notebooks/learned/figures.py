@@ -54,12 +54,12 @@ def above(figure, axes, columns=4):
 
 def main(run):
     """What is found by batch size: the learned attacker, the best published one, the whole head, the even guess."""
-    found = judged(run).reset_index()
-    sets = list(dict.fromkeys(found["data"]))
+    table = judged(run).reset_index()
+    sets = list(dict.fromkeys(table["data"]))
     figure = Figure(figsize=(7.6, 2.6 * len(sets) + 0.4), layout="constrained")
     grid = figure.subplots(len(sets), 2, sharey=True, squeeze=False)
     style = plots.style_of(list(NAMES))
-    for (name, composition), part in found.groupby(["data", "composition"], sort=False):
+    for (name, composition), part in table.groupby(["data", "composition"], sort=False):
         axes = grid[sets.index(name), REAL.index(composition)]
         for line, label in NAMES.items():
             colour, marker = style[line]
@@ -82,14 +82,14 @@ def expects(run):
     figure = Figure(figsize=(7.6, 3.2), layout="constrained")
     panels = figure.subplots(1, cells["net"].nunique(), sharey=True)
     style = plots.style_of(list(SIMULATED))
-    for axes, (net, own) in zip(panels, cells.groupby("net", sort=False)):
-        for kind, part in own.groupby("composition", sort=False):
+    for axes, (net, rows) in zip(panels, cells.groupby("net", sort=False)):
+        for kind, part in rows.groupby("composition", sort=False):
             colour, marker = style[kind]
             x, look = part["batch_size"], {"color": colour, "marker": marker}
             axes.plot(x, part["expected"], **look, mfc="white", ls=":")
             label = kind.partition(", ")[2] or "all batches"
             axes.plot(x, part["iacc"], **look, ls="-", label=label)
-        sized(axes, sorted(set(own["batch_size"])))
+        sized(axes, sorted(set(rows["batch_size"])))
         axes.set_title(net)
     panels[0].set_ylabel("iAcc")
     return above(figure, panels[0], 3)
@@ -122,71 +122,73 @@ def more(run):
     ours = cells[having(attack="learned", knows="other images")(cells)]
     most, usual = ours["aux_images"].max(), sorted(set(ours["iterations"]))[-2]
     figure = Figure(figsize=(7.6, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
+    training_axes, images_axes = figure.subplots(1, 2, sharey=True)
     sizes = sorted(set(ours["batch_size"]))
     for size, (colour, marker) in plots.style_of(sizes).items():
-        own = ours[ours["batch_size"] == size]
+        rows = ours[ours["batch_size"] == size]
         look = {"color": colour, "marker": marker, "label": f"B = {size}"}
-        longer = own[own["aux_images"] == most].sort_values("iterations")
-        left.plot("iterations", "iacc", data=longer, **look)
-        fewer = own[own["iterations"] == usual].sort_values("aux_images")
-        right.plot("aux_images", "iacc", data=fewer, **look)
+        longer = rows[rows["aux_images"] == most].sort_values("iterations")
+        training_axes.plot("iterations", "iacc", data=longer, **look)
+        fewer = rows[rows["iterations"] == usual].sort_values("aux_images")
+        images_axes.plot("aux_images", "iacc", data=fewer, **look)
         same = cells[cells["batch_size"] == size]
         oracle = same[having(attack="learned", knows=OWN["knows"])(same)]["iacc"].item()
         floor = same[same["attack"] == "even guess"]["iacc"].mean()
-        for axes in (left, right):
+        for axes in (training_axes, images_axes):
             axes.axhline(
                 oracle, color=colour, ls="--", lw=1, label=f"oracle, B = {size}"
             )
             axes.axhline(
                 floor, color=colour, ls=":", lw=1, label=f"even guess, B = {size}"
             )
-    sized(left, sorted(set(ours["iterations"])), "iterations, 10,000 images")
-    sized(right, sorted(set(ours["aux_images"])), "auxiliary images, 300 iterations")
-    left.set_ylabel("iAcc")
-    return above(figure, left, 3)
+    sized(training_axes, sorted(set(ours["iterations"])), "iterations, 10,000 images")
+    sized(
+        images_axes, sorted(set(ours["aux_images"])), "auxiliary images, 300 iterations"
+    )
+    training_axes.set_ylabel("iAcc")
+    return above(figure, training_axes, 3)
 
 
 def readings(run):
     """Two and three classes: attacks beside the best answer to the bias' gradient and the most that it gives."""
-    found = reading(run).rename(
+    table = reading(run).rename(
         columns={PUBLISHED: "best formula", EVEN: "prior guess"}
     )
     figure = Figure(figsize=(7.6, 3.0), layout="constrained")
     axes = figure.subplots()
     names = ["learned", "best formula", "RLU", "prior guess", BEST]
     for name, (colour, marker) in plots.style_of(names).items():
-        x = np.arange(len(found)) + 0.12 * (names.index(name) - 2)
-        axes.plot(x, found[name], color=colour, marker=marker, ls="", label=name)
-    for place, most in enumerate(found[MOST]):
+        x = np.arange(len(table)) + 0.12 * (names.index(name) - 2)
+        axes.plot(x, table[name], color=colour, marker=marker, ls="", label=name)
+    for place, most in enumerate(table[MOST]):
         label = MOST if not place else None
         axes.hlines(most, place - 0.4, place + 0.4, color="0.4", ls="--", label=label)
-    where = [f"{n} classes\nB = {size}" for n, size in found.index]
-    axes.set_xticks(range(len(found)), where)
+    labels = [f"{n} classes\nB = {size}" for n, size in table.index]
+    axes.set_xticks(range(len(table)), labels)
     axes.set(ylabel="iAcc")
     return above(figure, axes, 3)
 
 
 def head_alone(run):
     """Head splitting by batch size: batches read whole, and solutions that are no sample (double precision)."""
-    found = run.best(e.DETERMINED)
+    table = run.best(e.DETERMINED)
     figure = Figure(figsize=(7.6, 2.9), layout="constrained")
     (lenet, resnet, strange) = figure.subplots(1, 3)
     style = plots.style_of([TRAINED, UNTRAINED])
     dashes = {"double": "-", "single": "--"}
-    for (state, precision), part in found.groupby(["state", "precision"], sort=False):
+    for (state, precision), part in table.groupby(["state", "precision"], sort=False):
         colour, marker = style[state]
         look = {"color": colour, "marker": marker, "ls": dashes[precision]}
         for axes, net in ((lenet, "lenet"), (resnet, "resnet20")):
-            own = part[part["net"] == net]
+            rows = part[part["net"] == net]
             label = f"{state}, {precision}"
-            axes.plot(own["batch_size"], own["read"], **look, label=label)
-        own = part[(part["net"] == "lenet") & (part["precision"] == "double")]
-        strange.plot(own["batch_size"], own["strange"], **look)
+            axes.plot(rows["batch_size"], rows["read"], **look, label=label)
+        rows = part[(part["net"] == "lenet") & (part["precision"] == "double")]
+        strange.plot(rows["batch_size"], rows["strange"], **look)
     for axes in (lenet, strange):
         axes.axvline(5, color="0.6", ls=":")
         axes.set_xlabel("batch size B")
-    sized(resnet, sorted(set(found[found["net"] == "resnet20"]["batch_size"])))
+    sized(resnet, sorted(set(table[table["net"] == "resnet20"]["batch_size"])))
     lenet.set(title="(a) LeNet, 10 classes", ylabel="read whole", ylim=(-0.03, 1.03))
     resnet.set(title="(b) ResNet-20, 100 classes", ylim=(-0.03, 1.03))
     strange.set(title="(c) as (a): no samples", ylabel="solutions a batch")
@@ -195,22 +197,24 @@ def head_alone(run):
 
 def of_members(run):
     """Coverage and iAcc for images that the network was trained on and for others, with and without its training loss."""
-    held, found = (halved(run, e.MEMBERS, value) for value in ("coverage", "iacc"))
+    coverages, accuracies = (
+        halved(run, e.MEMBERS, value) for value in ("coverage", "iacc")
+    )
     figure = Figure(figsize=(7.6, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    coverage_axes, accuracy_axes = figure.subplots(1, 2)
     style = plots.style_of(["learned", KNOWS])
     dashes = {"members": "-", "others": "--"}
     for half, name in product(dashes, style):
         colour, marker = style[name]
         look = {"color": colour, "marker": marker, "ls": dashes[half]}
-        for axes, table in ((left, held), (right, found)):
+        for axes, table in ((coverage_axes, coverages), (accuracy_axes, accuracies)):
             line = table.loc[half][name]
             axes.plot(line.index, line, **look, label=f"{half}, {name}")
             sized(axes, list(line.index))
-    left.axhspan(0.85, 0.95, color="0.9", zorder=0)
-    left.set(ylabel="share of counts inside", title="(a) 90 % intervals")
-    right.set(ylabel="iAcc", title="(b) labels found")
-    return above(figure, left, 2)
+    coverage_axes.axhspan(0.85, 0.95, color="0.9", zorder=0)
+    coverage_axes.set(ylabel="share of counts inside", title="(a) 90 % intervals")
+    accuracy_axes.set(ylabel="iAcc", title="(b) labels found")
+    return above(figure, coverage_axes, 2)
 
 
 def local(run):
@@ -220,8 +224,8 @@ def local(run):
         ["state", "scheme", "lr"], sort=False
     ):
         iacc = part.set_index("attack")["iacc"]
-        where = dict(state=state, scheme=scheme, lr=lr)
-        over = lead(run, e.LOCAL, "learned", "RLU", **where)
+        cell = dict(state=state, scheme=scheme, lr=lr)
+        over = lead(run, e.LOCAL, "learned", "RLU", **cell)
         rows.append(
             {
                 "network": state,
@@ -241,7 +245,7 @@ def local(run):
 
 def defended(run):
     """iAcc of unbalanced batches behind a defence that the attacker knows, or does not know."""
-    found = behind_defences(run)
+    table = behind_defences(run)
     names = NAMES | {"adaptive": "knows it", "learned": "does not"}
     order = ["adaptive", "learned", WHOLE, EVEN, PUBLISHED]
-    return found[order].rename(columns=names).reset_index()
+    return table[order].rename(columns=names).reset_index()

@@ -39,11 +39,11 @@ LETTERS = dict(zip([(a, t) for a in STEPS for t in PLACES], "abcdefgh"))
 def correlation(rows, gradient):
     """Pearson's correlation between gradient and occurrences, by batch size."""
     pairs = rows.groupby("batch_size")[["occurrences", gradient]]
-    found = pairs.apply(lambda t: np.corrcoef(t.T.to_numpy())[0, 1])
-    return found.rename("B = {}".format)
+    coefficients = pairs.apply(lambda t: np.corrcoef(t.T.to_numpy())[0, 1])
+    return coefficients.rename("B = {}".format)
 
 
-for id, statistic, where in (
+for id, statistic, cell in (
     (
         "fig3a-negative",
         lambda t: (t["raw"] < 0).mean(),
@@ -56,7 +56,7 @@ for id, statistic, where in (
     ),
 ):
     for experiment in (FIG3, FIG3_BALANCED):
-        claim(id, statistic, of=experiment, rows=True, where=where)
+        claim(id, statistic, of=experiment, rows=True, where=cell)
 for init, experiment in itertools.product(("fresh", "single"), (FIG3, FIG3_BALANCED)):
     claim(
         f"fig3c-{init}", lambda t: correlation(t, "calibrated").abs().min(),
@@ -65,36 +65,36 @@ for init, experiment in itertools.product(("fresh", "single"), (FIG3, FIG3_BALAN
 
 
 # --- Figs. 4 and 8 ---
-def says(id, statistic, titles, algorithm, **where):
+def says(id, statistic, titles, algorithm, **settings):
     """A claim about Fig. 4, from the ASR by batch size and attack."""
     data = [name for title in titles for name in PLACES[title]]
-    where |= {"data": data, "algorithm": algorithm}
-    claim(f"fig4{id}", statistic, of=FIG4, wide="attack", where=where)
+    settings |= {"data": data, "algorithm": algorithm}
+    claim(f"fig4{id}", statistic, of=FIG4, wide="attack", where=settings)
 
 
-def ahead(t, one, *others):
+def ahead(t, attack, *others):
     """By how much an attack is above the best of others, mean over the batch sizes."""
-    return (t[one] - t[list(others)].max(axis=1)).mean()
+    return (t[attack] - t[list(others)].max(axis=1)).mean()
 
 
 NAMED = {"LLG": "llg", "LLG*": "llgstar", "LLG+": "llgplus"}
 LABELS = dict(zip(VARIANTS, map(rate, [16, 64, 64])))  # of their worst batches, or more
 for (algorithm, title), letter in LETTERS.items():
-    here = dict(data=PLACES[title], algorithm=algorithm)
+    place = dict(data=PLACES[title], algorithm=algorithm)
     for attack, name in NAMED.items():
-        own = dict(of=FIG4, where=here | {"attack": attack})
+        options = dict(of=FIG4, where=place | {"attack": attack})
         if algorithm == "FedAvg":
-            own["reading"] = attack
-            claim(f"fig4{letter}-range", lambda t: t.mean(), **own)
+            options["reading"] = attack
+            claim(f"fig4{letter}-range", lambda t: t.mean(), **options)
         else:
             id = f"fig4{letter}-{name}" + "-range" * ((letter, attack) == ("c", "LLG*"))
-            own["kind"] = LABELS[attack]
-            claim(id, lambda t: t.min(), **own)
+            options["kind"] = LABELS[attack]
+            claim(id, lambda t: t.min(), **options)
     if algorithm == "FedSGD":
         claim(
             f"fig8{letter}-balanced",
             lambda a, b: (a[VARIANTS] - b[VARIANTS]).mean().abs().max(),
-            of=[FIG4, FIG8], wide="attack", where=here,
+            of=[FIG4, FIG8], wide="attack", where=place,
         )  # fmt: skip
 plus = lambda t: ahead(t, "LLG+", "LLG", "LLG*")  # noqa: E731
 for letters, id, statistic, algorithm in (
@@ -113,16 +113,16 @@ for letters, id, statistic, algorithm in (
 
 
 # --- orders, and what was not tried ---
-def between(t, one, other):
+def between(t, first, second):
     """By how much the ASR is higher on one data set than on another, by attack."""
     means = t.groupby("data").mean().rename(TITLE)
-    return means.loc[one] - means.loc[other]
+    return means.loc[first] - means.loc[second]
 
 
-both, ten = ["MNIST", "CIFAR-100"], ["MNIST", "SVHN"]
+mnist_cifar, ten = ["MNIST", "CIFAR-100"], ["MNIST", "SVHN"]
 fewer = [p for name in ten for p in (("CIFAR-100", name), (name, "CelebA"))]
-harm = lambda t: between(t, *both)[["LLG", "LLG+"]].max()  # noqa: E731
-says("c-unharmed", harm, both, "FedSGD")
+harm = lambda t: between(t, *mnist_cifar)[["LLG", "LLG+"]].max()  # noqa: E731
+says("c-unharmed", harm, mnist_cifar, "FedSGD")
 
 
 def apart(rows):
@@ -132,10 +132,16 @@ def apart(rows):
 
 
 ours = having(data=PLACES["MNIST"], attack=VARIANTS)
-told = dict(rows=True, kind=DIFFERENCE, note="it is LLG that is apart, under FedSGD")
-claim("fig4-hellinger", apart, of=FIG4, where=ours, **told)
+options = dict(rows=True, kind=DIFFERENCE, note="it is LLG that is apart, under FedSGD")
+claim("fig4-hellinger", apart, of=FIG4, where=ours, **options)
 only = dict(attack="LLG*", batch_size=128)
-says("c-llgstar", lambda t: -between(t, *both)["LLG*"], both, "FedSGD", **only)
+says(
+    "c-llgstar",
+    lambda t: -between(t, *mnist_cifar)["LLG*"],
+    mnist_cifar,
+    "FedSGD",
+    **only,
+)
 says("-similar", lambda t: between(t, *ten)[VARIANTS].abs().max(), ten, "FedSGD")
 least = lambda t: min(between(t, *pair)["LLG"] for pair in fewer)  # noqa: E731
 says("-classes", least, PLACES, "FedSGD")
@@ -168,24 +174,24 @@ for id, slow, fast, sizes, note in (
     ("guess", "LLG", "random guess", SIZES, ""), ("dlg-llg", "DLG", "LLG", SIZES, ""),
     ("star", "LLG*", "LLG+", SIZES, "a batch of equal dummy images has the gradient of one"),
 ):  # fmt: skip
-    told = dict(
+    options = dict(
         of=RUNTIME, where=dict(attack=[slow, fast], batch_size=sizes), note=note
     )
-    claim(f"runtime-{id}", lambda t, a=slow, b=fast: t[a].sum() / t[b].sum(), **told)  # fmt: skip
+    claim(f"runtime-{id}", lambda t, a=slow, b=fast: t[a].sum() / t[b].sum(), **options)  # fmt: skip
 
 
 # --- Fig. 5 ---
-def beside(t, one, other):
+def beside(t, net, other):
     """By how much the ASR on one network is above that on another, mean over the batch sizes."""
-    return np.mean(t[one] - t[other])
+    return np.mean(t[net] - t[other])
 
 
 many = rate(32)  # a mean over all sizes is worth 64 / (1 + 1/2 + ... + 1/128) labels
 for net in PLAIN:
-    own = dict(of=FIG5, where={"algorithm": "FedSGD", "net": net}, kind=many)
-    claim(f"fig5a-{net}", lambda t: t.mean(), **own)
+    options = dict(of=FIG5, where={"algorithm": "FedSGD", "net": net}, kind=many)
+    claim(f"fig5a-{net}", lambda t: t.mean(), **options)
 most = dict(algorithm="FedSGD", batch_size=SIZES[2:])
-for id, statistic, where in (
+for id, statistic, cell in (
     ("a-resnet", lambda t: beside(t, "resnet20", "cnn"), most),
     ("a-cause", lambda t: beside(t, *RESIDUAL[::-1]), most),
     ("b-cnn", lambda t: (t["cnn"] - np.maximum(t["lenet"], t["resnet20"])).mean(),
@@ -193,7 +199,7 @@ for id, statistic, where in (
     ("b-close", lambda t: beside(t, *PLAIN),
      dict(algorithm="FedAvg", net=PLAIN, batch_size=SIZES[5:])),
 ):  # fmt: skip
-    claim(f"fig5{id}", statistic, of=FIG5, wide="net", where=where)
+    claim(f"fig5{id}", statistic, of=FIG5, wide="net", where=cell)
 same = dict(data=PLACES["MNIST"], algorithm="FedSGD", composition="unbalanced")
 pair = dict(wide="net", where=having(**same, net=PLAIN, batch_size=SIZES))
 slow = [DLG, FIG5]
@@ -254,15 +260,15 @@ for letter, algorithm, reading, runs in (
     ("a", "FedSGD", "", FIG6), *(("b", "FedAvg", *read) for read in READINGS.items()),
 ):  # fmt: skip
     last = lambda t, a=algorithm: (t["algorithm"] == a) & ends(t)  # noqa: E731
-    told, run = dict(of=runs, reading=reading), having(algorithm=algorithm)
-    at_end = dict(where=last, **told)
+    options, run = dict(of=runs, reading=reading), having(algorithm=algorithm)
+    at_end = dict(where=last, **options)
     accurate = dict(value="accuracy", **at_end)
     claim(f"fig6{letter}-accuracy", lambda t: t.mean(), **accurate)
     for name, statistic in (either | ENDS[letter]).items():
         note = EDGE if (letter, name) == ("a", "random") else ""
         claim(f"fig6{letter}-{name}", statistic, note=note, **at_end)
     for name, statistic in ALONG[letter].items():
-        how = dict(wide="attack", where=run, kind=KIND.get(name, NUMBER), **told)
+        how = dict(wide="attack", where=run, kind=KIND.get(name, NUMBER), **options)
         claim(f"fig6{letter}-{name}", statistic, **how)
 SLOW = [*VARIANTS, "DLG"]
 AGAINST = {  # FedSGD's and FedAvg's ASR by moment and attack
@@ -275,8 +281,8 @@ for reading, runs in READINGS.items():
         paired = lambda a, b, f=compared: f(  # noqa: E731
             a.loc["FedSGD"], b.loc["FedAvg"] if "FedAvg" in b.index else b
         )
-        told = dict(of=[FIG6, runs], wide="attack", reading=reading)
-        claim(f"fig6b-{name}", paired, **told)
+        options = dict(of=[FIG6, runs], wide="attack", reading=reading)
+        claim(f"fig6b-{name}", paired, **options)
 
 
 # --- Fig. 7 ---
@@ -301,8 +307,8 @@ for id, algorithm, kind, level, sizes in (
     ("f-80", "FedAvg", "sparse", 0.8, SIZES),
 ):
     best = lambda a, b: a.sub(b, axis=0).max().max()  # noqa: E731
-    where = under(algorithm, kind, level, sizes)
-    claim(f"fig7{id}", best, where=where, **above)
+    cell = under(algorithm, kind, level, sizes)
+    claim(f"fig7{id}", best, where=cell, **above)
 
 at_16 = dict(of=[FIG7, FIG4], where=under("FedSGD", "dp", 1.0, [16]))
 claim("fig7b-caption", lambda a, b: a.iloc[0] - b.iloc[0], **at_16)
@@ -327,8 +333,8 @@ for id, loss, algorithm, kind in (
     ("d-flat", lambda t: lost(t).mean().abs().max(), "FedAvg", "noise"),
     ("f-20", lambda t: lost(t)[0.2].mean(), "FedAvg", "sparse"),
 ):  # fmt: skip
-    where = having(algorithm=algorithm, defence=["none", kind])
-    claim(f"fig7{id}", loss, of=FIG7, wide="level", where=where)
+    cell = having(algorithm=algorithm, defence=["none", kind])
+    claim(f"fig7{id}", loss, of=FIG7, wide="level", where=cell)
 strong = dict(algorithm="FedAvg", defence="dp", level=1.0)
 claim("fig7e-strong", lambda t: t.iloc[-1], of=FIG7, where=strong)
 

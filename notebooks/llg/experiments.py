@@ -34,7 +34,7 @@ ACCURACY = dict(accuracy=rate(10_000))
 
 PAPER = ["mnist", "svhn", "cifar100", "celeba-hair"]
 QUICK = ["mnist5k", "photos", "patterns-100", "patterns-5"]  # what stands in for them
-PLACES = {title(one): [one, other] for one, other in zip(PAPER, QUICK)}
+PLACES = {title(name): [name, other] for name, other in zip(PAPER, QUICK)}
 TITLE = {name: title for title, names in PLACES.items() for name in names}
 LOADED = {
     "celeba-hair": ("celeba-hair", {"crop": False}),
@@ -65,11 +65,6 @@ def client(model, images, composition, size, steps, seed, lr=LR):
     return fedavg(model, images.x[index], images.y[index], lr=lr), index
 
 
-def class_gradients(update, model):
-    """The paper's g: row sums of the head's gradient, summed over the local steps, [n]."""
-    return update.summed(head(model).weight).double().sum(1)
-
-
 def counted(images, index):
     """True label counts of a client, [n]."""
     return metrics.counts(images.y[index].flatten(), images.n_classes).cpu()
@@ -77,9 +72,9 @@ def counted(images, index):
 
 def facts(images, auxiliary, index):
     """What a trial really had: images of the data set, different ones of the client, its steps."""
-    held, side = index.unique().numel(), images.shape[-1]
+    distinct, side = index.unique().numel(), images.shape[-1]
     whole = len(images) + len(auxiliary)
-    return {"images": whole, "held": held, "steps": len(index), "side": side}
+    return {"images": whole, "held": distinct, "steps": len(index), "side": side}
 
 
 def success(counts, truth):
@@ -94,8 +89,8 @@ def label_rules(ctx, seed, data, batch_size):
     update, index = client(model, images, "unbalanced", batch_size, 1, seed)
     rules = {"iDLG": idlg} if batch_size == 1 else {}
     for name, attack in {**rules, "GI": gi, "LLG": llg}.items():
-        found = attack.recover(update, model)
-        yield {"attack": name, "asr": success(found, counted(images, index))}
+        counts = attack.recover(update, model)
+        yield {"attack": name, "asr": success(counts, counted(images, index))}
 
 
 STEPS_BEFORE = Experiment(
@@ -125,10 +120,10 @@ def probes(model, source, sizes, seed):
             B: draw(source, y, torch.Generator().manual_seed(seed))
             for B, y in labels.items()
         }
-    seen = head_pass(model, images)
-    where = images.device
+    passed = head_pass(model, images)
+    device = images.device
     return {
-        B: seen.row_sums(index[B].to(where), y.to(where)).double()
+        B: passed.row_sums(index[B].to(device), y.to(device)).double()
         for B, y in labels.items()
     }
 
@@ -151,10 +146,12 @@ def gradients(ctx, seed, data, init, composition):
     images, auxiliary = sets(ctx, data)
     start = seed if init == "fresh" else 0
     model = ctx.build("cnn", images.shape, images.n_classes, seed=start)
-    for size, known in probes(model, auxiliary, [2, 8, 32, 128], seed).items():
+    for size, probe_gradients in probes(
+        model, auxiliary, [2, 8, 32, 128], seed
+    ).items():
         update, index = client(model, images, composition, size, 1, seed)
-        raw = class_gradients(update, model)
-        calibrated = raw - llg.impact_and_offset(known, size)[1]
+        raw = llg.class_gradients(update, model)
+        calibrated = raw - llg.impact_and_offset(probe_gradients, size)[1]
         columns = (counted(images, index), raw, calibrated)
         for count, a, b in zip(*(c.tolist() for c in columns)):
             yield dict(
@@ -188,11 +185,11 @@ def at_every_size(model, images, auxiliary, dummies, composition, steps, seed):
     rare = int(auxiliary.class_counts.min())
     for size in SIZES:
         update, index = client(model, images, composition, size, steps, seed)
-        g = class_gradients(update, model)
-        found = extracted(g, dummy[size], real[size], size, steps)
-        found["random guess"] = guess.recover(update, model, seed=seed + 1)
+        g = llg.class_gradients(update, model)
+        answers = extracted(g, dummy[size], real[size], size, steps)
+        answers["random guess"] = guess.recover(update, model, seed=seed + 1)
         truth = counted(images, index)
-        for attack, counts in found.items():
+        for attack, counts in answers.items():
             yield {
                 "batch_size": size,
                 "attack": attack,
@@ -335,10 +332,10 @@ def readings(ctx, seed, data, lr, batch_size):
     """LLG+ under FedAvg with impact and offset scaled in different ways."""
     images, auxiliary = sets(ctx, data)
     model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
-    known = probes(model, auxiliary, [batch_size], seed)[batch_size]
+    probe_gradients = probes(model, auxiliary, [batch_size], seed)[batch_size]
     update, index = client(model, images, "unbalanced", batch_size, 10, seed, lr)
-    g = class_gradients(update, model)
-    impact, offset = llg.impact_and_offset(known, batch_size)
+    g = llg.class_gradients(update, model)
+    impact, offset = llg.impact_and_offset(probe_gradients, batch_size)
     for name, scales in SCALES.items():
         m, s = scales(update.steps)
         calibrated = m * impact, s * offset, update.samples
@@ -364,14 +361,14 @@ def steps_of(ctx, seed, data, lr, batch_size):
     _, index = client(model, images, "unbalanced", batch_size, 10, seed)
     x, y, most = images.x[index], images.y[index], counted(images, index).argmax()
     updates = [fedavg(model, x[:k], y[:k], lr=lr) for k in range(1, 11)]
-    sums = torch.stack([class_gradients(u, model) for u in updates]).cpu()
-    each = sums.diff(dim=0, prepend=torch.zeros_like(sums[:1]))
-    norms, first = each.norm(dim=1), each[0].norm()
+    sums = torch.stack([llg.class_gradients(u, model) for u in updates]).cpu()
+    per_step = sums.diff(dim=0, prepend=torch.zeros_like(sums[:1]))
+    norms, first = per_step.norm(dim=1), per_step[0].norm()
     for k in range(10):
         yield {
             "step": k + 1, "share": (norms[k] / norms.sum()).item(),
-            "majority": (each[k, most] / first).item(),
-            "overshot": float(each[k, most] > 0),
+            "majority": (per_step[k, most] / first).item(),
+            "overshot": float(per_step[k, most] > 0),
             "length": (sums[k].norm() / first).item(),
         }  # fmt: skip
 
@@ -477,19 +474,19 @@ def attack_users(federation, auxiliary, steps, seed, victims, dlg_victims):
     dummy, real = (
         probes(model, source, [8], seed)[8] for source in ("zeros", auxiliary)
     )
-    found = extracted(g, dummy, real, 8, steps)
+    answers = extracted(g, dummy, real, 8, steps)
     generator = torch.Generator().manual_seed(seed + 1)
-    found["random guess"] = guess.uniform_counts(
+    answers["random guess"] = guess.uniform_counts(
         8 * steps, g.shape[1], len(g), generator
     )
     if dlg_victims:
         some = [
             fedavg(model, images.x[i], images.y[i], lr=LR) for i in index[:dlg_victims]
         ]
-        found["DLG"] = torch.stack([dlg.recover(update, model) for update in some])
+        answers["DLG"] = torch.stack([dlg.recover(update, model) for update in some])
     return {
         attack: metrics.attack_success_rate(c.cpu(), truth[: len(c)]).mean().item()
-        for attack, c in found.items()
+        for attack, c in answers.items()
     }
 
 
@@ -498,18 +495,18 @@ def training(
 ):  # fmt: skip
     """Train, and attack at regular moments: the mean over the users attacked. An iteration is a step or a round."""
     (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
-    each = steps if unit == "step" else 1
-    federation, rounds = federated(ctx, seed, images, users), iterations // each
+    unit_steps = steps if unit == "step" else 1
+    federation, rounds = federated(ctx, seed, images, users), iterations // unit_steps
     for done in range(rounds + 1):
         if done % (rounds // moments) == 0:
             right = accuracy(federation.model, auxiliary)
             slow = dlg_victims if done in (0, rounds // 2, rounds) else 0
-            found = attack_users(
+            success_rates = attack_users(
                 federation, auxiliary, steps, seed + done, victims, slow
             )
-            for attack, asr in found.items():
+            for attack, asr in success_rates.items():
                 yield dict(
-                    iteration=done * each, attack=attack, asr=asr, accuracy=right,
+                    iteration=done * unit_steps, attack=attack, asr=asr, accuracy=right,
                     images=len(images) + len(auxiliary),
                 )  # fmt: skip
         if done < rounds:
@@ -549,12 +546,12 @@ def two_parts(ctx, seed, data, algorithm, users, participants, iterations, victi
     index = federation.batches(federation.choose(victims), steps, 8)
     g = federation.updates(index, lr=LR)[head(federation.model).weight].sum(2).double()
     truth = metrics.counts(images.y[index].flatten(1), images.n_classes).cpu()
-    known = probes(federation.model, auxiliary, [8], seed)[8]
-    impact, offset = llg.impact_and_offset(known, 8, steps)
+    probe_gradients = probes(federation.model, auxiliary, [8], seed)[8]
+    impact, offset = llg.impact_and_offset(probe_gradients, 8, steps)
     for name, m in (("own", llg.gradient_impact(g, 8 * steps)), ("auxiliary", impact)):
         for which, s in (("none", 0.0), ("auxiliary", offset)):
-            found = llg.extract(g, m, s, 8 * steps).cpu()
-            asr = metrics.attack_success_rate(found, truth).mean().item()
+            counts = llg.extract(g, m, s, 8 * steps).cpu()
+            asr = metrics.attack_success_rate(counts, truth).mean().item()
             yield {"impact": name, "offset": which, "asr": asr}
 
 
@@ -593,17 +590,17 @@ def defended(ctx, seed, data, algorithm):
     """LLG+ on the same update under every defence: one row a batch size and defence."""
     (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
     model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
-    for size, known in probes(model, auxiliary, SIZES, seed).items():
+    for size, probe_gradients in probes(model, auxiliary, SIZES, seed).items():
         update, index = client(model, images, "unbalanced", size, steps, seed)
         shared = [update] + [
-            protect(update, make_defence(*one, seed + 2)) for one in LEVELS[1:]
+            protect(update, make_defence(*defence, seed + 2)) for defence in LEVELS[1:]
         ]
-        g = torch.stack([class_gradients(u, model) for u in shared])
-        scale = llg.impact_and_offset(known, size, steps)
+        g = torch.stack([llg.class_gradients(u, model) for u in shared])
+        scale = llg.impact_and_offset(probe_gradients, size, steps)
         counts = llg.extract(g, *scale, update.samples, stop_at_samples=True).cpu()
         truth = counted(images, index).expand_as(counts)
-        found = metrics.attack_success_rate(counts, truth).tolist()
-        for (kind, level), asr in zip(LEVELS, found):
+        success_rates = metrics.attack_success_rate(counts, truth).tolist()
+        for (kind, level), asr in zip(LEVELS, success_rates):
             yield dict(
                 batch_size=size, defence=kind, level=level, asr=asr,
                 images=len(images) + len(auxiliary),
@@ -670,9 +667,9 @@ def at_lengths(ctx, seed, longest, **setting):
 
 def long(settings, longest):
     """Settings of Table 1 with the longest of its trainings."""
-    left = ("iterations", "moments")
-    own = ({k: v for k, v in s.items() if k not in left} for s in settings)
-    return [s | {"longest": longest} for s in own]
+    replaced = ("iterations", "moments")
+    shared = ({k: v for k, v in s.items() if k not in replaced} for s in settings)
+    return [s | {"longest": longest} for s in shared]
 
 
 TABLE1_LENGTHS = Experiment(

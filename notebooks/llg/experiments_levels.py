@@ -13,14 +13,14 @@ PARTS = {
 
 def divided(images, classes):
     """The images with every class divided at random into as many as make up this number of classes."""
-    each = classes // images.n_classes
-    if each == 1:
+    parts = classes // images.n_classes
+    if parts == 1:
         return images
     part = torch.randint(
-        each, (len(images),), generator=torch.Generator().manual_seed(0)
+        parts, (len(images),), generator=torch.Generator().manual_seed(0)
     ).to(images.y)
-    names = tuple(f"{name}, part {k}" for name in images.classes for k in range(each))
-    return dataclasses.replace(images, y=images.y * each + part, classes=names)
+    names = tuple(f"{name}, part {k}" for name in images.classes for k in range(parts))
+    return dataclasses.replace(images, y=images.y * parts + part, classes=names)
 
 
 def some(images, count, generator):
@@ -28,6 +28,6 @@ def some(images, count, generator):
     if count is None or count >= len(images):
         return images
     while True:
-        found = images.take(torch.randperm(len(images), generator=generator)[:count])
-        if int(found.class_counts.min()):
-            return found
+        chosen = images.take(torch.randperm(len(images), generator=generator)[:count])
+        if int(chosen.class_counts.min()):
+            return chosen

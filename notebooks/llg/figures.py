@@ -30,10 +30,12 @@ def fig3(rows):
     """Gradients of a class against its occurrences, from trial rows: raw, share of negative ones, calibrated."""
     rows = rows[rows["init"] == "fresh"]
     figure = Figure(figsize=(8.4, 3.0), layout="constrained")
-    left, middle, right = figure.subplots(1, 3, width_ratios=[1, 1.25, 0.9])
+    raw_axes, share_axes, calibrated_axes = figure.subplots(
+        1, 3, width_ratios=[1, 1.25, 0.9]
+    )
     for axes, gradient, scale in (
-        (left, "raw", lambda size: 1),
-        (right, "calibrated", lambda size: size),
+        (raw_axes, "raw", lambda size: 1),
+        (calibrated_axes, "calibrated", lambda size: size),
     ):
         for (size, part), marker in zip(
             rows.groupby("batch_size"), "osD^", strict=True
@@ -54,13 +56,13 @@ def fig3(rows):
             )
         axes.axhline(0, color="black", linewidth=0.8)
     ticks = [0, *SIZES[:-1:2]]
-    left.set_xscale("symlog", base=2, linthresh=1)
-    left.set_xticks(ticks, map(str, ticks))
-    left.set(
+    raw_axes.set_xscale("symlog", base=2, linthresh=1)
+    raw_axes.set_xticks(ticks, map(str, ticks))
+    raw_axes.set(
         xlabel="occurrences of the label, λ", ylabel="gradient $g_i$", title="(a) raw"
     )
-    right.legend(loc="lower left", fontsize="small")
-    right.set(
+    calibrated_axes.legend(loc="lower left", fontsize="small")
+    calibrated_axes.set(
         xlabel="share of the batch, λ / B",
         ylabel="gradient $g_i$ less its offset",
         title="(c) calibrated",
@@ -78,8 +80,8 @@ def fig3(rows):
         vmax=100,
         cbar=False,
     )
-    sns.heatmap(shares, ax=middle, **look)
-    middle.set(
+    sns.heatmap(shares, ax=share_axes, **look)
+    share_axes.set(
         xlabel="occurrences of the label, λ",
         ylabel="batch size B",
         title="(b) negative ones [%]",
@@ -147,10 +149,10 @@ def fig7(cells, untrained):
         names = dict(zip(levels, ("weak", "medium", "strong"), strict=True)) | {
             0.0: "no defence"
         }
-        own = cells[cells["defence"].isin([kind, "none"])]
+        rows = cells[cells["defence"].isin([kind, "none"])]
         lines = pd.concat(
             [
-                own.assign(line=own["level"].map(names)),
+                rows.assign(line=rows["level"].map(names)),
                 guesses.assign(line="random guess"),
             ]
         )
@@ -174,16 +176,16 @@ def table1(cells, printed):
         **{kind: title for kind, (title, *_) in DEFENCES.items()},
     }
 
-    def told(row):
+    def format_accuracy(row):
         spread = (row["accuracy high"] - row["accuracy low"]) / 2
         return f"{row['accuracy']:.3f}" + (
             f" ± {spread:.3f}" if np.isfinite(spread) else ""
         )
 
     keys = ["defence", "level"]
-    ours = cells.assign(text=[told(row) for _, row in cells.iterrows()]).pivot(
-        index=keys, columns="algorithm", values="text"
-    )
+    ours = cells.assign(
+        text=[format_accuracy(row) for _, row in cells.iterrows()]
+    ).pivot(index=keys, columns="algorithm", values="text")
     theirs = printed.pivot(index=keys, columns="algorithm", values="accuracy")
     sides = {
         f"{a}, {who}": t[a]
@@ -191,9 +193,9 @@ def table1(cells, printed):
         for who, t in (("ours", ours), ("paper", theirs))
         if a in t
     }
-    found = (
+    table = (
         pd.concat(sides, axis=1)
-        .reindex([one for one in LEVELS if one in ours.index])
+        .reindex([level for level in LEVELS if level in ours.index])
         .reset_index()
     )
-    return found.assign(defence=found["defence"].map(names))
+    return table.assign(defence=table["defence"].map(names))

@@ -4,10 +4,10 @@ from notebooks.llg import experiments as e
 from notebooks.llg.experiments import having
 
 
-def mean(run, experiment, value="asr", **where):
+def mean(run, experiment, value="asr", **settings):
     """The mean of some recorded cells."""
     cells = run.best(experiment)
-    return cells[having(**where)(cells)][value].mean()
+    return cells[having(**settings)(cells)][value].mean()
 
 
 def fig3(run):
@@ -47,7 +47,7 @@ def fig5(run):
 def fig6(run):
     """Fig. 6: longer training, what makes LLG+ fall, the guess."""
     parts = run.best(e.TWO_PARTS).set_index(["algorithm", "impact", "offset"])["asr"]
-    told = [
+    texts = [
         f"{algorithm}: {parts[algorithm, 'own', 'none']:.2f} by LLG, {parts[algorithm, 'auxiliary', 'none']:.2f} with LLG+'s impact in "
         f"place of its own, {parts[algorithm, 'own', 'auxiliary']:.2f} with LLG+'s offset"
         for algorithm in e.STEPS
@@ -57,8 +57,8 @@ def fig6(run):
         {"LLG*": (r"LLG\*", "llgstar"), "LLG+": ("LLG+", "llgplus")},
     )
     ends = [
-        f"{shown} ends at {run.cell(e.FIG6_ROUNDS, attack=attack, **end):.2f ci} (by local steps {run[f'fig6b-{id}']:.2f ci})"
-        for attack, (shown, id) in ids.items()
+        f"{title} ends at {run.cell(e.FIG6_ROUNDS, attack=attack, **end):.2f ci} (by local steps {run[f'fig6b-{id}']:.2f ci})"
+        for attack, (title, id) in ids.items()
     ]
     accuracy = run.cell(e.FIG6_ROUNDS, "accuracy", attack="LLG", **end)
     return f"""
@@ -66,7 +66,7 @@ def fig6(run):
     rounds the network is right about {accuracy:.3f ci} of the test images (by local steps {run["fig6b-accuracy"]:.3f ci}; the paper
     {run.published.items["fig6b-accuracy"].text()}), {" and ".join(ends)}. A value on which the readings decide differently is open.
 
-    On trained networks the adversary who has the gradient alone is ahead of those who measure impact and offset ({"; ".join(told)}).
+    On trained networks the adversary who has the gradient alone is ahead of those who measure impact and offset ({"; ".join(texts)}).
     Why the update's own impact is the better one was not tested, and LLG\\* was not taken apart. DLG, on two users a training, is at
     {run["fig6b-dlg"]:.2f ci} at the end under FedAvg. The random guess is near 0.32 in the paper and at {run["fig6a-random"]:.3f ci} here;
     its expectation on such users lies so near the edge of the tolerance that no number of trainings at hand decides it.
@@ -76,9 +76,9 @@ def fig6(run):
 def fig7(run):
     """Fig. 7: what compression costs, and what the released code does."""
 
-    def cost(defence, level, **where):
+    def cost(defence, level, **settings):
         at = [
-            mean(run, e.FIG7, defence=d, level=v, **where)
+            mean(run, e.FIG7, defence=d, level=v, **settings)
             for d, v in (("none", 0.0), (defence, level))
         ]
         return 100 * (at[0] - at[1])

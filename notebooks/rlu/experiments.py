@@ -171,15 +171,15 @@ def learning_rates(ctx, seed, data, lr):
     server, parts = server_data(test, AUX, seed), dirichlet(pool.y, CLIENTS, 0.5, seed)
     first = rlu.prepare(model, server, trajectory="midpoint")
     second = rlu.prepare(model, server)
-    for held in parts:
-        index = local_batches(held, 10, 32, generator)
+    for part in parts:
+        index = local_batches(part, 10, 32, generator)
         update = fedavg(model, pool.x[index], pool.y[index], lr, share="delta")
-        found = {
+        answers = {
             "iLRG": ilrg.recover(update, model),
             "Algorithm 1": first.recover(update).counts,
             "Algorithm 2": second.recover(update).counts,
         }
-        for rule, n in found.items():
+        for rule, n in answers.items():
             iacc = scored(n, counted(pool.y[index], pool.n_classes))["iacc"]
             yield {"rule": rule, "iacc": iacc, **facts(pool, parts, server)}
 
@@ -230,18 +230,18 @@ def own_images(ctx, seed, data, stage, steps, confidence):
     (pool, test), model = sets(ctx, data), trained(ctx, data, "relu", stage, seed)[0]
     server = server_data(test, AUX, seed)
     generator = torch.Generator().manual_seed(seed)
-    for held in dirichlet(pool.y, CLIENTS, 0.5, seed):
-        index = local_batches(held, steps, 32, generator)
+    for part in dirichlet(pool.y, CLIENTS, 0.5, seed):
+        index = local_batches(part, steps, 32, generator)
         update = fedavg(model, pool.x[index], pool.y[index], LR, share="delta")
-        own, y = index.flatten().to(pool.y.device), pool.y[index].flatten()
-        right = head_pass(model, pool.x[own]).probabilities.gather(1, y[:, None])
+        chosen, y = index.flatten().to(pool.y.device), pool.y[index].flatten()
+        right = head_pass(model, pool.x[chosen]).probabilities.gather(1, y[:, None])
         others = [pool.of_class(c)[:20] for c in range(10) if not (y == c).any()]
-        known = {"server's": server, "own": pool.take(torch.cat([own, *others]))}
+        auxiliary = {"server's": server, "own": pool.take(torch.cat([chosen, *others]))}
         how = dict(trajectory="midpoint", confidence=confidence)
-        for name, images in known.items():
-            found = rlu.recover(update, model, images, **how)
+        for name, images in auxiliary.items():
+            counts = rlu.recover(update, model, images, **how)
             quiet = (right > 0.99).double().mean().item()
-            yield {"known": name, "quiet": quiet, **scored(found, counted(y))}
+            yield {"known": name, "quiet": quiet, **scored(counts, counted(y))}
 
 
 OWN_IMAGES = Experiment(
@@ -300,8 +300,8 @@ def few_auxiliary(ctx, seed, data, stage, size):
     real["most_aux"] = real.pop("aux")
     attack = rlu.prepare(model, server, trajectory="midpoint")
     for update, truth in local_updates(model, pool, 0.5, 10, 32, CLIENTS, seed):
-        found = attack.recover(update).counts
-        yield {"train": train, "iacc": scored(found, truth)["iacc"], **real}
+        counts = attack.recover(update).counts
+        yield {"train": train, "iacc": scored(counts, truth)["iacc"], **real}
 
 
 FIG2 = Experiment(
@@ -345,16 +345,16 @@ def schemes(ctx, seed, data, name, level, momentum, regularisation, rounds):
     server = Server(model, Scheme(name, LR, 10, momentum, regularisation), CLIENTS)
     parts, aux = dirichlet(pool.y, CLIENTS, 0.5, seed), server_data(test, AUX, seed)
     for _ in range(rounds):
-        index = [local_batches(held, 10, 32, generator) for held in parts]
+        index = [local_batches(part, 10, 32, generator) for part in parts]
         sent = {k: v.clone() for k, v in model.state_dict().items()}
         updates = server.round([pool.x[i] for i in index], [pool.y[i] for i in index])
     model.load_state_dict(sent)  # the model that the last round's updates started from
     read = rules(model, aux)
     for k, (update, i) in enumerate(zip(updates, index)):
         history = server.history(k, head(model).bias)
-        found = read(update, scheme=server.scheme, history=history)
-        found["RLU, ρ = 1"] = read(update)["RLU"]
-        for rule, n in found.items():
+        answers = read(update, scheme=server.scheme, history=history)
+        answers["RLU, ρ = 1"] = read(update)["RLU"]
+        for rule, n in answers.items():
             iacc = scored(n, counted(pool.y[i], pool.n_classes))["iacc"]
             algorithm = "1" if rule.startswith("RLU") else ""
             real = facts(pool, parts, aux)

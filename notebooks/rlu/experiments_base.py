@@ -25,11 +25,13 @@ def sets(ctx, data, share=None):
     return pool, ctx.images(data, "test")
 
 
-def server_data(images, each, s=0):
+def server_data(images, per_class, s=0):
     """Up to `each` images of every class."""
     generator = torch.Generator().manual_seed(s)
-    own = [images.of_class(c) for c in range(images.n_classes)]
-    drawn = [i[torch.randperm(len(i), generator=generator)[:each]] for i in own]
+    by_class = [images.of_class(c) for c in range(images.n_classes)]
+    drawn = [
+        i[torch.randperm(len(i), generator=generator)[:per_class]] for i in by_class
+    ]
     return images.take(torch.cat(drawn))
 
 
@@ -51,37 +53,37 @@ def rules(model, server, trajectory="midpoint"):
     zero_shot = zlg.prepare(model, server)
     local = rlu.prepare(model, server, trajectory=trajectory)
 
-    def read(update, **known):
-        found = {"LLG+": by_size.recover(one_step(update)).counts} if probed else {}
+    def read(update, **knowledge):
+        counts = {"LLG+": by_size.recover(one_step(update)).counts} if probed else {}
         return {
-            **found,
+            **counts,
             "ZLG+": zero_shot.recover(update).counts,
             "iLRG": ilrg.recover(update, model),
-            "RLU": local.recover(update, **known).counts,
+            "RLU": local.recover(update, **knowledge).counts,
         }
 
     return read
 
 
-def scored(found, truth):
+def scored(counts, truth):
     """cAcc and iAcc of counts [n]."""
     return {
-        "cacc": metrics.class_accuracy(found, truth).item(),
-        "iacc": metrics.instance_accuracy(found, truth).item(),
+        "cacc": metrics.class_accuracy(counts, truth).item(),
+        "iacc": metrics.instance_accuracy(counts, truth).item(),
     }
 
 
 def facts(pool, parts, server):
     """What a round really had: images in all, with the poorest client, and auxiliary ones of the rarest class."""
-    held = min(len(part) for part in parts)
-    return {"images": len(pool), "held": held, "aux": int(server.class_counts.min())}
+    fewest = min(len(part) for part in parts)
+    return {"images": len(pool), "held": fewest, "aux": int(server.class_counts.min())}
 
 
 def local_updates(model, pool, alpha, steps, batch_size, clients, s):
     """Plain SGD at each client from the global model: (update, true counts) one by one."""
     generator = torch.Generator().manual_seed(s)
-    for held in dirichlet(pool.y, CLIENTS, alpha, s)[:clients]:
-        index = local_batches(held, steps, batch_size, generator)
+    for part in dirichlet(pool.y, CLIENTS, alpha, s)[:clients]:
+        index = local_batches(part, steps, batch_size, generator)
         update = fedavg(model, pool.x[index], pool.y[index], LR, share="delta")
         yield update, counted(pool.y[index], pool.n_classes)
 
@@ -137,10 +139,10 @@ def attack_rows(ctx, model, data, alpha, steps, size, clients, s, share=None):
     clients = local_updates(model, pool, alpha, steps, size, clients, s)
     read = rules(model, server)
     for update, truth in clients:
-        for rule, found in read(update).items():
+        for rule, counts in read(update).items():
             algorithm = "1" if rule == "RLU" and steps > 1 else ""
             row = {"rule": rule, "algorithm": algorithm}
-            yield row | scored(found, truth) | real
+            yield row | scored(counts, truth) | real
 
 
 SEEN = "clients", "batch_size", "steps"  # their product: the labels of a trial

@@ -37,7 +37,7 @@ def one_round(ctx, pool, auxiliary, activation, scheme, seed, of=""):
     weights = spawned(seed, "weights")
     model = ctx.build("lenet", pool.shape, 10, seed=weights, activation=activation)
     parts = dirichlet(pool.y, CLIENTS, 0.5, spawned(seed, f"partition{of}") % 2**31)
-    index = [local_batches(held, scheme.steps, 32, generator) for held in parts]
+    index = [local_batches(part, scheme.steps, 32, generator) for part in parts]
     before, server = copy.deepcopy(model), Server(model, scheme, CLIENTS)
     updates = server.round([pool.x[i] for i in index], [pool.y[i] for i in index])
     read, real = rules(before, auxiliary, "search"), facts(pool, parts, auxiliary)
@@ -71,15 +71,15 @@ CHOICES = Experiment(
 
 def schemes_of(**more):
     """FedProx and SGDm at every plausible mild setting, and at the strong one."""
-    found = []
+    settings = []
     for name, setting, strong in (
         ("sgdm", "momentum", 0.9),
         ("fedprox", "regularisation", 5.0),
     ):
         for level, values in (("mild", MILD[setting]), ("strong", [strong])):
             rest = dict(momentum=0.0, regularisation=0.0) | {setting: values}
-            found += grid(name=name, level=level, **rest, **more)
-    return found
+            settings += grid(name=name, level=level, **rest, **more)
+    return settings
 
 
 def by_scheme(ctx, seed, data, name, level, momentum, regularisation):
@@ -112,13 +112,13 @@ def reduced(ctx, seed, data, name, momentum, regularisation, activation, steps, 
     """One round with all images, and with as many as SVHN has here: 520, and 21 a class for the server."""
     scheme = Scheme(name, lr, steps, momentum, regularisation)
     pool, test = sets(ctx, data)
-    for level, (count, each) in LEVELS.items():
+    for level, (count, per_class) in LEVELS.items():
         order = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
         chosen = torch.randperm(len(pool), generator=order)[:count]
-        own = pool.take(chosen) if count else pool
-        auxiliary = server_data(test, each, spawned(seed, level) % 2**31)
+        part = pool.take(chosen) if count else pool
+        auxiliary = server_data(test, per_class, spawned(seed, level) % 2**31)
         how = activation, scheme, seed, level
-        for row in one_round(ctx, own, auxiliary, *how):
+        for row in one_round(ctx, part, auxiliary, *how):
             yield {"level": level, **{k: row[k] for k in ("rule", "cacc", "iacc")}}
 
 

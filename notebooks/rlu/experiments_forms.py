@@ -60,9 +60,9 @@ def search_as_printed(update, model, server):
     epsilons = [by_class(z, server.y, "gaussian") for z in (before, after)]
     system = sum(map(confidence.coefficients, epsilons)) / 2
     start = counts.solve(system, observed.target, update.samples)
-    known = (before, after, server.y, observed, "gaussian")
-    found = rlu.search(start, *known, ratios=True)
-    return counts.round_to_total(found, update.samples)
+    inputs = (before, after, server.y, observed, "gaussian")
+    solution = rlu.search(start, *inputs, ratios=True)
+    return counts.round_to_total(solution, update.samples)
 
 
 COLUMNS = ("setting", "data", "activation", "stage", "alpha", "steps")
@@ -92,15 +92,15 @@ def variants(ctx, seed, setting, data, activation, stage, alpha, steps, clients)
     server = server_data(test, AUX, seed)
     half = dict(trajectory="midpoint")
     for update, truth in local_updates(model, pool, alpha, steps, 32, clients, seed):
-        seen = (update, model, server)
-        found = {"RLU": rlu.recover(*seen, **half)}
-        found["averaged"] = rlu.recover(*seen, **half, confidence="average")
+        inputs = (update, model, server)
+        answers = {"RLU": rlu.recover(*inputs, **half)}
+        answers["averaged"] = rlu.recover(*inputs, **half, confidence="average")
         if steps > 1:
-            found["Alg. 2"] = rlu.recover(*seen)
-            found["Alg. 2, Eq. 14 as printed"] = search_as_printed(*seen)
-        found["released code"] = released(update, model, server)
-        found["whole head"] = whole_head.recover(update, model, server, seed=seed)
-        iacc = {form: scored(n, truth)["iacc"] for form, n in found.items()}
+            answers["Alg. 2"] = rlu.recover(*inputs)
+            answers["Alg. 2, Eq. 14 as printed"] = search_as_printed(*inputs)
+        answers["released code"] = released(update, model, server)
+        answers["whole head"] = whole_head.recover(update, model, server, seed=seed)
+        iacc = {form: scored(n, truth)["iacc"] for form, n in answers.items()}
         for form, value in iacc.items():
             row = {"form": form, "iacc": value, "gain": value - iacc["RLU"]}
             yield row | {"train": train, "held_out": held_out}
@@ -143,13 +143,19 @@ def drawn_labels(size, steps, generator):
 def images_of(pool, labels, generator):
     """The index of a random image for each label."""
     flat = [pool.of_class(int(c)) for c in labels.flatten()]
-    chosen = [own[torch.randint(len(own), (1,), generator=generator)] for own in flat]
+    chosen = [
+        candidates[torch.randint(len(candidates), (1,), generator=generator)]
+        for candidates in flat
+    ]
     return torch.cat(chosen).view(labels.shape)
 
 
 def capabilities(ctx, seed, rule, data):
     """iAcc of one rule in the five settings, ten updates each."""
-    (pool, test), own = sets(ctx, data), {"iDLG": 1, "GI": 8, "RLG": 8}.get(rule, 32)
+    (pool, test), batch_size = (
+        sets(ctx, data),
+        {"iDLG": 1, "GI": 8, "RLG": 8}.get(rule, 32),
+    )
     generator, aux = torch.Generator().manual_seed(seed), server_data(test, AUX, seed)
     build = dict(net="lenet", shape=pool.shape, n_classes=10, seed=seed)
     fresh, tanh = (ctx.build(**build, activation=a) for a in ("relu", "tanh"))
@@ -157,9 +163,9 @@ def capabilities(ctx, seed, rule, data):
     for column, model, size, steps in (
         ("batch", fresh, 8, 1),
         ("repeats", fresh, 32, 1),
-        ("activation", tanh, own, 1),
-        ("steps", fresh, own, 10),
-        ("trained", late, own, 1),
+        ("activation", tanh, batch_size, 1),
+        ("steps", fresh, batch_size, 10),
+        ("trained", late, batch_size, 1),
     ):
         for _ in range(10):
             labels = drawn_labels(size, steps, generator)
@@ -198,8 +204,8 @@ def cost(ctx, seed, n_classes, steps):
     )
     began = time.process_time()
     start = counts.solve(A, observed.target, int(truth.sum().round()))
-    found = rlu.search(start, before, before + 0.1, labels, observed, "gaussian")
-    counts.round_to_total(found, 256 * steps)
+    solution = rlu.search(start, before, before + 0.1, labels, observed, "gaussian")
+    counts.round_to_total(solution, 256 * steps)
     yield {"seconds": time.process_time() - began}
 
 

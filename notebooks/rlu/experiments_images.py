@@ -58,13 +58,15 @@ def in_every_way(ctx, seed, net, data, side, batch_size, iterations):
         WAYS[1]: rlu.recover(update, model, server, trajectory="midpoint"),
     }
     often = dict(iterations=iterations, seed=seed)
-    for way, found in named.items():
-        same = [w for w in runs if torch.equal(named[w], found)]  # an equal run
-        known = torch.arange(len(found)).repeat_interleave(found.cpu())[None]
+    for way, label_counts in named.items():
+        same = [w for w in runs if torch.equal(named[w], label_counts)]  # an equal run
+        labels = torch.arange(len(label_counts)).repeat_interleave(label_counts.cpu())[
+            None
+        ]
         if same:
             runs[way] = runs[same[0]]
         else:
-            runs[way] = invg.invert_many([update], model, known.to(y), **often)
+            runs[way] = invg.invert_many([update], model, labels.to(y), **often)
     runs[WAYS[2]] = invert([View([update], model)], JOINT, **often)
     named[WAYS[2]] = counted(runs[WAYS[2]].label_logits[0].argmax(1), images.n_classes)
     paired = {way: metrics.paired(run.images[0], x) for way, run in runs.items()}
@@ -79,10 +81,10 @@ def label_knowledge(ctx, seed, **batch):
     """PSNR, LPIPS and labels of each way; gain: beside optimised labels on the same batch."""
     x, ways = inverted(ctx, seed, **batch)
     truth, score = ways[WAYS[0]][1], {}
-    for way, (found, named, distance) in ways.items():
-        perceived = metrics.lpips(found, x)
+    for way, (images, named, distance) in ways.items():
+        perceived = metrics.lpips(images, x)
         score[way] = {
-            "psnr": metrics.psnr(found, x).mean().item(),
+            "psnr": metrics.psnr(images, x).mean().item(),
             "lpips": np.nan if perceived is None else perceived.mean().item(),
             "iacc": scored(named, truth)["iacc"],
             "distance": distance,
@@ -126,8 +128,8 @@ def normality(ctx, seed, net, data, stage):
     pairs = [g[:, j] for g in groups for j in range(len(groups))]
     passed = np.mean([stats.shapiro(v).pvalue > 0.05 for v in pairs])
     scaled = [(v - v.mean()) / v.std(ddof=1) for v in pairs]
-    each = [stats.kstest(v, "norm", method="asymp") for v in scaled]
-    distance = np.mean([one.statistic for one in each])
+    tests = [stats.kstest(v, "norm", method="asymp") for v in scaled]
+    distance = np.mean([test.statistic for test in tests])
     means = np.array([g.mean(0) for g in groups])
     signs = np.where(np.eye(len(means), dtype=bool), means > 0, means < 0).mean()
     largest = float(np.abs(means).max())
@@ -172,8 +174,8 @@ def main_classes(ctx, seed, data, alpha):
     """Classes that hold 90 % of a client's images, mean over the clients."""
     labels, most = ctx.images(data).y, []
     for part in dirichlet(labels, CLIENTS, alpha, seed):
-        held = labels[part].bincount().double().sort(descending=True).values
-        most.append(int((held.cumsum(0) < 0.9 * held.sum() - 1e-9).sum()) + 1)
+        sizes = labels[part].bincount().double().sort(descending=True).values
+        most.append(int((sizes.cumsum(0) < 0.9 * sizes.sum() - 1e-9).sum()) + 1)
     yield {"classes": np.mean(most), "images": len(labels)}
 
 

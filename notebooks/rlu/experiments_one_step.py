@@ -43,12 +43,14 @@ def one_step(ctx, pool, auxiliary, net, activation, batch_size, alpha, seed, of=
     like = dict(seed=spawned(seed, "weights"), activation=activation)
     model = ctx.build(net, pool.shape, pool.n_classes, **like)
     probed, layer = not batch_dependent(model), head(model).layer
-    known = dataclasses.replace(auxiliary, x=head_pass(model, auxiliary.x, 256).inputs)
-    read = rules(layer, known)
+    head_inputs = dataclasses.replace(
+        auxiliary, x=head_pass(model, auxiliary.x, 256).inputs
+    )
+    read = rules(layer, head_inputs)
     parts = dirichlet(pool.y, CLIENTS, alpha, spawned(seed, f"partition{of}") % 2**31)
     real = facts(pool, parts, auxiliary)
-    for held in parts:
-        index = local_batches(held, 1, batch_size, generator)[0]
+    for part in parts:
+        index = local_batches(part, 1, batch_size, generator)[0]
         update = fedsgd(layer, head_pass(model, pool.x[index]).inputs, pool.y[index])
         truth = counted(pool.y[index], pool.n_classes)
         for rule, n in read(update).items():
@@ -68,7 +70,7 @@ ONE_STEP = Experiment(
     "one_step",
     tens,
     quick=grid(net="resnet20-1", data="photos", activation="relu"),
-    paper=[s for net, own in NETS.items() for s in grid(net=net, **own)],
+    paper=[s for net, options in NETS.items() for s in grid(net=net, **options)],
     fixed=SETTINGS,
     tables="table2",
     **RULED | dict(values=SCORES),
@@ -88,8 +90,8 @@ def padded(images):
 def reduced_one_step(ctx, seed, net, data, activation, batch_size, alpha):
     """With all images, divided into a hundred classes, and with as many as CIFAR-100 or Tiny-ImageNet has here."""
     whole, test = (divided(padded(images), 100) for images in sets(ctx, data))
-    name, count, each = PARTS.get(net, ("part", 2000, 10))
-    for level, images, size in (("whole", None, AUX), (name, count, each)):
+    name, count, per_class = PARTS.get(net, ("part", 2000, 10))
+    for level, images, size in (("whole", None, AUX), (name, count, per_class)):
         order = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
         pool = some(whole, images, order)
         auxiliary = server_data(test, size, spawned(seed, level) % 2**31)
@@ -103,7 +105,9 @@ REDUCED_ONE_STEP = Experiment(
     reduced_one_step,
     quick=grid(net="lenet", data="mnist5k", activation="relu"),
     paper=[
-        setting for net, own in NETS.items() for setting in grid(net=net, **own | BOTH)
+        setting
+        for net, options in NETS.items()
+        for setting in grid(net=net, **options | BOTH)
     ],
     by=("level", "rule"),
     values=SCORES,

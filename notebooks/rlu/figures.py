@@ -74,11 +74,11 @@ def table2(*cells):
 def fig1(cells):
     """Fig. 1: every rule's iAcc by the training accuracy of the network that the clients start from."""
     labels = dict(xlabel="training accuracy", ylabel="iAcc")
-    shown = by_rule(named(cells))
-    order = shown["data"].map(["MNIST", "SVHN", "CIFAR-10"].index)
-    shown = shown.iloc[order.argsort(kind="stable")]
+    rows = by_rule(named(cells))
+    order = rows["data"].map(["MNIST", "SVHN", "CIFAR-10"].index)
+    rows = rows.iloc[order.argsort(kind="stable")]
     return plots.curves(
-        shown,
+        rows,
         x="train",
         y="iacc",
         hue="rule",
@@ -91,14 +91,14 @@ def fig1(cells):
 
 def own_images(cells):
     """RLU with the server's images and with the client's own, by accuracy; a panel a number of steps."""
-    known = {"server's": "server's", "own": "client's own"}
+    sources = {"server's": "server's", "own": "client's own"}
     how = {"gaussian": "Gaussian (RLU)", "average": "averaged"}
-    lines = cells["known"].map(known) + ", " + cells["confidence"].map(how)
+    lines = cells["known"].map(sources) + ", " + cells["confidence"].map(how)
     panels = cells["steps"].map({1: "one local step", 10: "ten local steps"})
     labels = dict(xlabel="accuracy that was trained to", ylabel="iAcc of RLU")
-    shown = cells.assign(line=lines, panel=panels)
+    rows = cells.assign(line=lines, panel=panels)
     return plots.curves(
-        shown, x="stage", y="iacc", hue="line", panel="panel", log2=False, **labels
+        rows, x="stage", y="iacc", hue="line", panel="panel", log2=False, **labels
     )
 
 
@@ -108,15 +108,15 @@ def table3(fresh, trained):
         f"LeNet, {'trained to 0.4' if stage else 'untrained'}"
         for stage in trained["stage"]
     ]
-    both = pd.concat(
+    rows = pd.concat(
         [fresh.assign(panel="VGG-16, untrained"), trained.assign(panel=titles)],
         ignore_index=True,
     )
     labels = dict(xlabel="α", ylabel="iAcc", ylim=(0.45, 1.03))
-    order = both["panel"].map(list(dict.fromkeys(both["panel"])).index)
-    both = by_rule(both.assign(order=order)).sort_values("order", kind="stable")
+    order = rows["panel"].map(list(dict.fromkeys(rows["panel"])).index)
+    rows = by_rule(rows.assign(order=order)).sort_values("order", kind="stable")
     return plots.curves(
-        both, x="alpha", y="iacc", hue="rule", panel="panel", columns=3, **labels
+        rows, x="alpha", y="iacc", hue="rule", panel="panel", columns=3, **labels
     )
 
 
@@ -143,23 +143,23 @@ def fig2(cells):
 
 def table4(cells):
     """Table 4 and the other algorithms: the strong settings of one round, and all seven in the third."""
-    shown = named(cells[(cells["rounds"] == 3) | (cells["level"] == "strong")])
+    chosen = named(cells[(cells["rounds"] == 3) | (cells["level"] == "strong")])
     rows = [
         f"{data}, {name}" if rounds == 1 else name
-        for data, name, rounds in zip(shown["data"], shown["name"], shown["rounds"])
+        for data, name, rounds in zip(chosen["data"], chosen["name"], chosen["rounds"])
     ]
-    panels = shown["rounds"].map(
+    panels = chosen["rounds"].map(
         {1: "first round, strong settings (Table 4)", 3: "third round, MNIST"}
     )
-    shown = shown.assign(row=rows, panel=panels)
-    return dots(shown, "rule", [*RULES, "RLU, ρ = 1"], "iAcc", panel="panel")
+    chosen = chosen.assign(row=rows, panel=panels)
+    return dots(chosen, "rule", [*RULES, "RLU, ρ = 1"], "iAcc", panel="panel")
 
 
 def forms(cells):
     """Forms of RLU: the paired gain over Algorithm 1, by setting."""
-    shown = cells.assign(row=cells["setting"].map(SETTING))
+    rows = cells.assign(row=cells["setting"].map(SETTING))
     figure = dots(
-        shown,
+        rows,
         "form",
         ["averaged", "Alg. 2", "released code", "whole head"],
         "iAcc minus that of Algorithm 1 (paired)",
@@ -211,10 +211,10 @@ def fig10(images, seed):
     panels = figure.subplots(1, 3, sharey=True)
     for axes, alpha in zip(panels, (0.1, 0.5, 5.0)):
         parts = dirichlet(images.y, CLIENTS, alpha, seed)
-        held = np.array(
+        counts = np.array(
             [counted(images.y[i], images.n_classes).cpu().numpy() for i in parts]
         )
-        drawn = axes.imshow(held.T, cmap="Blues", aspect="auto")
+        drawn = axes.imshow(counts.T, cmap="Blues", aspect="auto")
         axes.set(title=f"α = {alpha:g}", xlabel="client", xticks=range(len(parts)))
         axes.grid(False)
     panels[0].set_ylabel("class")

@@ -44,10 +44,10 @@ def table2(run):
     cost = (wide(net, steps=1) - ten)[["RLU", "iLRG"]]
     printed = pd.DataFrame(run.published.tables["table2"].rows)
     printed = printed[printed["net"] == "vgg16"]
-    both = printed.pivot(
+    paper = printed.pivot(
         index=["rule", "data", "activation"], columns="steps", values="iacc"
     )
-    theirs = (both[1] - both[10]).astype(float).groupby("rule").agg(["min", "max"])
+    theirs = (paper[1] - paper[10]).astype(float).groupby("rule").agg(["min", "max"])
     named = [
         row["verdict"]
         for row in run.values
@@ -102,15 +102,15 @@ def fig1(run):
         run.by_trial(e.FIG1, rule="ZLG+", **last)
         - run.by_trial(e.FIG1, rule="LLG+", **last)
     )
-    held = run.best(e.FIG1).query("data == 'svhn' and rule == 'RLU'").iloc[-1]
+    last_row = run.best(e.FIG1).query("data == 'svhn' and rule == 'RLU'").iloc[-1]
     rows = run.best(e.OWN_IMAGES)
-    found = rows.pivot(
+    table = rows.pivot(
         index=["steps", "confidence", "stage"], columns="known", values="iacc"
     )
-    one, ten, normal = (
-        found.loc[1, "average"],
-        found.loc[10, "average"],
-        found.loc[1, "gaussian"],
+    single, ten, normal = (
+        table.loc[1, "average"],
+        table.loc[10, "average"],
+        table.loc[1, "gaussian"],
     )
     late = dict(stage=0.95, steps=10, confidence="average")
     theirs = run.by_trial(e.OWN_IMAGES, known="server's", **late)
@@ -120,13 +120,13 @@ def fig1(run):
     ).set_index("stage")["quiet"]
     return f"""
     The paper names LLG+ as the second; at the last stage on SVHN ZLG+ is ahead of it by {gap:.2f ci}, so that this is open. On SVHN's few images the
-    held-out accuracy stays behind ({held["held_out"]:.2f} where the training accuracy is {held["train"]:.2f}); how much of the fall there is over-fitting,
+    held-out accuracy stays behind ({last_row["held_out"]:.2f} where the training accuracy is {last_row["train"]:.2f}); how much of the fall there is over-fitting,
     no experiment here tests.
 
     **Why a trained network costs RLU labels** (MNIST, three networks with ten clients each). After one step, with the plain average of the client's
-    own images, nothing is left that could be wrong: {one["own"].min():.2f} at every stage. The server's images give {one["server's"][0.6]:.2f},
-    {one["server's"][0.86]:.2f} and {one["server's"][0.95]:.2f} at training accuracies of 0.6, 0.86 and 0.95. With the client's own images the Gaussian loses
-    up to {(one["own"] - normal["own"]).max():.2f}; with the server's it changes little (by {(one["server's"] - normal["server's"]).abs().max():.2f} at most).
+    own images, nothing is left that could be wrong: {single["own"].min():.2f} at every stage. The server's images give {single["server's"][0.6]:.2f},
+    {single["server's"][0.86]:.2f} and {single["server's"][0.95]:.2f} at training accuracies of 0.6, 0.86 and 0.95. With the client's own images the Gaussian loses
+    up to {(single["own"] - normal["own"]).max():.2f}; with the server's it changes little (by {(single["server's"] - normal["server's"]).abs().max():.2f} at most).
     After ten steps own averages find {ten["own"][0.6]:.2f}, {ten["own"][0.86]:.2f} and {ten["own"][0.95]:.2f}, the server's
     {ten["server's"][0.6]:.2f}, {ten["server's"][0.86]:.2f} and {ten["server's"][0.95]:.2f}: most of the loss is the movement of the model, which
     Algorithm 1 approximates; at 0.95 the averages are {share.min():.0%} to {share.max():.0%} of it, by network. Nor is it that most samples have no gradient: {quiet[0.86]:.0%} of them have an error below 0.01 at 0.86,
@@ -178,8 +178,10 @@ def table4(run):
     }
     mild = run.best(e.TABLE4_CHOICES).query("level == 'mild'")
     by = {
-        name: mild[mild["name"] == name].pivot(index=own, columns="rule", values="iacc")
-        for name, own in (("sgdm", "momentum"), ("fedprox", "regularisation"))
+        name: mild[mild["name"] == name].pivot(
+            index=parameter, columns="rule", values="iacc"
+        )
+        for name, parameter in (("sgdm", "momentum"), ("fedprox", "regularisation"))
     }
     sgdm, prox = by["sgdm"], by["fedprox"]
     theirs = pd.DataFrame(run.published.tables["table4"].rows)
@@ -249,10 +251,10 @@ def algorithm2(run):
     """Algorithm 2: by learning rate, and with Eq. 14 as printed."""
     rates = run.best(e.RATES).pivot(index="lr", columns="rule", values="iacc")
     gain = wide(run.best(e.VARIANTS), "form", "gain").drop("untrained", level="setting")
-    each = run.best(e.VARIANTS).query(
+    rows = run.best(e.VARIANTS).query(
         "form == 'Alg. 2, Eq. 14 as printed' and setting != 'untrained'"
     )
-    open_ = (each["gain high"] > 0).sum()
+    open_ = (rows["gain high"] > 0).sum()
     stable, printed = (
         -gain[form].dropna() for form in ("Alg. 2", "Alg. 2, Eq. 14 as printed")
     )

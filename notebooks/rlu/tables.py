@@ -50,9 +50,9 @@ KEYS = [
 ]
 
 
-def wide(cells, columns="rule", value="iacc", **where):
+def wide(cells, columns="rule", value="iacc", **settings):
     """Cells as a table: a column a rule, or another name; a line a setting, named by what differs among them."""
-    for name, wanted in where.items():
+    for name, wanted in settings.items():
         cells = cells[cells[name] == wanted]
     keys = [c for c in KEYS if c in cells and c != columns]
     index = [c for c in keys if cells[c].nunique(dropna=False) > 1] or ["data"]
@@ -65,9 +65,9 @@ def ahead(cells):
     return (table["RLU"] >= table[RULES[1:]].max(axis=1)).all()
 
 
-def fall(rows, **where):
+def fall(rows, **settings):
     """What each rule loses from α = 5 to 0.05."""
-    for name, wanted in where.items():
+    for name, wanted in settings.items():
         rows = rows[rows[name] == wanted]
     table = rows.pivot(index="rule", columns="alpha", values="iacc").astype(float)
     return table[5.0] - table[0.05]
@@ -108,6 +108,6 @@ def table5(cells):
 
 def joined(*cells):
     """Cells of several experiments; where two have a cell, that of the later one."""
-    both = pd.concat(cells, ignore_index=True)
+    rows = pd.concat(cells, ignore_index=True)
     cell = ["steps", "net", "data", "activation", "rule"]
-    return both[~both.duplicated(cell, keep="last")]
+    return rows[~rows.duplicated(cell, keep="last")]
