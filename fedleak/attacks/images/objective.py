@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -120,7 +120,7 @@ class View:
         self.stacks = stackable(self.model)
         self.net = stacked(self.model, constant=not self.simulate) if self.stacks else copy.deepcopy(self.model)
         if self.targets[0].dtype == torch.float32:
-            to: Any = self.net.to  # which torch 2.11's types lack a memory format for, and later ones do not
+            to: Any = self.net.to  # the types of torch 2.11 lack its memory format
             self.net = to(memory_format=torch.channels_last)
         self.buffers = {name: b.clone() for name, b in self.net.named_buffers()}
         # A stacked net, and one whose steps are not followed, serves all reconstructions in one pass.
