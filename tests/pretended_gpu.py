@@ -46,16 +46,16 @@ class _Generator(torch.Generator):
     """A generator that can be made for the pretended GPU, where a seed gives other numbers than on the CPU."""
 
     def __new__(cls, device: Any = "cpu") -> "_Generator":
-        made = super().__new__(cls)
-        made.there = torch.device(device).type == "cuda"
-        return made
+        generator = super().__new__(cls)
+        generator.on_gpu = torch.device(device).type == "cuda"
+        return generator
 
     @property
     def device(self) -> torch.device:
-        return GPU if self.there else CPU
+        return GPU if self.on_gpu else CPU
 
     def manual_seed(self, seed: int) -> "_Generator":
-        super().manual_seed(seed ^ OTHER_STREAM if self.there else seed)
+        super().manual_seed(seed ^ OTHER_STREAM if self.on_gpu else seed)
         return self
 
 
@@ -89,10 +89,10 @@ class PretendedGPU(TorchFunctionMode):
 
     # --- where a tensor is ------------------------------------------------------------------------------------------
 
-    def there(self, tensor: Tensor) -> bool:
-        return self.backward or self.known(tensor)
+    def on_gpu(self, tensor: Tensor) -> bool:
+        return self.backward or self.is_registered(tensor)
 
-    def known(self, tensor: Tensor) -> bool:
+    def is_registered(self, tensor: Tensor) -> bool:
         tensor = _plain(tensor)
         return tensor.layout == torch.strided and tensor.untyped_storage()._cdata in self.storages
 
@@ -108,32 +108,32 @@ class PretendedGPU(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = dict(kwargs or {}), getattr(func, "__name__", str(func))
         if func == Tensor.device.__get__:
-            return GPU if self.there(args[0]) else CPU
+            return GPU if self.on_gpu(args[0]) else CPU
         if func == Tensor.is_cuda.__get__ or func == Tensor.is_cpu.__get__:
-            return self.there(args[0]) == (func == Tensor.is_cuda.__get__)
+            return self.on_gpu(args[0]) == (func == Tensor.is_cuda.__get__)
         if name in ("to", "cuda", "cpu") and isinstance(args[0], Tensor):
             return self.moved(name, args[0], args[1:], kwargs)
         if name in FROM_DATA:
             return self.from_data(func, args, kwargs)
-        if name in ("numpy", "__array__") and self.there(args[0]):
+        if name in ("numpy", "__array__") and self.on_gpu(args[0]):
             raise TypeError("can't convert cuda:0 device type tensor to numpy: use Tensor.cpu() first")
         device = kwargs.pop("device", None)
-        told = None if device is None else torch.device(device).type == "cuda"
+        to_gpu = None if device is None else torch.device(device).type == "cuda"
         given = list(_tensors(args[:1] if name == "__deepcopy__" else (args, kwargs)))
-        there = told if told is not None else any(self.there(t) for t in given)
-        if told is None or not name.startswith("new_"):
-            self.check(name, args, given, told)
-        self.check_generator(name, kwargs, there)
-        if name == "lstsq" and there and kwargs.get("driver") not in (None, "gels"):
+        on_gpu = to_gpu if to_gpu is not None else any(self.on_gpu(t) for t in given)
+        if to_gpu is None or not name.startswith("new_"):
+            self.check(name, args, given, to_gpu)
+        self.check_generator(name, kwargs, on_gpu)
+        if name == "lstsq" and on_gpu and kwargs.get("driver") not in (None, "gels"):
             raise RuntimeError("torch.linalg.lstsq on CUDA takes the driver 'gels' alone")
-        if device is not None and told is False:
+        if device is not None and to_gpu is False:
             kwargs["device"] = device
-        drawn = name in DRAW and there
+        drawn = name in DRAW and on_gpu
         if drawn:
             self.drawn.append(name)
         with self.drawing(drawn and kwargs.get("generator") is None):
             out = func(*args, **kwargs)
-        if there and name != "copy_":
+        if on_gpu and name != "copy_":
             for tensor in _tensors(out):
                 self.put(tensor)
         return out
@@ -141,57 +141,57 @@ class PretendedGPU(TorchFunctionMode):
     def moved(self, name: str, tensor: Tensor, rest: Any, options: dict[str, Any]) -> Tensor:
         target = torch.device(name) if name != "to" else options.pop("device", None)
         keep = []
-        for one in rest if name == "to" else ():
-            if isinstance(one, Tensor):
-                target = GPU if self.there(one) else CPU
-                keep.append(one.dtype)
-            elif isinstance(one, str | torch.device):
-                target = torch.device(one)
-            elif isinstance(one, torch.dtype):
-                keep.append(one)
+        for option in rest if name == "to" else ():
+            if isinstance(option, Tensor):
+                target = GPU if self.on_gpu(option) else CPU
+                keep.append(option.dtype)
+            elif isinstance(option, str | torch.device):
+                target = torch.device(option)
+            elif isinstance(option, torch.dtype):
+                keep.append(option)
         out = tensor.to(*keep, **options) if keep or options else tensor
-        there = self.there(tensor) if target is None else torch.device(target).type == "cuda"
-        if there != self.there(tensor) and _shared(out, tensor):
+        on_gpu = self.on_gpu(tensor) if target is None else torch.device(target).type == "cuda"
+        if on_gpu != self.on_gpu(tensor) and _shared(out, tensor):
             out = out.clone()
-        return self.put(out) if there else out
+        return self.put(out) if on_gpu else out
 
     def from_data(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
         data, device = args[0], kwargs.pop("device", None)
-        there = isinstance(data, Tensor) and self.there(data)
-        target = there if device is None else torch.device(device).type == "cuda"
+        on_gpu = isinstance(data, Tensor) and self.on_gpu(data)
+        target = on_gpu if device is None else torch.device(device).type == "cuda"
         out = func(*args, **kwargs)
-        if isinstance(data, Tensor) and there != target and _shared(out, data):
+        if isinstance(data, Tensor) and on_gpu != target and _shared(out, data):
             out = out.clone()
         return self.put(out) if target else out
 
     # --- what a real one refuses ------------------------------------------------------------------------------------
 
-    def check(self, name: str, args: Any, given: list[Tensor], told: bool | None) -> None:
+    def check(self, name: str, args: Any, given: list[Tensor], to_gpu: bool | None) -> None:
         if name in ACROSS or self.backward:
             return
         if name in ("__getitem__", "__setitem__"):
             index = [t for t in _tensors(args[1]) if t.dim() or t.dtype == torch.bool]
-            if not self.there(args[0]) and any(self.there(t) for t in index):
+            if not self.on_gpu(args[0]) and any(self.on_gpu(t) for t in index):
                 raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
             value = args[2] if len(args) > 2 else None
             given = [args[0], value] if index and isinstance(value, Tensor) else [args[0]]
         written = (name.endswith("_") and not name.endswith("__")) or (name.startswith("__i") and name.endswith("__"))
-        numbers = {id(t) for t in given[1 if written else 0 :] if not t.dim() and not self.there(t)}
+        numbers = {id(t) for t in given[1 if written else 0 :] if not t.dim() and not self.on_gpu(t)}
         if name in STRICT:
             numbers = set()
-        places = {self.there(t) for t in given if id(t) not in numbers}
+        places = {self.on_gpu(t) for t in given if id(t) not in numbers}
         if len(places) > 1:
             raise RuntimeError(f"expected all tensors to be on the same device, found cuda:0 and cpu ({name})")
 
-    def check_generator(self, name: str, kwargs: dict[str, Any], there: bool) -> None:
+    def check_generator(self, name: str, kwargs: dict[str, Any], on_gpu: bool) -> None:
         generator = kwargs.get("generator")
-        if generator is not None and (getattr(generator, "there", False)) != there:
-            raise RuntimeError(f"{name}: numbers on {GPU if there else CPU} need a generator of this device")
+        if generator is not None and (getattr(generator, "on_gpu", False)) != on_gpu:
+            raise RuntimeError(f"{name}: numbers on {GPU if on_gpu else CPU} need a generator of this device")
 
     @contextlib.contextmanager
-    def drawing(self, own: bool) -> Iterator[None]:
+    def drawing(self, on_gpu: bool) -> Iterator[None]:
         """Let what is drawn without a generator come from the GPU's own stream."""
-        if not own:
+        if not on_gpu:
             yield
             return
         outside = torch.default_generator.get_state()
@@ -205,7 +205,7 @@ class PretendedGPU(TorchFunctionMode):
     def run_backward(self, run: Any, args: Any, kwargs: Any) -> Any:
         """Run a backward pass under this mode, so that Python code in it finds itself on the GPU."""
         roots = list(_tensors(args[0]))
-        before, self.backward = self.backward, self.backward or any(self.known(t) for t in roots)
+        before, self.backward = self.backward, self.backward or any(self.is_registered(t) for t in roots)
         TorchFunctionMode.__enter__(self)
         try:
             return run(*args, **kwargs)
@@ -230,8 +230,8 @@ def _plain(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _shared(one: Tensor, other: Tensor) -> bool:
-    return _plain(one).untyped_storage()._cdata == _plain(other).untyped_storage()._cdata
+def _shared(first: Tensor, second: Tensor) -> bool:
+    return _plain(first).untyped_storage()._cdata == _plain(second).untyped_storage()._cdata
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -1,4 +1,4 @@
-"""The arena: who refuses updates is not ranked by the others, and who adapts is told of the defence alone."""
+"""The arena: an attack that refuses updates is not ranked by the others; an adaptive one knows the defence alone."""
 
 import importlib
 from dataclasses import replace

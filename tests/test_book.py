@@ -28,7 +28,7 @@ from notebooks.show import TITLES
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "expected"),
     [
         (None, "–"),
         ("≥ 1", "≥ 1"),
@@ -43,8 +43,8 @@ from notebooks.show import TITLES
         (True, "True"),
     ],
 )
-def test_numbers(value, shown):
-    assert render.number(value) == shown
+def test_numbers(value, expected):
+    assert render.number(value) == expected
 
 
 def test_a_table_is_a_data_frame_as_it_stands():
@@ -84,17 +84,17 @@ def positions(text):
         yield from range(int(first), int(last or first) + 1)
 
 
-@pytest.mark.parametrize("one", LISTED, ids=lambda one: f"{one['name']}, {one['images']}")
-def test_a_subset_is_one_of_the_records_and_has_its_images_once_and_within_the_split(one):
+@pytest.mark.parametrize("subset", LISTED, ids=lambda subset: f"{subset['name']}, {subset['images']}")
+def test_subsets_are_recorded_and_have_distinct_positions_in_their_split(subset):
     recorded = {(used["name"], used["images"], used["digest"]) for used in subsets.used()}
-    assert {(one["name"], one["images"], digest) for digest in one["digests"]} <= recorded
-    if "unknown" in one:
-        assert "positions" not in one
+    assert {(subset["name"], subset["images"], digest) for digest in subset["digests"]} <= recorded
+    if "unknown" in subset:
+        assert "positions" not in subset
         return
-    found = list(positions(one["positions"]))
-    assert len(found) == len(set(found)) == one["images"]
-    start = one["official"].startswith("files")
-    assert start <= min(found) <= max(found) < start + int(one["official"].split(", ")[1].replace(",", ""))
+    indices = list(positions(subset["positions"]))
+    assert len(indices) == len(set(indices)) == subset["images"]
+    start = subset["official"].startswith("files")
+    assert start <= min(indices) <= max(indices) < start + int(subset["official"].split(", ")[1].replace(",", ""))
 
 
 NAMES = {entry.name: data.title(entry.name) for entry in data.catalogue()}
@@ -117,7 +117,7 @@ def test_no_list_of_names_stands_elsewhere(folder):
     pairs = "|".join(f'"{re.escape(name)}"[:,] "{re.escape(title)}"' for name, title in NAMES.items())
     files = [path for kind in ("*.py", "*.ipynb") for path in (paths.root() / folder).rglob(kind)]
     texts = {path.name: path.read_text(encoding="utf-8").replace(r"\"", '"') for path in files}
-    assert not {name: found for name, text in texts.items() if (found := re.findall(pairs, text))}
+    assert not {name: matches for name, text in texts.items() if (matches := re.findall(pairs, text))}
 
 
 # --- threat models -----------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_no_list_of_names_stands_elsewhere(folder):
 ALL = registry.all_attacks()
 
 
-def test_every_attack_stands_in_the_tables_and_on_the_map_where_its_adversary_can_run_it():
+def test_tables_and_map_place_every_attack_at_its_adversary():
     assert set(threat_models.SOK) == set(registry.ADVERSARIES)
     text = threat_models.threat_models()
     assert all(text.count(f"| **{render.plain(attack.name)}** |") == 3 for attack in ALL)
@@ -133,8 +133,8 @@ def test_every_attack_stands_in_the_tables_and_on_the_map_where_its_adversary_ca
     placed = set()
     for (title, _, steps), card in zip(threat_models.PLACES, cards, strict=True):
         assert card.startswith(f"{title}\n")
-        found = threat_models.first_possible(ALL, steps)
-        for (adversary, _), (words, attacks) in zip(steps, found, strict=True):
+        groups = threat_models.first_possible(ALL, steps)
+        for (adversary, _), (words, attacks) in zip(steps, groups, strict=True):
             assert not [attack.name for attack in attacks if attack.lacking(adversary)]
             placed |= {attack.name for attack in attacks}
             (group,) = (part for part in card.split("\n\n") if part.startswith(f"**{words}**\n"))
@@ -146,11 +146,13 @@ def test_every_attack_stands_in_the_tables_and_on_the_map_where_its_adversary_ca
 
 def test_an_attack_stands_under_the_first_adversary_who_can_run_it():
     _, _, steps = threat_models.PLACES[0]
-    found = {words: {a.name for a in attacks} for words, attacks in threat_models.first_possible(ALL, steps)}
-    assert "LLG" in found["The gradients alone"]
-    assert "LLG*" in found["Also the model"]
-    assert "LLG+" in found["Also auxiliary data"]
-    assert not any("LIA-SA" in names for names in found.values())
+    names_by_adversary = {
+        words: {a.name for a in attacks} for words, attacks in threat_models.first_possible(ALL, steps)
+    }
+    assert "LLG" in names_by_adversary["The gradients alone"]
+    assert "LLG*" in names_by_adversary["Also the model"]
+    assert "LLG+" in names_by_adversary["Also auxiliary data"]
+    assert not any("LIA-SA" in names for names in names_by_adversary.values())
 
 
 # --- figures and the records below them --------------------------------------------------------------------------
@@ -158,8 +160,8 @@ def test_an_attack_stands_under_the_first_adversary_who_can_run_it():
 
 def figures(chapter):
     """Each figure's caption, and the files below it."""
-    found = json.loads(paths.source_notebook(chapter).read_text(encoding="utf-8"))["cells"]
-    for cell in drawn.with_rows(chapter, found):
+    cells = json.loads(paths.source_notebook(chapter).read_text(encoding="utf-8"))["cells"]
+    for cell in drawn.with_rows(chapter, cells):
         if figure := cell["metadata"].get("mystnb", {}).get("figure"):
             caption, _, rows = figure["caption"].partition("\n\nRows: ")
             yield figure["name"], caption, re.findall(r"</(.+?)>", rows)
@@ -184,9 +186,9 @@ def test_a_figure_links_to_the_records_that_its_functions_read(name, records):
 
 
 def test_every_figure_that_is_said_to_be_recorded_has_rows():
-    told = [name for name, (_, caption, _) in FIGURES.items() if "recorded" in caption]
-    assert len(told) > 5
-    assert [name for name in told if not FIGURES[name][2]] == []
+    recorded = [name for name, (_, caption, _) in FIGURES.items() if "recorded" in caption]
+    assert len(recorded) > 5
+    assert [name for name in recorded if not FIGURES[name][2]] == []
     assert [name for name, (_, caption, rows) in FIGURES.items() if "in this run" in caption and rows] == []
 
 
@@ -194,11 +196,11 @@ def test_every_figure_that_is_said_to_be_recorded_has_rows():
 
 
 def notebook_text(*sources, injected=None):
-    made = [nbformat.v4.new_code_cell(source) for source in sources]
-    made[0].metadata["tags"] = ["parameters"]
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    cells[0].metadata["tags"] = ["parameters"]
     if injected:
-        made.insert(1, nbformat.v4.new_code_cell(injected, metadata={"tags": ["injected-parameters"]}))
-    return nbformat.writes(nbformat.v4.new_notebook(cells=made))
+        cells.insert(1, nbformat.v4.new_code_cell(injected, metadata={"tags": ["injected-parameters"]}))
+    return nbformat.writes(nbformat.v4.new_notebook(cells=cells))
 
 
 @pytest.mark.parametrize(
@@ -220,10 +222,10 @@ def test_the_executed_copy_is_swapped_in_or_a_warning_says_why_not(tmp_path, mon
         place.write_text(copy)
     executed.swap_in(sphinx, "notebooks/llg", source)
     if warning:
-        (told,) = warned
-        assert warning in told
+        (message,) = warned
+        assert warning in message
         return
-    found = nbformat.reads(source[0], as_version=4).cells
-    assert [cell.source for cell in found] == ["a = 1", "a"]  # papermill's own cell is no part of a page
-    assert found[0].metadata["tags"] == ["parameters", "hide-input"]
+    cells = nbformat.reads(source[0], as_version=4).cells
+    assert [cell.source for cell in cells] == ["a = 1", "a"]  # papermill's own cell is no part of a page
+    assert cells[0].metadata["tags"] == ["parameters", "hide-input"]
     assert not warned

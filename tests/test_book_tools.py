@@ -46,10 +46,10 @@ def test_pages_become_one_pdf_with_working_links(book):
     assert [item.title for item in reader.outline] == ["First", "Second"]
     assert "Hello" in reader.pages[0].extract_text()
     assert "World" in reader.pages[1].extract_text()
-    first, second = ([one.get_object() for one in page.get("/Annots", ())] for page in reader.pages)
-    assert [one["/A"]["/URI"] for one in first if "/A" in one] == ["https://example.org/"]
-    assert [one["/Dest"][0].get_object() for one in first if "/Dest" in one] == [reader.pages[1].get_object()]
-    assert [one["/Dest"][0].get_object() for one in second] == [reader.pages[0].get_object()]
+    first, second = ([link.get_object() for link in page.get("/Annots", ())] for page in reader.pages)
+    assert [link["/A"]["/URI"] for link in first if "/A" in link] == ["https://example.org/"]
+    assert [link["/Dest"][0].get_object() for link in first if "/Dest" in link] == [reader.pages[1].get_object()]
+    assert [link["/Dest"][0].get_object() for link in second] == [reader.pages[0].get_object()]
     assert str(book).encode() not in out.read_bytes()
 
 
@@ -57,12 +57,12 @@ def test_pages_become_one_pdf_with_working_links(book):
 @pytest.mark.usefixtures("browser")
 def test_axe_finds_what_is_wrong_and_only_that(book):
     pytest.importorskip("axe_core_python", reason="axe-core is not installed: pip install axe-core-python")
-    assert not [one for one in pages.violations(book) if one["impact"] in pages.GRAVE]
+    assert not [violation for violation in pages.violations(book) if violation["impact"] in pages.GRAVE]
     faint = "<style>@media (prefers-color-scheme: dark) { p { color: #ccc } }</style><p>faint</p>"
     (book / "b.html").write_text(PAGE.format("Second", f'<img src="x.png">{faint}'))
-    found = [one for one in pages.violations(book, ["b"]) if one["impact"] in pages.GRAVE]
-    where = {(one["id"], one["width"], one["scheme"]) for one in found}
-    assert where == {("image-alt", *one) for one in pages.VIEWS[:3]} | {("color-contrast", 1300, "dark")}
+    grave = [violation for violation in pages.violations(book, ["b"]) if violation["impact"] in pages.GRAVE]
+    where = {(violation["id"], violation["width"], violation["scheme"]) for violation in grave}
+    assert where == {("image-alt", *violation) for violation in pages.VIEWS[:3]} | {("color-contrast", 1300, "dark")}
     ran = CliRunner().invoke(pages.app, ["axe", "b", "--html", str(book)])
     assert ran.exit_code == 1
     assert "critical: b.html (420 px, light): image-alt" in ran.output

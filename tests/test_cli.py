@@ -45,10 +45,10 @@ for words in ("--version", "--help", "audit --example", "data --help", "coursewo
 heavy = "torch numpy pandas scipy matplotlib papermill distributed opacus pydantic"
 print([name for name in heavy.split() if name in sys.modules])
 """
-    shown = python(code)
-    assert shown.startswith(f"fedleak {fedleak.__version__}\n")
-    assert shown.endswith("\n[]\n")
-    assert (shown.count("Usage"), shown.count("Example")) == (10, 7)
+    output = python(code)
+    assert output.startswith(f"fedleak {fedleak.__version__}\n")
+    assert output.endswith("\n[]\n")
+    assert (output.count("Usage"), output.count("Example")) == (10, 7)
 
 
 def test_attacks_and_audit_import_no_extra():
@@ -136,7 +136,7 @@ def test_a_wrong_call_is_a_usage_error(words):
 @pytest.mark.parametrize(
     "error", [notebooks.NotebookFailed, PermissionError, FileNotFoundError, ValueError, ZeroDivisionError]
 )
-def test_a_failure_of_a_chapter_is_the_commands_and_a_bug_keeps_its_traceback(monkeypatch, error):
+def test_failing_chapters_are_a_message_and_bugs_keep_tracebacks(monkeypatch, error):
     def execute(*_, **__):
         raise error("cell 'x' broke")
 

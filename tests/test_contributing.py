@@ -30,9 +30,14 @@ EXAMPLES = CHECKOUT / "tests" / "examples"
 def newcomers(monkeypatch):
     """Run the attack's and the defence's file, and return what they define; they are gone after the test."""
     registry.all_attacks(), defences.protections()
-    for module, known in ((registry, "_ATTACKS"), (defences, "_PROTECTIONS")):  # without copies that kept their names
-        there = {name: one for name, one in getattr(module, known).items() if name not in ("smallest row", "signs")}
-        monkeypatch.setattr(module, known, there)
+    for module, registered in (
+        (registry, "_ATTACKS"),
+        (defences, "_PROTECTIONS"),
+    ):  # without copies that kept their names
+        originals = {
+            name: entry for name, entry in getattr(module, registered).items() if name not in ("smallest row", "signs")
+        }
+        monkeypatch.setattr(module, registered, originals)
     return {name: runpy.run_path(str(EXAMPLES / f"{name}.py")) for name in ("attack", "defence")}
 
 
@@ -87,12 +92,12 @@ def test_the_arena_runs_from_beginning_to_end_with_the_attack(tmp_path):
     subprocess.run([sys.executable, "-m", "fedleak", "run", "arena"], cwd=tmp_path, env=env, check=True)
     ran = nbformat.read(tmp_path / "_build" / "executed" / "notebooks" / "arena.ipynb", as_version=4)
     outputs = {cell.id: cell.outputs for cell in ran.cells if cell.cell_type == "code"}
-    assert "Newcomers: 1 attacks" in "".join(one.get("text", "") for one in outputs["newcomers"])
-    (page,) = [one["data"]["text/html"] for one in outputs["newcomers"] if "text/html" in one.get("data", {})]
+    assert "Newcomers: 1 attacks" in "".join(output.get("text", "") for output in outputs["newcomers"])
+    (page,) = [output["data"]["text/html"] for output in outputs["newcomers"] if "text/html" in output.get("data", {})]
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in page.split("<tr>")]
-    found = {(row[0], row[1]): row[3] for row in rows if row and row[2] == "smallest row"}
-    assert found["models", "untrained"] == "2 of 2"
-    assert found["defences", "trained"] == "5 of 6"  # all but where the last layer is encrypted
+    entries = {(row[0], row[1]): row[3] for row in rows if row and row[2] == "smallest row"}
+    assert entries["models", "untrained"] == "2 of 2"
+    assert entries["defences", "trained"] == "5 of 6"  # all but where the last layer is encrypted
     named = {name for name, out in outputs.items() if "smallest row" in str(out)}
     assert named == {"newcomers", "one-shown"}  # a newcomer of this run stands in no recorded table
 
@@ -134,7 +139,7 @@ def test_the_notebook_runs(checkout):
 
 def test_the_papers_entries_fit_the_books_lists():
     entries = tomllib.loads((EXAMPLES / "paper" / "book.toml").read_text())
-    for name, found in entries.items():
-        known = tomllib.loads((CHECKOUT / "data" / f"{name}.toml").read_text())
-        fields = {field for row in (row for rows in known.values() for row in rows) for field in row}
-        assert all(row.keys() <= fields for row in found["example"])
+    for name, entries_of_paper in entries.items():
+        entries_of_book = tomllib.loads((CHECKOUT / "data" / f"{name}.toml").read_text())
+        fields = {field for row in (row for rows in entries_of_book.values() for row in rows) for field in row}
+        assert all(row.keys() <= fields for row in entries_of_paper["example"])

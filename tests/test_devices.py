@@ -33,9 +33,9 @@ from notebooks.llg.experiments_released import ReleasedCompression
 SHAPE, CLASSES = (1, 8, 8), 4
 
 
-def pool(device, each=10, seed=0):
-    x = torch.rand(each * CLASSES, *SHAPE, generator=torch.Generator().manual_seed(seed))
-    y = torch.arange(each * CLASSES) % CLASSES
+def pool(device, per_class=10, seed=0):
+    x = torch.rand(per_class * CLASSES, *SHAPE, generator=torch.Generator().manual_seed(seed))
+    y = torch.arange(per_class * CLASSES) % CLASSES
     return Images(x, y, tuple("abcd"), "random", "train", False, "made here", "none").to(device)
 
 
@@ -63,12 +63,12 @@ def same_on_both(compute, place=GPU, **tolerance):
     """Compute on both devices: the pretended GPU's results are at `place`, and the numbers are the CPU's."""
     expected = list(tensors(compute("cpu")))
     with PretendedGPU():
-        found = list(tensors(compute("cuda")))
-        assert {t.device for t in found} == {place}
-        found = [t.cpu() for t in found]
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, equal_nan=True, **(SUMS if REAL else {}) | tolerance)
+        results = list(tensors(compute("cuda")))
+        assert {t.device for t in results} == {place}
+        results = [t.cpu() for t in results]
+    assert len(results) == len(expected)
+    for result, reference in zip(results, expected, strict=True):
+        torch.testing.assert_close(result, reference, equal_nan=True, **(SUMS if REAL else {}) | tolerance)
 
 
 # --- the pretended GPU itself ------------------------------------------------------------------------------------
@@ -77,28 +77,28 @@ def same_on_both(compute, place=GPU, **tolerance):
 @pytest.mark.skipif(REAL, reason="of the pretended one")
 def test_what_a_real_gpu_refuses_is_refused():
     with PretendedGPU():
-        here, there = torch.ones(3), torch.ones(3).to("cuda")
+        on_cpu, on_gpu = torch.ones(3), torch.ones(3).to("cuda")
         refused = [
-            lambda: here + there,
-            lambda: here * there.sum(),
-            lambda: here.sum().add_(there.sum()),
-            lambda: torch.stack([here.sum(), there.sum()]),
-            lambda: here[there.long()],
-            lambda: torch.nn.Linear(3, 2).to("cuda")(here),
-            lambda: torch.func.vmap(torch.dot)(here.expand(2, 3), there.expand(2, 3)),
+            lambda: on_cpu + on_gpu,
+            lambda: on_cpu * on_gpu.sum(),
+            lambda: on_cpu.sum().add_(on_gpu.sum()),
+            lambda: torch.stack([on_cpu.sum(), on_gpu.sum()]),
+            lambda: on_cpu[on_gpu.long()],
+            lambda: torch.nn.Linear(3, 2).to("cuda")(on_cpu),
+            lambda: torch.func.vmap(torch.dot)(on_cpu.expand(2, 3), on_gpu.expand(2, 3)),
             lambda: torch.rand(3, generator=torch.Generator(), device="cuda"),
             lambda: torch.rand(3, generator=torch.Generator("cuda")),
-            lambda: there.clone().normal_(generator=torch.Generator()),
-            lambda: torch.multinomial(there, 1, generator=torch.Generator()),
+            lambda: on_gpu.clone().normal_(generator=torch.Generator()),
+            lambda: torch.multinomial(on_gpu, 1, generator=torch.Generator()),
         ]
         for operation in refused:
             with pytest.raises(RuntimeError, match=r"same device|need a generator"):
                 operation()
         with pytest.raises(TypeError, match="to numpy"):
-            there.numpy()
-        allowed = [there * here.sum(), there[here.long()], there.clone().copy_(here), torch.ones_like(there)]
+            on_gpu.numpy()
+        allowed = [on_gpu * on_cpu.sum(), on_gpu[on_cpu.long()], on_gpu.clone().copy_(on_cpu), torch.ones_like(on_gpu)]
         assert {t.device for t in allowed} == {GPU}
-        assert {t.device for t in (here, there.cpu(), here.to(there.cpu()), torch.ones(1))} == {CPU}
+        assert {t.device for t in (on_cpu, on_gpu.cpu(), on_cpu.to(on_gpu.cpu()), torch.ones(1))} == {CPU}
 
 
 @pytest.mark.skipif(REAL, reason="of the pretended one")
@@ -107,8 +107,8 @@ def test_gradients_are_where_their_variables_are_and_draws_differ_from_the_cpus(
         model = build("cnn", SHAPE, CLASSES, seed=0).to("cuda")
         model(torch.ones(1, *SHAPE, device="cuda")).sum().backward()
         assert {p.grad.device for p in model.parameters()} == {GPU}
-        own = torch.rand(4, generator=torch.Generator("cuda").manual_seed(0), device="cuda").cpu()
-        assert not torch.equal(own, torch.rand(4, generator=torch.Generator().manual_seed(0)))
+        draws = torch.rand(4, generator=torch.Generator("cuda").manual_seed(0), device="cuda").cpu()
+        assert not torch.equal(draws, torch.rand(4, generator=torch.Generator().manual_seed(0)))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             free = torch.rand(4, device="cuda").cpu()
@@ -207,8 +207,8 @@ def test_federated_algorithms_and_what_their_server_knows(name):
         model.load_state_dict(before)
         bias = head(model).bias
         history = server.history(0, bias).to(updates[0].tensors[bias])
-        found = rlu.recover(updates[0], model, images, scheme=scheme, history=history)
-        return updates, server.sent, history, found
+        counts = rlu.recover(updates[0], model, images, scheme=scheme, history=history)
+        return updates, server.sent, history, counts
 
     same_on_both(compute)
 
@@ -249,8 +249,8 @@ def test_other_defences():
     def compute(device):
         model, _, updates = two_clients(device)
         last = last_layers(model, 2)
-        made = [Withhold(last), FedVF(last, every=2, clients=2), ReleasedCompression(0.5, head(model).weight)]
-        return [protect(update, defence, k) for defence in made for k, update in enumerate(updates)]
+        defences = [Withhold(last), FedVF(last, every=2, clients=2), ReleasedCompression(0.5, head(model).weight)]
+        return [protect(update, defence, k) for defence in defences for k, update in enumerate(updates)]
 
     same_on_both(compute)
 
@@ -281,16 +281,16 @@ def attacked(attack, device, steps, batch, aux, least):
     index = torch.arange(steps * batch).view(steps, batch) * 3 % len(images)
     x, y = images.x[index], images.y[index]
     update = fedsgd(model, x[0], y[0]) if steps == 1 else fedavg(model, x, y, 0.05, "delta")
-    held = {"aux": pool(aux or device, seed=1), "prior": torch.full((CLASSES,), 0.25, device=device), "seed": 3}
-    held |= {"scheme": Scheme("fedavg", 0.05, steps)} if steps > 1 else {}
-    held |= {"runs": 2, "batch_size": batch, "input_shape": SHAPE}
+    knowledge = {"aux": pool(aux or device, seed=1), "prior": torch.full((CLASSES,), 0.25, device=device), "seed": 3}
+    knowledge |= {"scheme": Scheme("fedavg", 0.05, steps)} if steps > 1 else {}
+    knowledge |= {"runs": 2, "batch_size": batch, "input_shape": SHAPE}
     if least:
-        held = {name: held[name] for name in ("aux",) if Need.AUXILIARY_DATA in attack.needs}
-    options = attack.inputs(EVERYTHING, held)
-    known = inspect.signature(attack.function).parameters
-    if "iterations" in known or (attack.trained or attack.cost != "seconds"):
+        knowledge = {name: knowledge[name] for name in ("aux",) if Need.AUXILIARY_DATA in attack.needs}
+    options = attack.inputs(EVERYTHING, knowledge)
+    parameters = inspect.signature(attack.function).parameters
+    if "iterations" in parameters or (attack.trained or attack.cost != "seconds"):
         options["iterations"] = 2
-    if "labels" in known and steps > 1:
+    if "labels" in parameters and steps > 1:
         options["labels"] = y.flatten().to(aux or device)
     return attack(update, model, adversary=dataclasses.replace(EVERYTHING, sees=attack.sees), **options)
 
@@ -350,8 +350,8 @@ def by_many_classes(device):
 
 def by_words(device):
     torch.manual_seed(0)
-    made = torch.nn.Embedding(30, 6), torch.nn.Flatten(), torch.nn.Linear(48, CLASSES)
-    model = torch.nn.Sequential(*made).to(device)
+    layers = torch.nn.Embedding(30, 6), torch.nn.Flatten(), torch.nn.Linear(48, CLASSES)
+    model = torch.nn.Sequential(*layers).to(device)
     tokens = torch.arange(16, device=device).view(2, 8)
     return fedsgd(model, tokens, torch.arange(2, device=device)), model, {}
 
@@ -394,8 +394,8 @@ def test_bridges(projection):
         model, images = build("mlp6", SHAPE, CLASSES, seed=0, init="positive").to(device), pool(device)
         update = fedsgd(model, images.x[:6], images.y[:6])
         attack = gdbr.prepare(model, images, projection=projection, layer=chain(model).links[2].name)
-        found = attack.recover(update)
-        return found.counts, found.facts["estimates"]
+        result = attack.recover(update)
+        return result.counts, result.facts["estimates"]
 
     same_on_both(compute)
 
@@ -405,9 +405,9 @@ def test_confidence_and_stand_ins():
 
     def compute(device):
         labels = (torch.arange(20) % CLASSES).to(device)
-        found = [confidence.erroneous_confidence(logits.to(device), labels, m) for m in ("average", "gaussian")]
+        confidences = [confidence.erroneous_confidence(logits.to(device), labels, m) for m in ("average", "gaussian")]
         stands = [stand_in(logits.to(device), mode, torch.Generator().manual_seed(0)) for mode in get_args(Mode)]
-        return found, stands
+        return confidences, stands
 
     same_on_both(compute)
 
@@ -443,10 +443,10 @@ def test_inversions_over_rounds():
         index = torch.arange(8).view(2, 2, 2)
         updates = [fedavg(model, images.x[i], images.y[i], 0.05, "delta") for i in index]
         options = {"iterations": 3, "snapshots": [1], "seed": 2, "index": [[0, 1, 2, 3], [3, 2, 1, 0]]}
-        found = agic.invert_many([updates] * 2, [model] * 2, [images.y[index].flatten(1)] * 2, **options)
-        assert found.diverged.tolist() == [-1, -1]
-        assert {found.images.device.type, found.snapshots[1].device.type} == {device}
-        return found.values
+        result = agic.invert_many([updates] * 2, [model] * 2, [images.y[index].flatten(1)] * 2, **options)
+        assert result.diverged.tolist() == [-1, -1]
+        assert {result.images.device.type, result.snapshots[1].device.type} == {device}
+        return result.values
 
     same_on_both(compute, rtol=0.05, atol=0)  # signs of tiny gradients may differ
 

@@ -20,11 +20,11 @@ MAPPED = equations.read("equations")
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "expected"),
     [("18", [18]), ("19 and 20", [19, 20]), ("17-21", [17, 18, 19, 20, 21]), ("6–8", [6, 7, 8]), ("16, 17", [16, 17])],
 )
-def test_numbers_of_equations(words, found):
-    assert equations.numbers(words) == found
+def test_numbers_of_equations(words, expected):
+    assert equations.numbers(words) == expected
 
 
 @pytest.mark.parametrize("paper", sorted(NOTEBOOKS.keys() & MAPPED.keys()))
@@ -33,22 +33,22 @@ def test_equations_are_derived_where_the_list_says(paper):
 
 
 def test_every_equation_that_a_docstring_cites_is_derived():
-    found = equations.functions()
-    assert len(found) > 20
-    missing = {(paper, n): names for (paper, n), names in found.items() if n not in equations.places(paper)}
+    citations = equations.functions()
+    assert len(citations) > 20
+    missing = {(paper, n): names for (paper, n), names in citations.items() if n not in equations.places(paper)}
     assert missing.keys() <= {("llg", 3)}  # the server's average: federated averaging itself
 
 
 @pytest.mark.parametrize(
-    ("text", "module", "found"),
+    ("text", "module", "expected"),
     [
         ("Sums (LLG, Eqs. 9 and 13).", "fedleak.models.passes", [("llg", 9), ("llg", 13)]),
         ("gamma of AGIC's Eq. 5; see Eq. 6", "fedleak.attacks.images.agic", [("agic", 5), ("agic", 6)]),
         ("Follows Eq. 5.", "fedleak.attacks.labels.idlg", []),
     ],
 )
-def test_papers_are_told_apart(text, module, found):
-    assert equations.cited(text, module) == found
+def test_papers_are_told_apart(text, module, expected):
+    assert equations.cited(text, module) == expected
 
 
 @pytest.mark.parametrize(
@@ -76,22 +76,22 @@ def test_a_second_build_keeps_the_entries_of_pages_that_it_does_not_write(tmp_pa
     front.write_text("A book\n======\n\n.. toctree::\n\n   notebooks/llg\n")
     chapter.write_text("LLG\n===\n\n.. index:: labels; leaked\n")
     settings = {"extensions": ["sphinx.ext.autodoc", "equations"], "html_theme": "basic"}
-    found = []
+    indexes = []
     for _ in range(2):
         with docutils_namespace():
             app = Sphinx(tmp_path, None, tmp_path / "html", tmp_path / "read", "html", settings, status=None)
             app.build()
         text = (tmp_path / "html" / "searchindex.js").read_text(encoding="utf-8")
-        found.append(json.loads(text[text.index("(") + 1 : text.rindex(")")]))
+        indexes.append(json.loads(text[text.index("(") + 1 : text.rindex(")")]))
         front.write_text(front.read_text() + "\nMore of it.\n")
-    assert "more" not in found[0]["terms"]
-    assert "more" in found[1]["terms"]
-    entries = found[0]["indexentries"]
+    assert "more" not in indexes[0]["terms"]
+    assert "more" in indexes[1]["terms"]
+    entries = indexes[0]["indexentries"]
     assert {"labels", "leaked"} <= entries.keys()
     ((page, target, _),) = entries["eq. 18"]
-    assert (found[0]["docnames"][page], target) == ("notebooks/llg", "equation-eq-llg-18")
+    assert (indexes[0]["docnames"][page], target) == ("notebooks/llg", "equation-eq-llg-18")
     assert entries["llg, eq. 18"] == entries["eq. 18"]
-    assert found[1]["indexentries"] == entries
+    assert indexes[1]["indexentries"] == entries
 
 
 def test_the_reference_lists_every_module_of_an_attack():

@@ -7,7 +7,7 @@ import pytest
 from fedleak import files
 
 
-def test_what_is_written_is_on_the_disk_before_it_takes_its_name_and_readable_by_others(tmp_path, monkeypatch):
+def test_files_are_on_disk_and_readable_before_they_are_renamed(tmp_path, monkeypatch):
     done, path = [], tmp_path / "deep" / "a.txt"
     for name in ("fsync", "replace"):
         act = getattr(os, name)

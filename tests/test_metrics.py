@@ -20,7 +20,7 @@ def test_golden_counts():
 
 
 @pytest.mark.parametrize(
-    ("metric", "found", "truth", "expected"),
+    ("metric", "guessed", "truth", "expected"),
     [
         # Extracted (2, 1, 1), true (3, 0, 1): min is 2 + 0 + 1 = 3 of 4 extracted.
         (attack_success_rate, [2, 1, 1], [3, 0, 1], 0.75),
@@ -33,21 +33,21 @@ def test_golden_counts():
         (class_accuracy, [[1, 0, 2, 1], [3, 1, 0, 0]], [[3, 1, 0, 0]] * 2, [0.25, 1.0]),
     ],
 )
-def test_by_hand(metric, found, truth, expected):
+def test_by_hand(metric, guessed, truth, expected):
     expected = torch.tensor(expected, dtype=torch.float64)
-    torch.testing.assert_close(metric(torch.tensor(found), torch.tensor(truth)), expected, rtol=0, atol=1e-7)
+    torch.testing.assert_close(metric(torch.tensor(guessed), torch.tensor(truth)), expected, rtol=0, atol=1e-7)
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
-@given(found=COUNTS, truth=COUNTS)
-def test_properties(found, truth):
-    a, b = torch.tensor(found), torch.tensor(truth)
-    listed = [i for i, c in enumerate(found) for _ in range(c)]
-    left = list(truth)
+@given(guessed=COUNTS, truth=COUNTS)
+def test_properties(guessed, truth):
+    a, b = torch.tensor(guessed), torch.tensor(truth)
+    listed = [i for i, c in enumerate(guessed) for _ in range(c)]
+    remaining = list(truth)
     right = 0
     for label in listed:  # multiset intersection, label by label
-        right += left[label] > 0
-        left[label] -= left[label] > 0
+        right += remaining[label] > 0
+        remaining[label] -= remaining[label] > 0
     assert attack_success_rate(a, b).item() == pytest.approx(right / len(listed))
     assert attack_success_rate(a, a).item() == 1
     assert 0 <= hellinger(a, b) <= 1
@@ -60,7 +60,7 @@ def test_properties(found, truth):
 
 
 @pytest.mark.parametrize(
-    ("metric", "found", "truth", "message"),
+    ("metric", "guessed", "truth", "message"),
     [
         *(
             (metric, *case)
@@ -77,9 +77,9 @@ def test_properties(found, truth):
         (lnacc, [-1, 0], [1, 0], "not negative"),
     ],
 )
-def test_bad_counts(metric, found, truth, message):
+def test_bad_counts(metric, guessed, truth, message):
     with pytest.raises(ValueError, match=message):
-        metric(torch.tensor(found), torch.tensor(truth))
+        metric(torch.tensor(guessed), torch.tensor(truth))
 
 
 # --- images --------------------------------------------------------------------------------------------------------
@@ -87,9 +87,9 @@ def test_bad_counts(metric, found, truth, message):
 
 def test_psnr_by_hand():
     truth = torch.full((2, 3, 4, 4), 0.5)
-    found = truth.clone()
-    found[0] += 0.1  # mean squared error 0.01: 20 dB
-    torch.testing.assert_close(metrics.psnr(found, truth), torch.tensor([20.0, 100.0]))
+    noisy = truth.clone()
+    noisy[0] += 0.1  # mean squared error 0.01: 20 dB
+    torch.testing.assert_close(metrics.psnr(noisy, truth), torch.tensor([20.0, 100.0]))
     with pytest.warns(UserWarning, match="clamped"):
         assert metrics.psnr(truth + 0.9, torch.ones_like(truth)).tolist() == [100, 100]
 
@@ -206,15 +206,15 @@ def test_no_images_have_no_metric():
 
 
 @pytest.mark.parametrize(
-    ("found", "truth", "message"),
+    ("guessed", "truth", "message"),
     [
         (torch.rand(1, 3, 4, 4), torch.rand(2, 3, 4, 4), r"images are \[B, C, H, W\] both"),
         (torch.full((1, 3, 4, 4), torch.nan), torch.rand(1, 3, 4, 4), "NaN or infinite pixels"),
     ],
 )
-def test_bad_pictures(found, truth, message):
+def test_bad_pictures(guessed, truth, message):
     with pytest.raises(ValueError, match=message):
-        metrics.psnr(found, truth)
+        metrics.psnr(guessed, truth)
 
 
 def test_counts_of_nan_and_labels_outside_the_classes_are_refused():

@@ -55,7 +55,7 @@ def run(**options):
 @pytest.mark.slow
 def test_a_finished_run_is_complete_and_its_command_does_the_same(checkout, monkeypatch):
     write_notebook(checkout / "notebooks" / "tiny.ipynb", "from pathlib import Path; print(trials, Path.cwd().name)")
-    said = f"3 {checkout.name}\n"  # the project's root, wherever the command is typed
+    text = f"3 {checkout.name}\n"  # the project's root, wherever the command is typed
     monkeypatch.chdir(checkout / "notebooks")
     assert run(parameters={"trials": 3}, out="mine.ipynb") == checkout / "notebooks" / "mine.ipynb"
     assert notebooks.is_stale("tiny", {**notebooks.QUICK, "trials": 3})
@@ -66,16 +66,16 @@ def test_a_finished_run_is_complete_and_its_command_does_the_same(checkout, monk
     (checkout / "fedleak" / "code.py").write_text("x = 2\n")
     assert notebooks.is_stale("tiny", {**notebooks.QUICK, "trials": 3})
     notebook = nbformat.read(out, as_version=4)
-    assert notebook.cells[-1].outputs[0].text == said
-    made = notebook.metadata.fedleak
-    assert made.parameters == {"profile": "quick", "device": "auto", "trials": 3}
-    assert made.seconds > 0
+    assert notebook.cells[-1].outputs[0].text == text
+    facts = notebook.metadata.fedleak
+    assert facts.parameters == {"profile": "quick", "device": "auto", "trials": 3}
+    assert facts.seconds > 0
     assert str(checkout) not in json.dumps(notebook)
     assert [path.name for path in out.parent.iterdir()] == ["tiny.ipynb"]
     out.unlink()
     environment = {**os.environ, "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]}
-    subprocess.run(made.command, shell=True, check=True, cwd=checkout, env=environment, capture_output=True)
-    assert nbformat.read(out, as_version=4).cells[-1].outputs[0].text == said
+    subprocess.run(facts.command, shell=True, check=True, cwd=checkout, env=environment, capture_output=True)
+    assert nbformat.read(out, as_version=4).cells[-1].outputs[0].text == text
 
 
 @pytest.mark.slow
@@ -125,16 +125,16 @@ def test_the_fingerprint_follows_what_the_result_follows_from(checkout):
     def now(parameters=None):
         return notebooks.fingerprint("tiny", parameters or {"trials": 1})
 
-    seen = [now()]
+    fingerprints = [now()]
     notebook = nbformat.read(paths.source_notebook("tiny"), as_version=4)
     notebook.metadata["edited"] = "on a Monday"
     nbformat.write(notebook, paths.source_notebook("tiny"))
     (checkout / "data" / "results" / "other.csv").write_text("1\n")
-    assert now() == seen[0]
+    assert now() == fingerprints[0]
 
-    seen.append(now({"trials": 2}))
+    fingerprints.append(now({"trials": 2}))
     write_notebook(paths.source_notebook("tiny"), "print(1)")
-    seen.append(now())
+    fingerprints.append(now())
     for file in (
         "fedleak/code.py",
         "fedleak/more.py",
@@ -145,8 +145,8 @@ def test_the_fingerprint_follows_what_the_result_follows_from(checkout):
     ):
         (checkout / file).parent.mkdir(parents=True, exist_ok=True)
         (checkout / file).write_text("changed\n")
-        seen.append(now())
-    assert len(set(seen)) == len(seen)
+        fingerprints.append(now())
+    assert len(set(fingerprints)) == len(fingerprints)
 
 
 def test_chapters_are_those_of_the_toc(checkout):
@@ -168,7 +168,7 @@ def test_the_book_executes_stale_chapters_only_and_a_warning_fails_it(checkout, 
 
 
 @pytest.mark.slow
-def test_chapters_run_side_by_side_and_one_that_fails_leaves_the_others_and_no_kernel(checkout, monkeypatch):
+def test_parallel_chapters_survive_a_failing_one_without_orphaned_kernels(checkout, monkeypatch):
     toc = "root: book/index\nchapters:\n" + "".join(f"- file: notebooks/{n}\n" for n in ("broken", "tiny", "later"))
     (checkout / "_toc.yml").write_text(toc)
     meet = """

@@ -20,26 +20,26 @@ ARTEFACTS, ERRATA = overview.read("artefacts"), overview.read("errata")
 
 
 def anchors(notebook):
-    found = set()
+    names = set()
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
         for pattern in (r"^\(([\w-]+)\)=", r"\$\$\s*\(([\w-]+)\)", r":label: ([\w-]+)"):
-            found.update(re.findall(pattern, text, re.M))
-        found.add(cell["metadata"].get("mystnb", {}).get("figure", {}).get("name"))
-    return found
+            names.update(re.findall(pattern, text, re.M))
+        names.add(cell["metadata"].get("mystnb", {}).get("figure", {}).get("name"))
+    return names
 
 
 # --- the lists under data/ ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("paper", PUBLISHED)
-def test_every_published_value_belongs_to_one_table_or_figure_and_is_an_address(paper):
+def test_every_published_value_has_one_artefact_and_an_anchor(paper):
     """No name needs escaping in HTML or an address, nor is one the anchor of a heading of its page."""
     items = PUBLISHED[paper].items
     rows = [vars(item) for item in items.values()]
     assert not overview.unlisted({"rows": rows}, ARTEFACTS[paper])
-    for one in ARTEFACTS[paper]:
-        assert any(overview.belongs(row, one) for row in rows), one["name"]
+    for figure in ARTEFACTS[paper]:
+        assert any(overview.belongs(row, figure) for row in rows), figure["name"]
     headings = {slug(figure_of(row)) for row in rows} | {slug(name) for name in running.declared(paper)}
     assert [key for key in items if not re.fullmatch(r"[A-Za-z][A-Za-z0-9.-]*", key)] == []
     assert headings.isdisjoint(items)
@@ -49,7 +49,7 @@ def test_every_published_value_belongs_to_one_table_or_figure_and_is_an_address(
 def test_records_are_experiments_of_the_chapter(paper):
     """What is recorded, and what the overview names, is declared; and the records say what the declaration says."""
     experiments = running.declared(paper)
-    assert {name for one in ARTEFACTS[paper] for name in one.get("records", ())} <= experiments.keys()
+    assert {name for figure in ARTEFACTS[paper] for name in figure.get("records", ())} <= experiments.keys()
     for file in paths.recorded(paper).glob("*.csv"):
         facts = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
         now = json.loads(json.dumps(experiments[file.stem].declared))
@@ -60,10 +60,10 @@ def test_records_are_experiments_of_the_chapter(paper):
 
 @pytest.mark.parametrize("paper", sorted(NOTEBOOKS.keys() & ERRATA.keys()))
 def test_every_erratum_leads_to_its_chapter(paper):
-    there = anchors(NOTEBOOKS[paper])
+    targets = anchors(NOTEBOOKS[paper])
     for erratum in ERRATA[paper]:
         assert erratum["see"], erratum["where"]
-        assert {anchor for _, anchor in erratum["see"]} <= there, erratum["where"]
+        assert {anchor for _, anchor in erratum["see"]} <= targets, erratum["where"]
     assert len(cells(overview.errata([paper]))) == len(ERRATA[paper]) + 1
 
 
@@ -85,8 +85,8 @@ def test_names_that_begin_alike_are_told_apart(item, name, belongs):
 
 
 def row(verdict="differs", grade="A", **changes):
-    said = {"item": "Table I, MNIST", "metric": "ASR", "difference": -0.1, "tolerance": 0.05, "blocks": []}
-    return said | {"verdict": verdict, "grade": grade, "beyond": False} | changes
+    fields = {"item": "Table I, MNIST", "metric": "ASR", "difference": -0.1, "tolerance": 0.05, "blocks": []}
+    return fields | {"verdict": verdict, "grade": grade, "beyond": False} | changes
 
 
 def papers(*rows):
@@ -94,24 +94,37 @@ def papers(*rows):
 
 
 def test_the_scoreboard_in_short_keeps_grades_and_ours_apart():
-    told = [("agrees", "A"), ("agrees", "A"), ("differs", "A"), ("open", "D"), ("not attempted", "")]
-    found = cells(generated.scoreboard_in_short(papers(*(row(*one) for one in told), row("agrees", beyond=True))))
-    assert found[0][2:] == ["agrees", "better", "differs", "open", "depends", "not attempted"]
-    assert found[1] == ["[LLG](/notebooks/llg.ipynb)", "A", "2", "·", "1", "·", "·", "·"]
-    assert found[2][1:] == ["D", "·", "·", "·", "1", "·", "·"]
-    assert found[3][1:] == ["–", "·", "·", "·", "·", "·", "1"]
-    assert found[4][:3] == ["our own extensions", "A", "1"]
+    judgements = [("agrees", "A"), ("agrees", "A"), ("differs", "A"), ("open", "D"), ("not attempted", "")]
+    table = cells(
+        generated.scoreboard_in_short(
+            papers(*(row(*judgement) for judgement in judgements), row("agrees", beyond=True))
+        )
+    )
+    assert table[0][2:] == ["agrees", "better", "differs", "open", "depends", "not attempted"]
+    assert table[1] == ["[LLG](/notebooks/llg.ipynb)", "A", "2", "·", "1", "·", "·", "·"]
+    assert table[2][1:] == ["D", "·", "·", "·", "1", "·", "·"]
+    assert table[3][1:] == ["–", "·", "·", "·", "·", "·", "1"]
+    assert table[4][:3] == ["our own extensions", "A", "1"]
 
 
 def test_one_sentence_never_adds_up_grades():
-    told = [("agrees", "A"), ("differs", "A"), ("better", "B"), ("open", "B"), ("agrees", "D"), ("depends", "C")]
-    text = generated.in_one_sentence(papers(*(row(*one) for one in told), row(beyond=True)))
-    assert numbers(text) == [6, 2, 1, 1, 1, 1, 1], "all; of grade A two, one and one; of B one better; one depends"
+    judgements = [("agrees", "A"), ("differs", "A"), ("better", "B"), ("open", "B"), ("agrees", "D"), ("depends", "C")]
+    text = generated.in_one_sentence(papers(*(row(*judgement) for judgement in judgements), row(beyond=True)))
+    assert numbers(text) == [6, 2, 1, 1, 1, 1, 1], (
+        "all; two, one and one are of grade A; one is better, of grade B; one depends"
+    )
 
 
 def test_a_line_of_the_overview_has_verdicts_and_the_largest_difference_in_tolerances():
-    told = [("agrees", "A"), ("agrees", "A"), ("differs", "D"), ("open", "D"), ("depends", "B"), ("not attempted", "")]
-    verdicts = overview.verdict([row(*one) for one in told])
+    judgements = [
+        ("agrees", "A"),
+        ("agrees", "A"),
+        ("differs", "D"),
+        ("open", "D"),
+        ("depends", "B"),
+        ("not attempted", ""),
+    ]
+    verdicts = overview.verdict([row(*judgement) for judgement in judgements])
     assert verdicts == "A: ✓ 2 agrees<br>B: ⇄ 1 depends<br>D: ✗ 1 differs, ≈ 1 open<br>— 1 not attempted"
     rows = [row(difference=5.0, tolerance=10.0, metric="s"), row(difference=-0.1, tolerance=0.01, metric="LLG*")]
     assert overview.widest(rows) == r"−0.1<br>*LLG\**"
@@ -159,23 +172,23 @@ def test_a_chapter_whose_claims_are_older_than_its_records_is_a_warning(monkeypa
 # --- the artefact appendix, and how to cite ----------------------------------------------------------------------
 
 
-def test_every_value_is_counted_once_and_every_command_names_a_record_that_is_there():
+def test_values_are_counted_once_and_commands_name_existing_records():
     everything = generated.comparisons()
     text = artefact.appendix(everything)
     assert f"{counts.overview()['all']['total']} values" in text
     for paper in everything:
         name, rows = paper["chapter"], [row for row in paper["rows"] if not row["beyond"]]
-        of = [[row for row in rows if overview.belongs(row, one)] for one in ARTEFACTS[name]]
-        lines = [artefact.line(name, one, own, {}) for one, own in zip(ARTEFACTS[name], of, strict=True)]
+        of = [[row for row in rows if overview.belongs(row, figure)] for figure in ARTEFACTS[name]]
+        lines = [artefact.line(name, figure, values, {}) for figure, values in zip(ARTEFACTS[name], of, strict=True)]
         assert sum(line["Values"] for line in lines) == len(rows)
-        found = re.findall(rf"`fedleak record {name} ([^`]+)`", text)
-        assert found
-        assert {one for names in found for one in names.split()} <= overview.records_of(name).keys()
+        commands = re.findall(rf"`fedleak record {name} ([^`]+)`", text)
+        assert commands
+        assert {figure for names in commands for figure in names.split()} <= overview.records_of(name).keys()
 
 
 def test_the_entry_has_the_citations_fields():
-    told = citing.citation()
+    citation = citing.citation()
     fields = dict(re.findall(r"^  (\w+) += \{(.*)\},$", citing.bibtex(), re.M))
-    year = str(told["date-released"])[:4]
+    year = str(citation["date-released"])[:4]
     author = "{The fedleak developers}"
-    assert fields == {"author": author, "title": told["title"], "version": told["version"], "year": year}
+    assert fields == {"author": author, "title": citation["title"], "version": citation["version"], "year": year}

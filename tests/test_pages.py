@@ -27,16 +27,16 @@ class Page(html.parser.HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        self.ids.update(filter(None, [found.get("id"), found.get("name") if tag == "a" else None]))
-        if tag == "a" and found.get("href"):
-            self.links.add(found["href"])
-        if tag in ("script", "img", "iframe", "source") and found.get("src"):
-            self.loads.add(found["src"])
-        if tag == "link" and found.get("rel") in ("stylesheet", "icon", "preload"):
-            self.loads.add(found["href"])
-        if tag == "img" and not found.get("alt"):
-            self.unnamed.append(found.get("src"))
+        attribute = dict(attributes)
+        self.ids.update(filter(None, [attribute.get("id"), attribute.get("name") if tag == "a" else None]))
+        if tag == "a" and attribute.get("href"):
+            self.links.add(attribute["href"])
+        if tag in ("script", "img", "iframe", "source") and attribute.get("src"):
+            self.loads.add(attribute["src"])
+        if tag == "link" and attribute.get("rel") in ("stylesheet", "icon", "preload"):
+            self.loads.add(attribute["href"])
+        if tag == "img" and not attribute.get("alt"):
+            self.unnamed.append(attribute.get("src"))
 
 
 def is_outside(link):
@@ -48,8 +48,8 @@ def pages():
     """Build the book as `fedleak book` does, and read its pages."""
     logging.getLogger("papermill").setLevel(logging.WARNING)
     front = notebooks.build_book()
-    found = [path for path in front.parent.rglob("*.html") if "_static" not in path.parts]
-    return {path.resolve(): Page(path) for path in found}
+    files = [path for path in front.parent.rglob("*.html") if "_static" not in path.parts]
+    return {path.resolve(): Page(path) for path in files}
 
 
 def test_internal_links_lead_somewhere(pages):
@@ -60,8 +60,8 @@ def test_internal_links_lead_somewhere(pages):
             if is_outside(link):
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-            there = pages[target].ids if target in pages else {parts.fragment}
-            if not target.exists() or (parts.fragment and unquote(parts.fragment) not in there):
+            anchors = pages[target].ids if target in pages else {parts.fragment}
+            if not target.exists() or (parts.fragment and unquote(parts.fragment) not in anchors):
                 broken.append((path.name, link))
     assert not broken
 
@@ -74,7 +74,7 @@ def test_pages_load_nothing_from_elsewhere(pages):
                 assert (path.parent / urlsplit(load).path).exists(), (path, load)
 
 
-def test_pages_say_what_pictures_show_and_name_neither_this_machine_nor_somebody_elses_repository(pages):
+def test_pages_describe_pictures_and_name_no_machine_or_foreign_repository(pages):
     own = yaml.safe_load((paths.root() / "_config.yml").read_text())["repository"]["url"]
     for path, page in pages.items():
         assert not page.unnamed, path.name

@@ -38,7 +38,7 @@ def test_the_committed_readme_is_of_todays_records():
 
 
 @pytest.mark.parametrize(
-    "make", [one for one in findings.FINDINGS if one is not findings.guess], ids=lambda f: f.__name__
+    "make", [finding for finding in findings.FINDINGS if finding is not findings.guess], ids=lambda f: f.__name__
 )
 def test_sentences_move_with_the_records(make, monkeypatch):
     recorded = findings.rows
@@ -55,7 +55,7 @@ def test_sentences_move_with_the_records(make, monkeypatch):
         with pytest.raises(AssertionError, match="opened"):
             make()
         return
-    numbers = [re.findall(r"(\d+)\s%", one.text.replace("smallest 80 %", "")) for one in (before, make())]
+    numbers = [re.findall(r"(\d+)\s%", finding.text.replace("smallest 80 %", "")) for finding in (before, make())]
     assert len(numbers[0]) == len(numbers[1]) >= 2
     assert all(a != b for a, b in zip(*numbers, strict=True))
 
@@ -67,7 +67,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.mark.parametrize("path", [*DRAWN, DRAWN[0].with_name("round.svg")], ids=lambda path: path.stem)
-def test_a_schematic_is_said_in_words_and_keeps_to_the_pages_colours_and_size(path):
+def test_schematics_have_a_description_and_the_pages_colours_and_size(path):
     drawn = ElementTree.fromstring(path.read_text(encoding="utf-8"))
     svg, caption = drawn.find(f"{SVG}svg"), drawn.find("figcaption")
     assert svg.get("role") == "img"
@@ -118,34 +118,34 @@ def test_a_chapter_opens_with_its_schematic_after_a_question_and_shows_its_slide
 
 
 @pytest.mark.parametrize("name", sliders.SLIDERS)
-def test_one_drawing_is_shown_at_first_and_every_one_is_said_in_words(name):
+def test_one_frame_is_visible_at_first_and_all_have_descriptions(name):
     assert name in notebooks.chapters()
     slider = sliders.SLIDERS[name]()
     html = sliders.fragment(slider)
-    hidden = [bool(found) for found in re.findall(r'<div class="frame" data-at="[^"]+"( hidden)?>', html)]
-    assert [i for i, one in enumerate(hidden) if not one] == [slider.start]
+    hidden = [bool(attribute) for attribute in re.findall(r'<div class="frame" data-at="[^"]+"( hidden)?>', html)]
+    assert [i for i, is_hidden in enumerate(hidden) if not is_hidden] == [slider.start]
     assert len(hidden) == len(slider.frames) >= 5
     assert len({frame.words for frame in slider.frames}) > len(hidden) / 2
     assert len(html) < 50_000
     assert "nan" not in html
 
 
-def said(slider, pattern):
+def spoken_numbers(slider, pattern):
     """Return the numbers that a slider's sentences say, for each place whose sentence fits the pattern."""
-    found = [re.search(pattern, frame.words) for frame in slider.frames]
-    return [[float(one.replace(",", "")) for one in match.groups()] for match in found if match]
+    matches = [re.search(pattern, frame.words) for frame in slider.frames]
+    return [[float(number.replace(",", "")) for number in match.groups()] for match in matches if match]
 
 
 def test_the_sliders_end_where_the_attacks_do():
-    conditions, right = zip(*said(sliders.angles(), r"number ([\d,]+), (\d+) of 20"), strict=True)
+    conditions, right = zip(*spoken_numbers(sliders.angles(), r"number ([\d,]+), (\d+) of 20"), strict=True)
     assert list(conditions) == sorted(conditions)
     assert right[0] == 20
     assert right[-1] < 10
     assert right.count(20) <= len(right) / 2, "it shows where something changes"
-    assert max(said(sliders.bridged(), r"at most ([\d.]+)% of")[-2:]) < [20]
-    ((named, size),) = said(sliders.bridged(), r"(\d+) of (\d+) labels")[-1:]
+    assert max(spoken_numbers(sliders.bridged(), r"at most ([\d.]+)% of")[-2:]) < [20]
+    ((named, size),) = spoken_numbers(sliders.bridged(), r"(\d+) of (\d+) labels")[-1:]
     assert named >= 0.9 * size
-    (first,), *_, (last,) = off = said(sliders.system(), r"off the marks by ([\d.]+)")
+    (first,), *_, (last,) = off = spoken_numbers(sliders.system(), r"off the marks by ([\d.]+)")
     assert first > 1
     assert [last] == min(off) < [0.25]
 
@@ -154,7 +154,7 @@ def test_the_sliders_end_where_the_attacks_do():
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory, browser):
+def open_page(tmp_path_factory, browser):
     """Return a function that shows a fragment with its script in a browser's page."""
     with pages.browser() as page:
 
@@ -169,8 +169,8 @@ def shown(tmp_path_factory, browser):
         yield show
 
 
-def test_the_arrow_keys_move_a_slider(shown):
-    page = shown(sliders.fragment(sliders.system()), "sliders.js")
+def test_the_arrow_keys_move_a_slider(open_page):
+    page = open_page(sliders.fragment(sliders.system()), "sliders.js")
     before = page.locator(".frame:visible").get_attribute("data-at")
     page.locator("input").press("ArrowRight")
     (frame,) = page.locator(".frame:visible").all()
@@ -180,15 +180,15 @@ def test_the_arrow_keys_move_a_slider(shown):
     assert page.locator("input").get_attribute("aria-valuetext").startswith(f"{after}: a sample of class")
 
 
-def test_the_script_of_the_front_page_infers_as_the_package(shown):
-    page = shown(touch.fragment(), "touch.js")
+def test_the_script_of_the_front_page_infers_as_the_package(open_page):
+    page = open_page(touch.fragment(), "touch.js")
     model, x, y = touch.digits()
     generator = torch.Generator().manual_seed(3)
     sizes = torch.randint(1, touch.MOST + 1, (200,), generator=generator).tolist()
     batches = [torch.randint(len(y), (size,), generator=generator) for size in sizes]
-    held = "JSON.parse(document.querySelector('.touch').dataset.settings).digits"
+    digits = "JSON.parse(document.querySelector('.touch').dataset.settings).digits"
     ran = page.evaluate(
-        f"batches => batches.map(batch => {{ const sums = rowSums(batch.map(i => {held}[i]));"
+        f"batches => batches.map(batch => {{ const sums = rowSums(batch.map(i => {digits}[i]));"
         " return [sums, counted(llg(sums, batch.length).map(({label}) => label))] })",
         [batch.tolist() for batch in batches],
     )

@@ -33,7 +33,7 @@ def test_an_attack_has_one_style_and_no_two_have_the_same():
 
 
 @pytest.mark.parametrize("sources", [[NOW], [RECORDED], [RECORDED, NOW]])
-def test_rows_are_lines_with_bands_and_this_runs_stand_on_top_of_recorded_ones(sources):
+def test_rows_are_lines_with_bands_above_the_recorded_ones(sources):
     figure = draw(table(sources))
     (axes,) = figure.axes
     for line in axes.lines:
@@ -75,7 +75,7 @@ def svg(figure):
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 4])
-def test_text_is_text_that_can_be_read_where_a_page_shrinks_the_figure(columns):
+def test_text_in_shrunk_figures_stays_legible_text(columns):
     """Nine pixels at least where a figure gets 688 of them, as in a window 1,300 wide; eight in the 640 on a phone."""
     with mpl.rc_context():
         plots.use_theme()

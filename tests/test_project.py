@@ -44,9 +44,9 @@ def tracked():
 
 
 def test_top_level_is_exactly_what_it_should_be():
-    found = {line.split("/")[0] for line in tracked()}
+    names = {line.split("/")[0] for line in tracked()}
     usual = {".gitignore", ".gitattributes", ".dockerignore", ".github", ".editorconfig", ".pre-commit-config.yaml"}
-    assert found - usual == FOLDERS | CONFIGURATION | ABOUT
+    assert names - usual == FOLDERS | CONFIGURATION | ABOUT
 
 
 EXTRAS = {key: value for key, value in PROJECT["optional-dependencies"].items() if key != "bench"}
@@ -55,7 +55,9 @@ EXTRAS = {key: value for key, value in PROJECT["optional-dependencies"].items() 
 
 def test_the_lock_covers_every_requirement():
     locked = {name_of(line) for line in LOCK.splitlines() if line and not line.startswith("#")}
-    wanted = {name_of(one) for one in (*PROJECT["dependencies"], *chain(*EXTRAS.values()))} - {PROJECT["name"]}
+    wanted = {name_of(requirement) for requirement in (*PROJECT["dependencies"], *chain(*EXTRAS.values()))} - {
+        PROJECT["name"]
+    }
     assert wanted <= locked
     assert "setuptools" in locked  # `make` installs the package without build isolation
     for pin in ("torch==2.14.1", "torchvision==0.29.1"):
@@ -84,7 +86,7 @@ def test_conda_users_get_the_same_environment():
     while asked:
         names = set(re.search(r"\[(.+)\]", asked.pop())[1].split(","))
         reached |= names
-        asked |= {one for name in names for one in EXTRAS[name] if one.startswith("fedleak[")}
+        asked |= {requirement for name in names for requirement in EXTRAS[name] if requirement.startswith("fedleak[")}
     assert reached == EXTRAS.keys()
 
 
@@ -102,8 +104,8 @@ def test_the_package_itself_asks_for_what_its_modules_import_and_no_more():
     files = [path for path in (ROOT / "fedleak").rglob("*.py") if path.parts[-2] != "flower" and path.stem != "suite"]
     audit = [path for path in files if path.parts[-2] in ("audit", "commands") or path.stem == "cli"]
     core = required([path for path in files if path not in audit])
-    assert core == {name_of(one) for one in PROJECT["dependencies"]}
-    assert required(audit) - core == {name_of(one) for one in EXTRAS["audit"]}
+    assert core == {name_of(requirement) for requirement in PROJECT["dependencies"]}
+    assert required(audit) - core == {name_of(requirement) for requirement in EXTRAS["audit"]}
 
 
 def required(files):
@@ -117,10 +119,10 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
 def test_workflows_run_what_the_makefile_has_on_every_python_that_is_supported():
-    told = {path.stem: yaml.safe_load(path.read_text()) for path in WORKFLOWS}
-    assert told.keys() == {"tests", "book", "recheck"}
+    workflows = {path.stem: yaml.safe_load(path.read_text()) for path in WORKFLOWS}
+    assert workflows.keys() == {"tests", "book", "recheck"}
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
-    for name, workflow in told.items():
+    for name, workflow in workflows.items():
         for job in workflow["jobs"].values():
             matrix = job.get("strategy", {}).get("matrix", {})
             runs = [step["run"] for step in job["steps"] if "run" in step]
@@ -130,10 +132,10 @@ def test_workflows_run_what_the_makefile_has_on_every_python_that_is_supported()
             if "python" in matrix:
                 assert matrix["python"] == ["3.11", "3.12", "3.13"]
                 assert PROJECT["requires-python"] == f">={matrix['python'][0]}"
-    assert set(told["tests"]["jobs"]["tests"]["strategy"]["matrix"]["command"]) == {"test", "test-slow"}
-    jobs = {name: job.get("continue-on-error", False) for name, job in told["recheck"]["jobs"].items()}
+    assert set(workflows["tests"]["jobs"]["tests"]["strategy"]["matrix"]["command"]) == {"test", "test-slow"}
+    jobs = {name: job.get("continue-on-error", False) for name, job in workflows["recheck"]["jobs"].items()}
     assert jobs == {"recheck": False, "today": True}
-    assert told["recheck"][True]["schedule"]  # YAML 1.1 reads the key `on` as true
+    assert workflows["recheck"][True]["schedule"]  # YAML 1.1 reads the key `on` as true
 
 
 def test_pre_commit_does_what_make_lint_does():
@@ -189,8 +191,10 @@ def test_notebooks_are_committed_clean(notebook):
     assert values["profile"] == "quick"
     assert values["record"] is False
     assert values["scheduler"] == ""
-    (made,) = [cell.source for cell in code if re.search(r"^(chapter = Chapter|run = Results)\(", cell.source, re.M)]
-    assert re.search(r"record,\s*scheduler\b", made), "the parameter must reach the chapter"
+    (construction,) = [
+        cell.source for cell in code if re.search(r"^(chapter = Chapter|run = Results)\(", cell.source, re.M)
+    ]
+    assert re.search(r"record,\s*scheduler\b", construction), "the parameter must reach the chapter"
     assert not any(re.search(r"pip install|!pip|%pip", cell.source) for cell in code)
     ids = [cell.id for cell in notebook.cells]
     assert len(set(ids)) == len(ids)
@@ -251,21 +255,21 @@ def test_every_recorded_result_comes_from_a_commit_of_this_history():
     history = set(git("log", "--format=%H").stdout.split())
     facts = [json.loads(path.with_suffix(".json").read_text()) for path in recorded_tables()]
     commits = {commit for fact in facts for commit in listed(fact.get("joined", fact["commit"]))}
-    assert sorted(c for c in commits if not any(known.startswith(c) for known in history)) == []
+    assert sorted(c for c in commits if not any(ancestor.startswith(c) for ancestor in history)) == []
 
 
 @pytest.mark.parametrize("paper", paths.papers())
-def test_every_published_number_names_its_place_in_the_paper_and_what_is_immaterial_its_evidence(paper):
-    found = published.load(paper)  # refuses two values of one id, and missing or unknown fields
-    assert found.title
-    assert f"{{{found.key}," in (ROOT / "book" / "references.bib").read_text()
-    for item in found.items.values():
+def test_published_values_cite_their_place_and_immaterial_settings_their_evidence(paper):
+    paper_values = published.load(paper)  # refuses two values of one id, and missing or unknown fields
+    assert paper_values.title
+    assert f"{{{paper_values.key}," in (ROOT / "book" / "references.bib").read_text()
+    for item in paper_values.items.values():
         assert PLACE.search(item.where) or OURS.search(item.where), f"{item.id}: {item.where!r} is no place"
         assert item.why, f"{item.id}: no reason for its tolerance"
         assert item.beyond or not OURS.search(item.where), f"{item.id} is ours, and counted as the paper's"
-    assert any(PLACE.search(item.where) for item in found.items.values())
+    assert any(PLACE.search(item.where) for item in paper_values.items.values())
     notebook = (ROOT / "notebooks" / f"{paper}.ipynb").read_text(encoding="utf-8")
-    for table in found.tables.values():
+    for table in paper_values.tables.values():
         for evidence in (rule["evidence"] for rule in table.head.get("immaterial", ())):
             recorded = (RESULTS / paper / f"{evidence}.csv").exists()
             assert recorded or f"({evidence})" in notebook or f":label: {evidence}" in notebook, (table.name, evidence)
@@ -294,6 +298,6 @@ def test_what_is_no_python_in_the_package_is_installed_with_it():
     listed = CONFIG["tool"]["setuptools"]["package-data"]
     patterns = [(ROOT.joinpath(*name.split(".")), kind) for name, kinds in listed.items() for kind in kinds]
     installed = {path for folder, kind in patterns for path in folder.glob(kind)}
-    there = {ROOT / line for line in tracked() if line.startswith("fedleak/") and not line.endswith(".py")}
-    assert there == installed
-    assert {path.name for path in there} >= {"report.md.j2", "page.html.j2"}
+    expected = {ROOT / line for line in tracked() if line.startswith("fedleak/") and not line.endswith(".py")}
+    assert expected == installed
+    assert {path.name for path in expected} >= {"report.md.j2", "page.html.j2"}

@@ -22,7 +22,7 @@ def test_its_python_runs_and_recovers_the_labels_that_are_there(capsys):
         assert set((g < 0).nonzero().flatten().tolist()) <= {0, 1, 3, 7}
 
 
-def test_the_container_runs_the_two_commands_on_the_oldest_python_that_is_supported():
+def test_the_container_runs_both_commands_on_the_oldest_supported_python():
     container = (paths.root() / "Containerfile").read_text(encoding="utf-8")
     commands = re.findall(r"^make \S+", TEXT.split("## Two commands")[1].split("##")[0], re.M)
     assert len(commands) == 2

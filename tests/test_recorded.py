@@ -16,10 +16,10 @@ BUDGET = float(os.environ.get("FEDLEAK_RECHECK_BUDGET", "60"))
 @pytest.mark.slow
 def test_recorded_cells_come_out_again(capsys):
     """Set FEDLEAK_RECHECK_SEED to draw the same again, and FEDLEAK_RECHECK_BUDGET to draw more."""
-    said = []
-    outcomes = recheck.spot_check(None, SEED, BUDGET, said.append)
+    messages = []
+    outcomes = recheck.spot_check(None, SEED, BUDGET, messages.append)
     with capsys.disabled():
-        print(f"\nFEDLEAK_RECHECK_SEED={SEED}", *said, sep="\n")
+        print(f"\nFEDLEAK_RECHECK_SEED={SEED}", *messages, sep="\n")
     assert outcomes
     wrong = [rows[rows["verdict"] == DIFFERS].assign(record=name) for name, rows in outcomes.items()]
     wrong = [rows for rows in wrong if len(rows)]
@@ -29,10 +29,10 @@ def test_recorded_cells_come_out_again(capsys):
 
 
 def test_the_scoreboard_counts_all_that_the_papers_print():
-    found = counts.overview()
-    assert set(found) == {"agic", "gdbr", "lia_sa", "llg", "rlu", "all"}
+    totals = counts.overview()
+    assert set(totals) == {"agic", "gdbr", "lia_sa", "llg", "rlu", "all"}
     printed = {paper: len(published.load(paper).items) for paper in paths.papers()}
-    assert found["all"]["total"] + found["all"]["beyond"] == sum(printed.values())
-    for own in found.values():
-        graded = sum(sum(own[grade].values()) for grade in verdicts.GRADES)
-        assert graded + own["depends"] + own["not_attempted"] == own["total"]
+    assert totals["all"]["total"] + totals["all"]["beyond"] == sum(printed.values())
+    for of_paper in totals.values():
+        graded = sum(sum(of_paper[grade].values()) for grade in verdicts.GRADES)
+        assert graded + of_paper["depends"] + of_paper["not_attempted"] == of_paper["total"]

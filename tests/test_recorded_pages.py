@@ -54,8 +54,8 @@ def test_the_best_attack_stands_beside_the_guess_and_the_canaries_bounds(named, 
 
 def test_canaries_above_their_claim_are_counted(named, bounds):
     above = [bounds.assign(mechanism=m, above=[0.0, k > 1, k > 0]) for k, m in enumerate(private.WORDS)]
-    told = numbers(private.in_short(named, pd.concat(above)))
-    assert told == [4, 75, 4, 12, 50, 0, 3, 1, 3, 2, 3, 2, 3]
+    stated = numbers(private.in_short(named, pd.concat(above)))
+    assert stated == [4, 75, 4, 12, 50, 0, 3, 1, 3, 2, 3, 2, 3]
 
 
 def test_the_figure_has_the_labels_above_and_the_bounds_below(named, bounds):
@@ -72,7 +72,7 @@ def test_the_figure_has_the_labels_above_and_the_bounds_below(named, bounds):
 
 
 def test_proofs_are_counted_by_client_and_over_all():
-    """Ten updates of each client in two rows; of honest ones every second has proofs, one of 8 bits a wrong one."""
+    """Ten updates of each client in two rows: every second honest one has proofs, one of 8 bits a wrong one."""
     clients = {client: group for group in proven.KINDS.values() for client in group}
     rows = pd.DataFrame(
         {"client": client, "updates": updates, "wrong": 0.0, "shown": 0.5 * (client in proven.HONEST)}
@@ -80,21 +80,24 @@ def test_proofs_are_counted_by_client_and_over_all():
         for updates in (2, 8)
     )
     rows.loc[(rows["client"] == "8 bits") & (rows["updates"] == 8), ["wrong", "shown"]] = 1 / 8
-    found = {line[0]: line[1:] for line in cells(proven.clients(rows))[1:]}
-    assert found["double precision"] == ["keeps the conditions", "10", "5", "0"]
-    assert found["16 bits"] == ["nearly keeps them", "10", "0", "0"]
-    assert found["8 bits"] == ["breaks one", "10", "1", "1"]
-    assert found.keys() == clients.keys()
-    told = numbers(proven.in_short(rows, pd.DataFrame({"wrong": [0.0, 1.0, 0.0]})))
-    assert told[:2] == [2, 10 * len(clients) + 3]
-    assert told[-2:] == [10 * len(proven.BROKEN), 1]
+    lines = {line[0]: line[1:] for line in cells(proven.clients(rows))[1:]}
+    assert lines["double precision"] == ["keeps the conditions", "10", "5", "0"]
+    assert lines["16 bits"] == ["nearly keeps them", "10", "0", "0"]
+    assert lines["8 bits"] == ["breaks one", "10", "1", "1"]
+    assert lines.keys() == clients.keys()
+    stated = numbers(proven.in_short(rows, pd.DataFrame({"wrong": [0.0, 1.0, 0.0]})))
+    assert stated[:2] == [2, 10 * len(clients) + 3]
+    assert stated[-2:] == [10 * len(proven.BROKEN), 1]
     assert proven.at_most(0, 10_000) == "0.037 %", "1 - 0.025 ** (1 / 10,000)"
 
 
 def test_shares_stand_by_network_and_batch_size():
     cell = {"net": "lenet", "state": "trained", "precision": "single", "proven low": 0.1, "proven high": 0.3}
-    both = [{**cell, "batch_size": 8, "proven": 0.2}, {**cell, "batch_size": 32, "proven": 0.15, "state": "untrained"}]
-    assert cells(proven.shares(pd.DataFrame(both))) == [
+    states = [
+        {**cell, "batch_size": 8, "proven": 0.2},
+        {**cell, "batch_size": 32, "proven": 0.15, "state": "untrained"},
+    ]
+    assert cells(proven.shares(pd.DataFrame(states))) == [
         ["Network", "B = 8", "B = 32"],
         ["LeNet, trained, single precision", "0.20 [0.10, 0.30]", "–"],
         ["LeNet, untrained, single precision", "–", "0.15 [0.10, 0.30]"],
@@ -107,8 +110,8 @@ PLAIN = {"net": "lenet", "stage": "0 steps", "batch": "mixed", "noise": 0.0, "sp
 
 
 def looked_at(sent, refused, weights=0.0, read=float("nan"), checks=(), **more):
-    found = {name: float(name in checks) for name in inspected.CHECKS}
-    return {**PLAIN, "sent": sent, "refused": refused, "weights": weights, "read": read} | found | more
+    flags = {name: float(name in checks) for name in inspected.CHECKS}
+    return {**PLAIN, "sent": sent, "refused": refused, "weights": weights, "read": read} | flags | more
 
 
 @pytest.fixture
@@ -133,17 +136,17 @@ def test_what_the_guard_refuses_is_counted(looks):
     (true,) = cells(inspected.crafted(looks))[1:]
     assert true == ["EludingSA", "1 of 1", "1 of 1", "1", "0", "0", "0", "1", "0"]
     hidden = cells(inspected.disguised(looks))[1:]
-    assert [one[1:4] for one in hidden] == [
+    assert [line[1:4] for line in hidden] == [
         ["as published", "1 of 1", "1 of 1"],
         ["noise 0.1", "0 of 2", "1 of 2"],
         ["20% of units honest", "0 of 1", "0 of 1"],
     ]
     assert numbers(hidden[1][4]) == [0.6, 0.5, 0.7]
-    told = numbers(inspected.in_short(looks.assign(trial=range(len(looks)))))
-    assert told == [1, 1, 1, 3, 2, 4, 0, 4, 4]
+    stated = numbers(inspected.in_short(looks.assign(trial=range(len(looks)))))
+    assert stated == [1, 1, 1, 3, 2, 4, 0, 4, 4]
 
 
-def test_what_gets_past_is_what_is_refused_least_and_of_that_what_reads_most(looks):
+def test_the_best_crafted_model_is_least_refused_then_most_informative(looks):
     assert numbers(inspected.escapes(looks)) == [20, 0, 1, 0.2]
     looks.loc[looks["noise"] > 0, "refused"] = 0.0
     assert numbers(inspected.escapes(looks)) == [0.1, 0, 2, 0.6]
@@ -175,11 +178,11 @@ def test_pruning_takes_the_share_that_it_says(units):
 def test_choices_are_of_settings_that_the_paper_leaves_open(paper):
     declared, tables = choices.load(paper), published.load(paper).tables
     assert declared.written
-    for one in declared.choices:
-        lost = [row for name, table in tables.items() if name in (one.tables or tables) for row in table.rows]
-        assert any(row.get(one.setting) == LOST for row in lost), one.setting
-    for one in declared.transports:
-        assert set(one.tables) <= tables.keys()
+    for choice in declared.choices:
+        lost = [row for name, table in tables.items() if name in (choice.tables or tables) for row in table.rows]
+        assert any(row.get(choice.setting) == LOST for row in lost), choice.setting
+    for choice in declared.transports:
+        assert set(choice.tables) <= tables.keys()
 
 
 def test_the_best_joint_choice_stands_beside_what_chance_fits():
@@ -190,8 +193,8 @@ def test_the_best_joint_choice_stands_beside_what_chance_fits():
     values = [0.1, 0.3, 0.5, 0.7, 0.9, 0.2, 0.4]
     items = [item(id=str(k), published=value, table="t", column="acc") for k, value in enumerate(values)]
     points = [(point(i.id, 0.01, 0.99 - i.published), point(i.id, 0.03, i.published)) for i in items]
-    found = unprinted.best(items, points, rules)
-    assert (found["Fits best"], found["In their bands"], found["p"]) == ("lr 0.03", "7 of 7", "0.00")
+    best_choice = unprinted.best(items, points, rules)
+    assert (best_choice["Fits best"], best_choice["In their bands"], best_choice["p"]) == ("lr 0.03", "7 of 7", "0.00")
     level = [(point(i.id, 0.01, 0.5), point(i.id, 0.03, 0.5)) for i in items]
     assert unprinted.best(items, level, rules)["p"] == "1.00"
 
@@ -204,8 +207,8 @@ def test_what_the_comparison_says_is_what_is_recorded():
     fig7, variants = (
         pd.read_csv(paths.recorded(chapter) / f"{name}.csv") for chapter, name in (("llg", "fig7"), ("rlu", "variants"))
     )
-    found = fig7.query("algorithm == 'FedSGD' and level == 0.8").groupby("defence")["asr"].mean()
-    assert f"{found['sparse']:.2f} of the labels under real compression and {found['released']:.2f}" in page
+    asr = fig7.query("algorithm == 'FedSGD' and level == 0.8").groupby("defence")["asr"].mean()
+    assert f"{asr['sparse']:.2f} of the labels under real compression and {asr['released']:.2f}" in page
     lost = -variants.query("form == 'released code'").groupby("setting")["gain"].mean()
     trained = lost.drop("untrained")
     assert (len(trained), lost["untrained"]) == (10, 0)

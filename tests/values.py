@@ -6,15 +6,15 @@ from fedleak_book.experiments.published import Published
 
 
 def item(**changes):
-    said = {"id": "a", "item": "Table 1", "anchor": "tab", "claim": "c", "where": "Sec. 1", "metric": "m", "why": "w"}
-    return Published(**said | {"direction": "higher", "published": 0.9, "tolerance": 0.05, "attack": True} | changes)
+    fields = {"id": "a", "item": "Table 1", "anchor": "tab", "claim": "c", "where": "Sec. 1", "metric": "m", "why": "w"}
+    return Published(**fields | {"direction": "higher", "published": 0.9, "tolerance": 0.05, "attack": True} | changes)
 
 
 def cells(table):
     """Return the cells of a Markdown table's lines, without the line under its head."""
     lines = [line.replace(r"\|", "¦") for line in table.splitlines() if line.startswith("|")]
-    found = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    return [line for line in found if set("".join(line)) - {"-", ":"}]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    return [line for line in rows if set("".join(line)) - {"-", ":"}]
 
 
 def numbers(text):

@@ -62,15 +62,15 @@ def rows(chapter: str, table: str) -> pd.DataFrame:
 
 def clients() -> Finding:
     """LIA-SA: the counts of single clients out of a secure sum, by what the server puts into their models."""
-    found = rows("lia_sa", "fig3").query("net == 'vgg11_bn' and data == 'cifar10' and batch_size == 64")
+    runs = rows("lia_sa", "fig3").query("net == 'vgg11_bn' and data == 'cifar10' and batch_size == 64")
     names = {
         "LIA-SA, vector": "a random vector",
         "LIA-SA, literal": "constants 0.1, 0.2, …",
         "LIA-SA, log": "log-spaced constants",
     }
-    lines = found.pivot_table(index="clients", columns="rule", values="target")[list(names)].rename(columns=names)
+    lines = runs.pivot_table(index="clients", columns="rule", values="target")[list(names)].rename(columns=names)
     vector, constant, log = lines.loc[100]
-    few = found.query("rule == 'LIA-SA, log' and clients == 100")["trial"].nunique()
+    few = runs.query("rule == 'LIA-SA, log' and clients == 100")["trial"].nunique()
     assert vector == 1, "the title says that the sum is opened"
     return Finding(
         lines,
@@ -91,9 +91,9 @@ def clients() -> Finding:
 
 def compression() -> Finding:
     """LLG+ under compression as it is, and as the released code has it."""
-    found = rows("llg", "fig7").query("algorithm == 'FedSGD' and (defence == 'none' or level == 0.8)")
+    runs = rows("llg", "fig7").query("algorithm == 'FedSGD' and (defence == 'none' or level == 0.8)")
     names = {"none": "no defence", "sparse": "compression, 80 %", "released": "as released, 80 %"}
-    lines = found.groupby(["batch_size", "defence"])["asr"].mean().unstack()[list(names)].rename(columns=names)
+    lines = runs.groupby(["batch_size", "defence"])["asr"].mean().unstack()[list(names)].rename(columns=names)
     real, released = lines.loc[32, "compression, 80 %"], lines.loc[32, "as released, 80 %"]
     assert real > 0.7 > 2 * released, "the title says that the code alone defends"
     return Finding(
@@ -113,15 +113,15 @@ def compression() -> Finding:
 
 def relu() -> Finding:
     """LLG+ on ResNet20 as released, and with one ReLU before its last layer."""
-    found = rows("llg", "fig5").query("algorithm == 'FedSGD'")
+    runs = rows("llg", "fig5").query("algorithm == 'FedSGD'")
     names = {"resnet20-relu": "ResNet20, one ReLU more", "resnet20": models.title("resnet20")}
-    lines = found.pivot_table(index="batch_size", columns="net", values="asr")[list(names)].rename(columns=names)
+    lines = runs.pivot_table(index="batch_size", columns="net", values="asr")[list(names)].rename(columns=names)
     lines = lines.dropna()
     more, released = lines.loc[16]
-    each = found[found["batch_size"] > 2].groupby(["net", "trial"])["asr"].mean()
-    alone = found.query("net == 'resnet20' and batch_size == 16").groupby("trial")["asr"].mean()
+    rates = runs[runs["batch_size"] > 2].groupby(["net", "trial"])["asr"].mean()
+    alone = runs.query("net == 'resnet20' and batch_size == 16").groupby("trial")["asr"].mean()
     low, high = int((alone < 0.3).sum()), int((alone > 0.9).sum())
-    assert each["resnet20-relu"].min() > each["resnet20"].max() - 0.05, "the title says what the ReLU does"
+    assert rates["resnet20-relu"].min() > rates["resnet20"].max() - 0.05, "the title says what the ReLU does"
     return Finding(
         lines,
         "batch size",
@@ -133,8 +133,8 @@ def relu() -> Finding:
         f"and {high} above nine tenths.",
         "Untrained networks on MNIST, one step, twenty networks: each, on the mean over batches of more than two "
         "samples, is at "
-        f"{percent(each['resnet20-relu'].min())} to {percent(each['resnet20-relu'].max())} with the ReLU, and at "
-        f"{percent(each['resnet20'].min())} to {percent(each['resnet20'].max())} without it.",
+        f"{percent(rates['resnet20-relu'].min())} to {percent(rates['resnet20-relu'].max())} with the ReLU, and at "
+        f"{percent(rates['resnet20'].min())} to {percent(rates['resnet20'].max())} without it.",
         "llg",
         "fig-llg-5",
     )
@@ -182,13 +182,13 @@ def even_guess(composition: str, n_classes: int) -> float:
 
 def training() -> Finding:
     """Trained LeNets: the learned attacker beside the best published one of each cell, and the even guess."""
-    found = rows("learned", "judged").query("data == 'MNIST' and composition == 'unbalanced'")
-    each = found.groupby(["batch_size", "attack"])["iacc"].agg(["mean", "size"]).unstack()
-    lines = each["mean"].where(each["size"].eq(each["size"]["learned"], axis=0))  # of attacks that answered everywhere
+    runs = rows("learned", "judged").query("data == 'MNIST' and composition == 'unbalanced'")
+    iacc = runs.groupby(["batch_size", "attack"])["iacc"].agg(["mean", "size"]).unstack()
+    lines = iacc["mean"].where(iacc["size"].eq(iacc["size"]["learned"], axis=0))  # of attacks that answered everywhere
     ours = ["learned", "RLU, whole head", "prior guess", "random guess"]
-    scores = found.pivot_table(index=["batch_size", "trial"], columns="attack", values="iacc")
-    best = {size: best_of(own, among={*own} - {*ours}) for size, own in scores.groupby("batch_size")}
-    lines["best published attack"] = pd.Series({size: float(one.score) for size, one in best.items()})
+    scores = runs.pivot_table(index=["batch_size", "trial"], columns="attack", values="iacc")
+    best = {size: best_of(group, among={*group} - {*ours}) for size, group in scores.groupby("batch_size")}
+    lines["best published attack"] = pd.Series({size: float(leader.score) for size, leader in best.items()})
     names = {"learned": "learned attacker", "best published attack": "best published attack", "prior guess": "a guess"}
     lines = lines[list(names)].rename(columns=names)
     assert (lines["learned attacker"] > lines["a guess"] + 0.2).all(), "the title says that training does not protect"
@@ -207,7 +207,7 @@ def training() -> Finding:
         "Three networks, seven updates each, one step; the best published "
         "attack is scored on other networks than it is chosen on. "
         "At 512 it is our reimplementation of Decaf, and our variant of RLU with the whole head recovers "
-        f"{percent(each['mean'].loc[512, 'RLU, whole head'])}. "
+        f"{percent(iacc['mean'].loc[512, 'RLU, whole head'])}. "
         "Of balanced batches the large ones give away hardly more than a guess.",
         "learned",
         "fig-learned-judged",
@@ -225,12 +225,12 @@ def number(finding: Finding) -> int:
 def cards() -> str:
     """Return the findings as cards of the front page."""
     parts = []
-    for path, one in pictures():
+    for path, finding in pictures():
         parts.append(
-            f":::{{grid-item-card}} {one.title}\n"
-            f"![{one.ylabel.capitalize()} against {one.xlabel}: {', '.join(one.lines)}]"
-            f"(/book/figures/{path.name})\n\n{one.text} {{ref}}`Chapter {number(one)} <{one.anchor}>`.\n\n"
-            f"*{one.settings}*\n:::\n"
+            f":::{{grid-item-card}} {finding.title}\n"
+            f"![{finding.ylabel.capitalize()} against {finding.xlabel}: {', '.join(finding.lines)}]"
+            f"(/book/figures/{path.name})\n\n{finding.text} {{ref}}`Chapter {number(finding)} <{finding.anchor}>`.\n\n"
+            f"*{finding.settings}*\n:::\n"
         )
     return "\n".join(["::::{grid} 1 1 2 2\n:gutter: 3\n", *parts, "::::\n"])
 
@@ -238,10 +238,10 @@ def cards() -> str:
 def in_the_readme() -> str:
     """Return the findings as a table of the README."""
     lines = ["| | |", "|---|---|"]
-    for path, one in pictures():
-        picture = f"![{one.ylabel.capitalize()} against {one.xlabel}](book/figures/{path.name})"
-        link = f"[Chapter {number(one)}](notebooks/{one.chapter}.ipynb)"
-        lines.append(f"| **{one.title}.** {one.text} ({link}.) | {picture} |")
+    for path, finding in pictures():
+        picture = f"![{finding.ylabel.capitalize()} against {finding.xlabel}](book/figures/{path.name})"
+        link = f"[Chapter {number(finding)}](notebooks/{finding.chapter}.ipynb)"
+        lines.append(f"| **{finding.title}.** {finding.text} ({link}.) | {picture} |")
     return "\n".join(lines)
 
 

@@ -113,7 +113,7 @@ def backtests(papers: list[Row]) -> str:
     """Return how often each transport covered what is known, and whether it counts."""
     rows = []
     for paper in papers:
-        for name, test in choices.known(paper["chapter"]).items():
+        for name, test in choices.load_backtests(paper["chapter"]).items():
             share = f"{test.covered:,} of {test.values:,} ({test.covered / test.values:.0%})" if test.values else "none"
             row = {"Paper": paper["title"], "Record": f"`{name}`", "Covered": share}
             rows.append(row | {"Mean half-width": f"{test.half_width:.3f}", "Counts": "yes" if test.trusted else "no"})

@@ -260,7 +260,7 @@ def image_attack(setup: Setup) -> Attack:
 
 
 def facts(case: Case, update: Update) -> dict[str, Any]:
-    """Return what a report says of a set-up, of which the server sees updates like `seen`: its fields and more."""
+    """Return a report's facts about a set-up whose server sees updates like `update`."""
     setup, model, clients, synthetic = case.setup, case.model, case.clients, case.setup.data is None
     chance, accuracy, trained = (clients.class_counts.max() / len(clients)).item(), None, None
     if not synthetic:

@@ -98,7 +98,7 @@ class _Server(NamedTuple):
     def attempts(
         self, contribution: "Contribution", update: Update, model: nn.Module, number: int, prepared: dict[str, Prepared]
     ) -> Iterator[Attempt]:
-        """Run every attack that applies to one update; `kept` are those that are prepared for the model."""
+        """Run every attack that applies to one update; `prepared` caches the attacks prepared for the model."""
         attacks = taking_part(model, self.case, update.samples)
         return contest(
             # Attacks that take the scheme read the change of the weights with it, and the others as plain SGD's.

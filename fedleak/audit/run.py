@@ -34,7 +34,7 @@ PRIOR = Adversary("no update", frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA
 
 
 def weakest(attack: Attack, adversary: Adversary, update: Update, model: nn.Module, knowledge: dict[str, Any]) -> str:
-    """Name the first of the registry's adversaries who can run an attack as `who` runs it here."""
+    """Name the first of the registry's adversaries that can run an attack with the same inputs as `adversary`."""
     used = attack.inputs(adversary, knowledge).keys()
     weaker = (view(candidate, update, model) for candidate in ADVERSARIES)
     able = (w for w in weaker if not attack.lacking(w) and attack.inputs(w, knowledge).keys() == used)
@@ -81,9 +81,9 @@ def sort_out(
 def remedies(
     model: nn.Module, update: Update, seed: int, put: Callable[[Defence], Update]
 ) -> tuple[dict[str, Defence], list[tuple[str, str]]]:
-    """Return what can be put on top of what is `seen` of a client, by a name that says it, and what cannot, with why.
+    """Return the defences that can be added to a client's `update`, by name, and those that cannot, with the reason.
 
-    `put` returns what is seen with a defence on top. Strengths that are relative go by the size of the update's own
+    `put` returns the update with a defence added. Strengths that are relative go by the size of the update's own
     entries: the root mean square of the head's weights, or of all.
     """
     defences: dict[str, Defence] = {}

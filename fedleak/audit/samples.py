@@ -72,7 +72,7 @@ def samples(
 
 
 def divide(pool: Samples, per_class: int, seed: int) -> tuple[Samples, Samples]:
-    """Divide into the clients' half and the adversary's, of which at most `each` a class are kept."""
+    """Divide into the clients' half and the adversary's, with at most `per_class` samples per class."""
     if len(pool) < 2:
         raise ValueError("one sample cannot be divided between clients and adversary: give more data")
     clients, other = pool.split_in_two(seed)

@@ -73,9 +73,9 @@ class Scheme:
     def history(self, updates: Sequence[Tensor], controls: Sequence[Tensor] = (), mean: Tensor | None = None) -> Tensor:
         """Return h of one parameter in the round that is being attacked (RLU, Table 1).
 
-        `own` are the client's updates of that parameter in all earlier rounds; `controls`, for Scaffold, the server's
-        control variates of all rounds, this one included; `mean`, for FedDC, that of all clients' last updates. Raises
-        `ValueError` if something is missing that the scheme needs.
+        `updates` are those of the client for that parameter in all earlier rounds; `controls`, for Scaffold, the
+        server's control variates of all rounds, this one included; `mean`, for FedDC, the clients' mean last update.
+        Raises `ValueError` if something is missing that the scheme needs.
         """
         if not updates or self.name in ("fedavg", "fedprox", *_MOMENTUM):
             return torch.zeros(())

@@ -63,8 +63,8 @@ class Effect:
     @property
     def hull(self) -> tuple[float, float]:
         """The least and the largest effect that any of the data sets leaves possible, and none."""
-        known = [end for ends in self.ends.values() for end in ends if not math.isnan(end)]
-        return min([0.0, *known]), max([0.0, *known])
+        finite = [end for ends in self.ends.values() for end in ends if not math.isnan(end)]
+        return min([0.0, *finite]), max([0.0, *finite])
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class Transport:
 
     def rows(self, paper: str, same: Row) -> pd.DataFrame | None:
         """Return the rows of the record with these values, and its fixed settings; None where there are none."""
-        if (found := records.recorded(paper, self.record)) is None:
+        if (record := records.recorded(paper, self.record)) is None:
             return None
-        rows = found[0].assign(**found[1]["declared"]["fixed"])
+        rows = record[0].assign(**record[1]["declared"]["fixed"])
         for name, value in {**self.where, **same}.items():
             if name in rows:
                 rows = rows[rows[name].isna() if pd.isna(value) else rows[name] == value]
@@ -99,20 +99,20 @@ class Transport:
     def effect(self, paper: str, row: Row, column: str) -> Effect | None:
         """Return the effect on a column in one of our rows; None where the record has no such cell."""
         rows = self.rows(paper, {name: row.get(name) for name in self.same})
-        found = records.recorded(paper, self.record)
-        if found is None or rows is None or column not in rows:
+        record = records.recorded(paper, self.record)
+        if record is None or rows is None or column not in rows:
             return None
-        said = found[1]["declared"]
-        kind = _apart(Kind(**said["kinds"][column]), {**said["fixed"], **rows.iloc[0].to_dict()})
-        each = {str(name): contrast(own, self.part, column, kind) for name, own in rows.groupby("data")}
-        ends = {name: one for name, one in each.items() if one is not None}
+        declared = record[1]["declared"]
+        kind = _apart(Kind(**declared["kinds"][column]), {**declared["fixed"], **rows.iloc[0].to_dict()})
+        intervals = {str(name): contrast(group, self.part, column, kind) for name, group in rows.groupby("data")}
+        ends = {name: pair for name, pair in intervals.items() if pair is not None}
         return Effect(self.record, self.settings, ends) if ends else None
 
 
 def _apart(kind: Kind, cell: Row) -> Kind:
     """Return what a difference of two values of a kind is in a cell: of rates, with as many labels as they have."""
-    here = kind.settled(cell)
-    return Kind("difference", here.labels) if here else DIFFERENCE
+    settled = kind.settled(cell)
+    return Kind("difference", settled.labels) if settled else DIFFERENCE
 
 
 def contrast(rows: pd.DataFrame, part: str, column: str, kind: Kind = DIFFERENCE) -> tuple[float, float] | None:
@@ -135,19 +135,19 @@ class Choices:
 
     def reason(self, table: str, setting: str, cell: Row) -> str:
         """Return why a setting has no choices in a row of the paper; "" where nothing is said."""
-        return next((one.why for one in self.undeclared if one.setting == setting and _holds(one, table, cell)), "")
+        return next((u.why for u in self.undeclared if u.setting == setting and _applies(u, table, cell)), "")
 
     def of(self, table: str, setting: str, cell: Row) -> tuple[Any, ...]:
         """Return the plausible values of a setting in a row of the paper; none where none are declared."""
-        return next((one.values for one in self.choices if one.setting == setting and _holds(one, table, cell)), ())
+        return next((c.values for c in self.choices if c.setting == setting and _applies(c, table, cell)), ())
 
     def transports_of(self, table: str, cell: Row) -> list[Transport]:
         """Return the transports that hold for a row of the paper."""
-        return [one for one in self.transports if _holds(one, table, cell)]
+        return [t for t in self.transports if _applies(t, table, cell)]
 
 
-def _holds(one: Choice | Transport | Undeclared, table: str, cell: Row) -> bool:
-    return table in (one.tables or (table,)) and fits(one.when, cell)
+def _applies(rule: Choice | Transport | Undeclared, table: str, cell: Row) -> bool:
+    return table in (rule.tables or (table,)) and fits(rule.when, cell)
 
 
 def load(paper: str) -> Choices:
@@ -160,15 +160,15 @@ def load(paper: str) -> Choices:
 def _load(paper: str, path: Path, changed: int) -> Choices:
     if not changed:
         return Choices()
-    said = tomllib.loads(path.read_text(encoding="utf-8"))
+    declared = tomllib.loads(path.read_text(encoding="utf-8"))
     choices: list[Choice] = []
-    for one in map(_tuples, said.get("choice", ())):
-        if len(one["is"]) != len(one["sources"]):
-            raise ValueError(f"{path.name} of {paper}: every choice of {one['setting']} has a source")
-        choices.append(Choice(values=one.pop("is"), **one))
-    moved = tuple(Transport(**_tuples(one)) for one in said.get("transport", ()))
-    undeclared = tuple(Undeclared(**_tuples(one)) for one in said.get("open", ()))
-    return Choices(said["written"], tuple(choices), moved, undeclared)
+    for fields in map(_tuples, declared.get("choice", ())):
+        if len(fields["is"]) != len(fields["sources"]):
+            raise ValueError(f"{path.name} of {paper}: every choice of {fields['setting']} has a source")
+        choices.append(Choice(values=fields.pop("is"), **fields))
+    moved = tuple(Transport(**_tuples(fields)) for fields in declared.get("transport", ()))
+    undeclared = tuple(Undeclared(**_tuples(fields)) for fields in declared.get("open", ()))
+    return Choices(declared["written"], tuple(choices), moved, undeclared)
 
 
 def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
@@ -178,8 +178,10 @@ def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
 def effects(table: Table, row: Row, cell: Row, column: str) -> tuple[Effect, ...]:
     """Return the effects that are known for a value of one of the paper's tables in a row of ours."""
     declared = load(table.paper).transports_of(table.name, cell)
-    known = (one.effect(table.paper, row, column) for one in declared if fits(one.only, table.unnamed(row) | dict(row)))
-    return tuple(filter(None, known))
+    measured = (
+        move.effect(table.paper, row, column) for move in declared if fits(move.only, table.unnamed(row) | dict(row))
+    )
+    return tuple(filter(None, measured))
 
 
 # --- does transport cover what is known? --------------------------------------------------------------------------
@@ -211,8 +213,8 @@ def backtest(rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind], f
     tests = list[tuple[bool, float]]()
     for part in [level for level in rows["level"].unique() if level != WHOLE]:
         for column, kind in kinds.items():
-            own = rows[rows["level"].isin([part, WHOLE])].groupby([*by, "data", "level", "trial"], dropna=False)
-            pairs = own[column].mean().unstack("level")
+            groups = rows[rows["level"].isin([part, WHOLE])].groupby([*by, "data", "level", "trial"], dropna=False)
+            pairs = groups[column].mean().unstack("level")
             if {part, WHOLE} <= set(pairs):
                 tests += _predicted(pairs.dropna(subset=[part, WHOLE]), by, part, kind, fixed)
     half_width = float(np.mean([half for _, half in tests])) if tests else math.inf
@@ -229,13 +231,13 @@ def _predicted(
     for keys, cell in pairs.groupby(list(by), dropna=False):
         apart = _apart(kind, {**fixed, **dict(zip(by, keys, strict=True))})
         level = Kind(kind.name, apart.labels)
-        known = {name: own.reset_index() for name, own in cell.groupby(level="data")}
-        for (name, own), other in itertools.product(known.items(), known):
-            even, odd = own[own["trial"] % 2 == 0], own[own["trial"] % 2 == 1]
+        by_data = {name: group.reset_index() for name, group in cell.groupby(level="data")}
+        for (name, group), other in itertools.product(by_data.items(), by_data):
+            even, odd = group[group["trial"] % 2 == 0], group[group["trial"] % 2 == 1]
             if other == name or min(len(even), len(odd)) < 3:
                 continue
             low, high = interval(even[part].to_numpy(), level)
-            moved = interval((known[other][WHOLE] - known[other][part]).to_numpy(), apart)
+            moved = interval((by_data[other][WHOLE] - by_data[other][part]).to_numpy(), apart)
             down, up = Effect("", (), {other: moved}).hull
             truth = float(np.mean(odd[WHOLE]))
             bottom, top = max(0.0, low + down), min(1.0, high + up)
@@ -244,28 +246,28 @@ def _predicted(
 
 def backtests(paper: str) -> dict[str, Backtest]:
     """Measure the backtest of every transport of a paper whose record is there; `scoreboard.keep` writes them down."""
-    found = {}
-    for one in load(paper).transports:
-        if one.record not in found and (recorded := records.recorded(paper, one.record)):
-            rows, said = recorded[0], recorded[1]["declared"]
-            same = {name: rows[name].iloc[0] for name in said["axes"] if rows[name].nunique() == 1}
-            kinds = {name: Kind(**kind) for name, kind in said["kinds"].items()}
-            found[one.record] = backtest(rows, one.same, kinds, same | said["fixed"])
-    return found
+    measured = {}
+    for transport in load(paper).transports:
+        if transport.record not in measured and (recorded := records.recorded(paper, transport.record)):
+            rows, declared = recorded[0], recorded[1]["declared"]
+            same = {name: rows[name].iloc[0] for name in declared["axes"] if rows[name].nunique() == 1}
+            kinds = {name: Kind(**kind) for name, kind in declared["kinds"].items()}
+            measured[transport.record] = backtest(rows, transport.same, kinds, same | declared["fixed"])
+    return measured
 
 
-def known(paper: str) -> dict[str, Backtest]:
+def load_backtests(paper: str) -> dict[str, Backtest]:
     """Return the backtests of a paper's transports, as they were measured with its claims."""
     path = paths.recorded(paper) / "claims.json"
-    return _known(path, records.changed(path))
+    return _load_backtests(path, records.changed(path))
 
 
 @lru_cache(maxsize=64)
-def _known(path: Path, changed: int) -> dict[str, Backtest]:
-    said = json.loads(path.read_text(encoding="utf-8")) if changed else {}
-    return {name: Backtest(**fields) for name, fields in said.get("backtests", {}).items()}
+def _load_backtests(path: Path, changed: int) -> dict[str, Backtest]:
+    recorded = json.loads(path.read_text(encoding="utf-8")) if changed else {}
+    return {name: Backtest(**fields) for name, fields in recorded.get("backtests", {}).items()}
 
 
 def trusted(paper: str, record: str) -> bool:
     """Say whether a recorded transport counts."""
-    return known(paper).get(record, Backtest(0, 0)).trusted
+    return load_backtests(paper).get(record, Backtest(0, 0)).trusted

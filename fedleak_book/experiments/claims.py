@@ -197,13 +197,13 @@ def estimate(statistic: Statistic, cells: Sequence[Cells], kind: Kind = NUMBER) 
     A bootstrap over the trials, with the ends that `_bounds` says, widened as a mean's interval is. Without trial rows,
     or with fewer than three trials, there is no interval.
     """
-    value, n = _value(statistic, cells, [one.means for one in cells]), min(one.n for one in cells)
-    if n < LEAST or not all(one.trials for one in cells):
+    value, n = _value(statistic, cells, [cell_set.means for cell_set in cells]), min(cell_set.n for cell_set in cells)
+    if n < LEAST or not all(cell_set.trials for cell_set in cells):
         return value, math.nan, math.nan, n
     rng = np.random.default_rng(0)
-    sizes = sorted({len(cell) for one in cells for cell in one.trials})
+    sizes = sorted({len(cell) for cell_set in cells for cell in cell_set.trials})
     draws = {size: rng.integers(size, size=(RESAMPLES, size)) for size in sizes}
-    means = [np.array([cell[draws[len(cell)]].mean(1) for cell in one.trials]) for one in cells]
+    means = [np.array([cell[draws[len(cell)]].mean(1) for cell in cell_set.trials]) for cell_set in cells]
     resampled = [_value(statistic, cells, [values[:, b] for values in means]) for b in range(RESAMPLES)]
     return value, *_bounds(value, resampled, n, kind), n
 

@@ -17,7 +17,7 @@ def unlisted(paper: Paper) -> list[str]:
 
     The same for values of such settings that were recorded for one of its tables and are no choice.
     """
-    found = dict.fromkeys(_settings(paper))
+    missing = dict.fromkeys(_settings(paper))
     for path in sorted(paths.recorded(paper.name).glob("*.csv")):
         if (recorded := records.recorded(paper.name, path.stem)) is None:
             continue
@@ -25,8 +25,8 @@ def unlisted(paper: Paper) -> list[str]:
         settings = [name for name in [*declared["axes"], *declared["by"], *declared["facts"]] if name in rows]
         cells = rows[settings].drop_duplicates().assign(**declared["fixed"]).to_dict("records")
         for name in paper.tables.keys() & {*declared["tables"]}:
-            found |= dict.fromkeys(_values(paper.tables[name], cells, path.stem))
-    return list(found)
+            missing |= dict.fromkeys(_values(paper.tables[name], cells, path.stem))
+    return list(missing)
 
 
 def _settings(paper: Paper) -> Iterator[str]:
@@ -42,13 +42,13 @@ def _values(table: Table, rows: Sequence[Row], record: str) -> Iterator[str]:
     rules = choices.load(table.paper)
     for cell in table.rows:
         for setting in (name for name, value in cell.items() if value == LOST):
-            known = rules.of(table.name, setting, cell)
-            for row in rows if known else ():
+            allowed = rules.of(table.name, setting, cell)
+            for row in rows if allowed else ():
                 value = (table.unnamed(row) | canonical(row)).get(setting)
-                own = of_cell(cell, table.keys, row) and value is not None and value not in known
-                if own and not rules.reason(table.name, setting, cell | {"recorded": value}):
-                    where = _named(table, cell)
-                    yield f"{table.name}: {setting} {value} is recorded ({record}) and no choice where {where}"
+                is_new = of_cell(cell, table.keys, row) and value is not None and value not in allowed
+                if is_new and not rules.reason(table.name, setting, cell | {"recorded": value}):
+                    place = _named(table, cell)
+                    yield f"{table.name}: {setting} {value} is recorded ({record}) and no choice where {place}"
 
 
 def _named(table: Table, row: Row) -> str:

@@ -36,15 +36,15 @@ def summarise(
     settings that all rows share and that are no columns, `fixed`. What is independent is a ``trial``: its rows, such as
     clients that share a network, are averaged first. A value that is NaN in some trials is averaged over the others.
     """
-    found = []
+    summary = []
     for keys, group in units(rows, by, list(kinds)).groupby(list(by), sort=False, dropna=False):
         row: dict[str, Any] = dict(zip(by, keys, strict=True))
         for value, declared in kinds.items():
             v, kind = group[value].dropna().to_numpy(dtype=float), declared.settled({**(fixed or {}), **row})
             ends = interval(v, kind) if kind and v.size and np.isfinite(v).all() else (math.nan, math.nan)
             row |= {value: v.mean() if v.size else math.nan, f"{value} low": ends[0], f"{value} high": ends[1]}
-        found.append({**row, "n": len(group)})
-    return pd.DataFrame(found)
+        summary.append({**row, "n": len(group)})
+    return pd.DataFrame(summary)
 
 
 def record(paper: str, artefact: str, table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
@@ -90,12 +90,12 @@ def settled(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
     A table of trial rows is summarised by what its provenance declares; one recorded before trials were kept has its
     cells.
     """
-    declared, found, exact = facts["declared"], table, {}
+    declared, cells, exact = facts["declared"], table, {}
     if "trial" in table:
         by = [c for c in [*declared["axes"], *declared["by"]] if c in table]
         kinds = {name: Kind(**kind) for name, kind in declared["kinds"].items() if name in table}
-        found, exact = summarise(table, by, kinds, declared["fixed"]), {EXACT: declared["exact"]}
+        cells, exact = summarise(table, by, kinds, declared["fixed"]), {EXACT: declared["exact"]}
         if facts_of := [c for c in declared["facts"] if c in table]:
             least = table.groupby(by, sort=False, dropna=False)[facts_of].min().reset_index()
-            found = found.merge(least.astype(found.dtypes[by]), on=by)  # a key that is all blank may be of another type
-    return found.assign(**{k: v for k, v in declared["fixed"].items() if k not in found}, **exact)
+            cells = cells.merge(least.astype(cells.dtypes[by]), on=by)  # a key that is all blank may be of another type
+    return cells.assign(**{k: v for k, v in declared["fixed"].items() if k not in cells}, **exact)

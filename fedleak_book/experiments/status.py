@@ -97,8 +97,8 @@ def sample_of(ours: Row, images: float) -> str:
     are in random order, or `HOUSE_BY_HOUSE` says otherwise.
     """
     need = (ours.get("batch_size") or 1) * (ours.get("steps") or 1)
-    held = ours.get("held", images)
-    if ours.get("trained") or ours.get("stage") or not held >= need:
+    per_client = ours.get("held", images)
+    if ours.get("trained") or ours.get("stage") or not per_client >= need:
         return ""
     return f"sample of {images:,.0f} images{HOUSE_BY_HOUSE.get(str(ours.get('data')), '')}"
 
@@ -126,7 +126,7 @@ def unprinted(table: Table, item: Published) -> tuple[Difference, ...]:
 
 def differences(table: Table, ours: Row, paper: Row) -> tuple[Difference, ...]:
     """Compare every setting that the paper has and that is neither key nor value; blank ones do not apply."""
-    ours, found = table.unnamed(ours) | canonical(ours), []
+    ours, listed = table.unnamed(ours) | canonical(ours), []
     for setting, theirs in table.settings(paper).items():
         mine = ours.get(setting)
         if theirs is None or setting in IMMATERIAL or mine == theirs or (mine is None and setting in ours):
@@ -134,8 +134,8 @@ def differences(table: Table, ours: Row, paper: Row) -> tuple[Difference, ...]:
         why = _immaterial(table, setting, ours)
         if setting == "images" and isinstance(mine, int | float) and isinstance(theirs, float) and mine < theirs:
             why = why or sample_of(ours, mine)
-        found.append(Difference(setting, mine, theirs, why))
-    return tuple(found)
+        listed.append(Difference(setting, mine, theirs, why))
+    return tuple(listed)
 
 
 def candidates(table: Table, rows: Iterable[Row], cell: Row) -> list[tuple[Row, tuple[Difference, ...]]]:
@@ -144,7 +144,7 @@ def candidates(table: Table, rows: Iterable[Row], cell: Row) -> list[tuple[Row, 
     The fewest differences win, then the largest n; a row with fewer than three trials never displaces one that decides.
     """
     same = [(row, differences(table, row, cell)) for row in rows if of_cell(cell, table.keys, row)]
-    return sorted(same, key=lambda one: (one[0]["n"] < LEAST, sum(not d.why for d in one[1]), -one[0]["n"]))
+    return sorted(same, key=lambda pair: (pair[0]["n"] < LEAST, sum(not d.why for d in pair[1]), -pair[0]["n"]))
 
 
 def of_cell(cell: Row, keys: Iterable[str], row: Row) -> bool:
@@ -158,23 +158,23 @@ def from_table(table: Table, rows: Sequence[Row]) -> dict[str, list[Measured]]:
 
     Cells are ``column, column low, column high, n``, settings, and ``ends``, by column the ends of what is possible.
     """
-    found = {}
+    by_id = {}
     for item in table.items():
-        value, own = item.column, list[Measured]()
+        value, values = item.column, list[Measured]()
         for row, differ in candidates(table, rows, item.cell):
             if finite(row.get(value)):
                 low, high = (row.get(f"{value} {side}", math.nan) for side in ("low", "high"))
-                known = effects(table, row, item.cell, value) if any(not d.why for d in differ) else ()
-                told: dict[str, Any] = {
+                applying = effects(table, row, item.cell, value) if any(not d.why for d in differ) else ()
+                context: dict[str, Any] = {
                     "exact": bool(row.get(records.EXACT, False)),
                     "differences": differ,
-                    "effects": known,
+                    "effects": applying,
                 }
-                told["ends"] = row.get("ends", {}).get(value, FREE)
-                own.append(Measured(item.id, row[value], low, high, int(row["n"]), **told))
-        why = "" if own else table.says("missing", item.cell, value) or "not run here"
-        found[item.id] = own or [Measured(item.id, None, source="—", note=why)]
-    return found
+                context["ends"] = row.get("ends", {}).get(value, FREE)
+                values.append(Measured(item.id, row[value], low, high, int(row["n"]), **context))
+        why = "" if values else table.says("missing", item.cell, value) or "not run here"
+        by_id[item.id] = values or [Measured(item.id, None, source="—", note=why)]
+    return by_id
 
 
 def finite(value: Any) -> TypeGuard[float]:
@@ -190,11 +190,11 @@ def of_cells(table: Table, rows: Sequence[Row], when: Row, used: Sequence[Row] |
     """
     keys = [key for key in table.keys if key != "rule"]
     wanted = list({tuple(cell.get(k) for k in keys): cell for cell in table.rows if fits(when, cell)}.values())
-    found, missing = dict[str, Difference](), 0
+    union, missing = dict[str, Difference](), 0
     for cell in wanted:
         missing += not any(of_cell(cell, keys, row) for row in rows)
         same = [row for row in (rows if used is None else used) if of_cell(cell, keys, row)]
-        found |= {str(d): d for row in same for d in differences(table, row, cell)}
+        union |= {str(d): d for row in same for d in differences(table, row, cell)}
     if missing:
-        found["cells"] = Difference("cells", f"{len(wanted) - missing} of {len(wanted)}", len(wanted))
-    return tuple(found.values())
+        union["cells"] = Difference("cells", f"{len(wanted) - missing} of {len(wanted)}", len(wanted))
+    return tuple(union.values())

@@ -33,7 +33,7 @@ class Judgement:
 
     verdict: str
     grade: str
-    shown: Measured
+    point: Measured
     note: str = ""
     points: tuple[Measured, ...] = field(default=(), repr=False)
     """The measurements that the verdict depends on."""
@@ -73,13 +73,13 @@ def moved(paper: str, point: Measured) -> Measured | None:
 
     The ends of what is possible cut it again.
     """
-    low, high, left = point.low, point.high, far(point)
+    low, high, remaining = point.low, point.high, far(point)
     for effect in point.effects:
-        if left & set(effect.settings) and choices.trusted(paper, effect.record):
+        if remaining & set(effect.settings) and choices.trusted(paper, effect.record):
             down, up = effect.hull
-            low, high, left = low + down, high + up, left - set(effect.settings)
+            low, high, remaining = low + down, high + up, remaining - set(effect.settings)
     bottom, top = point.ends
-    return None if left else replace(point, low=max(bottom, low), high=min(top, high))
+    return None if remaining else replace(point, low=max(bottom, low), high=min(top, high))
 
 
 def tally(words: Sequence[str]) -> str:
@@ -106,9 +106,9 @@ def _scanned(item: Published, points: Sequence[Measured], rules: Choices, grade:
     chosen, missing = list[Measured](), 0
     for joint in itertools.product(*ranges):
         want = dict(zip(settings, joint, strict=True))
-        here = [p for p in points if all(want[name] == value for name, value in free(p).items())]
-        chosen += here[:1]
-        missing += not here
+        matching = [p for p in points if all(want[name] == value for name, value in free(p).items())]
+        chosen += matching[:1]
+        missing += not matching
     words, notes = [of_point(item, point) for point in chosen], []
     if missing and _together(words) != DEPENDS:
         return None
@@ -117,7 +117,7 @@ def _scanned(item: Published, points: Sequence[Measured], rules: Choices, grade:
         over = f"{len(chosen)} choices of {', '.join(settings)}" + f" ({missing} not measured)" * bool(missing)
         notes = [f"{values[0]:.3g} to {values[-1]:.3g} over {over}: {tally(words)}"]
     if grade == "C":
-        by = ", ".join(sorted({effect.record for one in chosen for effect in one.effects}))
+        by = ", ".join(sorted({effect.record for c in chosen for effect in c.effects}))
         notes.append(f"interval widened by what {by} measured")
     return Judgement(_together(words), grade, chosen[0], "; ".join(notes), tuple(chosen))
 
@@ -127,9 +127,9 @@ def _reading(item: Published, paper: str, points: Sequence[Measured], rules: Cho
     exact = [point for point in points if not far(point)]
     wide = [new for point in points if (new := moved(paper, point)) is not None]
     graded = {"A": [point for point in exact if not free(point)], "B": exact, "C": wide}
-    found = (_scanned(item, own, rules, grade) for grade, own in graded.items())
+    judgements = (_scanned(item, graded_points, rules, grade) for grade, graded_points in graded.items())
     last = Judgement(of_point(item, points[0]), "D", points[0], points=(points[0],))
-    return next(filter(None, found), last)
+    return next(filter(None, judgements), last)
 
 
 def judge(item: Published, paper: str, points: Sequence[Measured], rules: Choices | None = None) -> Judgement:
@@ -140,53 +140,53 @@ def judge(item: Published, paper: str, points: Sequence[Measured], rules: Choice
         note = points[0].note or "no number comes out of these rows"
         return Judgement(NOT_ATTEMPTED, "", points[0], note)
     names = list(dict.fromkeys(point.reading for point in tried))
-    each = [_reading(item, paper, [p for p in tried if p.reading == name], rules) for name in names]
-    grade, notes = max(one.grade for one in each), [one.note for one in each]
-    verdict = _together([one.verdict for one in each], grade != "D")
-    if len(each) > 1:
-        told = "; ".join(f"{name} {one.shown.ours:.3g}" for name, one in zip(names, each, strict=True))
-        notes.insert(0, f"{sum(one.verdict == AGREES for one in each)} of {len(each)} readings agree: {told}")
-    points = tuple(point for one in each for point in one.points)
-    notes.append(each[0].shown.note)
-    return Judgement(verdict, grade, each[0].shown, "; ".join(filter(None, dict.fromkeys(notes))), points)
+    judged = [_reading(item, paper, [p for p in tried if p.reading == name], rules) for name in names]
+    grade, notes = max(j.grade for j in judged), [j.note for j in judged]
+    verdict = _together([j.verdict for j in judged], grade != "D")
+    if len(judged) > 1:
+        summary = "; ".join(f"{name} {j.point.ours:.3g}" for name, j in zip(names, judged, strict=True))
+        notes.insert(0, f"{sum(j.verdict == AGREES for j in judged)} of {len(judged)} readings agree: {summary}")
+    points = tuple(point for j in judged for point in j.points)
+    notes.append(judged[0].point.note)
+    return Judgement(verdict, grade, judged[0].point, "; ".join(filter(None, dict.fromkeys(notes))), points)
 
 
-def blocks(found: Judgement) -> list[str]:
+def blocks(judgement: Judgement) -> list[str]:
     """Name all that stands between a value and a verdict of grade A."""
-    ways = {"GPU"} if "GPU" in found.note else set[str]()
-    for d in (d for point in found.points or (found.shown,) for d in point.differences if not d.why):
-        own = "data" if d.setting in OF_DATA and d.ours is not None else "computing"
-        ways.add("not printed" if d.paper == LOST else {"hardware": "GPU"}.get(d.setting, own))
-    if found.verdict == OPEN and len({point.reading for point in found.points}) > 1:
+    ways = {"GPU"} if "GPU" in judgement.note else set[str]()
+    for d in (d for point in judgement.points or (judgement.point,) for d in point.differences if not d.why):
+        reason = "data" if d.setting in OF_DATA and d.ours is not None else "computing"
+        ways.add("not printed" if d.paper == LOST else {"hardware": "GPU"}.get(d.setting, reason))
+    if judgement.verdict == OPEN and len({point.reading for point in judgement.points}) > 1:
         ways.add("not printed")
-    if found.verdict == NOT_ATTEMPTED and "GPU" not in ways:
+    if judgement.verdict == NOT_ATTEMPTED and "GPU" not in ways:
         ways.add("computing")
-    if found.verdict == OPEN and not ways:
+    if judgement.verdict == OPEN and not ways:
         ways.add("trials")
     return [name for name in BLOCKS if name in ways]
 
 
 def row(item: Published, paper: str, points: Sequence[Measured]) -> dict[str, Any]:
     """Return the row of a value: what the paper says, verdict and grade, and what was measured."""
-    found = judge(item, paper, points)
-    shown = found.shown
-    ours, low, high = (value if finite(value) else None for value in (shown.ours, shown.low, shown.high))
+    judgement = judge(item, paper, points)
+    point = judgement.point
+    ours, low, high = (value if finite(value) else None for value in (point.ours, point.low, point.high))
     return {
         **vars(item),
         "published": item.text(),
         "ours": ours,
         "low": low,
         "high": high,
-        "n": shown.n,
+        "n": point.n,
         "difference": None if ours is None else item.difference(ours),
-        "verdict": found.verdict,
-        "grade": found.grade,
-        "status": f"{SIGNS[found.verdict]} {found.verdict}" + f" ({found.grade})" * bool(found.grade),
-        "blocks": blocks(found),
-        "source": "—" if ours is None else shown.source,
-        "differences": [str(d) for d in shown.differences if not d.why],
-        "remarks": [str(d) for d in shown.differences if d.why],
-        "note": found.note,
+        "verdict": judgement.verdict,
+        "grade": judgement.grade,
+        "status": f"{SIGNS[judgement.verdict]} {judgement.verdict}" + f" ({judgement.grade})" * bool(judgement.grade),
+        "blocks": blocks(judgement),
+        "source": "—" if ours is None else point.source,
+        "differences": [str(d) for d in point.differences if not d.why],
+        "remarks": [str(d) for d in point.differences if d.why],
+        "note": judgement.note,
     }
 
 

@@ -32,9 +32,9 @@ def test_the_sum_is_the_targets_update():
     models = eluding_sa.clients_models(model, 1, 3, "4")
     x, y = torch.rand(3, 1, 28, 28), torch.tensor([3, 5, 7])
     updates = [fedsgd(m, x[u : u + 1], y[u : u + 1]) for u, m in enumerate(models)]
-    found = eluding_sa.target_update(plain_sum(updates), model, 1)
-    assert set(found.tensors) == set(updates[1].tensors) - {"7.bias"}
-    assert all(torch.equal(t, updates[1].tensors[k]) for k, t in found.tensors.items())
+    update = eluding_sa.target_update(plain_sum(updates), model, 1)
+    assert set(update.tensors) == set(updates[1].tensors) - {"7.bias"}
+    assert all(torch.equal(t, updates[1].tensors[k]) for k, t in update.tensors.items())
 
 
 def test_eluding_reconstructs_the_targets_image():
@@ -68,9 +68,9 @@ def test_the_front_has_the_papers_number_of_weights():
 
 
 def test_thresholds_are_quantiles():
-    found = mandrake.thresholds(torch.tensor([0.0, 1.0]), 3)
+    quantiles = mandrake.thresholds(torch.tensor([0.0, 1.0]), 3)
     spread = 0.5**0.5 * 0.67449
-    torch.testing.assert_close(found, torch.tensor([0.5 - spread, 0.5, 0.5 + spread]), atol=1e-4, rtol=0)
+    torch.testing.assert_close(quantiles, torch.tensor([0.5 - spread, 0.5, 0.5 + spread]), atol=1e-4, rtol=0)
 
 
 def test_bad_input():

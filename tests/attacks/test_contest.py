@@ -56,27 +56,31 @@ def one_class(update, model, **taken):
 
 
 def newcomer(**fields):
-    said = {
+    defaults = {
         "goal": "labels",
         "needs": frozenset({Need.HEAD_GRADIENT}),
         "summary": "Names one class.",
         "function": one_class,
     }
-    return Attack(**{"name": "one class", **said, **fields})
+    return Attack(**{"name": "one class", **defaults, **fields})
 
 
 def test_a_contest_runs_all_that_the_adversary_can_and_nothing_else(aux, model):
     update = fedsgd(model, aux.x[:6], aux.y[:6])
     for adversary in (EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY):
         done = list(contest.contest(update, model, adversary, {"aux": aux, "seed": 3}))
-        assert [one.attack for one in done] == [a for a in contest.entrants() if not a.lacking(adversary)]
-        assert {one.attack.name for one in done if one.reason} == {"iDLG", "GI", "RLG"}  # one sample, one a class, few
-        assert all(one.counts is not None for one in done if not one.reason)
-        assert all(one.seconds >= 0 for one in done)
+        assert [attempt.attack for attempt in done] == [a for a in contest.entrants() if not a.lacking(adversary)]
+        assert {attempt.attack.name for attempt in done if attempt.reason} == {
+            "iDLG",
+            "GI",
+            "RLG",
+        }  # one sample, one a class, few
+        assert all(attempt.counts is not None for attempt in done if not attempt.reason)
+        assert all(attempt.seconds >= 0 for attempt in done)
     assert not {a.name for a in contest.entrants()} & {"DLG", "DLG (labels)", "MANDRAKE"}
-    found = {one.attack.name: one.counts for one in done}
-    assert found["LLG"].equal(llg.recover(update, model))
-    assert found["LLG+"].equal(llg.recover(update, model, aux))
+    counts = {attempt.attack.name: attempt.counts for attempt in done}
+    assert counts["LLG"].equal(llg.recover(update, model))
+    assert counts["LLG+"].equal(llg.recover(update, model, aux))
 
 
 def test_auxiliary_data_go_to_those_whose_adversary_has_some(newcomers, aux, model):
@@ -105,9 +109,9 @@ def test_who_knows_the_scheme_reads_the_update_as_it_is(newcomers, aux, model):
 
     update = fedavg(model, aux.x[:4].view(2, 2, *SHAPE), aux.y[:4].view(2, 2), lr=0.1, share="delta")
     plain = update.replace({name: t / 2 for name, t in update.tensors.items()})
-    both = [newcomer(function=spy), newcomer(name="knows", function=spy, options={"scheme"})]
-    list(contest.contest(update, model, WHITE_BOX, {"scheme": Scheme("fedavg", 0.1, 2)}, attacks=both, plain=plain))
-    assert [one is update for one in read] == [False, True]
+    attacks = [newcomer(function=spy), newcomer(name="knows", function=spy, options={"scheme"})]
+    list(contest.contest(update, model, WHITE_BOX, {"scheme": Scheme("fedavg", 0.1, 2)}, attacks=attacks, plain=plain))
+    assert [input_ is update for input_ in read] == [False, True]
     assert read[0] is plain
 
 
@@ -115,10 +119,10 @@ def test_a_cheating_server_reads_its_own_models(aux, model):
     attack = registry.get("LIA-SA")
     models = attack.sends(model, 3, 0)
     updates = [fedsgd(m, aux.x[4 * k : 4 * k + 4], aux.y[4 * k : 4 * k + 4]) for k, m in enumerate(models)]
-    seen, knowledge = plain_sum(updates), {"batch_size": 4, "input_shape": SHAPE, "aux": aux}
-    (one,) = contest.contest(seen, model, MALICIOUS_AGGREGATOR, knowledge, manipulated={"LIA-SA": (seen, models)})
-    assert one.counts.tolist() == [aux.y[4 * k : 4 * k + 4].bincount(minlength=CLASSES).tolist() for k in range(3)]
-    assert not list(contest.contest(seen, model, MALICIOUS_AGGREGATOR, knowledge))
+    total, knowledge = plain_sum(updates), {"batch_size": 4, "input_shape": SHAPE, "aux": aux}
+    (attempt,) = contest.contest(total, model, MALICIOUS_AGGREGATOR, knowledge, manipulated={"LIA-SA": (total, models)})
+    assert attempt.counts.tolist() == [aux.y[4 * k : 4 * k + 4].bincount(minlength=CLASSES).tolist() for k in range(3)]
+    assert not list(contest.contest(total, model, MALICIOUS_AGGREGATOR, knowledge))
 
 
 def broken(update, model):
@@ -245,7 +249,7 @@ def test_attacks_that_take_minutes_or_stand_apart_are_no_entrants(newcomers):
     assert why["1"] == "it needs the moon"
 
 
-def test_attacks_that_are_trained_once_come_last_and_only_if_they_are_asked_for(newcomers):
+def test_trained_attacks_come_last_and_only_on_request(newcomers):
     registry.register(newcomer(options={"iterations"}))
     registry.register(newcomer(name="late"))
     asked = [attack.name for attack in contest.entrants(trained=True)]
@@ -280,9 +284,11 @@ def test_contradictions_of_an_update_are_computed_once_and_said_by_every_attack(
         assert len(computed) == 1
         assert computed[0] is update
         assert all(
-            (plausible.SCALE in one.result.violated_assumptions) == turned for one in done if one.result is not None
+            (plausible.SCALE in attempt.result.violated_assumptions) == turned
+            for attempt in done
+            if attempt.result is not None
         )
-        assert sum(one.result is not None for one in done) >= 2
+        assert sum(attempt.result is not None for attempt in done) >= 2
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -291,5 +297,5 @@ def test_a_state_is_told_from_a_difference_in_every_precision(model, sign, dtype
     state = {name: sign * p.detach().to(dtype) for name, p in model.named_parameters()}
     near = {name: t + 0.1 * t.std() * torch.randn(t.shape).to(dtype) for name, t in state.items()}
     far = {name: t + 3 * t.std() * torch.randn(t.shape).to(dtype) for name, t in state.items()}
-    said = [plausible.STATE in plausible.contradictions(Update(t, "gradient", 6), model) for t in (state, near, far)]
-    assert said == [True, True, False]
+    flagged = [plausible.STATE in plausible.contradictions(Update(t, "gradient", 6), model) for t in (state, near, far)]
+    assert flagged == [True, True, False]

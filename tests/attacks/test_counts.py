@@ -12,11 +12,11 @@ from fedleak.attacks.labels.counts import project, round_to_total, solve
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 12), total=st.integers(1, 300), scale=st.floats(0.01, 1e3))
 def test_whole_counts_have_the_sum_and_lie_within_one_of_the_projection(seed, n, total, scale):
     values = scale * torch.randn(3, n, generator=torch.Generator().manual_seed(seed)).double()
-    found = round_to_total(values, total)
-    assert found.dtype == torch.long
-    assert (found >= 0).all()
-    assert (found.sum(-1) == total).all()
-    assert ((found - project(values, total)).abs() < 1 + 1e-6).all()
+    rounded = round_to_total(values, total)
+    assert rounded.dtype == torch.long
+    assert (rounded >= 0).all()
+    assert (rounded.sum(-1) == total).all()
+    assert ((rounded - project(values, total)).abs() < 1 + 1e-6).all()
 
 
 def test_integers_of_the_right_sum_stay_and_remainders_go_to_the_largest():
@@ -42,11 +42,11 @@ def test_the_solution_satisfies_the_optimality_conditions(seed, n, rows):
     generator = torch.Generator().manual_seed(seed)
     system = torch.randn(rows, n, generator=generator).double()
     target = 10 * torch.randn(rows, generator=generator).double()
-    found = solve(system, target, 20)
-    assert found.min() >= 0
-    assert found.sum() == pytest.approx(20)
-    slope = system.T @ (system @ found - target)
-    assert (slope[found > 1e-9] - slope.min()).abs().max() < 1e-7 * slope.abs().max().clamp(min=1)
+    solution = solve(system, target, 20)
+    assert solution.min() >= 0
+    assert solution.sum() == pytest.approx(20)
+    slope = system.T @ (system @ solution - target)
+    assert (slope[solution > 1e-9] - slope.min()).abs().max() < 1e-7 * slope.abs().max().clamp(min=1)
 
 
 def test_it_is_exact_where_an_exact_answer_exists():

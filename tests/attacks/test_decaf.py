@@ -52,7 +52,7 @@ def test_exact_where_all_images_of_a_class_are_alike(seed, counts):
         assert found.tolist() == counts
 
 
-def test_a_class_that_cannot_occur_gets_nothing_although_the_fit_would_give_it_some():
+def test_an_impossible_class_gets_no_labels():
     model, aux = alike(3)
     shifted = pool(aux.x[:, 0, 0].flip(0), aux.y, 3)  # auxiliary images of the wrong classes
     y = torch.tensor([0, 0, 2, 2])

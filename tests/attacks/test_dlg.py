@@ -25,11 +25,11 @@ def victim(seed=0, batch=1):
 
 def test_one_sample_is_reconstructed_with_its_label():
     model, x, _, update = victim()
-    found = dlg.match(update, model, shape=(1, 4, 4), iterations=60)
+    match = dlg.match(update, model, shape=(1, 4, 4), iterations=60)
     # The label is one-hot: its logits only ever grow, so the distance falls slowly towards 0.
-    assert found.values.item() < 1e-5
-    assert found.images.shape == (1, 1, 1, 4, 4)
-    torch.testing.assert_close(found.images[0], x, atol=0.02, rtol=0)
+    assert match.values.item() < 1e-5
+    assert match.images.shape == (1, 1, 1, 4, 4)
+    torch.testing.assert_close(match.images[0], x, atol=0.02, rtol=0)
     assert dlg.recover(update, model, shape=(1, 4, 4), iterations=60).tolist() == [1, 0, 0]
     images = dlg.reconstruct(update, model, shape=(1, 4, 4), iterations=60)
     torch.testing.assert_close(images, x, atol=0.02, rtol=0)
@@ -40,29 +40,29 @@ def test_one_sample_is_reconstructed_with_its_label():
 def test_the_distance_is_that_of_the_images_and_labels_it_comes_with():
     model, _, _, update = victim(batch=2)
     for iterations in (1, 3):
-        found = dlg.match(update, model, shape=(1, 4, 4), iterations=iterations)
-        loss = nn.functional.cross_entropy(model(found.images[0]), found.label_logits[0].softmax(dim=1))
+        match = dlg.match(update, model, shape=(1, 4, 4), iterations=iterations)
+        loss = nn.functional.cross_entropy(model(match.images[0]), match.label_logits[0].softmax(dim=1))
         gradients = torch.autograd.grad(loss, list(model.parameters()))
         pairs = zip(gradients, update.tensors.values(), strict=True)
-        assert found.values.item() == pytest.approx(sum(((g - t) ** 2).sum().item() for g, t in pairs), rel=1e-6)
+        assert match.values.item() == pytest.approx(sum(((g - t) ** 2).sum().item() for g, t in pairs), rel=1e-6)
 
 
 def test_more_iterations_are_never_further_away_and_one_is_nearer_than_none():
     model, _, _, update = victim(batch=2)
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(2, 1, 4, 4, generator=generator).double()
-    found = [dlg.match(update, model, shape=(1, 4, 4), iterations=i) for i in (1, 2, 8)]
-    distances = [f.values.item() for f in found]
+    matches = [dlg.match(update, model, shape=(1, 4, 4), iterations=i) for i in (1, 2, 8)]
+    distances = [f.values.item() for f in matches]
     assert distances == sorted(distances, reverse=True)
-    assert not torch.equal(found[0].images[0], start)  # one iteration does move
+    assert not torch.equal(matches[0].images[0], start)  # one iteration does move
 
 
 def test_under_fedavg_all_steps_are_matched_as_one_batch():
     model = small()
     update = fedavg(model, torch.rand(3, 2, 1, 4, 4).double(), torch.zeros(3, 2, dtype=torch.long), lr=0.1)
-    found = dlg.match(update, model, shape=(1, 4, 4), iterations=1)
-    assert found.images.shape == (1, 6, 1, 4, 4)
-    assert found.label_logits.shape == (1, 6, 3)
+    match = dlg.match(update, model, shape=(1, 4, 4), iterations=1)
+    assert match.images.shape == (1, 6, 1, 4, 4)
+    assert match.label_logits.shape == (1, 6, 3)
     assert dlg.recover(update, model, shape=(1, 4, 4), iterations=1).sum() == 6
 
 
@@ -79,9 +79,9 @@ def test_diverging_iterates_are_never_returned():
     model = build("lenet", (1, 12, 12), 3, seed=0)
     update = fedsgd(model, torch.rand(2, 1, 12, 12), torch.tensor([0, 1]))
     huge = update.replace({name: t * 1e18 for name, t in update.tensors.items()})
-    found = dlg.match(huge, model, iterations=5)
-    assert torch.isfinite(found.images).all()
-    assert torch.isfinite(found.label_logits).all()
+    match = dlg.match(huge, model, iterations=5)
+    assert torch.isfinite(match.images).all()
+    assert torch.isfinite(match.label_logits).all()
 
 
 def test_bad_input():

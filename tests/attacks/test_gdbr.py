@@ -40,8 +40,8 @@ def same_images(model, y, seed=0):
 
 def facts_of(update, model, aux=None, **options):
     """What GDBR finds and how."""
-    found = gdbr.prepare(model, aux, **options).recover(update)
-    return SimpleNamespace(counts=found.counts, **found.facts)
+    result = gdbr.prepare(model, aux, **options).recover(update)
+    return SimpleNamespace(counts=result.counts, **result.facts)
 
 
 @pytest.mark.parametrize("projection", ["paper", "one vector", "whitened"])
@@ -50,20 +50,20 @@ def test_exact_where_the_assumptions_hold(projection, layer):
     model = positive(40, 30, 20, 12, 5)
     y = torch.tensor([0, 0, 0, 2, 4, 4])
     x, update = same_images(model, y)
-    found = facts_of(update, model, x, layer=layer, projection=projection)
-    assert found.counts.tolist() == [3, 0, 1, 0, 2]
-    torch.testing.assert_close(found.estimates, found.counts.double(), atol=1e-6, rtol=0)
-    assert found.layer == layer
-    assert found.deficient == ()
+    facts = facts_of(update, model, x, layer=layer, projection=projection)
+    assert facts.counts.tolist() == [3, 0, 1, 0, 2]
+    torch.testing.assert_close(facts.estimates, facts.counts.double(), atol=1e-6, rtol=0)
+    assert facts.layer == layer
+    assert facts.deficient == ()
 
 
 @pytest.mark.parametrize("layer", ["0", "2", "4"])
 def test_dead_units_are_left_out_and_the_rest_is_exact(layer):
     model = mlp(40, 60, 50, 40, 5)
     x, update = same_images(model, torch.tensor([1, 1, 3]))
-    found = facts_of(update, model, x, layer=layer, projection="one vector")
-    assert found.zero_features > 5
-    torch.testing.assert_close(found.estimates, torch.tensor([0.0, 2, 0, 1, 0]).double(), atol=1e-6, rtol=0)
+    facts = facts_of(update, model, x, layer=layer, projection="one vector")
+    assert facts.zero_features > 5
+    torch.testing.assert_close(facts.estimates, torch.tensor([0.0, 2, 0, 1, 0]).double(), atol=1e-6, rtol=0)
 
 
 def test_biases_are_accounted_for():
@@ -89,12 +89,12 @@ def test_one_convolution_with_one_output_a_channel():
 
 def test_a_projection_divides_by_the_share_of_active_images():
     bridge, generator = gdbr.Bridge(positive(4, 3, 2), "0"), torch.Generator().manual_seed(1)
-    seen = bridge.observe(torch.rand(8, 4, dtype=torch.float64, generator=generator))
-    seen = dataclasses.replace(seen, rates=(torch.tensor([1.0, 0.5, 0.0], dtype=torch.float64),))
+    observed = bridge.observe(torch.rand(8, 4, dtype=torch.float64, generator=generator))
+    observed = dataclasses.replace(observed, rates=(torch.tensor([1.0, 0.5, 0.0], dtype=torch.float64),))
     gradient = torch.rand(3, 4, dtype=torch.float64, generator=generator)
     for projection in ("one vector", "whitened"):
-        by_hand = gradient @ seen.vector(projection) * torch.tensor([1, 2, 1])  # of a dead unit nothing is known
-        torch.testing.assert_close(bridge.first_step(gradient, seen, projection), by_hand)
+        by_hand = gradient @ observed.vector(projection) * torch.tensor([1, 2, 1])  # of a dead unit nothing is known
+        torch.testing.assert_close(bridge.first_step(gradient, observed, projection), by_hand)
 
 
 def test_one_vector_scales_every_sample_alone():
@@ -112,8 +112,8 @@ def test_one_vector_scales_every_sample_alone():
         delta = model(x).softmax(1).detach() - nn.functional.one_hot(y, 6)
         update = fedsgd(model, x, y)
         first = bridge.first_step(update.gradient("0.weight"), features, projection)
-        found = bridge.cross(features).matrix @ first
-        torch.testing.assert_close(found, (scale[:, None] * delta).mean(0), atol=1e-8, rtol=1e-6)
+        gradient = bridge.cross(features).matrix @ first
+        torch.testing.assert_close(gradient, (scale[:, None] * delta).mean(0), atol=1e-8, rtol=1e-6)
         assert (aux @ v).mean().item() == pytest.approx(1)
     spread = {p: (aux @ features.vector(p)).std() for p in ("one vector", "whitened")}
     assert spread["whitened"] < spread["one vector"]
@@ -158,17 +158,17 @@ def test_dummy_images_are_seeded():
     model = build("lenet", (1, 28, 28), 10, seed=0, init="positive")
     pool = digits()
     update = fedsgd(model, pool.x[:16], pool.y[:16])
-    one, same, other = (facts_of(update, model, seed=s).estimates for s in (0, 0, 1))
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
+    first, same, other = (facts_of(update, model, seed=s).estimates for s in (0, 0, 1))
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
 
 
 def test_a_widening_layer_is_crossed_by_its_pseudo_inverse_and_said_so():
     model = positive(20, 8, 12, 5)
     x, update = same_images(model, torch.tensor([1, 1]))
-    found = facts_of(update, model, x, layer="0")
-    assert found.deficient == ("2",)
-    assert found.counts.sum() == 2
+    facts = facts_of(update, model, x, layer="0")
+    assert facts.deficient == ("2",)
+    assert facts.counts.sum() == 2
     with pytest.raises(ValueError, match="singular weights: '2' lacks full row rank"):
         gdbr.recover(update, model, x, layer="0", pseudo_inverse=False)
     assert facts_of(update, model, x, pseudo_inverse=False).deficient == ()
@@ -271,9 +271,9 @@ def test_crossing_inverts_the_backward_pass():
     back = logits
     for link in links[:0:-1]:
         back = link.matrix().T @ back
-    found = crossing(links)
-    assert found.deficient == ()
-    torch.testing.assert_close(found.matrix @ back, logits)
+    crossed = crossing(links)
+    assert crossed.deficient == ()
+    torch.testing.assert_close(crossed.matrix @ back, logits)
     ones = [torch.ones(24).double(), torch.ones(16).double(), torch.ones(9).double()]
     torch.testing.assert_close(masked_crossing(links, ones).matrix @ back, logits)
 

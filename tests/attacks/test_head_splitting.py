@@ -57,23 +57,23 @@ def test_every_sample_is_found_with_its_input_two_of_one_class_too(count):
     assert torch.equal(y[place], labels)
 
 
-def test_nothing_else_solves_the_equations_up_to_half_the_classes_and_much_does_beyond():
+def test_the_equations_have_one_solution_up_to_half_the_classes():
     def strange(count):
         weight, inputs, _, gradient = samples(count)
-        where = head_splitting.space(count * gradient, count)
-        found, _ = head_splitting.search(where, weight, torch.Generator().manual_seed(0))
-        return int((torch.cdist(found, inputs).amin(1) > 1e-3 * inputs.norm(dim=1).mean()).sum())
+        space = head_splitting.space(count * gradient, count)
+        solutions, _ = head_splitting.search(space, weight, torch.Generator().manual_seed(0))
+        return int((torch.cdist(solutions, inputs).amin(1) > 1e-3 * inputs.norm(dim=1).mean()).sum())
 
     assert strange(6) == 0
     assert strange(8) > 8
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
-def test_an_update_of_a_network_without_a_relu_is_read_whole_and_all_labels_are_proven(precision):
+def test_all_labels_are_proven_for_a_network_without_relu(precision):
     model, (x, y) = network(precision), batch(5, precision)
-    found = head_splitting.prepare(model).recover(fedsgd(model, x, y))
-    assert torch.equal(found.counts, y.bincount(minlength=N))
-    assert torch.equal(found.proven, found.counts)
+    result = head_splitting.prepare(model).recover(fedsgd(model, x, y))
+    assert torch.equal(result.counts, y.bincount(minlength=N))
+    assert torch.equal(result.proven, result.counts)
 
 
 def images(count=20):
@@ -99,9 +99,9 @@ def test_with_images_more_samples_than_half_the_classes_are_read(count, least):
         with contextlib.suppress(ValueError):
             answers.append(head_splitting.prepare(model, images()).recover(fedsgd(model, x, y)))
     assert len(answers) >= least
-    for found in answers:
-        assert torch.equal(found.counts, y.bincount(minlength=N))
-        assert torch.equal(found.proven, found.counts)
+    for result in answers:
+        assert torch.equal(result.counts, y.bincount(minlength=N))
+        assert torch.equal(result.proven, result.counts)
 
 
 def test_the_last_bit_of_a_gradient_decides_nothing():
@@ -127,18 +127,18 @@ def test_counts_nearest_to_a_solution_are_searched_further(monkeypatch):
 
     monkeypatch.setattr(joint.Equations, "solve", solve)
     tried = list(joint.candidates((4 * gradient).numpy(), 4))
-    found = joint.labels_of((4 * gradient).numpy(), weight.numpy(), 4, 1e-9, 1e-9, [inputs.numpy()] * N)
-    assert sorted(found) == sorted(labels.tolist())
+    recovered = joint.labels_of((4 * gradient).numpy(), weight.numpy(), 4, 1e-9, 1e-9, [inputs.numpy()] * N)
+    assert sorted(recovered) == sorted(labels.tolist())
     assert len(set(searched[joint.SEARCHES * len(tried) :])) <= joint.LEADING
 
 
 def test_the_derivative_of_all_samples_equations_is_that_of_differences():
     weight, inputs, labels, gradient = samples(7)
-    one = joint.Equations(weight.numpy(), labels.numpy(), 7 * gradient.numpy())
-    at = one.parts(inputs.numpy())
-    assert abs(one.residual(at)).max() < 1e-12
-    assert abs(one.inputs(at) - inputs.numpy()).max() < 1e-12
-    assert check_grad(lambda v: one.residual(v).sum(), lambda v: one.jacobian(v).sum(0), at + 0.1) < 1e-4
+    equations = joint.Equations(weight.numpy(), labels.numpy(), 7 * gradient.numpy())
+    at = equations.parts(inputs.numpy())
+    assert abs(equations.residual(at)).max() < 1e-12
+    assert abs(equations.inputs(at) - inputs.numpy()).max() < 1e-12
+    assert check_grad(lambda v: equations.residual(v).sum(), lambda v: equations.jacobian(v).sum(0), at + 0.1) < 1e-4
 
 
 def test_labels_that_signs_name_are_shared_out_in_every_way():

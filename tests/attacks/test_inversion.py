@@ -51,20 +51,21 @@ def plain(model, x, y):
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("side_by_side", [False, True])
 def test_stacked_gradients_and_their_derivative_are_those_of_each_alone(training, side_by_side, monkeypatch):
-    monkeypatch.setattr("fedleak.attacks.images.layers.side_by_side", lambda x: side_by_side)
+    for module in ("convolution", "layers"):
+        monkeypatch.setattr(f"fedleak.attacks.images.{module}.side_by_side", lambda x: side_by_side)
     model = tiny().train(training)
     x, y = batch(3, 2)
     x.requires_grad_()
     view = View([fedsgd(model, a.detach(), b) for a, b in zip(x, y, strict=True)], model, y)
-    found = view.gradients(x, nn.functional.one_hot(y, CLASSES).double(), slice(None))
-    each = [plain(model, a, b) for a, b in zip(x, y, strict=True)]
-    for k, stack in enumerate(found):
-        torch.testing.assert_close(stack, torch.stack([e[k] for e in each]))
+    stacked = view.gradients(x, nn.functional.one_hot(y, CLASSES).double(), slice(None))
+    separate = [plain(model, a, b) for a, b in zip(x, y, strict=True)]
+    for k, stack in enumerate(stacked):
+        torch.testing.assert_close(stack, torch.stack([e[k] for e in separate]))
         assert stack.dim() == 2 or stack.abs().max() > 1e-3  # nothing is dead in this model
         torch.testing.assert_close(stack.detach(), view.targets[k])  # at the true images: the update itself
-    directions = [torch.randn_like(f) for f in found]
-    (ours,) = torch.autograd.grad(found, x, directions)
-    (theirs,) = torch.autograd.grad([g for e in each for g in e], x, [d[n] for n in range(3) for d in directions])
+    directions = [torch.randn_like(f) for f in stacked]
+    (ours,) = torch.autograd.grad(stacked, x, directions)
+    (theirs,) = torch.autograd.grad([g for e in separate for g in e], x, [d[n] for n in range(3) for d in directions])
     torch.testing.assert_close(ours, theirs)
 
 
@@ -73,22 +74,22 @@ def test_a_simulation_follows_the_steps_and_differentiates_through_them():
     update = fedavg(model, x.view(3, 2, *SHAPE), y.view(3, 2), 0.1, "delta")
     view = View([update], model, y, simulate=True)
     x.requires_grad_()
-    found = view.gradients(x, nn.functional.one_hot(y, CLASSES).double(), slice(None))
-    for f, t in zip(found, view.targets, strict=True):
+    simulated = view.gradients(x, nn.functional.one_hot(y, CLASSES).double(), slice(None))
+    for f, t in zip(simulated, view.targets, strict=True):
         torch.testing.assert_close(f, t)
     names, weights = zip(*model.named_parameters(), strict=True)
-    held, total = list(weights), [torch.zeros_like(w) for w in weights]
+    current, total = list(weights), [torch.zeros_like(w) for w in weights]
     for step in range(3):
         logits = torch.func.functional_call(
-            model, dict(zip(names, held, strict=True)), (x[0, 2 * step : 2 * step + 2],)
+            model, dict(zip(names, current, strict=True)), (x[0, 2 * step : 2 * step + 2],)
         )
         g = torch.autograd.grad(
-            nn.functional.cross_entropy(logits, y[0, 2 * step : 2 * step + 2]), held, create_graph=True
+            nn.functional.cross_entropy(logits, y[0, 2 * step : 2 * step + 2]), current, create_graph=True
         )
         total = [t + h / 3 for t, h in zip(total, g, strict=True)]
-        held = [w - 0.1 * h for w, h in zip(held, g, strict=True)]
-    directions = [torch.randn_like(f) for f in found]
-    (ours,) = torch.autograd.grad(found, x, directions)
+        current = [w - 0.1 * h for w, h in zip(current, g, strict=True)]
+    directions = [torch.randn_like(f) for f in simulated]
+    (ours,) = torch.autograd.grad(simulated, x, directions)
     (theirs,) = torch.autograd.grad(total, x, [d[0] for d in directions])
     torch.testing.assert_close(ours, theirs)
 
@@ -120,16 +121,16 @@ def situation(n=2, size=1):
 
 def test_reconstructions_together_are_those_alone_and_come_near_the_images():
     model, _x, y, updates = situation()
-    both = invg.invert_many(updates, model, y, iterations=150)
+    together = invg.invert_many(updates, model, y, iterations=150)
     alone = invg.invert_many(updates[:1], model, y[:1], iterations=150)
-    torch.testing.assert_close(both.images[:1], alone.images, atol=1e-6, rtol=0)
+    torch.testing.assert_close(together.images[:1], alone.images, atol=1e-6, rtol=0)
     early = invg.invert_many(updates, model, y, iterations=1)
-    assert (both.values < 0.25 * early.values).all()
-    assert 0 <= both.images.min() <= both.images.max() <= 1
-    assert torch.equal(both.images, invg.reconstruct(updates, model, labels=y, iterations=150))
+    assert (together.values < 0.25 * early.values).all()
+    assert 0 <= together.images.min() <= together.images.max() <= 1
+    assert torch.equal(together.images, invg.reconstruct(updates, model, labels=y, iterations=150))
 
 
-def test_a_start_hangs_on_its_own_seed_not_on_its_place_in_the_stack():
+def test_a_start_depends_on_its_seed_and_not_its_position():
     model, _, y, updates = situation(3)
     seeds = [7, 4, 2**63 - 1]  # as large as those of a sweep
     stack = invg.invert_many(updates, model, y, iterations=40, seed=seeds).images
@@ -152,9 +153,9 @@ def test_nan_is_said_and_stops_only_its_own_reconstruction():
     model, _, y, updates = situation()
     wild = dataclasses.replace(dlg.DLG_ADAM, lr=1e308)
     with pytest.warns(UserWarning, match=r"[12] of 2 reconstructions met NaN, the first after \d+ iterations"):
-        found = engine.invert([engine.View(updates, model, y)], wild, iterations=30)
-    assert torch.isfinite(found.images).all()
-    assert (found.diverged > 0).any()
+        result = engine.invert([engine.View(updates, model, y)], wild, iterations=30)
+    assert torch.isfinite(result.images).all()
+    assert (result.diverged > 0).any()
     assert (invg.invert_many(updates, model, y, iterations=2).diverged == -1).all()
 
 
@@ -216,14 +217,14 @@ def test_agic_warns_above_its_range_and_infers_labels():
     model, (x, y) = tiny(), batch(4, 1)
     assert invg.inferred(fedsgd(model, x[:, 0], y[:, 0]), model).tolist() == [0, 1, 2, 3]
     with pytest.warns(UserWarning, match=r"4 local steps with learning rate 5: .* off by \d+ % of the gradient"):
-        found = agic.reconstruct(fedavg(model, x, y, 5.0, "delta"), model, iterations=1)
-    assert found.shape == (4, *SHAPE)
+        images = agic.reconstruct(fedavg(model, x, y, 5.0, "delta"), model, iterations=1)
+    assert images.shape == (4, *SHAPE)
 
 
 def test_invg_follows_the_steps_where_there_are_several_and_may(monkeypatch):
     model, (x, y) = tiny(), batch(2, 1)
     views = []
-    monkeypatch.setattr(invg, "invert", lambda found, *_, **__: views.extend(found))
+    monkeypatch.setattr(invg, "invert", lambda new_views, *_, **__: views.extend(new_views))
     for update, simulate in ((fedavg(model, x, y, 0.1), True), (fedavg(model, x, y, 0.1), False)):
         invg.invert_many([update], model, y.view(1, 2), simulate=simulate)
     invg.invert_many([fedsgd(model, x[0], y[0])], model, y[:1])
@@ -234,15 +235,15 @@ def test_two_epochs_share_their_dummies():
     model, other, (x, y) = tiny(), tiny(1), batch(1, 3)
     rounds = [[fedsgd(model, x[0, :2], y[0, :2])], [fedsgd(other, x[0, [2, 0]], y[0, [2, 0]])]]
     labels = [y[:, :2], y[:, [2, 0]]]
-    found = agic.invert_many(rounds, [model, other], labels, index=[[0, 1], [2, 0]], iterations=3)
-    assert found.images.shape == (1, 3, *SHAPE)
+    shared = agic.invert_many(rounds, [model, other], labels, index=[[0, 1], [2, 0]], iterations=3)
+    assert shared.images.shape == (1, 3, *SHAPE)
     single = agic.invert_many(rounds[:1], [model], labels[:1], iterations=3)
-    assert not torch.equal(found.images[:, 0], single.images[:, 0])
-    both = [
+    assert not torch.equal(shared.images[:, 0], single.images[:, 0])
+    views = [
         engine.View(u, m, y_, i, epoch_weight=g)
         for u, m, y_, i, g in zip(rounds, [model, other], labels, [[0, 1], [2, 0]], agic.GAMMAS, strict=True)
     ]
-    exact = engine.Problem(both, agic.AGIC, SHAPE)
+    exact = engine.Problem(views, agic.AGIC, SHAPE)
     value, _ = exact.evaluate([x.clone()])
     assert value.item() == pytest.approx(0, abs=1e-9)
 
@@ -251,14 +252,16 @@ def test_later_epochs_count_a_tenth(monkeypatch):
     model, (x, y) = tiny(), batch(1, 2)
     rounds = [[fedsgd(model, x[0], y[0])], [fedsgd(model, x[0] / 2, y[0])], [fedsgd(model, x[0] / 3, y[0])]]
     views, options = [], []
-    monkeypatch.setattr(agic, "invert", lambda found, *descent, **_: (views.extend(found), options.extend(descent)))
+    monkeypatch.setattr(
+        agic, "invert", lambda new_views, *descent, **_: (views.extend(new_views), options.extend(descent))
+    )
     agic.invert_many(rounds, [model] * 3, [y] * 3)
     dummy = [torch.rand(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(1))]
-    together, *each = (
+    together, *by_epoch = (
         engine.Problem(v, *options, SHAPE).evaluate([d.clone() for d in dummy])[0].item()
         for v in (views, *([dataclasses.replace(v, epoch_weight=1.0)] for v in views))
     )
-    assert together == pytest.approx(each[0] + 0.1 * each[1] + 0.1 * each[2])
+    assert together == pytest.approx(by_epoch[0] + 0.1 * by_epoch[1] + 0.1 * by_epoch[2])
 
 
 def test_greedy_matching_by_hand():
@@ -290,9 +293,9 @@ def test_bad_input():
     with pytest.raises(ValueError, match=r"labels lie in 0\.\.3"):
         invg.invert_many(updates, model, y + 4, iterations=1)
     steps = fedavg(model, x, y, 0.1, "delta")
-    for one in (steps, [steps]):
+    for update_or_list in (steps, [steps]):
         with pytest.raises(ValueError, match="pass labels"):
-            invg.reconstruct(one, model, iterations=1)
+            invg.reconstruct(update_or_list, model, iterations=1)
     with pytest.raises(ValueError, match="unknown layer function 'square'"):
         agic.layer_function("square", 3, 2.0)
     with pytest.raises(ValueError, match="beta is positive, got 0"):
@@ -320,8 +323,8 @@ def test_models_without_a_stacked_form_are_inverted_one_by_one():
     assert not stackable(model)
     x, y = batch(2, 1)
     updates = [fedsgd(model, a, b) for a, b in zip(x, y, strict=True)]
-    both = invg.invert_many(updates, model, y, iterations=5)
-    assert torch.equal(both.images[:1], invg.invert_many(updates[:1], model, y[:1], iterations=5).images)
+    together = invg.invert_many(updates, model, y, iterations=5)
+    assert torch.equal(together.images[:1], invg.invert_many(updates[:1], model, y[:1], iterations=5).images)
 
 
 def test_labels_that_were_not_given_and_repeat_are_said():

@@ -25,10 +25,10 @@ from fedleak.models import build, head_pass
 CLASSES, SHAPE, B = 3, (1, 4, 4), 6
 
 
-def pool(each=40, seed=0, noise=0.3, classes=CLASSES):
+def pool(per_class=40, seed=0, noise=0.3, classes=CLASSES):
     """Images of overlapping classes: a stripe of its own for each, in noise."""
     generator = torch.Generator().manual_seed(seed)
-    y = torch.arange(each * classes) % classes
+    y = torch.arange(per_class * classes) % classes
     x = (0.5 + noise * torch.randn(len(y), *SHAPE, generator=generator)).clamp(0, 1)
     x[torch.arange(len(y)), 0, y] += 0.5
     return Images(x.clamp(0, 1), y, tuple("abcdef"[:classes]), "random", "train", False, "made here", "none")
@@ -68,39 +68,39 @@ def test_simulated_gradients_are_those_that_a_client_sends(bias):
 def test_simulated_gradients_go_through_the_clients_defence(bias, name):
     aux, strength = pool(), {"sparsification": 0.6, "clipping and noise": 1e-6}[name]
 
-    def made(clients, seed):
+    def make_defence(clients, seed):
         return protections()[name].make(strength, MODEL, clients, seed)
 
     reader = Reader(MODEL, aux, bias)
     index = torch.randint(len(aux), (5, B), generator=torch.Generator().manual_seed(1))
-    simulated, plain = (reader.pool(MODEL, aux, defence).of(index, seed=1) for defence in (made, None))
+    simulated, plain = (reader.pool(MODEL, aux, defence).of(index, seed=1) for defence in (make_defence, None))
     for k, batch in enumerate(index):
-        sent = protect(fedsgd(MODEL, aux.x[batch], aux.y[batch]), made(1, 2))
-        real = reader.read(sent, MODEL)
+        update = protect(fedsgd(MODEL, aux.x[batch], aux.y[batch]), make_defence(1, 2))
+        real = reader.read(update, MODEL)
         torch.testing.assert_close(simulated.entries[k], real.entries[0], atol=1e-4, rtol=1e-4)
         assert not torch.allclose(plain.entries[k], real.entries[0], atol=1e-2)
 
 
 @pytest.mark.slow
-def test_who_knows_of_the_noise_is_as_sure_as_it_says_and_finds_more():
+def test_knowing_the_noise_gives_valid_intervals_and_more_labels():
     def noise(clients, seed):
         return PureNoise(0.3, seed)
 
     attackers = [learned.train(MODEL, pool(), B, iterations=150, defence=defence) for defence in (noise, None)]
-    seen, truth = attackers[0].reader.pool(MODEL, pool(seed=5), noise).draw(1000, B, torch.Generator().manual_seed(2))
-    ends = [attacker.intervals(seen) for attacker in attackers]
-    held = [((low <= truth) & (truth <= high)).double().mean().item() for low, high in ends]
-    assert abs(held[0] - 0.9) < 0.05 < 0.9 - held[1]
-    off = [(attacker._outputs(seen)[0] - truth / B).abs().mean() for attacker in attackers]
+    inputs, truth = attackers[0].reader.pool(MODEL, pool(seed=5), noise).draw(1000, B, torch.Generator().manual_seed(2))
+    ends = [attacker.intervals(inputs) for attacker in attackers]
+    coverage = [((low <= truth) & (truth <= high)).double().mean().item() for low, high in ends]
+    assert abs(coverage[0] - 0.9) < 0.05 < 0.9 - coverage[1]
+    off = [(attacker._outputs(inputs)[0] - truth / B).abs().mean() for attacker in attackers]
     assert off[0] < off[1]
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_simulated_local_steps_are_those_of_a_client_with_nothing_below_its_head(bias):
+def test_simulated_local_steps_are_exact_for_a_bare_head(bias):
     model, aux, local = nn.Sequential(nn.Flatten(), nn.Linear(16, CLASSES)), pool(), Local(3, 0.5)
     reader = Reader(model, aux, bias)
     index = torch.randint(len(aux), (5, 3 * B), generator=torch.Generator().manual_seed(1))
-    simulated, still = (reader.pool(model, aux, None, each).of(index) for each in (local, Local(3, 1e-9)))
+    simulated, still = (reader.pool(model, aux, None, steps).of(index) for steps in (local, Local(3, 1e-9)))
     for k, batch in enumerate(index.view(5, 3, B)):
         real = reader.read(fedavg(model, aux.x[batch], aux.y[batch], local.lr, "delta"), model)
         torch.testing.assert_close(simulated.entries[k], real.entries[0], atol=1e-5, rtol=1e-5)
@@ -117,22 +117,22 @@ def test_images_that_fit_better_are_those_whose_own_logit_is_raised():
     weights = raise_own(better.label_probabilities[index], torch.tensor(shift))
     with torch.no_grad():
         logits = MODEL(aux.x)
-    own = nn.functional.one_hot(aux.y, CLASSES)
-    raised = (logits + shift * own).softmax(1) - own
+    one_hot = nn.functional.one_hot(aux.y, CLASSES)
+    raised = (logits + shift * one_hot).softmax(1) - one_hot
     expected = plain._replace(errors=raised).of(index)
     torch.testing.assert_close(better.of(index, 0, weights).entries, expected.entries, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(better.of(index, 0, torch.ones(5, B)).pulls, better.of(index).pulls)
-    as_said = logits + reader.shift * own
+    as_said = logits + reader.shift * one_hot
     assert better.shift == WIDER * reader.shift > 0
     assert nn.functional.cross_entropy(as_said, aux.y).item() == pytest.approx(0.3, abs=1e-3)
     easy = Reader(MODEL, aux, train_loss=9.0)
     assert easy.shift == easy.pool(MODEL, aux).shift == 0  # they fit better already
-    means = by_class(as_said.softmax(1) - own, aux.y, CLASSES)
+    means = by_class(as_said.softmax(1) - one_hot, aux.y, CLASSES)
     torch.testing.assert_close(reader.mean_errors, means.double(), atol=1e-5, rtol=0)
 
 
 @pytest.mark.slow
-def test_who_knows_the_training_loss_is_as_sure_as_it_says_of_images_that_were_trained_on():
+def test_intervals_hold_for_trained_images_if_the_loss_is_known():
     clients, model = pool(seed=9, noise=0.6), build("fcn3", SHAPE, CLASSES, seed=1)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for _ in range(150):
@@ -140,13 +140,13 @@ def test_who_knows_the_training_loss_is_as_sure_as_it_says_of_images_that_were_t
         loss = nn.functional.cross_entropy(model(clients.x), clients.y)
         loss.backward()
         optimiser.step()
-    held = []
-    for known in (loss.item(), None):
-        attacker = learned.train(model, pool(100, noise=0.6), 32, iterations=100, train_loss=known)
-        seen, truth = attacker.reader.pool(model, clients).draw(500, 32, torch.Generator().manual_seed(2))
-        low, high = attacker.intervals(seen)
-        held.append(((low <= truth) & (truth <= high)).double().mean().item())
-    assert abs(held[0] - 0.9) < min(0.05, abs(held[1] - 0.9)), held
+    coverage = []
+    for train_loss in (loss.item(), None):
+        attacker = learned.train(model, pool(100, noise=0.6), 32, iterations=100, train_loss=train_loss)
+        inputs, truth = attacker.reader.pool(model, clients).draw(500, 32, torch.Generator().manual_seed(2))
+        low, high = attacker.intervals(inputs)
+        coverage.append(((low <= truth) & (truth <= high)).double().mean().item())
+    assert abs(coverage[0] - 0.9) < min(0.05, abs(coverage[1] - 0.9)), coverage
 
 
 def test_two_local_steps_worked_out_by_hand():
@@ -164,10 +164,10 @@ def test_local_steps_are_read_by_who_simulated_them():
     updates = [fedavg(MODEL, clients.x[i], clients.y[i], local.lr, "delta") for i in index]
     truth = counts(labels.flatten(1), CLASSES)
     attacker = learned.train(MODEL, pool(), B, iterations=150, local=local)
-    found = [attacker.read(update, MODEL) for update in updates]
-    iacc = instance_accuracy(torch.stack([one.counts for one in found]), truth).mean()
+    results = [attacker.read(update, MODEL) for update in updates]
+    iacc = instance_accuracy(torch.stack([result.counts for result in results]), truth).mean()
     assert iacc > instance_accuracy(torch.full_like(truth, B), truth).mean() + 0.2
-    assert torch.equal(learned.recover(updates[0], MODEL, pool(), iterations=150), found[0].counts)
+    assert torch.equal(learned.recover(updates[0], MODEL, pool(), iterations=150), results[0].counts)
     with pytest.raises(ValueError, match="trained for 3 local steps, the update is of 1"):
         attacker.read(Update(updates[0].tensors, "delta", 3 * B, 1, 0.2), MODEL)
 
@@ -179,25 +179,25 @@ def test_a_gradient_worked_out_by_hand():
     nn.init.zeros_(model[1].bias)
     x = torch.tensor([0.1, 0.3, 0.2, 0.4]).view(4, 1, 1, 1)
     aux = Images(x, torch.tensor([0, 0, 1, 1]), ("a", "b"), "hand", "train", False, "made here", "none")
-    seen = Reader(model, aux).pool(model, aux).of(torch.tensor([[0, 1]]))
-    first, bias = seen.entries.view(2, -1)[:, :2].unbind(1)  # the rows' sums and the bias
+    inputs = Reader(model, aux).pool(model, aux).of(torch.tensor([[0, 1]]))
+    first, bias = inputs.entries.view(2, -1)[:, :2].unbind(1)  # the rows' sums and the bias
     torch.testing.assert_close(first, torch.tensor([-0.1, 0.1]))
     torch.testing.assert_close(bias, torch.tensor([-0.5, 0.5]))
 
 
-def test_a_row_without_its_class_has_no_negative_entry_and_the_features_say_so():
+def test_rows_of_absent_classes_have_no_negative_entries():
     aux, index = pool(), torch.tensor([[0, 3, 6, 1], [0, 1, 2, 3]])  # of classes 0, 0, 0, 1 and of all three
     reader = Reader(MODEL, aux)
-    seen = reader.pool(MODEL, aux).of(index)
-    told = reader.features(seen)[..., -5:]
-    below, least, _, largest, share = told.unbind(-1)
+    inputs = reader.pool(MODEL, aux).of(index)
+    features = reader.features(inputs)[..., -5:]
+    below, least, _, largest, share = features.unbind(-1)
     assert torch.equal(share > 0, torch.tensor([[True, True, False], [True, True, True]]))
     assert below[0, 2] == least[0, 2] == 0 < largest[0, 2]
-    for batch, found in zip(index, told, strict=True):
+    for batch, values in zip(index, features, strict=True):
         row = head_gradient(fedsgd(MODEL, aux.x[batch], aux.y[batch]), MODEL)
-        ends = [each.clamp(min=0) for each in (row.amin(1), row.amax(1))]
+        ends = [end.clamp(min=0) for end in (row.amin(1), row.amax(1))]
         what = [row.clamp(max=0).sum(1), row.amin(1).clamp(max=0), *ends, (row < 0).double().mean(1)]
-        torch.testing.assert_close(found.double(), torch.stack(what, -1), atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(values.double(), torch.stack(what, -1), atol=1e-6, rtol=1e-5)
 
 
 def test_images_are_moved_by_a_sixteenth_and_nothing_else_is():
@@ -207,7 +207,7 @@ def test_images_are_moved_by_a_sixteenth_and_nothing_else_is():
     moved = shifted(images)
     assert torch.equal(moved.x[:2], x)
     assert moved.y.tolist() == [0, 1, 0, 1, 0, 1]
-    assert [(one[0] == 1).nonzero()[0].tolist() for one in moved.x[2:]] == [[9, 8], [7, 8], [7, 8], [8, 9]]
+    assert [(image[0] == 1).nonzero()[0].tolist() for image in moved.x[2:]] == [[9, 8], [7, 8], [7, 8], [8, 9]]
     assert torch.equal(moved.x[3, 0, 14:], torch.full((2, 16), 0.5))  # the edge is repeated
     for still in (
         pool(),
@@ -224,23 +224,23 @@ def test_its_closed_forms_are_those_of_the_attacks(bias):
     of_class = [aux.class_order[40 * c : 40 * c + 40] for c in range(CLASSES)]
     probes = torch.stack([llg.class_gradients(fedsgd(MODEL, aux.x[i], aux.y[i]), MODEL) for i in of_class])
     impact, offset = llg.impact_and_offset(probes[None], B)
-    each = contributions([head_pass(MODEL, aux.x)], aux, torch.ones(1))
-    each = (each if bias else each[:, :, :-1]).flatten(1)
-    equations = Equations(each, aux.y, CLASSES)
+    parts = contributions([head_pass(MODEL, aux.x)], aux, torch.ones(1))
+    parts = (parts if bias else parts[:, :, :-1]).flatten(1)
+    equations = Equations(parts, aux.y, CLASSES)
     for update in updates:
-        found = reader.estimates(reader.read(update, MODEL), B)[0].double()
+        estimates = reader.estimates(reader.read(update, MODEL), B)[0].double()
         named = llg.extract(llg.class_gradients(update, MODEL), impact, offset, B, stop_at_samples=True)
-        torch.testing.assert_close(found[-1], (named / named.sum()).double(), atol=1e-6, rtol=0)
+        torch.testing.assert_close(estimates[-1], (named / named.sum()).double(), atol=1e-6, rtol=0)
         gradient = torch.cat([head_gradient(update, MODEL), bias_gradient(update, MODEL)[:, None]], 1)
-        gradient = gradient[:, : each.shape[1] // CLASSES].flatten()
+        gradient = gradient[:, : parts.shape[1] // CLASSES].flatten()
         whole = torch.full((CLASSES,), B / CLASSES).double()
         for _ in range(3):
             whole = equations.solve(gradient, whole, B)
-        torch.testing.assert_close(found[0], whole / B, atol=0.03, rtol=0)
+        torch.testing.assert_close(estimates[0], whole / B, atol=0.03, rtol=0)
         if bias:
             p = by_class(head_pass(MODEL, aux.x).probabilities.double(), aux.y, CLASSES)
             solved = solve((p.T - torch.eye(CLASSES)) / B, bias_gradient(update, MODEL), B) / B
-            torch.testing.assert_close(found[1], solved, atol=1e-2, rtol=0)
+            torch.testing.assert_close(estimates[1], solved, atol=1e-2, rtol=0)
 
 
 @pytest.mark.parametrize("train_loss", [None, 0.3])
@@ -258,11 +258,11 @@ def test_once_trained_it_reads_with_all_images_and_all_equations(train_loss):
     same.sharpen(MODEL, some)
     torch.testing.assert_close(same.mean_errors, before.mean_errors)
     update = drawn(1, 5)[0][0]
-    solved = [one.whole_head(one.read(update, MODEL).pulls.double()) for one in (same, before)]
+    solved = [trained.whole_head(trained.read(update, MODEL).pulls.double()) for trained in (same, before)]
     torch.testing.assert_close(*solved, atol=1e-6, rtol=0)
 
 
-def test_where_noise_is_not_of_images_alone_the_formulas_stay_as_they_were_trained_with():
+def test_formulas_stay_fixed_where_noise_is_not_of_images_alone():
     local = learned.train(MODEL, pool(), B, iterations=1, local=Local(2, 0.1))
     noisy = learned.train(MODEL, pool(), B, iterations=1, defence=lambda clients, seed: PureNoise(0.3, seed))
     before = Reader(MODEL, pool().split_in_two(0, 0.8)[0])
@@ -274,16 +274,16 @@ def test_minimise_solves_what_can_be_solved_by_hand():
     quadratic = torch.diag(torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64))
     inside = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
     corner = torch.tensor([9.0, 0.0, 0.0], dtype=torch.float64)
-    found = minimise(quadratic, torch.stack([inside @ quadratic, corner]), steps=300)
-    torch.testing.assert_close(found, torch.tensor([[0.2, 0.3, 0.5], [1.0, 0, 0]]).double(), atol=1e-6, rtol=0)
+    minima = minimise(quadratic, torch.stack([inside @ quadratic, corner]), steps=300)
+    torch.testing.assert_close(minima, torch.tensor([[0.2, 0.3, 0.5], [1.0, 0, 0]]).double(), atol=1e-6, rtol=0)
 
 
 def test_labels_are_drawn_from_all_kinds_of_batches():
     labels = draw_labels(4000, 30, 4, torch.Generator().manual_seed(0))
-    found = counts(labels, 4)
+    drawn = counts(labels, 4)
     assert labels.shape == (4000, 30)
-    torch.testing.assert_close(found.double().mean(0), torch.full((4,), 7.5).double(), atol=0.4, rtol=0)
-    alone, even = (found == 30).any(1).double().mean(), (found.max(1).values < 14).double().mean()
+    torch.testing.assert_close(drawn.double().mean(0), torch.full((4,), 7.5).double(), atol=0.4, rtol=0)
+    alone, even = (drawn == 30).any(1).double().mean(), (drawn.max(1).values < 14).double().mean()
     assert alone > 1 / 16
     assert even > 1 / 8
 
@@ -292,25 +292,25 @@ def test_who_knows_that_batches_are_of_one_class_names_one_class(attacker):
     def single(batches, batch_size, n_classes, generator):
         return torch.randint(n_classes, (batches, 1), generator=generator).expand(-1, batch_size)
 
-    told = learned.train(MODEL, pool(), B, iterations=150, prior=single)
+    informed = learned.train(MODEL, pool(), B, iterations=150, prior=single)
     updates, truth = drawn(60, seed=21, composition="single")
-    right = [torch.equal(told.read(u, MODEL).counts, t) for u, t in zip(updates, truth, strict=True)]
+    right = [torch.equal(informed.read(u, MODEL).counts, t) for u, t in zip(updates, truth, strict=True)]
     assert sum(right) > 0.95 * len(right)
     with pytest.raises(ValueError, match=r"labels \[batches, 6\] of 3 classes, got \[2, 7\]"):
         learned.train(MODEL, pool(), B, prior=lambda batches, size, n, _: torch.zeros(batches, size + 1).long())
     with pytest.raises(ValueError, match="of 3 classes"):
         learned.train(MODEL, pool(), B, prior=lambda batches, size, n, _: torch.full((batches, size), n))
     mixed, _ = drawn(20, seed=22, composition="balanced")  # its simulation has no such batches
-    named = [[(who.read(u, MODEL).counts > 0).sum().item() for u in mixed] for who in (told, attacker)]
+    named = [[(reader.read(u, MODEL).counts > 0).sum().item() for u in mixed] for reader in (informed, attacker)]
     assert sum(named[0]) < sum(named[1])
 
 
 @pytest.mark.parametrize(
-    ("each", "iterations"), [(1, 5), (2, 5), *((40, iterations) for iterations in (1, 2, 9, 10, 11, 20))]
+    ("per_class", "iterations"), [(1, 5), (2, 5), *((40, iterations) for iterations in (1, 2, 9, 10, 11, 20))]
 )
-def test_few_images_of_a_class_and_any_number_of_iterations_are_enough_to_train(each, iterations):
+def test_training_works_with_few_images_and_any_number_of_iterations(per_class, iterations):
     (update,), _ = drawn(1, seed=1)
-    assert learned.train(MODEL, pool(each), B, iterations=iterations).read(update, MODEL).counts.sum() == B
+    assert learned.train(MODEL, pool(per_class), B, iterations=iterations).read(update, MODEL).counts.sum() == B
 
 
 def test_a_single_sample_is_named_exactly():
@@ -322,14 +322,14 @@ def test_a_single_sample_is_named_exactly():
 
 def test_it_beats_the_even_guess_and_holds_what_its_intervals_say(attacker):
     updates, truth = drawn(200, seed=2)
-    found = [attacker.read(update, MODEL) for update in updates]
-    iacc = instance_accuracy(torch.stack([one.counts for one in found]), truth).mean()
+    results = [attacker.read(update, MODEL) for update in updates]
+    iacc = instance_accuracy(torch.stack([result.counts for result in results]), truth).mean()
     even = instance_accuracy(torch.full_like(truth, B // CLASSES), truth).mean()
     together = Observation(*map(torch.cat, zip(*(attacker.reader.read(u, MODEL) for u in updates), strict=True)))
-    assert torch.equal(attacker.counts(together), torch.stack([one.counts for one in found]))
+    assert torch.equal(attacker.counts(together), torch.stack([result.counts for result in results]))
     assert iacc > even + 0.2
-    assert all(one.counts.sum() == B for one in found)
-    low, high = torch.stack([one.low for one in found]), torch.stack([one.high for one in found])
+    assert all(result.counts.sum() == B for result in results)
+    low, high = torch.stack([result.low for result in results]), torch.stack([result.high for result in results])
     assert (low >= 0).all()
     assert (high <= B).all()
     assert ((low <= truth) & (truth <= high)).double().mean() > 0.8
@@ -339,18 +339,18 @@ def test_it_beats_the_even_guess_and_holds_what_its_intervals_say(attacker):
 def test_intervals_cover_fresh_simulations_as_often_as_they_say(level):
     attacker = learned.train(MODEL, pool(), B, iterations=30, level=level)
     other = attacker.reader.pool(MODEL, pool(seed=5))
-    seen, truth = other.draw(2000, B, torch.Generator().manual_seed(7))
-    held = attacker.intervals(seen)
-    assert (((held[0] <= truth) & (truth <= held[1])).double().mean() - level).abs() < 0.05
+    inputs, truth = other.draw(2000, B, torch.Generator().manual_seed(7))
+    bounds = attacker.intervals(inputs)
+    assert (((bounds[0] <= truth) & (truth <= bounds[1])).double().mean() - level).abs() < 0.05
 
 
 def test_the_same_seed_gives_the_same_attacker_and_another_another():
     (update,), _ = drawn(1, seed=3)
-    one, same, other = (
+    first, same, other = (
         learned.train(MODEL, pool(), B, iterations=3, seed=seed).read(update, MODEL) for seed in (0, 0, 1)
     )
-    assert all(torch.equal(getattr(one, name), getattr(same, name)) for name in ("counts", "low", "high"))
-    assert not torch.equal(one.high, other.high)
+    assert all(torch.equal(getattr(first, name), getattr(same, name)) for name in ("counts", "low", "high"))
+    assert not torch.equal(first.high, other.high)
 
 
 def test_prepared_it_trains_once_for_a_batch_size(monkeypatch):
@@ -378,10 +378,10 @@ def test_without_the_bias_it_reads_the_weights_alone():
     updates, truth = drawn(60, seed=6)
     bare = [u.replace({k: t for k, t in u.tensors.items() if not k.endswith("bias")}) for u in updates]
     attacker = learned.train(MODEL, pool(), B, iterations=150, bias=False)
-    found = torch.stack([attacker.read(update, MODEL).counts for update in bare])
+    counts = torch.stack([attacker.read(update, MODEL).counts for update in bare])
     even = torch.full_like(truth, B // CLASSES)
-    assert instance_accuracy(found, truth).mean() > instance_accuracy(even, truth).mean() + 0.1
-    assert torch.equal(learned.recover(bare[0], MODEL, pool(), iterations=150), found[0])
+    assert instance_accuracy(counts, truth).mean() > instance_accuracy(even, truth).mean() + 0.1
+    assert torch.equal(learned.recover(bare[0], MODEL, pool(), iterations=150), counts[0])
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
@@ -398,10 +398,10 @@ def test_an_update_that_was_changed_on_its_way_is_told_apart(attacker, precision
     clipped = update.replace({name: t / 7 for name, t in update.tensors.items()})
     assert [attacker.reader.altered(u, model) for u in (noisy, sparse, rounded, clipped)] == [True, True, True, False]
     assert attacker.read(clipped, model).violated_assumptions == ()
-    (said,) = attacker.read(noisy, model).violated_assumptions
-    assert "do not sum to 0" in said
-    told = learned.train(MODEL, pool(), B, iterations=1, defence=lambda clients, s: PureNoise(1e-4, s))
-    assert told.read(noisy, model).violated_assumptions == ()
+    (reason,) = attacker.read(noisy, model).violated_assumptions
+    assert "do not sum to 0" in reason
+    informed = learned.train(MODEL, pool(), B, iterations=1, defence=lambda clients, s: PureNoise(1e-4, s))
+    assert informed.read(noisy, model).violated_assumptions == ()
 
 
 def test_what_cannot_be_learned_is_refused(attacker):
@@ -445,9 +445,9 @@ def test_portions_of_the_simulated_clients_train_as_well(batches):
     """Clients are drawn many at a time and trained on in portions: every iteration has its own."""
     attacker = learned.train(MODEL, pool(), B, iterations=30, batches=batches)
     other = attacker.reader.pool(MODEL, pool(seed=5))
-    seen, truth = other.draw(500, B, torch.Generator().manual_seed(7))
+    inputs, truth = other.draw(500, B, torch.Generator().manual_seed(7))
     even = torch.full_like(truth, B // CLASSES)
-    assert instance_accuracy(attacker.counts(seen), truth).mean() > instance_accuracy(even, truth).mean() + 0.1
+    assert instance_accuracy(attacker.counts(inputs), truth).mean() > instance_accuracy(even, truth).mean() + 0.1
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -459,5 +459,5 @@ def test_directions_of_few_samples_are_those_of_the_whole_covariance(bias, monke
     monkeypatch.setattr("fedleak.attacks.labels.reader.by_samples", lambda residual: False)
     whole = Reader(MODEL, few, bias)
     for update in updates:
-        found = [one.whole_head(one.read(update, MODEL).pulls.double()) for one in (reader, whole)]
-        torch.testing.assert_close(*found, atol=1e-4, rtol=0)
+        solutions = [side.whole_head(side.read(update, MODEL).pulls.double()) for side in (reader, whole)]
+        torch.testing.assert_close(*solutions, atol=1e-4, rtol=0)

@@ -66,10 +66,10 @@ def test_golden_extraction_of_more_negative_gradients_than_samples():
 def test_extract_works_on_any_number_of_leading_dimensions():
     generator = torch.Generator().manual_seed(0)
     g, s = torch.randn(2, 3, 5, generator=generator), torch.randn(5, generator=generator)
-    found = llg.extract(g, -0.1, s, 9)
+    counts = llg.extract(g, -0.1, s, 9)
     for i in range(2):
         for j in range(3):
-            assert torch.equal(found[i, j], llg.extract(g[i, j], torch.tensor(-0.1), s, 9))
+            assert torch.equal(counts[i, j], llg.extract(g[i, j], torch.tensor(-0.1), s, 9))
     assert torch.equal(llg.extract(g, -0.1, 0.0, 9), llg.extract(g, -0.1, torch.zeros(5), 9))
 
 
@@ -82,8 +82,8 @@ def test_extract_is_exact_where_the_gradients_are_exactly_linear_in_the_counts(d
     s = torch.tensor(data.draw(st.lists(st.integers(0, 15), min_size=n, max_size=n))) / 64
     g = truth * -0.5 + s
     for stop in (False, True):
-        found = llg.extract(g, torch.tensor(-0.5), s, int(truth.sum()), stop_at_samples=stop)
-        assert torch.equal(found, truth)
+        counts = llg.extract(g, torch.tensor(-0.5), s, int(truth.sum()), stop_at_samples=stop)
+        assert torch.equal(counts, truth)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_golden_gradient_impact():
 
 def test_golden_impact_and_offset():
     # One run, two labels, B = 2, one step. Own gradients -1 and -3: m = (-1 - 3) / (2 * 2) * (1 + 1/2) = -1.5.
-    # Offset of class 0 is its gradient under label 1, 0.5; of class 1 under label 0, 0.25.
+    # The offset of class 0 is its gradient under label 1, 0.5, and that of class 1 its gradient under label 0, 0.25.
     impact, offset = llg.impact_and_offset(torch.tensor([[[-1.0, 0.25], [0.5, -3.0]]]), 2)
     assert impact.item() == -1.5
     assert offset.tolist() == [0.5, 0.25]
@@ -142,8 +142,8 @@ def test_impact_and_offset_of_many_models_at_once():
     impact, offset = llg.impact_and_offset(probes, 8)
     assert impact.shape == (4, 3)
     assert offset.shape == (4, 3, 5)
-    one = llg.impact_and_offset(probes[2, 1], 8)
-    torch.testing.assert_close((impact[2, 1], offset[2, 1]), one)
+    single = llg.impact_and_offset(probes[2, 1], 8)
+    torch.testing.assert_close((impact[2, 1], offset[2, 1]), single)
 
 
 @pytest.mark.parametrize(
@@ -174,17 +174,17 @@ def test_a_thousand_extractions_are_those_of_the_loop():
             m = m.sign()
         stop = bool(case % 2)
         given = g.clone()
-        found = llg.extract(g, m, s, samples, stop)
+        counts = llg.extract(g, m, s, samples, stop)
         assert torch.equal(g, given)  # the caller's gradients are not written to
-        assert found.tolist() == algorithm_1(g.tolist(), m.item(), s.tolist(), samples, stop), case
+        assert counts.tolist() == algorithm_1(g.tolist(), m.item(), s.tolist(), samples, stop), case
 
 
 def test_ten_million_samples_take_less_than_a_second():
     g = torch.randn(20, 1000, generator=torch.Generator().manual_seed(0)).double()
     start = time.perf_counter()
-    found = llg.extract(g, llg.gradient_impact(g, 10**7), 0.0, 10**7)
+    counts = llg.extract(g, llg.gradient_impact(g, 10**7), 0.0, 10**7)
     assert time.perf_counter() - start < 1
-    assert (found.sum(-1) == 10**7).all()
+    assert (counts.sum(-1) == 10**7).all()
 
 
 # --- the probes --------------------------------------------------------------------------------------------------
@@ -197,12 +197,12 @@ def test_probe_is_fedsgd_of_every_probe_batch(name, train):
     model = build(name, shape, 3, seed=0).double().train(train)
     pool = images(3, shape=shape)
     index = torch.randint(len(pool), (2, 3, 4), generator=torch.Generator().manual_seed(0))
-    found = llg.probe(model, pool.x.double(), index)
-    assert found.shape == (2, 3, 3)
+    probes = llg.probe(model, pool.x.double(), index)
+    assert probes.shape == (2, 3, 3)
     for run in range(2):
         for label in range(3):
             update = fedsgd(model, pool.x[index[run, label]].double(), torch.full((4,), label))
-            torch.testing.assert_close(found[run, label], llg.class_gradients(update, model), rtol=1e-8, atol=1e-10)
+            torch.testing.assert_close(probes[run, label], llg.class_gradients(update, model), rtol=1e-8, atol=1e-10)
 
 
 def test_dummy_images():
@@ -221,7 +221,7 @@ def test_dummy_images():
 
 @PROPERTY
 @given(labels=st.lists(st.integers(0, 9), min_size=1, max_size=64), attack=st.sampled_from(["LLG*", "LLG+"]))
-def test_recovery_is_exact_where_every_head_input_sums_to_one_and_the_model_knows_nothing(labels, attack):
+def test_recovery_is_exact_for_untrained_models_with_unit_sum_inputs(labels, attack):
     # Weights 0: the softmax is 1/n, so g_i = 1/n - count_i / B exactly. Probes: own 1/n - 1, others 1/n; hence
     # s = 1/n and m = -(1 - 1/n)(1 + 1/n) / B = -(1 - 1/n^2) / B instead of -1/B. A label that was taken as often as it
     # occurs has count / n^2 < 1 left for counts below 100, less than one that is still to be taken: counts are exact.
@@ -230,8 +230,8 @@ def test_recovery_is_exact_where_every_head_input_sums_to_one_and_the_model_know
     labels = torch.tensor(labels)
     update = fedsgd(model, torch.ones(len(labels), 1, 1, 1).double(), labels)
     aux = "ones" if attack == "LLG*" else images(10, per_class=3, shape=(1, 1, 1), value=1.0)
-    found = llg.recover(update, model, aux, shape=(1, 1, 1))
-    assert torch.equal(found, count_labels(labels, 10))
+    counts = llg.recover(update, model, aux, shape=(1, 1, 1))
+    assert torch.equal(counts, count_labels(labels, 10))
 
 
 @pytest.mark.parametrize("algorithm", ["FedSGD", "FedAvg"])
@@ -243,27 +243,29 @@ def test_recover_is_its_public_parts(aux, algorithm):
     update = fedavg(model, x, y, lr=0.1)
     if aux == "images":
         aux = pool
-    found = llg.recover(update, model, aux, seed=3)
+    counts = llg.recover(update, model, aux, seed=3)
     g = llg.class_gradients(update, model)
     torch.testing.assert_close(g.float(), update.tensors["7.weight"].sum(1))
     if aux is None:
-        assert torch.equal(found, llg.extract(g, llg.gradient_impact(g, update.samples), 0.0, update.samples))
+        assert torch.equal(counts, llg.extract(g, llg.gradient_impact(g, update.samples), 0.0, update.samples))
     elif isinstance(aux, str) and aux != "random":
         image = torch.full((1, 1, 8, 8), float(aux == "ones"))
         probes = llg.probe(model, image, torch.zeros(1, 4, 1, dtype=torch.long)).double()
         impact, offset = llg.impact_and_offset(probes, 4, update.steps)
-        assert torch.equal(found, llg.extract(g, impact, offset, update.samples))
-    assert torch.equal(found, llg.recover(update, model, aux, seed=3))
-    assert found.sum() >= update.samples
-    assert found.min() >= 0
+        assert torch.equal(counts, llg.extract(g, impact, offset, update.samples))
+    assert torch.equal(counts, llg.recover(update, model, aux, seed=3))
+    assert counts.sum() >= update.samples
+    assert counts.min() >= 0
 
 
 def test_a_delta_leaks_what_a_gradient_leaks():
     model, pool = build("cnn", (1, 8, 8), 4, seed=0).double(), images(4)
     x, y = pool.x[:12].double().view(3, 4, 1, 8, 8), pool.y[:12].view(3, 4)
     for aux in (None, "zeros", pool):
-        one, other = (llg.recover(fedavg(model, x, y, 0.1, share=s), model, aux) for s in ("gradient", "delta"))
-        assert torch.equal(one, other)
+        from_gradient, from_delta = (
+            llg.recover(fedavg(model, x, y, 0.1, share=s), model, aux) for s in ("gradient", "delta")
+        )
+        assert torch.equal(from_gradient, from_delta)
 
 
 def test_recover_only_needs_the_heads_gradient():

@@ -1,4 +1,4 @@
-"""Peeling: inputs that can be read by eye, whole batches, and everything that leaves no proof."""
+"""Peeling: inputs that can be read by eye, complete batches, and everything that leaves no proof."""
 
 import pytest
 import torch

@@ -73,7 +73,7 @@ def test_half_precision_is_no_contradiction(precision):
 
 
 @pytest.mark.parametrize(
-    ("factor", "said", "least"),
+    ("factor", "reason", "least"),
     [
         (65536.0, plausible.SCALE, 36),
         (8.0, plausible.SCALE, 36),
@@ -81,7 +81,7 @@ def test_half_precision_is_no_contradiction(precision):
         (-8.0, plausible.SIGN, 36),
     ],
 )
-def test_scale_and_sign_are_told_of_most_updates(factor, said, least):
+def test_scale_and_sign_are_told_of_most_updates(factor, reason, least):
     """A rate over 40 updates: a class may have so small a share that eight times as much is still possible.
 
     A turned update of a batch whose classes look alike could be an honest one of a client with label smoothing.
@@ -89,7 +89,7 @@ def test_scale_and_sign_are_told_of_most_updates(factor, said, least):
     reports = []
     for seed in range(40):
         model, x, y = client(seed)
-        reports.append(said in contradictions(scaled(fedsgd(model, x, y), factor), model))
+        reports.append(reason in contradictions(scaled(fedsgd(model, x, y), factor), model))
     assert sum(reports) >= least
 
 

@@ -39,22 +39,22 @@ def batches(steps, size=B, count=2):
 
 
 @pytest.mark.parametrize("attack", [a for a in entrants(trained=True) if not a.sends], ids=lambda a: a.name)
-def test_prepared_once_it_reads_updates_of_every_size_as_a_call_of_its_own(attack, model, aux):
-    held = {"aux": aux, "seed": 3, "iterations": 1, "runs": 2, "scheme": None}
-    first, then = attack.split(attack.inputs(WITH_AUXILIARY, held))
+def test_a_prepared_attack_reads_updates_as_separate_calls_do(attack, model, aux):
+    knowledge = {"aux": aux, "seed": 3, "iterations": 1, "runs": 2, "scheme": None}
+    first, then = attack.split(attack.inputs(WITH_AUXILIARY, knowledge))
     prepared, read = attack.prepare(model, adversary=WITH_AUXILIARY, **first), 0
     for steps, size in ((1, 1), (1, B), (2, B), (1, 2), (1, B)):
         for x, y in batches(steps, size):
             update = fedavg(model, x, y, lr=0.1, share="delta")
-            told = {**then, "scheme": Scheme("fedavg", 0.1, steps)} if "scheme" in attack.options else then
-            alone = attempt(attack, update, model, WITH_AUXILIARY, {**held, **told})
+            arguments = {**then, "scheme": Scheme("fedavg", 0.1, steps)} if "scheme" in attack.options else then
+            alone = attempt(attack, update, model, WITH_AUXILIARY, {**knowledge, **arguments})
             if alone.counts is None:
                 with pytest.raises(EXPECTED_FAILURES, match=re.escape(alone.reason)):
-                    prepared.recover(update, **told)
+                    prepared.recover(update, **arguments)
                 continue
-            found = prepared.recover(update, **told)
-            assert found.counts.equal(alone.counts)
-            assert (found.attack, found.seconds >= 0) == (attack.name, True)
+            result = prepared.recover(update, **arguments)
+            assert result.counts.equal(alone.counts)
+            assert (result.attack, result.seconds >= 0) == (attack.name, True)
             read += 1
     assert read
 
@@ -80,12 +80,12 @@ def test_lia_sa_reads_many_rounds_of_the_same_models(model):
         assert lia_sa.recover(aggregate, sent, B, SHAPE).equal(truth)
 
 
-def test_an_assumption_that_does_not_hold_is_in_the_result_and_the_one_line_use_warns(model):
+def test_a_violated_assumption_is_in_the_result_and_a_warning(model):
     layers = torch.nn.Flatten(), torch.nn.Linear(784, 8), torch.nn.Tanh(), torch.nn.Linear(8, N)
     tanh, (x, y) = torch.nn.Sequential(*layers), next(batches(1))
     tanh.input_shape = SHAPE
-    (said,) = llg.prepare(tanh).recover(fedsgd(tanh, x[0], y[0])).violated_assumptions
-    assert "needs a last layer whose inputs are not negative" in said
+    (violation,) = llg.prepare(tanh).recover(fedsgd(tanh, x[0], y[0])).violated_assumptions
+    assert "needs a last layer whose inputs are not negative" in violation
     with pytest.warns(UserWarning, match=r"LLG: needs a last layer whose inputs .* of those of '3' are negative"):
         llg.recover(fedsgd(tanh, x[0], y[0]), tanh)
     assert llg.prepare(model).recover(fedsgd(model, x[0], y[0])).violated_assumptions == ()
@@ -93,10 +93,10 @@ def test_an_assumption_that_does_not_hold_is_in_the_result_and_the_one_line_use_
 
 def test_a_result_prints_and_becomes_a_row():
     whole = Result(torch.tensor([2, 1]), torch.zeros(2), torch.full((2,), 2.5), torch.tensor([2, 0]), ("so it is.",))
-    found = Prepared("mine", lambda update: whole).recover(None)
-    said = "mine: 2 1\nbetween 0.0 and 2.5, 0.0 and 2.5\n2 of 3 labels are proven\nso it is."
-    assert str(found) == said
-    row = json.loads(json.dumps(found.row()))
+    result = Prepared("mine", lambda update: whole).recover(None)
+    text = "mine: 2 1\nbetween 0.0 and 2.5, 0.0 and 2.5\n2 of 3 labels are proven\nso it is."
+    assert str(result) == text
+    row = json.loads(json.dumps(result.row()))
     assert row == {"attack": "mine", "counts": [2, 1], "low": [0, 0], "high": [2.5, 2.5], "proven": [2, 0],
                    "unmet": ["so it is."], "seconds": row["seconds"]}  # fmt: skip
     assert str(Result(torch.tensor([[1, 0], [0, 1]]))) == "label counts: 1 0 | 0 1"
@@ -115,10 +115,10 @@ def test_idlg_proves_a_label_and_never_a_wrong_one():
             tensors = {
                 k: t + share * t.std() * torch.randn(t.shape, generator=generator) for k, t in update.tensors.items()
             }
-            found = attack.recover(update.replace(tensors))
-            proven[name] += int(found.proven.sum())
-            right += int(found.proven[label])
-            wrong += int(found.proven.sum() - found.proven[label])
+            result = attack.recover(update.replace(tensors))
+            proven[name] += int(result.proven.sum())
+            right += int(result.proven[label])
+            wrong += int(result.proven.sum() - result.proven[label])
     assert (proven, wrong) == ({"as it is": 200, "weak": 0, "strong": 0}, 0)
     assert right == 200
 

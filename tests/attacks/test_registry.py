@@ -112,7 +112,7 @@ def test_a_malicious_server_of_an_aggregate_gets_what_needs_no_single_update():
     assert not possible & {"LLG", "LLG+", "iLRG", "DLG"}
 
 
-def test_what_an_attack_uses_is_more_than_it_needs_where_it_can_do_without_auxiliary_data():
+def test_some_attacks_use_auxiliary_data_that_they_do_not_need():
     assert get("GDBR").uses == get("GDBR").needs | {Need.AUXILIARY_DATA}
     assert {attack.name for attack in all_attacks() if attack.uses != attack.needs} == {"GDBR", "head splitting"}
 

@@ -16,12 +16,12 @@ from fedleak.models import build, head, head_pass
 SHAPE, N = (1, 12, 12), 4
 
 
-def pool(each=40, n=N, seed=0):
+def pool(per_class=40, n=N, seed=0):
     """Noisy versions of a pattern a class."""
     generator = torch.Generator().manual_seed(seed)
     patterns = torch.rand(n, *SHAPE, generator=torch.Generator().manual_seed(9))
-    y = torch.arange(each * n) % n
-    x = (0.7 * patterns[y] + 0.3 * torch.rand(each * n, *SHAPE, generator=generator)).clamp(0, 1)
+    y = torch.arange(per_class * n) % n
+    x = (0.7 * patterns[y] + 0.3 * torch.rand(per_class * n, *SHAPE, generator=generator)).clamp(0, 1)
     return Images(x, y, tuple("abcdefgh"[:n]), "made", "train", False, "made here", "none")
 
 
@@ -45,7 +45,7 @@ def test_the_system_is_exact_with_the_batch_itself_as_auxiliary_data(smoothing):
     assert A[:, present].sum(0).abs().max() < 1e-12
 
 
-def test_the_confidence_of_normal_logits_is_the_same_by_draws_and_by_averaging():
+def test_confidence_of_normal_logits_is_equal_by_draws_and_averaging():
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(4000) % 2
     z = torch.randn(4000, 2, generator=generator).double() + torch.tensor([[1.0, -1.0], [0.0, 0.5]]).double()[y]
@@ -63,14 +63,14 @@ def test_draws_have_the_moments_of_few_samples_too():
     torch.testing.assert_close(draws[labels == 1].T.cov(), z[3:6].T.cov(), atol=0.05, rtol=0)
 
 
-def test_eq_14_gives_the_embedding_of_a_rank_one_update_in_both_forms():
+def test_eq_14_gives_the_embedding_of_a_rank_one_update():
     bias, embedding = torch.tensor([0.5, -0.2, 0.1]).double(), torch.tensor([1.0, 2.0]).double()
     for ratios in (True, False):
-        found = rlu.average_embedding(bias[:, None] * embedding, bias, ratios)
-        torch.testing.assert_close(found, embedding)
+        average = rlu.average_embedding(bias[:, None] * embedding, bias, ratios)
+        torch.testing.assert_close(average, embedding)
 
 
-def test_the_simulated_round_of_a_linear_head_with_constant_inputs_is_the_real_one():
+def test_simulated_rounds_are_exact_for_constant_head_inputs():
     """With one embedding for all images Eq. 13 is exact, so that the simulation is the client's training."""
     generator = torch.Generator().manual_seed(0)
     layer = nn.Linear(5, N).double()
@@ -100,13 +100,13 @@ def test_the_counts_of_untrained_networks_are_found(steps, activation, share):
     model, x, y, truth = situation(steps, activation=activation)
     update = fedavg(model, x, y, 0.05, share=share)
     assert rlu.recover(update, model, pool(), trajectory="midpoint", confidence="average").equal(truth)
-    for found in (rlu.recover(update, model, pool()), whole_head.recover(update, model, pool())):
-        assert found.sum() == truth.sum()
-        assert torch.minimum(found, truth).sum() / truth.sum() >= 0.95
+    for recovered in (rlu.recover(update, model, pool()), whole_head.recover(update, model, pool())):
+        assert recovered.sum() == truth.sum()
+        assert torch.minimum(recovered, truth).sum() / truth.sum() >= 0.95
 
 
 @pytest.mark.parametrize("steps", [1, 5])
-def test_a_server_that_is_told_of_label_smoothing_finds_the_labels_of_a_sure_network(steps):
+def test_a_server_informed_of_label_smoothing_recovers_the_labels(steps):
     model, x, y, truth = situation(steps)
     images, optimiser = pool(), torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(60):
@@ -116,12 +116,12 @@ def test_a_server_that_is_told_of_label_smoothing_finds_the_labels_of_a_sure_net
     assert head_pass(model, x[0]).probabilities.max(1).values.mean() > 0.99
     update = fedavg(model, x, y, 0.001, share="delta", softening=Softening(0.1))
     for attack in (rlu.recover, whole_head.recover):
-        told, untold = (
+        informed, uninformed = (
             torch.minimum(attack(update, model, pool(), **knows), truth).sum() / truth.sum()
             for knows in ({"smoothing": 0.1}, {})
         )
-        assert told >= 0.95
-        assert untold < told
+        assert informed >= 0.95
+        assert uninformed < informed
         with pytest.raises(ValueError, match="smoothing is in"):
             attack(update, model, pool(), smoothing=1.1)
 
@@ -147,23 +147,23 @@ def test_the_counts_under_every_scheme_in_the_second_round(scheme):
     model.load_state_dict(sent)
     for k, update in enumerate(updates):
         history = server.history(k, head(model).bias)
-        found = rlu.recover(update, model, pool(), scheme=scheme, history=history, trajectory="midpoint")
+        recovered = rlu.recover(update, model, pool(), scheme=scheme, history=history, trajectory="midpoint")
         truth = counts(y[k].flatten(), N)
-        assert torch.minimum(found, truth).sum() / truth.sum() >= 0.95
+        assert torch.minimum(recovered, truth).sum() / truth.sum() >= 0.95
 
 
 def test_zlg_on_an_untrained_network():
     model, x, y, truth = situation(batch=24)
-    found = zlg.recover(fedavg(model, x, y, 0.05, share="delta"), model, pool())
-    assert found.sum() == 24
-    assert torch.minimum(found, truth).sum() >= 22
+    counts = zlg.recover(fedavg(model, x, y, 0.05, share="delta"), model, pool())
+    assert counts.sum() == 24
+    assert torch.minimum(counts, truth).sum() >= 22
     noise = zlg.recover(fedavg(model, x, y, 0.05, share="delta"), model, seed=1)
     assert noise.equal(zlg.recover(fedavg(model, x, y, 0.05, share="delta"), model, seed=1))
 
 
 def test_zlg_by_hand():
-    found = zlg.estimate(torch.tensor([-1.0, 0.5, 0.5]), torch.tensor([0.2, 0.4, 0.4]), 2.0, 10)
-    assert found.tolist() == [7, 2, 1] or found.tolist() == [7, 1, 2]  # 10 (p - g / O) = 7, 1.5, 1.5
+    counts = zlg.estimate(torch.tensor([-1.0, 0.5, 0.5]), torch.tensor([0.2, 0.4, 0.4]), 2.0, 10)
+    assert counts.tolist() == [7, 2, 1] or counts.tolist() == [7, 1, 2]  # 10 (p - g / O) = 7, 1.5, 1.5
 
 
 def test_bad_input():
@@ -206,12 +206,12 @@ def test_a_large_head_is_solved_along_the_span_of_the_auxiliary_images(monkeypat
     entries = head(model).layer.weight.numel() + N
     assert len(few) < entries
     monkeypatch.setattr(whole_head, "RIDGE", 1e-3)
-    found = {}
+    counts = {}
     for most in (entries, entries - 1):  # weights and biases count
         monkeypatch.setattr(whole_head, "MOST", most)
-        found[most] = whole_head.recover(update, model, few)
-    assert found[entries].sum() == found[entries - 1].sum() == 12
-    assert (found[entries] - found[entries - 1]).abs().sum() <= 2
+        counts[most] = whole_head.recover(update, model, few)
+    assert counts[entries].sum() == counts[entries - 1].sum() == 12
+    assert (counts[entries] - counts[entries - 1]).abs().sum() <= 2
 
 
 @pytest.mark.parametrize(("samples", "entries", "n"), [(30, 40, 3), (12, 90, 5), (200, 210, 20), (60, 1200, 2)])

@@ -1,4 +1,4 @@
-"""SPEAR: directions that can be seen by eye, whole batches, and the reasons why it refuses one."""
+"""SPEAR: directions that can be seen by eye, complete batches, and the reasons why it refuses one."""
 
 from itertools import pairwise
 

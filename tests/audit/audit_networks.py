@@ -44,13 +44,18 @@ class Text(nn.Module):
 class Two(nn.Module):
     """Has two heads, both declared before the rest; gives the outputs of one, or of both."""
 
-    def __init__(self, both=False):
+    def __init__(self, two_outputs=False):
         super().__init__()
-        self.both, self.head, self.other, self.body = both, nn.Linear(20, 7), nn.Linear(20, 7), nn.Linear(20, 20)
+        self.two_outputs, self.head, self.other, self.body = (
+            two_outputs,
+            nn.Linear(20, 7),
+            nn.Linear(20, 7),
+            nn.Linear(20, 20),
+        )
 
     def forward(self, x):
         x = self.body(x).relu()
-        return (self.head(x), self.other(x)) if self.both else self.head(x)
+        return (self.head(x), self.other(x)) if self.two_outputs else self.head(x)
 
 
 def mlp():
@@ -62,9 +67,9 @@ class Tied(nn.Module):
 
     def __init__(self, first):
         super().__init__()
-        made = {"embed": nn.Embedding(12, 16), "head": nn.Linear(16, 12)}
-        for name in sorted(made, key=lambda name: name != first):
-            self.add_module(name, made[name])
+        layers = {"embed": nn.Embedding(12, 16), "head": nn.Linear(16, 12)}
+        for name in sorted(layers, key=lambda name: name != first):
+            self.add_module(name, layers[name])
         self.body, self.embed.weight = nn.Linear(16, 16), self.head.weight
 
     def forward(self, tokens):

@@ -1,4 +1,4 @@
-"""Seeded tests, and data that can be told apart."""
+"""Seeded tests, and data whose classes can be distinguished."""
 
 import pytest
 import torch

@@ -45,6 +45,10 @@ def nine(folder):
 
 def unlabelled(run, folder, keep=()):
     """A run without its labels, but for some rounds."""
-    for one in read(run):
-        write(folder, replace(one, counts=one.counts if one.round in keep else None), *one.states())
+    for contribution in read(run):
+        write(
+            folder,
+            replace(contribution, counts=contribution.counts if contribution.round in keep else None),
+            *contribution.states(),
+        )
     return folder

@@ -40,8 +40,8 @@ def findings(shares, guess=0.4, fits=True, **more):
     return Report({"name": "x"}, table, ("as it is",), (), dict.fromkeys(shares, "shared gradients"), (), {}, **more)
 
 
-def judge(found, **limits):
-    verdicts = guard.verdicts(found, Limits(**limits))
+def judge(report, **limits):
+    verdicts = guard.verdicts(report, Limits(**limits))
     return [(verdict.case, verdict.status) for verdict in verdicts], guard.exit_code(verdicts)
 
 
@@ -66,17 +66,17 @@ def test_a_round_is_kept_leaks_or_is_not_measurable(shares, limits, status, code
 
 
 def test_a_mean_may_hide_one_client_and_a_limit_for_each_does_not():
-    found = findings({"LLG": [0.2, 0.3, 1.0]})
-    assert judge(found, mean=0.6) == ([("round 1", "kept")], 0)
-    each = [("round 1, node a", "kept"), ("round 1, node b", "kept"), ("round 1, node c", "leak")]
-    assert judge(found, each=0.6) == ([("round 1", "kept"), *each], 1)
+    report = findings({"LLG": [0.2, 0.3, 1.0]})
+    assert judge(report, mean=0.6) == ([("round 1", "kept")], 0)
+    statuses = [("round 1, node a", "kept"), ("round 1, node b", "kept"), ("round 1, node c", "leak")]
+    assert judge(report, each=0.6) == ([("round 1", "kept"), *statuses], 1)
 
 
-def test_the_margin_is_over_the_guess_on_the_updates_that_an_attack_read():
+def test_the_margin_compares_with_the_guess_on_the_same_updates():
     """An attack may be best by its mean, and another further ahead of what a guess gets right where it read."""
-    found = findings({"LLG": [0.9, 0.9], "GI": [None, 0.8]})
-    found.rows.loc[found.rows["attack"] == "random guess", "iacc"] = [0.9, 0.3]
-    (row,) = found.cases().to_dict("records")
+    report = findings({"LLG": [0.9, 0.9], "GI": [None, 0.8]})
+    report.rows.loc[report.rows["attack"] == "random guess", "iacc"] = [0.9, 0.3]
+    (row,) = report.cases().to_dict("records")
     assert (row["attack"], row["ahead"]) == ("LLG", "GI")
     assert row["lead"] == pytest.approx(0.5)
 
@@ -151,26 +151,26 @@ def test_what_cannot_be_written_is_said_before_the_work(invoke, run, tmp_path, m
 
 
 def test_the_command_sets_the_threads(invoke, setup_file, monkeypatch):
-    seen = []
-    monkeypatch.setattr("torch.set_num_threads", seen.append)
+    threads = []
+    monkeypatch.setattr("torch.set_num_threads", threads.append)
     invoke(setup_file)
     invoke(setup_file, FEDLEAK_THREADS="3")
     invoke(setup_file, "--threads", 2)
-    assert seen == [1, 3, 2]
+    assert threads == [1, 3, 2]
 
 
 def test_json_holds_the_report_and_a_later_one_is_compared_with_it(invoke, setup_file, tmp_path):
-    one, two = tmp_path / "one.json", tmp_path / "two.md"
-    invoke(setup_file, "--out", one, "--out", tmp_path / "one.html", "--fail-above", 1)
-    found = json.loads(one.read_text())
-    assert set(found["headline"]) == {"What leaks", "To whom", "What would reduce it"}
-    assert [v["status"] for v in found["verdicts"]] == ["kept"]
-    (case,) = found["cases"]
+    baseline, comparison = tmp_path / "one.json", tmp_path / "two.md"
+    invoke(setup_file, "--out", baseline, "--out", tmp_path / "one.html", "--fail-above", 1)
+    report = json.loads(baseline.read_text())
+    assert set(report["headline"]) == {"What leaks", "To whom", "What would reduce it"}
+    assert [v["status"] for v in report["verdicts"]] == ["kept"]
+    (case,) = report["cases"]
     assert 0 <= case["guess"] <= case["iacc"] <= 1
-    invoke(setup_file, "--seed", 5, "--baseline", one, "--out", two)
-    text = two.read_text()
+    invoke(setup_file, "--seed", 5, "--baseline", baseline, "--out", comparison)
+    text = comparison.read_text()
     assert "## Comparison with the report on Sequential" in text
-    before = {row["attack"]: row["iacc"] for row in found["attacks"]}["LLG"]
+    before = {row["attack"]: row["iacc"] for row in report["attacks"]}["LLG"]
     assert f"| LLG | {before:.2f} | " in text
     assert "is not a report of" in invoke(setup_file, "--baseline", setup_file, ends=2).stderr
 
@@ -202,10 +202,14 @@ def test_clients_that_do_not_use_sgd_are_named_and_not_kept(tmp_path, kind):
 
 def test_nan_of_one_client_is_named_and_can_be_skipped(invoke, run, setup_file, tmp_path):
     folder = tmp_path / "run"
-    for one in read(run):
-        before, after = one.states()
-        broken = {**after, "3.bias": after["3.bias"] * torch.nan} if (one.round, one.node) == (2, "b") else after
-        write(folder, one, before, broken)
+    for contribution in read(run):
+        before, after = contribution.states()
+        broken = (
+            {**after, "3.bias": after["3.bias"] * torch.nan}
+            if (contribution.round, contribution.node) == (2, "b")
+            else after
+        )
+        write(folder, contribution, before, broken)
     nan = "round 2, node b: 4 of 4 entries of '3.bias' are NaN"
     assert nan in invoke(folder, "--setup", setup_file, ends=2).stderr
     result = invoke(folder, "--setup", setup_file, "--skip-nan", "--fail-above", 1)
@@ -234,8 +238,8 @@ def test_mistakes_are_one_line(invoke, run, setup_file, tmp_path, words, message
 
 def test_a_limit_that_is_kept_on_an_assumption_alone_is_not_measurable(invoke, run, setup_file, tmp_path):
     """A server's recorder sees states only; the same run, recorded on the clients, is measured."""
-    for one in read(run):
-        write(tmp_path / "server", replace(one, seen_by="server", verified=[]), *one.states())
+    for contribution in read(run):
+        write(tmp_path / "server", replace(contribution, seen_by="server", verified=[]), *contribution.states())
     words = (tmp_path / "server", "--setup", setup_file, "--fail-above", 1)
     result = invoke(*words, ends=3)
     assert "which nobody measured (accept that with --assume step --assume loss --assume labels)" in result.stderr

@@ -37,7 +37,7 @@ SETUPS = {
     "weight norm on the last layer": (lambda: Wrapped(nn.utils.parametrizations.weight_norm), (20,), "right"),
     "last layer frozen": (lambda: Wrapped(frozen), (20,), "not measurable"),
     "two last layers that are added": (WideAndDeep, (20,), "refused: has to be linear"),
-    "two heads": (lambda: Two(both=True), (20,), "refused: this model a tuple"),
+    "two heads": (lambda: Two(two_outputs=True), (20,), "refused: this model a tuple"),
     "softmax at the end": (lambda: nn.Sequential(nn.Linear(20, 4), nn.Softmax(1)), (20,), "refused: without a softmax"),
     "a class for every token": (Text, (2, 5), "refused: this model a tensor"),
     "one sigmoid output": (lambda: nn.Linear(20, 1), (20,), "refused: at least two outputs"),
@@ -58,9 +58,9 @@ def outcome(make):
     return "right" if best > 0.9 else f"WRONG: {best:.2f}, {report.table.iloc[0]['attack']}"
 
 
-def same(found, expected):
+def same(actual, expected):
     kind, _, why = expected.partition(": ")
-    return found.startswith(kind) and why in found
+    return actual.startswith(kind) and why in actual
 
 
 LONG = pytest.param("ResNet-18 with batch norm", marks=pytest.mark.slow)
@@ -70,8 +70,8 @@ LONG = pytest.param("ResNet-18 with batch norm", marks=pytest.mark.slow)
 def test_a_kind_of_model_is_right_refused_or_not_measurable(name):
     make, shape, expected = SETUPS[name]
     options = {"batch_size": 20, "trials": 3, "remedy_trials": 0, "seed": 1}
-    found = outcome(lambda: audit(Setup(model=make, shape=shape, **options)))
-    assert same(found, expected), found
+    actual = outcome(lambda: audit(Setup(model=make, shape=shape, **options)))
+    assert same(actual, expected), actual
 
 
 def numbers(seed):
@@ -79,7 +79,7 @@ def numbers(seed):
     return x.flatten(1), y
 
 
-def known(make, **more):
+def setup_of(make, **more):
     return Setup(model=make, shape=(20,), data=numbers(99), remedy_trials=0, **more)
 
 
@@ -111,10 +111,10 @@ def test_a_kind_of_run_is_right_refused_or_not_measurable(name, tmp_path):
     for node in "abc":
         train(tmp_path, 1, node, [20], ord(node), make=seeded, **{"pool": numbers, **how})
     if given or expected != "right":
-        setup = known(given["setup"]) if given else None
-        found = outcome(lambda: audit_run(tmp_path, setup))
-        assert same(found, expected), found
-    else:  # who has no model does not name nearly all, but finds the layer, and reads of it what the model's owner does
+        setup = setup_of(given["setup"]) if given else None
+        actual = outcome(lambda: audit_run(tmp_path, setup))
+        assert same(actual, expected), actual
+    else:  # without the model an audit recovers fewer labels, but it finds the same layer and reads the same from it
         alone = audit_run(tmp_path)
         known_model = Setup(
             model=make, data=how.get("pool", numbers)(99), adversary="shared gradients", remedy_trials=0
@@ -128,7 +128,7 @@ def test_a_kind_of_run_is_right_refused_or_not_measurable(name, tmp_path):
 def test_a_last_layer_that_never_moved_is_not_read(tmp_path):
     for node in "abc":
         train(tmp_path, 1, node, [20], ord(node), make=lambda: Wrapped(frozen), pool=numbers)
-    report = audit_run(tmp_path, known(Wrapped))
+    report = audit_run(tmp_path, setup_of(Wrapped))
     assert report.ranking() == ["GDBR"], "which reads the layer below"
     assert "gradient of the last layer's weights" in dict(report.untried)["LLG"]
 
@@ -171,16 +171,16 @@ def test_several_local_steps_of_an_adapter_are_read():
     more = {"algorithm": "fedavg", "steps": 3, "lr": 0.05, "batch_size": 8}
     case = prepare(Setup(model=LORA, shape=(20,), **more))
     trials = [case.trial(number) for number in range(10)]
-    found = torch.stack([adapter.recover(done.updates[0], case.attacked, case.aux) for done in trials])
-    assert instance_accuracy(found, torch.cat([done.truth for done in trials])).mean() > 0.9
+    counts = torch.stack([adapter.recover(done.updates[0], case.attacked, case.aux) for done in trials])
+    assert instance_accuracy(counts, torch.cat([done.truth for done in trials])).mean() > 0.9
 
 
 def test_the_embeddings_rows_are_the_words_of_the_texts():
     case = prepare(Setup(model=Text(), shape=(8,), batch_size=4))
     done = case.trial(0)
     assert word_embedding(case.model) == "words.weight"
-    found = get("embedding rows")(done.updates[0], case.model, adversary=WHITE_BOX)
-    assert found.tolist() == sorted(set(done.x.flatten().tolist()))
+    words = get("embedding rows")(done.updates[0], case.model, adversary=WHITE_BOX)
+    assert words.tolist() == sorted(set(done.x.flatten().tolist()))
     with pytest.raises(ValueError, match="no embedding that takes its inputs"):
         get("embedding rows")(done.updates[0], mlp(), adversary=WHITE_BOX)
     noisy = protect(done.updates[0], PureNoise(0.1, seed=0))
@@ -206,7 +206,7 @@ def test_words_come_first_in_the_report_of_a_text_model(tmp_path):
     for node in "abc":
         train(tmp_path, 1, node, [8], ord(node), make=Text, pool=pool)
     recorded = audit_run(tmp_path, Setup(model=Text, shape=(8,), remedy_trials=0))
-    assert "no texts are recorded to compare with" in recorded.headline()[0]
+    assert "no texts were recorded for comparison" in recorded.headline()[0]
     assert recorded.words.updates == 3
 
 

@@ -80,16 +80,16 @@ def test_a_report_names_the_loss():
 
 
 def test_the_plain_loss_under_another_name_changes_nothing():
-    one, other = audit(quick()), audit(quick(loss=nn.CrossEntropyLoss()))
-    assert one.rows.drop(columns="seconds").equals(other.rows.drop(columns="seconds"))
+    default, other = audit(quick()), audit(quick(loss=nn.CrossEntropyLoss()))
+    assert default.rows.drop(columns="seconds").equals(other.rows.drop(columns="seconds"))
 
 
 def test_a_loss_of_log_probabilities_goes_with_a_model_that_gives_some():
     make = lambda: nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 4), nn.LogSoftmax(1))
-    one = audit(quick(model=make, loss=nn.NLLLoss()))
+    report = audit(quick(model=make, loss=nn.NLLLoss()))
     other = audit(quick(model=make))
-    assert best(one, False) > 0.9
-    assert one.rows["iacc"].mean() == pytest.approx(other.rows["iacc"].mean(), abs=0.02)
+    assert best(report, False) > 0.9
+    assert report.rows["iacc"].mean() == pytest.approx(other.rows["iacc"].mean(), abs=0.02)
     assert best(audit(quick(model=make, loss=nn.NLLLoss(WEIGHT))), True) > 0.85
 
 
@@ -158,7 +158,7 @@ def several(kind):
 
         def __init__(self):
             super().__init__()
-            self.two = Two(both=True)
+            self.two = Two(two_outputs=True)
 
         def forward(self, x):
             return kind(self.two(x))
@@ -182,7 +182,12 @@ class Wrapper(nn.Module):
         return self.take(self, x)
 
 
-CONTAINERS = [tuple, list, lambda both: {"head": both[0], "other": both[1]}, lambda both: Output(logits=both[0])]
+CONTAINERS = [
+    tuple,
+    list,
+    lambda outputs: {"head": outputs[0], "other": outputs[1]},
+    lambda outputs: Output(logits=outputs[0]),
+]
 
 
 @pytest.mark.parametrize("kind", CONTAINERS)

@@ -49,7 +49,7 @@ def test_every_model_is_audited_and_left_as_it_was(name):
 
 
 @pytest.mark.parametrize("make", [lambda: vit(dropout=0.3), Patches])
-def test_dropout_does_not_blind_the_server_and_a_head_without_bias_leaves_out_what_reads_it(make):
+def test_models_with_dropout_or_without_head_bias_are_audited(make):
     model = make()
     report = audit(Setup(model=model, shape=(3, 16, 16), batch_size=16, trials=4, auxiliary=10))
     best, why = report.table.iloc[0], dict(report.untried)
@@ -76,9 +76,9 @@ def test_a_text_classifier_is_audited_with_texts():
     """An embedding, and a head whose inputs are not negative: what needs no made-up pixels works."""
     words = torch.randint(50, (240, 8))
     report = audit(Setup(model=Text(), data=(words, torch.arange(240) % 6), batch_size=8, trials=3))
-    found = report.table.set_index("attack")["iacc"]
-    assert found["random guess"] < 0.6
-    assert (found[["LLG", "LLG+", "iLRG", "RLU"]] > 0.7).all()
+    iacc = report.table.set_index("attack")["iacc"]
+    assert iacc["random guess"] < 0.6
+    assert (iacc[["LLG", "LLG+", "iLRG", "RLU"]] > 0.7).all()
     assert "inputs are integer tokens" in dict(report.untried)["LLG*"]
     assert not [why for name, why in report.untried if "unforeseen" in why]
     several = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=1, clients=2, composition="data"))

@@ -31,11 +31,11 @@ def test_the_fragment_is_a_report_with_its_figure(tmp_path):
 
 
 def test_a_fragment_is_made_again_only_if_something_changed(tmp_path):
-    source, made = tmp_path / "a.py", tmp_path / "a.md"
+    source, fragment = tmp_path / "a.py", tmp_path / "a.md"
     source.touch()
-    assert not generated.up_to_date(made, source)
-    made.touch()
+    assert not generated.up_to_date(fragment, source)
+    fragment.touch()
     os.utime(source, (1, 1))
-    assert generated.up_to_date(made, source)
+    assert generated.up_to_date(fragment, source)
     os.utime(source, (2**33, 2**33))
-    assert not generated.up_to_date(made, source)
+    assert not generated.up_to_date(fragment, source)

@@ -31,22 +31,22 @@ def report(run):
 def test_the_report_says_what_direct_calls_say(run, report, name, recover):
     rows = report.rows.query("scenario == 'as it is' and attack == @name").set_index(["round", "node"])
     assert len(rows) == 9
-    for one in read(run):
+    for record in read(run):
         model = network()
-        model.load_state_dict(one.states()[0])
-        found = recover(one.update(), model.eval())
-        truth = one.truth(CLASSES)
-        row = rows.loc[(one.round, one.node)]
-        assert row["iacc"] == pytest.approx(instance_accuracy(found[None], truth[None]).item())
-        assert row["exact"] == float(found.equal(truth))
+        model.load_state_dict(record.states()[0])
+        counts = recover(record.update(), model.eval())
+        truth = record.truth(CLASSES)
+        row = rows.loc[(record.round, record.node)]
+        assert row["iacc"] == pytest.approx(instance_accuracy(counts[None], truth[None]).item())
+        assert row["exact"] == float(counts.equal(truth))
 
 
 def test_intervals_are_over_the_clients(report):
     """Three updates of one client are not three clients."""
     rows = report.rows.query("scenario == 'as it is' and attack == 'LLG'")
-    shown = report.table.set_index("attack").loc["LLG"]
+    row = report.table.set_index("attack").loc["LLG"]
     over_clients = interval(rows.groupby("node", sort=False)["iacc"].mean().to_numpy())
-    assert (shown["iacc_low"], shown["iacc_high"]) == over_clients != interval(rows["iacc"].to_numpy())
+    assert (row["iacc_low"], row["iacc_high"]) == over_clients != interval(rows["iacc"].to_numpy())
     assert "95 % intervals over the clients" in report.to_markdown()
 
 
@@ -80,10 +80,10 @@ def test_without_a_model_only_what_needs_none_is_run(run):
 def test_the_head_of_a_state_is_the_models(model):
     from fedleak.models import head
 
-    found, real = head(bare(model.state_dict())), head(model)
-    assert found.name == real.name
-    assert torch.equal(found.layer.weight, real.layer.weight)
-    assert (found.layer.bias is None) == (real.layer.bias is None)
+    recovered, real = head(bare(model.state_dict())), head(model)
+    assert recovered.name == real.name
+    assert torch.equal(recovered.layer.weight, real.layer.weight)
+    assert (recovered.layer.bias is None) == (real.layer.bias is None)
     with pytest.raises(ValueError, match="no weight of a linear layer among bias"):
         bare({"bias": torch.zeros(3)})
 
@@ -91,10 +91,12 @@ def test_the_head_of_a_state_is_the_models(model):
 @pytest.mark.parametrize("prefix", ["module.", "module._orig_mod."])
 def test_what_a_wrapper_puts_before_the_names_is_taken_off(run, report, tmp_path, prefix):
     """DataParallel's and torch.compile's prefix: where it does not make all names fit, the error says so."""
-    for one in read(run):
-        write(tmp_path, one, *({prefix + name: t for name, t in state.items()} for state in one.states()))
-    known = Setup(model=network, shape=SHAPE, data=data(99))
-    pd.testing.assert_frame_equal(*(each.rows.drop(columns="seconds") for each in (audit_run(tmp_path, known), report)))
+    for record in read(run):
+        write(tmp_path, record, *({prefix + name: t for name, t in state.items()} for state in record.states()))
+    setup = Setup(model=network, shape=SHAPE, data=data(99))
+    pd.testing.assert_frame_equal(
+        *(result.rows.drop(columns="seconds") for result in (audit_run(tmp_path, setup), report))
+    )
     update = read(tmp_path)[0].update()
     ends = update.model(network()).state_dict(), read(run)[0].update().model(network()).state_dict()
     assert all(torch.equal(ends[0][name], tensor) for name, tensor in ends[1].items())
@@ -111,15 +113,15 @@ def test_what_a_wrapper_puts_before_the_names_is_taken_off(run, report, tmp_path
 
 def test_attacks_that_know_the_scheme_are_told_of_momentum(tmp_path):
     train(tmp_path, 1, "a", [30, 30, 30], 3, momentum=0.9)
-    (one,) = read(tmp_path)
-    assert one.plain_lr == pytest.approx(LR * (1 + 1.9 + 2.71) / 3)
+    (record,) = read(tmp_path)
+    assert record.plain_lr == pytest.approx(LR * (1 + 1.9 + 2.71) / 3)
     setup = Setup(model=network, shape=SHAPE, data=data(99))
     report = audit_run(tmp_path, setup)
     assert "sgd (rate 0.1, momentum 0.9)" in report.to_markdown()
     row = report.rows.query("scenario == 'as it is' and attack == 'RLU'")
-    update = replace(one.update(), lr=LR)
-    found = rlu.recover(update, network(), prepare(setup).aux, scheme=Scheme("sgdm", LR, 3, 0.9))
-    assert row["iacc"].item() == pytest.approx(instance_accuracy(found[None], one.truth(CLASSES)[None]).item())
+    update = replace(record.update(), lr=LR)
+    counts = rlu.recover(update, network(), prepare(setup).aux, scheme=Scheme("sgdm", LR, 3, 0.9))
+    assert row["iacc"].item() == pytest.approx(instance_accuracy(counts[None], record.truth(CLASSES)[None]).item())
 
 
 def test_without_labels_it_shows_what_attacks_say_and_how_far_they_agree(run, tmp_path):
@@ -134,14 +136,14 @@ def test_without_labels_it_shows_what_attacks_say_and_how_far_they_agree(run, tm
     mixed = audit_run(unlabelled(run, tmp_path / "some", keep=(1,)), setup)
     assert len(mixed.unscored) == 6
     assert list(mixed.cases()["case"]) == ["round 1", "round 2", "round 3"]
-    found = guard.verdicts(mixed, guard.Limits(1.0))
-    assert [verdict.status for verdict in found] == ["kept", "not measurable", "not measurable"]
+    verdicts = guard.verdicts(mixed, guard.Limits(1.0))
+    assert [verdict.status for verdict in verdicts] == ["kept", "not measurable", "not measurable"]
     assert "Updates without recorded labels" in mixed.to_markdown()
 
 
 def test_agreement_is_the_share_of_labels_in_common():
-    found = agreement({"a": torch.tensor([2, 2]), "b": torch.tensor([4, 0]), "c": torch.tensor([2, 2])})
-    pd.testing.assert_series_equal(found, pd.Series({"a": 0.75, "b": 0.5, "c": 0.75}))
+    shares = agreement({"a": torch.tensor([2, 2]), "b": torch.tensor([4, 0]), "c": torch.tensor([2, 2])})
+    pd.testing.assert_series_equal(shares, pd.Series({"a": 0.75, "b": 0.5, "c": 0.75}))
     assert agreement({"a": torch.tensor([2, 2])})["a"] == 0
 
 
@@ -151,8 +153,8 @@ def test_one_sample_without_labels_of_an_adam_client(tmp_path):
     adam = torch.optim.Adam(model.parameters(), lr=0.01)
     nn.functional.cross_entropy(model(torch.rand(1, *SHAPE)), torch.tensor([2])).backward()
     adam.step()
-    told = Contribution(round=1, node="a", samples=1, steps=1, lr=0.01, optimiser="adam")
-    write(tmp_path, told, before, model.state_dict())
+    record = Contribution(round=1, node="a", samples=1, steps=1, lr=0.01, optimiser="adam")
+    write(tmp_path, record, before, model.state_dict())
     assert idlg.recover(read(tmp_path)[0].update(), model).tolist() == [0, 0, 1, 0]
     text = audit_run(tmp_path).to_markdown()
     assert "the last that moved; nothing else tells" in text

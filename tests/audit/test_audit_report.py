@@ -89,8 +89,8 @@ def test_html_is_one_page_that_needs_nothing_else(report):
 
 
 def test_a_name_cannot_bring_html_in():
-    found = audit(Setup(model=Residual(), shape=(20,), trials=1, batch_size=4, name="<script>alert(1)</script>"))
-    assert "<script" not in found.to_html()
+    report = audit(Setup(model=Residual(), shape=(20,), trials=1, batch_size=4, name="<script>alert(1)</script>"))
+    assert "<script" not in report.to_html()
 
 
 def test_the_figure_shows_every_attack_that_was_run(report):

@@ -35,9 +35,9 @@ def test_the_numbers_are_those_of_the_attack_itself():
     case = prepare(setup)
     done = case.trial(1)
     (update,) = done.updates
-    found = get("iLRG").prepare(case.attacked, adversary="white-box model").recover(update).counts
+    recovered = get("iLRG").prepare(case.attacked, adversary="white-box model").recover(update).counts
     row = report.rows.query("attack == 'iLRG' and trial == 1 and scenario == 'as it is'").iloc[0]
-    assert row["iacc"] == instance_accuracy(found, done.truth[0]).item()
+    assert row["iacc"] == instance_accuracy(recovered, done.truth[0]).item()
     nothing = {"iacc": 0.0, "cacc": (done.truth == 0).double().mean().item(), "exact": 0.0}
     assert score(torch.zeros_like(done.truth), done.truth) == nothing, "what names nothing has found nothing"
     assert done.truth.equal(counts(done.y.flatten(1), 4))
@@ -58,9 +58,9 @@ def test_the_random_guess_knows_nothing_of_the_labels(seed):
     for trial in range(200):
         run.guess(trial, run.case.trial(trial))
     generator = torch.Generator().manual_seed(5)
-    one, other = (uniform_counts(8, 4, 4000, generator) for _ in range(2))
+    first, second = (uniform_counts(8, 4, 4000, generator) for _ in range(2))
     guess = pd.DataFrame(run.rows).query("attack == 'random guess'")
-    assert guess["iacc"].mean() == pytest.approx(instance_accuracy(one, other).mean().item(), abs=0.04)
+    assert guess["iacc"].mean() == pytest.approx(instance_accuracy(first, second).mean().item(), abs=0.04)
     assert guess["exact"].mean() < 0.1
 
 
@@ -72,7 +72,7 @@ def test_the_prior_only_guess_follows_the_data(coloured):
     assert guesses["prior guess"] > 0.8 > guesses["random guess"]
 
 
-def test_each_adversary_gets_no_more_than_it_has_and_the_weakest_of_an_attack_is_named():
+def test_adversaries_use_only_their_knowledge_and_the_weakest_is_named():
     named = audit(quick()).adversaries
     assert named["LLG"] == EAVESDROPPER.name
     assert (named["iLRG"], named["RLU"]) == ("white-box model", "auxiliary knowledge")
@@ -127,8 +127,8 @@ def test_proven_labels_are_counted_and_said():
     model = build("fcn3", (1, 6, 6), 4, seed=0)
     report = audit(quick(model=model, shape=(1, 6, 6), trials=2, remedy_trials=1))
     as_it_is = report.rows.query("scenario == 'as it is'")
-    each = as_it_is.query("attack == 'peeling'")["proven"]
-    assert each.tolist() == [8, 8]
+    proven = as_it_is.query("attack == 'peeling'")["proven"]
+    assert proven.tolist() == [8, 8]
     assert "On average, 8 of these 8 labels are proven (peeling)." in report.headline()[0]
     assert report.rows.query("attack == 'RLU'")["proven"].isna().all()
 
@@ -150,11 +150,11 @@ def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatc
     assert report.table.set_index("attack").loc["learned", "n"] == 3
     case = prepare(setup)
     done = case.trial(1)
-    found = learned.prepare(case.attacked, case.aux, iterations=10, batches=BATCHES).recover(done.updates[0])
+    result = learned.prepare(case.attacked, case.aux, iterations=10, batches=BATCHES).recover(done.updates[0])
     row = report.rows.query("attack == 'learned' and trial == 1 and scenario == 'as it is'").iloc[0]
-    assert row["iacc"] == instance_accuracy(found.counts, done.truth[0]).item()
-    assert row["held"] == ((found.low <= done.truth[0]) & (done.truth[0] <= found.high)).double().mean().item()
-    assert row["width"] == pytest.approx((found.high - found.low).mean().item())
+    assert row["iacc"] == instance_accuracy(result.counts, done.truth[0]).item()
+    assert row["held"] == ((result.low <= done.truth[0]) & (done.truth[0] <= result.high)).double().mean().item()
+    assert row["width"] == pytest.approx((result.high - result.low).mean().item())
     assert f"are {report.sure().loc['learned', 'width']:.1f} samples wide on average" in report.to_markdown()
     assert "intervals contain" not in audit(quick(adversary="shared gradients")).to_markdown()
     assert "learned" in audit(quick(algorithm="fedavg", steps=2, lr=0.05)).ranking()
@@ -192,9 +192,9 @@ def test_an_audit_runs_the_model_on_the_same_inputs_once(monkeypatch):
     monkeypatch.setattr(passes, "_head_pass", noted)
     case = prepare(quick(remedy_trials=0))
     Run(case, progress=False).trials()
-    own = [x for model, x in calls if model is case.attacked]
-    assert own
-    assert not any(a.shape == b.shape and a.equal(b) for k, a in enumerate(own) for b in own[:k])
+    inputs = [x for model, x in calls if model is case.attacked]
+    assert inputs
+    assert not any(a.shape == b.shape and a.equal(b) for k, a in enumerate(inputs) for b in inputs[:k])
 
 
 def test_an_attacker_that_is_trained_simulates_the_set_ups_defences(monkeypatch):
@@ -211,9 +211,9 @@ def test_an_attacker_that_is_trained_simulates_the_set_ups_defences(monkeypatch)
     report = audit(setup)
     assert "trained on clients with the set-up's defences" in report.to_markdown()
     done = case.trial(0)
-    told = learned.recover(case.observe(done), case.attacked, case.aux, iterations=10, batches=BATCHES, defence=make)
+    counts = learned.recover(case.observe(done), case.attacked, case.aux, iterations=10, batches=BATCHES, defence=make)
     row = report.rows.query("attack == 'learned' and trial == 0 and scenario == 'as it is'").iloc[0]
-    assert row["iacc"] == instance_accuracy(told, done.truth[0]).item()
+    assert row["iacc"] == instance_accuracy(counts, done.truth[0]).item()
 
 
 def test_what_cannot_be_simulated_on_the_head_is_not():
@@ -234,7 +234,7 @@ def test_secure_aggregation_leaves_the_cheating_server():
     assert report.ranking() == ["LIA-SA"]
     assert report.table.iloc[0]["exact"] == 1
     assert "one client's own update" in dict(report.untried)["LLG"]
-    assert "cheats" in report.headline()[1]
+    assert "manipulated models" in report.headline()[1]
     assert audit(Setup(model=mlp(), shape=(3, 8, 8), clients=4, trials=2, adversary="white-box model")).ranking() == []
     report = audit(quick(model=nn.Linear(20, 4), clients=3))
     assert report.ranking() == []
@@ -245,13 +245,13 @@ def test_every_trial_draws_its_own_noise_and_starts_without_memory():
     for defence in (PureNoise(0.5, 3), ClippedNoise(1.0, 0.5, 3), Sparsification(0.5), FedVF(["a"], every=2)):
         assert type(fresh(defence, 1)) is type(defence)
         assert fresh(defence, 1) is not defence
-    kept = Sparsification(0.5)
-    case = prepare(quick(defences=[PureNoise(0.5, 0), kept]))
+    sparsification = Sparsification(0.5)
+    case = prepare(quick(defences=[PureNoise(0.5, 0), sparsification]))
     trials = [case.trial(number) for number in (0, 1, 0)]
     noise = [case.observe(t).tensors["c.bias"] - t.updates[0].tensors["c.bias"] for t in trials]
     assert not torch.allclose(noise[0], noise[1], atol=0.01)
     assert noise[0].equal(noise[2])
-    assert kept.residual == {}
+    assert sparsification.residual == {}
 
     def halved(updates, clients):
         return {name: t / 2 for name, t in updates.items()}
@@ -297,9 +297,9 @@ def test_budgets_are_counts_so_that_a_slow_machine_finds_the_same(monkeypatch):
 def test_one_image_inversion_if_it_is_asked_for():
     model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(392, 5))
     options = {"model": model, "shape": (3, 16, 16), "batch_size": 1, "trials": 1}
-    found = audit(Setup(**options, images=3)).images
-    assert (found.attack, found.why, found.iterations) == ("InvG", "", 3)
-    assert all(math.isfinite(value) for value in (found.psnr, found.guess))
+    inversion = audit(Setup(**options, images=3)).images
+    assert (inversion.attack, inversion.why, inversion.iterations) == ("InvG", "", 3)
+    assert all(math.isfinite(value) for value in (inversion.psnr, inversion.guess))
     several = {"images": 1, "algorithm": "fedavg", "steps": 2, "lr": 0.01}
     assert audit(Setup(**options, **several)).images.attack == "AGIC"
     assert audit(Setup(**options)).images is None

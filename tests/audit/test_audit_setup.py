@@ -85,8 +85,12 @@ def named(model, head_name):
     [
         (lambda: nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), (3, 8, 8), "has no fully connected layer"),
         (Squeeze, (3, 8, 8), "the last layer has to be linear"),
-        (lambda: Two(both=True), (20,), r"one tensor of logits \[N, n\], this model a tuple: wrap it in a module"),
-        (lambda: named(Two(both=True), "head"), (20,), "this model a tuple: wrap it in a module"),
+        (
+            lambda: Two(two_outputs=True),
+            (20,),
+            r"one tensor of logits \[N, n\], this model a tuple: wrap it in a module",
+        ),
+        (lambda: named(Two(two_outputs=True), "head"), (20,), "this model a tuple: wrap it in a module"),
         (lambda: named(Two(), "other"), (20,), "are not those of 'other'. Return logits, .* or set model.head_name"),
         (Text, None, r"inputs are integer tokens, .* \(an audit: data, or shape=\(L,\)\)"),
         (Text, (2, 5), r"this model a tensor \[2, 5, 6\]"),

@@ -19,16 +19,16 @@ def test_golden_released_compression_zeroes_tensors_by_class_numbers():
         "second": torch.ones(1, 3),
         "head": torch.tensor([[[5.0, 0.0], [-2.0, 1.0], [0.5, 0.0], [1.0, 2.0]]]),
     }
-    found = ReleasedCompression(0.5, "head")(updates, ONE)
-    assert torch.equal(found["first"], updates["first"])
-    assert not found["second"].any()
-    assert not found["head"].any()
+    compressed = ReleasedCompression(0.5, "head")(updates, ONE)
+    assert torch.equal(compressed["first"], updates["first"])
+    assert not compressed["second"].any()
+    assert not compressed["head"].any()
     assert torch.equal(ReleasedCompression(0.0, "head")(updates, ONE)["head"], updates["head"])
     # Each client by itself: client 0's class 0 has the smallest sum, so position 0 vanishes; client 1's class 1.
     updates = {"first": torch.ones(2, 1), "head": torch.tensor([[[1.0], [2.0]], [[2.0], [1.0]]])}
-    found = ReleasedCompression(0.5, "head")(updates, torch.tensor([0, 1]))
-    assert found["first"].flatten().tolist() == [0.0, 1.0]
-    assert found["head"].flatten().tolist() == [1.0, 2.0, 0.0, 0.0]
+    compressed = ReleasedCompression(0.5, "head")(updates, torch.tensor([0, 1]))
+    assert compressed["first"].flatten().tolist() == [0.0, 1.0]
+    assert compressed["head"].flatten().tolist() == [1.0, 2.0, 0.0, 0.0]
 
 
 def test_privacy_budget_of_the_paper():
@@ -63,19 +63,21 @@ def test_an_accountant_takes_what_is_in_range(values):
 
 def test_simulations_keep_what_they_promise():
     true = torch.randn(20, 30, generator=torch.Generator().manual_seed(0)) * 3 + torch.arange(30)
-    made = {
+    simulated = {
         m: stand_in(true, m, torch.Generator().manual_seed(1))
         for m in ("stats", "stats (col)", "shuffle (col)", "mask")
     }
-    assert made["stats"].mean() == pytest.approx(true.mean().item(), abs=1.5)
-    assert made["stats"].std() == pytest.approx(true.std().item(), rel=0.1)
-    assert (made["stats (col)"].mean(0) - true.mean(0)).abs().max() < 3
-    assert torch.equal(made["shuffle (col)"].sort(0).values, true.sort(0).values)
-    assert not torch.equal(made["shuffle (col)"], true)
-    kept = made["mask"] == true
-    assert int(kept.sum()) == 300
-    torch.testing.assert_close(made["mask"][~kept].unique().mean(), true[~kept].mean(), atol=1e-3, rtol=0)
-    assert made["mask"][~kept].std() < 1e-4
+    assert simulated["stats"].mean() == pytest.approx(true.mean().item(), abs=1.5)
+    assert simulated["stats"].std() == pytest.approx(true.std().item(), rel=0.1)
+    assert (simulated["stats (col)"].mean(0) - true.mean(0)).abs().max() < 3
+    assert torch.equal(simulated["shuffle (col)"].sort(0).values, true.sort(0).values)
+    assert not torch.equal(simulated["shuffle (col)"], true)
+    is_unmasked = simulated["mask"] == true
+    assert int(is_unmasked.sum()) == 300
+    torch.testing.assert_close(
+        simulated["mask"][~is_unmasked].unique().mean(), true[~is_unmasked].mean(), atol=1e-3, rtol=0
+    )
+    assert simulated["mask"][~is_unmasked].std() < 1e-4
     with pytest.raises(ValueError, match="unknown stand-in 'copy'"):
         stand_in(true, "copy", torch.Generator())
 

@@ -163,9 +163,9 @@ def test_values_of_two_cells_are_paired_by_trial(recorded):
 def test_claims_and_their_verdict(recorded):
     assert recorded["ahead"] == pytest.approx(0.25)
     assert recorded["count"] == 5
-    (kept,) = scoreboard.load_claims("tiny")["ahead"]
-    assert (kept.ours, kept.n) == (pytest.approx(0.25), 4)
-    assert kept.differences == ()
+    (claim,) = scoreboard.load_claims("tiny")["ahead"]
+    assert (claim.ours, claim.n) == (pytest.approx(0.25), 4)
+    assert claim.differences == ()
     assert "2 agree, 1 was not tried" in recorded.verdict("tab-tiny-1")
     assert "book/evidence/tiny.md#table-1" in recorded.verdict("tab-tiny-1")
     with pytest.raises(ValueError, match="no value"):

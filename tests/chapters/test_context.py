@@ -43,17 +43,17 @@ def fresh(seed=0):
 def test_trained_weights_are_kept_and_never_taken_for_anothers(tmp_path, capsys):
     ctx = Context("cpu")
     first = trained_once(ctx, step, fresh(), tmp_path, size=0.5, seed=1)
-    (kept,) = tmp_path.glob("*.pt")
-    before, other = kept.stat().st_mtime_ns, Context("cpu")
+    (weights_file,) = tmp_path.glob("*.pt")
+    before, other = weights_file.stat().st_mtime_ns, Context("cpu")
     assert torch.equal(first.weight, trained_once(other, step, fresh(), tmp_path, size=0.5, seed=1).weight)
-    assert kept.stat().st_mtime_ns == before
+    assert weights_file.stat().st_mtime_ns == before
     assert ctx.used == other.used
     assert list(other.used["data"]) == ["mnist5k/train"], "what the training used counts when it is loaded"
     trained_once(ctx, step, fresh(), tmp_path, size=0.25, seed=1)
     trained_once(ctx, step, fresh(7), tmp_path, size=0.5, seed=1)
     trained_once(ctx, step, fresh(), tmp_path, version=2, size=0.5, seed=1)
     assert len(list(tmp_path.glob("*.pt"))) == 4
-    kept.write_bytes(kept.read_bytes()[:100])
+    weights_file.write_bytes(weights_file.read_bytes()[:100])
     assert torch.equal(first.weight, trained_once(ctx, step, fresh(), tmp_path, size=0.5, seed=1).weight)
     assert "set aside" in capsys.readouterr().out
 

@@ -14,8 +14,8 @@ CHAPTERS = [path.parent.name for path in sorted((paths.root() / "notebooks").glo
 
 def cells(chapter, kind="code"):
     """Return the sources of a notebook's cells of a kind, by their names."""
-    found = json.loads(paths.source_notebook(chapter).read_text(encoding="utf-8"))["cells"]
-    return {cell["id"]: "".join(cell["source"]) for cell in found if cell["cell_type"] == kind}
+    all_cells = json.loads(paths.source_notebook(chapter).read_text(encoding="utf-8"))["cells"]
+    return {cell["id"]: "".join(cell["source"]) for cell in all_cells if cell["cell_type"] == kind}
 
 
 def imported(chapter):
@@ -30,15 +30,15 @@ def filled(text, names, guarded=True):
     """Return the values that a cell's sentences are filled with, by their expressions; if `guarded`, as it asserts."""
     tree = ast.parse(text)
     tree.body = [node for node in tree.body if guarded or not isinstance(node, ast.Assert)]
-    said = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "say"]
-    rest = [node for node in tree.body if not (isinstance(node, ast.Expr) and node.value in said)]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "say"]
+    rest = [node for node in tree.body if not (isinstance(node, ast.Expr) and node.value in calls)]
     exec(compile(ast.Module(rest, []), "<cell>", "exec"), names)
-    found = {}
-    for call in said:
+    values = {}
+    for call in calls:
         for part in call.args[0].values:
             if isinstance(part, ast.FormattedValue) and "verdict" not in (source := ast.unparse(part.value)):
-                found[source] = eval(compile(ast.Expression(part.value), "<value>", "eval"), names)
-    return found
+                values[source] = eval(compile(ast.Expression(part.value), "<value>", "eval"), names)
+    return values
 
 
 def moved(rows, declared):
@@ -64,8 +64,8 @@ def test_every_measured_number_moves_with_the_records(chapter, monkeypatch):
     before = {name: filled(text, dict(start)) for name, text in with_helpers(spoken)}
 
     def other(paper, name, profile="paper"):
-        found = recorded(paper, name, profile)
-        return found and (moved(found[0], found[1]["declared"]), found[1])
+        original = recorded(paper, name, profile)
+        return original and (moved(original[0], original[1]["declared"]), original[1])
 
     monkeypatch.setattr(records, "recorded", other)
     results = Results(chapter, device="cpu")
@@ -85,10 +85,10 @@ def test_every_measured_number_moves_with_the_records(chapter, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_claims_that_are_kept_are_those_that_the_module_measures(chapter):
-    kept, now = scoreboard.load_claims(chapter), Results(chapter, device="cpu").measure()
-    assert kept.keys() == now.keys()
-    for id, found in now.items():
-        for ours, then in zip(found, kept[id], strict=True):
+    recorded_claims, now = scoreboard.load_claims(chapter), Results(chapter, device="cpu").measure()
+    assert recorded_claims.keys() == now.keys()
+    for id, measured in now.items():
+        for ours, then in zip(measured, recorded_claims[id], strict=True):
             assert (ours.ours, ours.low, ours.high) == pytest.approx((then.ours, then.low, then.high), nan_ok=True), id
             assert (ours.n, ours.differences) == (then.n, then.differences), id
 

@@ -1,6 +1,6 @@
-"""Submissions that try to get points, or to get something out, without writing the functions; what each is worth.
+"""Submissions that try to get points, or to get something out, without writing the functions, with the points of each.
 
-All are for LIA-SA, where the functions are worth 1, 3 and 3 points and the measurement 3.
+All are for LIA-SA, where the functions give 1, 3 and 3 points and the measurement 3.
 """
 
 from fedleak_book import paths

@@ -28,8 +28,8 @@ def functions_of(source):
 
 
 def check_of(name, label):
-    (found,) = [c for c in ASSIGNMENTS[name].checks if c.name == label]
-    return found
+    (check,) = [c for c in ASSIGNMENTS[name].checks if c.name == label]
+    return check
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -44,10 +44,10 @@ def test_every_solution_passes_and_every_stub_fails(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_solutions_pass_whatever_the_inputs_are(name):
-    own = local(load(FOLDER / "solutions" / f"{name}.py"))
-    for one in ASSIGNMENTS[name].checks:
-        for seed in range(1, 6) if one.name not in ("measure", "reconstruct") else ():
-            outcome = run_check(one, own, seed)
+    student = local(load(FOLDER / "solutions" / f"{name}.py"))
+    for task in ASSIGNMENTS[name].checks:
+        for seed in range(1, 6) if task.name not in ("measure", "reconstruct") else ():
+            outcome = run_check(task, student, seed)
             assert outcome.status == "passed", str(outcome)
 
 
@@ -134,30 +134,30 @@ def test_typical_mistakes_fail_with_a_hint(name, label, old, new, hint):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_wrong_value_that_a_check_knows_has_a_hint_of_its_own(name, monkeypatch):
-    asked, known, told = [], set(), set()
+def test_every_known_wrong_value_has_its_own_hint(name, monkeypatch):
+    asked, hints, hints_given = [], set(), set()
     spy = lambda got, *values, **options: asked.append((values, options))
     monkeypatch.setattr(f"fedleak_book.coursework.checks.{name}.same", spy)
-    own = local(load(FOLDER / "solutions" / f"{name}.py"))
-    for one in ASSIGNMENTS[name].checks:
-        if one.name not in ("measure", "reconstruct"):
-            run_check(one, own, seed=0)
+    student = local(load(FOLDER / "solutions" / f"{name}.py"))
+    for task in ASSIGNMENTS[name].checks:
+        if task.name not in ("measure", "reconstruct"):
+            run_check(task, student, seed=0)
     for (expected, what, *mistakes), options in asked:
         for hint, wrong in (mistakes[0] if mistakes else {}).items():
-            known.add(hint)
+            hints.add(hint)
             for value in wrong if isinstance(wrong, list) else [wrong]:
                 with pytest.raises(Trouble) as caught:
                     same(value, expected, what, *mistakes, **options)
-                told.add(caught.value.hint)
-    assert known == told != set()
+                hints_given.add(caught.value.hint)
+    assert hints == hints_given != set()
 
 
 def test_every_check_is_seen_to_fail():
     """Also those that are no mutant's: each is wrong about functions that return zero."""
     for name, assignment in ASSIGNMENTS.items():
         zero = local({function: lambda *arguments: 0.0 for function in assignment.functions})
-        for one in assignment.checks:
-            outcome = run_check(one, zero, seed=0)
+        for task in assignment.checks:
+            outcome = run_check(task, zero, seed=0)
             assert outcome.status == "wrong", (name, str(outcome))
 
 
@@ -166,8 +166,8 @@ def test_the_pages_points_and_measurements_are_those_of_checks_and_solutions(nam
     """The table of part C, between its markers, holds what the solution measures with seed 1; that of B the points."""
     (page,) = FOLDER.glob(f"*_{name}.md")
     text, points = page.read_text(encoding="utf-8"), Counter()
-    for one in ASSIGNMENTS[name].checks:
-        points[one.function] += one.points
+    for task in ASSIGNMENTS[name].checks:
+        points[task.function] += task.points
     assert {function: int(worth) for function, worth in re.findall(r"^\| `(\w+)` \| (\d+) \|", text, re.M)} == points
     head, *lines = cells(re.search(r"% measured\n(.*?)\n% end", text, re.S)[1])
     rows = functions_of(solution(name))["measure"](1)

@@ -35,12 +35,12 @@ def test_feedback_says_what_was_expected_what_came_and_where_to_look(capsys):
         return (batch_size * (logits.softmax(1) - bias_gradients)).long()
 
     check("lia_sa", counts)
-    shown = capsys.readouterr().out
-    assert "✗ 0/3  counts" in shown
-    assert "expected [" in shown
-    assert "got [" in shown
-    assert "hint: round to the NEAREST integer" in shown
-    assert "lia_sa: 0 of 3 points" in shown
+    feedback = capsys.readouterr().out
+    assert "✗ 0/3  counts" in feedback
+    assert "expected [" in feedback
+    assert "got [" in feedback
+    assert "hint: round to the NEAREST integer" in feedback
+    assert "lia_sa: 0 of 3 points" in feedback
 
 
 def test_an_exception_is_named_with_its_line(tmp_path):
@@ -70,9 +70,9 @@ def test_a_function_cannot_change_the_checks_inputs():
     solved = load(SOLUTION)["disaggregate"]
 
     def disaggregate(embeddings, weight_sum, bias_sum):
-        found = solved(embeddings, weight_sum, bias_sum)
+        counts = solved(embeddings, weight_sum, bias_sum)
         embeddings.zero_(), weight_sum.zero_(), bias_sum.zero_()
-        return found
+        return counts
 
     assert check("lia_sa", disaggregate, show=False).passed
 
@@ -101,11 +101,11 @@ def test_bad_input_is_refused(tmp_path):
 
 
 def test_the_same_seed_gives_the_same_inputs():
-    seen = []
+    inputs = []
     for seed in (0, 0, 1):
-        check("lia_sa", {"system": lambda e: seen.append(e)}, seed=seed, show=False)
-    assert seen[0].equal(seen[1])
-    assert not seen[0].equal(seen[2])
+        check("lia_sa", {"system": lambda e: inputs.append(e)}, seed=seed, show=False)
+    assert inputs[0].equal(inputs[1])
+    assert not inputs[0].equal(inputs[2])
 
 
 def test_values_survive_the_wire():

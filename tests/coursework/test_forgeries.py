@@ -22,20 +22,20 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def ways():
     """Return the ways to start a submission's process that work here."""
-    found = []
+    available = []
     for way in sandbox.ways():
         remote = Remote("probe.py", b"def f():\n    return 1\n", 30.0, way=way)
         with closing(remote), suppress(ChildProcessError):
-            found += [way] * remote("f")
-    return found
+            available += [way] * remote("f")
+    return available
 
 
 def sleeping():
-    found = []
+    pids = []
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            found += [place.name] * (place / "cmdline").read_bytes().startswith(b"sleep\0%d" % MARK)
-    return found
+            pids += [place.name] * (place / "cmdline").read_bytes().startswith(b"sleep\0%d" % MARK)
+    return pids
 
 
 NEED_NAMESPACES = {"the package's answers", "the solution read from the book", "another student's file"}
@@ -99,13 +99,13 @@ def test_what_each_way_keeps_out(ways, tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         for way in ways:
             with closing(Remote("look.py", LOOKS, 20.0, (tmp_path,), way)) as student:
-                found = student("look", os.getpid(), server.getsockname()[1], str(tmp_path))
+                reached = student("look", os.getpid(), server.getsockname()[1], str(tmp_path))
             out = {"environment"}
             out |= {"grader", "listed", "killed", "written", "root"} if way.user is not None or way.unshare else set()
             out |= {"network", "seen"} if way.unshare else set()
-            assert not [name for name in out if found[name]], (way.says, found)
+            assert not [name for name in out if reached[name]], (way.says, reached)
             if not way.unshare:  # what teachers.md admits
-                assert found["network"], way.says
+                assert reached["network"], way.says
 
 
 def test_the_feedback_has_none_of_the_submissions_words(tmp_path):
@@ -119,12 +119,12 @@ def test_the_feedback_has_none_of_the_submissions_words(tmp_path):
     )
     (tmp_path / "lia_sa.py").write_text(text)
     result, _ = grading.grade_one(Submission("ada", "lia_sa", tmp_path / "lia_sa.py"), Settings(20.0, 77))
-    shown = str(result) + str(grading.row_of(Submission("ada", "lia_sa", Path()), result, 1.0))
-    assert "`system` raised an exception of its own (line 6)" in shown
-    assert "`disaggregate` raised ValueError (line 8)" in shown
+    feedback = str(result) + str(grading.row_of(Submission("ada", "lia_sa", Path()), result, 1.0))
+    assert "`system` raised an exception of its own (line 6)" in feedback
+    assert "`disaggregate` raised ValueError (line 8)" in feedback
     for word in ("s3cret", "S3cret", "987", "[", "77"):
         assert word not in str(result), word
-    assert "counts before rounding: other values than expected" in shown
+    assert "counts before rounding: other values than expected" in feedback
 
 
 def test_a_process_that_does_not_start_is_no_fault_of_the_student(tmp_path, monkeypatch):
@@ -138,10 +138,10 @@ def test_a_process_that_does_not_start_is_no_fault_of_the_student(tmp_path, monk
 @pytest.mark.parametrize("name", ASSIGNMENTS)
 def test_a_table_of_another_seed_is_refused(name):
     """Right functions with the constants of seed 1: all points but those of the measurement."""
-    own = functions_of(solution(name))
-    table = own["measure"](1)
+    functions = functions_of(solution(name))
+    table = functions["measure"](1)
     (measure,) = [check for check in ASSIGNMENTS[name].checks if check.name == "measure"]
-    assert run_check(measure, local(own), 3).status == "passed"
-    refused = run_check(measure, local(own | {"measure": lambda seed: table}), 3)
+    assert run_check(measure, local(functions), 3).status == "passed"
+    refused = run_check(measure, local(functions | {"measure": lambda seed: table}), 3)
     assert refused.status == "wrong"
     assert "is not what your functions give on the inputs of this seed" in refused.message

@@ -46,14 +46,14 @@ def test_a_submission_gets_its_points(autograder, kind, passed):
     submitted.unlink(missing_ok=True)
     if kind:
         submitted.write_bytes((COURSEWORK / kind / "lia_sa.py").read_bytes())
-    found = grade(autograder)
+    result = grade(autograder)
     checks = ASSIGNMENTS["lia_sa"].checks
-    assert [test["name"].split(":")[0] for test in found["tests"]] == [check.name for check in checks]
-    assert [test["max_score"] for test in found["tests"]] == [check.points for check in checks]
-    assert {test["status"] for test in found["tests"]} == {"passed" if passed else "failed"}
-    assert found["score"] == sum(test["score"] for test in found["tests"]) == (10 if passed else 0)
+    assert [test["name"].split(":")[0] for test in result["tests"]] == [check.name for check in checks]
+    assert [test["max_score"] for test in result["tests"]] == [check.points for check in checks]
+    assert {test["status"] for test in result["tests"]} == {"passed" if passed else "failed"}
+    assert result["score"] == sum(test["score"] for test in result["tests"]) == (10 if passed else 0)
     if not passed:
-        assert all(test["output"] for test in found["tests"])
+        assert all(test["output"] for test in result["tests"])
 
 
 def test_the_zip_installs_what_grading_needs(tmp_path):

@@ -88,8 +88,8 @@ def test_feedback_is_what_the_student_would_have_seen(graded):
 
 def test_a_single_assignment_can_be_one_file_a_student(tmp_path):
     (tmp_path / "ada.py").write_text(SOLUTION, encoding="utf-8")
-    (found,) = grading.submissions(tmp_path, ["lia_sa"])
-    assert tuple(found) == ("ada", "lia_sa", tmp_path / "ada.py")
+    (submission,) = grading.submissions(tmp_path, ["lia_sa"])
+    assert tuple(submission) == ("ada", "lia_sa", tmp_path / "ada.py")
     with pytest.raises(ValueError, match=r"ada.py is a single file: say which assignment"):
         grading.submissions(tmp_path)
 
@@ -98,8 +98,8 @@ def test_what_somebody_handed_in_is_expected_of_all(tmp_path):
     for student, name in (("ada", "llg"), ("ada", "rlu"), ("grace", "llg")):
         (tmp_path / student).mkdir(exist_ok=True)
         (tmp_path / student / f"{name}.py").write_text("")
-    found = [s[:2] for s in grading.submissions(tmp_path)]
-    assert found == [("ada", "llg"), ("ada", "rlu"), ("grace", "llg"), ("grace", "rlu")]
+    expected = [s[:2] for s in grading.submissions(tmp_path)]
+    assert expected == [("ada", "llg"), ("ada", "rlu"), ("grace", "llg"), ("grace", "rlu")]
 
 
 def test_bad_folders_and_options_are_refused(tmp_path):
@@ -117,11 +117,11 @@ def test_bad_folders_and_options_are_refused(tmp_path):
 def test_the_checks_own_time_is_not_the_submissions():
     with closing(Remote("lia_sa.py", b"def system(e):\n    return e\n", 1.0)) as student:
         assert student("system", 2.0) == 2.0
-        left = student.seconds_left
+        seconds_before = student.seconds_left
         time.sleep(1.2)
         student.next_check()
         assert student("system", 3.0) == 3.0
-        assert 0 < student.seconds_left < left < 1.0
+        assert 0 < student.seconds_left < seconds_before < 1.0
 
 
 @pytest.mark.parametrize(
@@ -153,16 +153,16 @@ def test_every_student_has_inputs_of_their_own(tmp_path, monkeypatch):
 
 def test_a_run_is_resumed(tmp_path, monkeypatch):
     """Rows of unchanged files stay; changed files, cut rows and what the machine failed at are graded again."""
-    made = []
+    graded = []
 
-    def every(found, settings, jobs):
-        for one in found:
-            made.append(one.student)
-            text = grading.read(one.path).decode()
-            status = grading.UNGRADED if "machine" in text and made.count(one.student) == 1 else "wrong"
+    def every(submissions, settings, jobs):
+        for submission in submissions:
+            graded.append(submission.student)
+            text = grading.read(submission.path).decode()
+            status = grading.UNGRADED if "machine" in text and graded.count(submission.student) == 1 else "wrong"
             checks = grading.ASSIGNMENTS["lia_sa"].checks
             result = grading.Result("lia_sa", tuple(grading.Outcome(c, status, "no") for c in checks))
-            yield one, grading.row_of(one, result, 1.0), f"{result}\n"
+            yield submission, grading.row_of(submission, result, 1.0), f"{result}\n"
 
     monkeypatch.setattr(grading, "_all", every)
     for student in ("ada", "bob", "cut", "dan", "machine"):
@@ -173,10 +173,10 @@ def test_a_run_is_resumed(tmp_path, monkeypatch):
     lines = out.read_text(encoding="utf-8").splitlines(keepends=True)
     out.write_text("".join(line[:30] if line.startswith("cut") else line for line in lines), encoding="utf-8")
     (tmp_path / "all" / "dan" / "lia_sa.py").write_text("x = 'changed'")
-    made.clear()
-    made.append("machine")
+    graded.clear()
+    graded.append("machine")
     list(grading.grade(tmp_path / "all", out, Settings(), resume=True))
-    assert made == ["machine", "cut", "dan", "machine"]
+    assert graded == ["machine", "cut", "dan", "machine"]
     assert [line.split(",")[0] for line in out.read_text().splitlines()[1:]] == ["ada", "bob", "cut", "dan", "machine"]
     assert grading.UNGRADED not in out.read_text()
 
@@ -189,8 +189,8 @@ def _killed(submission, settings):
 
 def test_a_grader_that_is_killed_costs_one_submission(monkeypatch):
     monkeypatch.setattr(grading, "_graded", _killed)
-    found = [Submission(student, "lia_sa", Path("lia_sa.py")) for student in ("ada", "killer", "zoe")]
-    rows = {one.student: row for one, row, _ in grading._all(found, Settings(), 1)}
+    submissions = [Submission(student, "lia_sa", Path("lia_sa.py")) for student in ("ada", "killer", "zoe")]
+    rows = {submission.student: row for submission, row, _ in grading._all(submissions, Settings(), 1)}
     assert rows["ada"] == {"student": "ada"}
     assert rows["zoe"] == {"student": "zoe"}
     assert (rows["killer"]["points"], rows["killer"]["error"]) == (0, "the grader's process was ended from outside")

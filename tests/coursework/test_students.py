@@ -44,12 +44,12 @@ def test_a_renamed_copy_is_alike_and_a_stub_is_not(name):
     solution, stub = source("solutions", name), source("stubs", name)
     renamed = re.sub(rb"\b(rows|found|right)\b", rb"my_\1", solution).replace(b'"""Coursework', b'"""My own')
     other = source("solutions", "defences" if name != "defences" else "rlu")
-    found = similarity.nearest(
+    nearest = similarity.nearest(
         {"ada": renamed, "(solution)": solution, "bob": stub, "eve": other, "cut": b"def f("}, stub
     )
-    assert found["ada"] == (1.0, "(solution)")
-    assert found["bob"][0] == found["cut"][0] == 0.0
-    assert found["eve"][0] < 0.3
+    assert nearest["ada"] == (1.0, "(solution)")
+    assert nearest["bob"][0] == nearest["cut"][0] == 0.0
+    assert nearest["eve"][0] < 0.3
 
 
 def test_watched_imports_are_named():

@@ -77,7 +77,7 @@ def test_permuted_is_as_even_as_can_be(batch_size, n_classes, trials, seed):
 
 
 @given(st.lists(st.integers(1, 12), min_size=2, max_size=6), st.integers(0, 24), st.integers(0, 1000))
-def test_drawn_images_have_the_labels_and_repeat_only_where_a_class_is_too_small(counts, batch_size, seed):
+def test_drawn_images_have_their_labels_and_repeat_only_small_classes(counts, batch_size, seed):
     images = pool(counts)
     labels = torch.randint(len(counts), (4, 2, batch_size), generator=seeded(seed))
     drawn = draw(images, labels, seeded(seed))
@@ -102,20 +102,20 @@ def test_all_draws_without_repetition_are_equally_likely(count, taken):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"composition": "unbalanced", "n_classes": 1}, "two classes"),
         ({"composition": "lopsided"}, "balanced, unbalanced"),
         *(({size: 0}, f"{size} must be at least 1") for size in ("batch_size", "n_classes", "trials", "steps")),
     ],
 )
-def test_what_cannot_be_composed(changes, said):
+def test_what_cannot_be_composed(changes, message):
     asked = {"composition": "balanced", "batch_size": 2, "n_classes": 2, "trials": 2, "steps": 2} | changes
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         compose(generator=seeded(), **asked)
 
 
-@pytest.mark.parametrize(("label", "said"), [(-1, "0 to 2"), (3, "0 to 2"), (1, "no image of class '1'")])
-def test_what_cannot_be_drawn(label, said):
-    with pytest.raises(ValueError, match=said):
+@pytest.mark.parametrize(("label", "message"), [(-1, "0 to 2"), (3, "0 to 2"), (1, "no image of class '1'")])
+def test_what_cannot_be_drawn(label, message):
+    with pytest.raises(ValueError, match=message):
         draw(pool([2, 0, 2]), torch.tensor([[0, label]]), seeded())

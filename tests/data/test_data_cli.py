@@ -8,7 +8,7 @@ from fedleak.data import catalogue, load, readers, sources
 from fedleak.errors import DataNotFound
 
 
-def test_a_download_puts_the_whole_set_in_place_and_one_that_breaks_off_nothing(tmp_path, monkeypatch):
+def test_a_download_is_complete_or_leaves_nothing(tmp_path, monkeypatch):
     def break_off(staging):
         write_mnist(staging)
         raise OSError("connection reset")
@@ -35,7 +35,7 @@ def test_the_command_lists_all_sets_and_checks_them(tmp_path):
     assert "subset" in rows["mnist"]
     assert " no " in rows["svhn"]
     assert "embedded" in rows["photos"]
-    assert all(known.name in rows for known in catalogue())
+    assert all(entry.name in rows for entry in catalogue())
     assert run("check", "--root", tmp_path).exit_code == 0
     (tmp_path / "svhn.npz").write_bytes(b"")
     checked = run("check", "--root", tmp_path)
@@ -52,15 +52,15 @@ def test_the_command_downloads_once(tmp_path, monkeypatch):
     official = {path.name: calculate_md5(path) for path in write_mnist(model).iterdir()}
     monkeypatch.setattr(readers, "MNIST_MD5", official)
     monkeypatch.setitem(sources.DOWNLOADS, "mnist", lambda staging: (model / "MNIST").rename(staging / "MNIST"))
-    here = tmp_path / "here"
-    (here / "MNIST").mkdir(parents=True)
-    (here / "MNIST" / "mine").touch()
-    fetched = run("download", "mnist", "--to", here)
+    folder = tmp_path / "here"
+    (folder / "MNIST").mkdir(parents=True)
+    (folder / "MNIST" / "mine").touch()
+    fetched = run("download", "mnist", "--to", folder)
     assert fetched.exit_code == 0
     assert "20 train, 20 test" in fetched.output
-    assert "already" in run("download", "mnist", "--to", here).output
+    assert "already" in run("download", "mnist", "--to", folder).output
     # What had the same name is not lost.
-    assert len(list(here.glob("MNIST.replaced-*/MNIST/mine"))) == 1
+    assert len(list(folder.glob("MNIST.replaced-*/MNIST/mine"))) == 1
 
 
 def test_the_command_says_why_it_cannot_download(tmp_path):
@@ -72,9 +72,9 @@ def test_the_command_says_why_it_cannot_download(tmp_path):
 
 
 def test_the_catalogue_agrees_with_what_is_loaded():
-    for known in catalogue():
-        if known.embedded:
-            images = load(known.name, limit=100)
-            assert (images.n_classes, images.shape) == (known.n_classes, known.shape)
+    for entry in catalogue():
+        if entry.embedded:
+            images = load(entry.name, limit=100)
+            assert (images.n_classes, images.shape) == (entry.n_classes, entry.shape)
         else:
-            assert load(known.stand_in, limit=1)
+            assert load(entry.stand_in, limit=1)

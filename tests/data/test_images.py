@@ -13,8 +13,8 @@ from fedleak.data.images import stratified_choice
 def some_images(labels=(0, 0, 1, 1, 1, 2), n_classes=3, **changes):
     y = torch.tensor(labels)
     x = torch.rand((len(y), 1, 2, 3), generator=torch.Generator().manual_seed(0))
-    said = {"name": "toy", "split": "train", "subset": False, "source": "made up", "licence": "none"}
-    return Images(**{"x": x, "y": y, "classes": tuple("abcdefgh"[:n_classes])} | said | changes)
+    fields = {"name": "toy", "split": "train", "subset": False, "source": "made up", "licence": "none"}
+    return Images(**{"x": x, "y": y, "classes": tuple("abcdefgh"[:n_classes])} | fields | changes)
 
 
 def test_it_knows_its_shape_and_classes():
@@ -42,7 +42,7 @@ def test_samples_of_ones_own_need_no_more_than_labels():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"x": torch.zeros(6, 2, 3)}, "float32"),
         ({"x": torch.full((6, 3), float("nan"))}, "rows must be finite"),
@@ -61,8 +61,8 @@ def test_samples_of_ones_own_need_no_more_than_labels():
         ({"classes": (), "x": torch.zeros(0, 1, 2, 3), "y": torch.zeros(0, dtype=torch.int64)}, "nor class names"),
     ],
 )
-def test_bad_fields_are_refused(changes, said):
-    with pytest.raises(ValueError, match=said):
+def test_bad_fields_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
         some_images(**changes)
 
 

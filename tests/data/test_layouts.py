@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 @pytest.mark.parametrize("inside", readers.MNIST_FOLDERS)
 @pytest.mark.parametrize("compress", [True, False])
 @pytest.mark.parametrize("canonical", [True, False])
-def test_mnist_is_read_from_either_place_and_whole_if_it_is_the_published_one(
+def test_mnist_is_read_from_either_folder_and_completeness_is_reported(
     tmp_path, inside, compress, canonical, monkeypatch
 ):
     target = write_mnist(tmp_path, inside, compress)
@@ -37,7 +37,7 @@ def test_mnist_is_read_from_either_place_and_whole_if_it_is_the_published_one(
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "said"),
+    ("file", "content", "message"),
     [
         ("train-images-idx3-ubyte.gz", b"no gzip", "damaged"),
         ("train-images-idx3-ubyte.gz", gzip.compress(bytes(5000))[:-12], "damaged"),
@@ -49,9 +49,9 @@ def test_mnist_is_read_from_either_place_and_whole_if_it_is_the_published_one(
     ],
     ids=lambda value: "content" if isinstance(value, bytes) else None,  # gzip's bytes hold the time
 )
-def test_corrupt_mnist_names_the_file(tmp_path, file, content, said):
+def test_corrupt_mnist_names_the_file(tmp_path, file, content, message):
     (write_mnist(tmp_path, compress=True) / file).write_bytes(content)
-    with pytest.raises(ValueError, match=said) as caught:
+    with pytest.raises(ValueError, match=message) as caught:
         load("mnist", root=tmp_path)
     assert file in str(caught.value)
 

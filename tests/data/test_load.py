@@ -74,7 +74,7 @@ def test_limit_is_stratified_and_marks_a_subset():
 
 
 @pytest.mark.parametrize(
-    ("asked", "options", "said"),
+    ("asked", "options", "message"),
     [
         (["cifar_10"], {}, r"Did you mean 'cifar10'.*mnist5k"),
         (["mnist5k", "trian"], {}, r"Did you mean 'train'"),
@@ -86,8 +86,8 @@ def test_limit_is_stratified_and_marks_a_subset():
         (["synthetic"], {"n_classes": 0}, "at least 1"),
     ],
 )
-def test_what_cannot_be_asked_for(asked, options, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_cannot_be_asked_for(asked, options, message):
+    with pytest.raises(ValueError, match=message):
         load(*asked, **options)
 
 

@@ -45,8 +45,8 @@ def small(contest, monkeypatch, tmp_path):
     monkeypatch.setattr(contest, "CELLS", {SMALL: contest.CELLS[SMALL]})
     monkeypatch.setenv("FEDLEAK_CACHE", str(tmp_path / "cache"))
     registry.all_attacks()
-    there = {name: one for name, one in registry._ATTACKS.items() if name != "smallest row"}
-    monkeypatch.setattr(registry, "_ATTACKS", there)
+    registered = {name: attack for name, attack in registry._ATTACKS.items() if name != "smallest row"}
+    monkeypatch.setattr(registry, "_ATTACKS", registered)
 
 
 @pytest.fixture
@@ -71,11 +71,11 @@ def test_committed_rows_are_of_the_contest_and_scored_right(path, monkeypatch, c
     row = json.loads(path.read_text())
     assert list(row) == [*entering.ABOUT, *entering.MADE, "cells"]
     assert set(row["needs"]) <= {need.value for need in Need}
-    found = entering.scored(entering.scores(row), {})
-    for cell, own in row["cells"].items():
-        assert own["refused"] == {} or sum(own["refused"].values()) == list(own["answers"].values()).count("")
-        assert {name: own[name] for name in found[cell]} == found[cell]
-        assert ("lead" in own) == (row["by"] == entering.ENTERED and not own["refused"])
+    scores = entering.scored(entering.scores(row), {})
+    for cell, entry in row["cells"].items():
+        assert entry["refused"] == {} or sum(entry["refused"].values()) == list(entry["answers"].values()).count("")
+        assert {name: entry[name] for name in scores[cell]} == scores[cell]
+        assert ("lead" in entry) == (row["by"] == entering.ENTERED and not entry["refused"])
     assert 0 <= row["off"] <= entering.TOLERANCE
 
 
@@ -95,7 +95,7 @@ def test_an_attack_is_scored_on_the_hidden_labels(contest):
     assert row["cells"][SMALL]["answers"].keys() == truth.keys() == {f"{i}.{j}" for i in range(3) for j in range(2)}
     shares = []
     for name, counts in truth.items():
-        answer = [int(one) for one in row["cells"][SMALL]["answers"][name].split()]
+        answer = [int(count) for count in row["cells"][SMALL]["answers"][name].split()]
         assert sorted(answer)[:-1] == [0] * 9
         assert counts.sum() == 8
         shares.append(counts[answer.index(8)] / 8)
@@ -104,18 +104,18 @@ def test_an_attack_is_scored_on_the_hidden_labels(contest):
 
 
 def test_the_lead_is_over_rivals_that_answered_everything(contest):
-    own = {SMALL: np.array([[0.5, 0.7], [0.6, 0.6], [0.9, 0.7]])}
-    rivals = {"weak": {SMALL: own[SMALL] - 0.2}, "best": {SMALL: own[SMALL] - 0.1}}
+    scores = {SMALL: np.array([[0.5, 0.7], [0.6, 0.6], [0.9, 0.7]])}
+    rivals = {"weak": {SMALL: scores[SMALL] - 0.2}, "best": {SMALL: scores[SMALL] - 0.1}}
     rivals["picky"] = {SMALL: np.array([[1.0, np.nan], [1.0, 1.0], [1.0, 1.0]])}
-    found = entering.scored(own, rivals)[SMALL]
-    assert (found["best"], found["networks"]) == ("best", 3)
-    assert found["lead"] == pytest.approx(0.1)
-    assert found["lead low"] < 0.1 < found["lead high"]
-    assert found["iacc"] == pytest.approx(2 / 3, abs=1e-4)
+    entry = entering.scored(scores, rivals)[SMALL]
+    assert (entry["best"], entry["networks"]) == ("best", 3)
+    assert entry["lead"] == pytest.approx(0.1)
+    assert entry["lead low"] < 0.1 < entry["lead high"]
+    assert entry["iacc"] == pytest.approx(2 / 3, abs=1e-4)
     refused = {SMALL: np.array([[np.nan, np.nan], [0.6, np.nan], [0.9, 0.7]])}
-    found = entering.scored(refused, rivals)[SMALL]
-    assert "lead" not in found
-    assert (found["iacc"], found["iacc low"], found["networks"]) == (0.7, None, 2)
+    entry = entering.scored(refused, rivals)[SMALL]
+    assert "lead" not in entry
+    assert (entry["iacc"], entry["iacc low"], entry["networks"]) == (0.7, None, 2)
 
 
 def test_an_update_that_is_refused_is_counted_and_has_no_rank(tmp_path):
@@ -191,16 +191,16 @@ def test_what_was_frozen_is_compared_within_rounding(monkeypatch):
     model = nn.Linear(40, 5)
     update = Update({name: torch.randn_like(p) for name, p in model.named_parameters()}, "gradient", 8)
 
-    def made(factor=1.0):
+    def results(factor=1.0):
         near = update.replace({name: factor * t for name, t in update.tensors.items()})
         return entering.fingerprint([(model, near)])
 
-    frozen = json.dumps({"torch": "1.0", "cells": {"c": {str(seed): made()}}})
+    frozen = json.dumps({"torch": "1.0", "cells": {"c": {str(seed): results()}}})
     monkeypatch.setattr(type(paths.contest()), "read_text", lambda *_, **__: frozen)
-    assert entering.compared(made(), "c", seed) == 0
-    assert entering.compared(made(1 + 1e-4), "c", seed) == pytest.approx(1e-4, rel=0.01)
+    assert entering.compared(results(), "c", seed) == 0
+    assert entering.compared(results(1 + 1e-4), "c", seed) == pytest.approx(1e-4, rel=0.01)
     with pytest.raises(ValueError, match=r"is 0.1 off.* frozen with torch 1.0; this is torch 2"):
-        entering.compared(made(1.1), "c", seed)
+        entering.compared(results(1.1), "c", seed)
 
 
 @pytest.mark.slow
@@ -233,12 +233,12 @@ def test_the_page_marks_who_entered(monkeypatch):
 def test_the_best_of_equal_attacks_is_not_flattered_by_being_picked():
     scores = np.random.default_rng(1).normal(0.5, 0.1, (200, 20, 10))
     assert scores.mean(1).max(1).mean() > 0.53
-    fair = [cells.held_out(each) for each in scores]
+    fair = [cells.held_out(pair) for pair in scores]
     assert np.mean([score for score, _ in fair]) == pytest.approx(0.5, abs=0.005)
     assert np.mean([lead for _, lead in fair]) == pytest.approx(0.0, abs=0.005)
 
 
-def test_an_attack_that_is_always_best_has_its_own_scores_and_its_lead_over_the_second():
+def test_a_dominant_attack_has_a_lead_over_the_second():
     scores = np.array([[0.2, 0.9, 0.7], [0.1, 0.8, 0.7], [0.3, 1.0, 0.4]])
     score, lead = cells.held_out(scores)
     assert score == pytest.approx([0.9, 0.8, 1.0])
@@ -246,4 +246,4 @@ def test_an_attack_that_is_always_best_has_its_own_scores_and_its_lead_over_the_
     alone, ahead = cells.held_out(scores[:, :1])
     assert alone == pytest.approx(scores[:, 0])
     assert ahead == pytest.approx(0)
-    assert [one.item() for one in cells.held_out(scores[:1])] == pytest.approx([0.9, 0.2])
+    assert [value.item() for value in cells.held_out(scores[:1])] == pytest.approx([0.9, 0.2])

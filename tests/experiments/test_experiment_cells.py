@@ -20,16 +20,16 @@ def drawn(seed, means=(0.5,) * ATTACKS):
 
 def test_the_best_of_equal_attacks_is_not_flattered():
     scores = [drawn(seed) for seed in range(200)]
-    mean = np.mean([cells.best_of(one).score - one.to_numpy().mean() for one in scores])
-    flattered = np.mean([one.mean().max() - one.to_numpy().mean() for one in scores])
+    mean = np.mean([cells.best_of(table).score - table.to_numpy().mean() for table in scores])
+    flattered = np.mean([table.mean().max() - table.to_numpy().mean() for table in scores])
     assert flattered > 0.025, "picked and scored on the same updates it is"
     assert abs(mean) < 0.008
-    assert abs(np.mean([cells.best_of(one).lead for one in scores])) < 0.01
+    assert abs(np.mean([cells.best_of(table).lead for table in scores])) < 0.01
 
 
 def test_lead_over_equal_rivals_is_none():
     scores = [drawn(seed) for seed in range(200)]
-    leads = [cells.lead_of(one, "attack 0", one)[0] for one in scores]
+    leads = [cells.lead_of(table, "attack 0", table)[0] for table in scores]
     assert abs(np.mean(leads)) < 0.01
 
 
@@ -85,11 +85,11 @@ def test_chapters_score_the_best_published_attack_on_other_updates():
         (experiments.FRESH, ["net", "batch_size", "composition"]),
         (experiments.BAYES, ["classes", "batch_size"]),
     ):
-        found = leads.met(run, experiment, by)
-        each = leads.trials(run, experiment, by)
-        for keys, own in each.groupby(by):
-            rivals = own.drop(columns=leads.OURS, errors="ignore").dropna(axis=1)
-            row = found.loc[keys]
+        met = leads.met(run, experiment, by)
+        trials = leads.trials(run, experiment, by)
+        for keys, scores in trials.groupby(by):
+            rivals = scores.drop(columns=leads.OURS, errors="ignore").dropna(axis=1)
+            row = met.loc[keys]
             assert row[leads.PUBLISHED] == pytest.approx(cells.held_out(rivals.to_numpy())[0].mean())
             assert row[leads.PUBLISHED] <= rivals.mean().max() + 1e-9
 

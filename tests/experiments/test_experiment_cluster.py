@@ -31,7 +31,7 @@ def started(a):
 
 
 def met(processes):
-    """Wait until so many processes have begun a trial: on a busy machine one worker may finish all before another."""
+    """Wait until some processes have begun a trial: on a busy machine one worker may finish all before another."""
     deadline = time.monotonic() + 200
     while processes:
         with open(LOG) as log:
@@ -119,8 +119,8 @@ def test_something_else_that_listens(monkeypatch, speaks):
 @pytest.fixture(scope="module")
 def in_threads():
     """A cluster of one worker with four threads, in this process."""
-    with LocalCluster(n_workers=1, threads_per_worker=4, processes=False, dashboard_address=None) as found:
-        yield found.scheduler_address
+    with LocalCluster(n_workers=1, threads_per_worker=4, processes=False, dashboard_address=None) as workers:
+        yield workers.scheduler_address
 
 
 def computed(scheduler, function, *calls):
@@ -150,10 +150,10 @@ def test_an_error_of_a_trial_comes_back_with_its_worker(in_threads, monkeypatch)
 
 
 def test_a_worker_with_other_versions_is_named(in_threads, monkeypatch):
-    here = cluster.versions()
-    assert {"Python", "torch", "fedleak", "code of fedleak"} <= set(here)
-    wanted = iter([here | {"torch": "1.0", "code of fedleak": "another"}])
-    monkeypatch.setattr(cluster, "versions", lambda: next(wanted, here))
+    local_versions = cluster.versions()
+    assert {"Python", "torch", "fedleak", "code of fedleak"} <= set(local_versions)
+    wanted = iter([local_versions | {"torch": "1.0", "code of fedleak": "another"}])
+    monkeypatch.setattr(cluster, "versions", lambda: next(wanted, local_versions))
     with pytest.raises(
         RuntimeError, match=r"worker inproc://\S+ runs torch 2\.\S+ instead of 1\.0, code of fedleak \w+"
     ):
@@ -177,9 +177,9 @@ def two_processes():
     patient = {"distributed.scheduler.allowed-failures": 2, "distributed.deploy.lost-worker-timeout": "300s"}
     with (
         dask.config.set(patient),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as found,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as workers,
     ):
-        yield found
+        yield workers
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def when(condition, act):
 @pytest.mark.slow
 @pytest.mark.parametrize("victims", [0, 1, 2])
 def test_the_rows_are_those_of_this_process_whatever_workers_are_killed(tmp_path, log, workers, monkeypatch, victims):
-    here = rows(tmp_path / "here")
+    local_rows = rows(tmp_path / "here")
     first, killed = len(log()), []
     monkeypatch.setitem(globals(), "TOGETHER", 2)
     monkeypatch.setitem(globals(), "PAUSE", 0.4)
@@ -220,17 +220,17 @@ def test_the_rows_are_those_of_this_process_whatever_workers_are_killed(tmp_path
             os.kill(process, signal.SIGKILL)
 
     thread = when(lambda: len(log()) >= first + 4 and len({process for process, _ in log()[first:]}) == 2, kill)
-    there = rows(tmp_path / "there", workers.scheduler_address)
+    cluster_rows = rows(tmp_path / "there", workers.scheduler_address)
     thread.join()
     assert len(killed) == victims
-    pd.testing.assert_frame_equal(there, here)
-    assert there.attrs["datasets"] == here.attrs["datasets"] != []
+    pd.testing.assert_frame_equal(cluster_rows, local_rows)
+    assert cluster_rows.attrs["datasets"] == local_rows.attrs["datasets"] != []
     runs = Counter(a for _, a in log()[first:])
     assert set(runs) == set(AXIS)
     # what was in flight ran twice, and perhaps what was done and not fetched yet, but nothing else
     assert min(victims, 1) <= runs.total() - len(runs) <= 2 * victims
     begun = log()
-    pd.testing.assert_frame_equal(rows(tmp_path / "there"), here)
+    pd.testing.assert_frame_equal(rows(tmp_path / "there"), local_rows)
     assert log() == begun  # all from the cache, and by the same code
 
 
@@ -242,10 +242,8 @@ def test_a_trial_that_kills_every_worker_is_named(tmp_path, log, workers, monkey
 
 
 @pytest.mark.slow
-def test_without_any_worker_the_sweep_waits_says_so_and_gives_up_with_what_is_done_kept(
-    tmp_path, log, workers, monkeypatch, capsys
-):
-    here = rows(tmp_path / "here")
+def test_a_sweep_without_workers_gives_up_and_keeps_finished_units(tmp_path, log, workers, monkeypatch, capsys):
+    local_rows = rows(tmp_path / "here")
     monkeypatch.setitem(globals(), "PAUSE", 0.4)
     monkeypatch.setattr(cluster, "PATIENCE", 6.0)
     monkeypatch.setattr(cluster, "LOOK", 0.1)
@@ -255,13 +253,13 @@ def test_without_any_worker_the_sweep_waits_says_so_and_gives_up_with_what_is_do
         rows(out, address)
     thread.join()
     assert f"{address} has no worker; waiting for one, up to 6 s" in capsys.readouterr().out
-    kept = len(finished(out))
-    assert 1 <= kept < 8
+    n_finished = len(finished(out))
+    assert 1 <= n_finished < 8
     before = len(log())
     monkeypatch.setattr(cluster, "PATIENCE", 200.0)
     workers.scale(2)
-    pd.testing.assert_frame_equal(rows(out, address), here)
-    assert len(log()) == before + 8 - kept
+    pd.testing.assert_frame_equal(rows(out, address), local_rows)
+    assert len(log()) == before + 8 - n_finished
 
 
 @pytest.mark.slow

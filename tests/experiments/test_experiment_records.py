@@ -30,16 +30,16 @@ def test_equal_values_are_no_point():
 
 
 def test_what_a_column_is_comes_from_its_cell():
-    told = rate("batch_size", {"algorithm": {"FedSGD": 1, "FedAvg": 10}})
-    assert Kind(**told.written) == told
-    assert told.settled({"batch_size": 8, "algorithm": "FedAvg"}).labels == [80]
+    kind = rate("batch_size", {"algorithm": {"FedSGD": 1, "FedAvg": 10}})
+    assert Kind(**kind.written) == kind
+    assert kind.settled({"batch_size": 8, "algorithm": "FedAvg"}).labels == [80]
     assert difference(form="old").settled({"form": "old"}) is None
     assert difference(8, form="old").settled({"form": "new"}).labels == [8]
     assert interval([-0.1, 0.1, 0.3], NUMBER)[0] < -0.3 < interval([-0.1, 0.1, 0.3], DIFFERENCE)[0] + 1
 
 
 def drawn(n, mean, labels, correlation, generator):
-    """Trials of so many labels each, which are right with a probability that varies by trial."""
+    """Trials of a number of labels each, which are right with a probability that varies by trial."""
     a = mean * (1 / correlation - 1) if correlation else None
     p = generator.beta(a, a / mean * (1 - mean), (200, n)) if correlation else mean
     return generator.binomial(labels, p, (200, n)) / labels
@@ -70,10 +70,10 @@ def test_an_interval_of_few_values_holds_the_mean_as_often_as_it_says(n):
 @pytest.mark.parametrize("n", [3, 5])
 def test_a_claims_interval_holds_it_as_often_as_it_says(n):
     draws = np.random.default_rng(n).normal(size=(100, n))
-    found = [claims.Cells(rows_of({"ours": values}), ["data", "rule"], "iacc", None) for values in draws]
-    ends = [claims.estimate(lambda t: t.iloc[0], [cells])[1:3] for cells in found]
-    held = np.mean([low <= 0 <= high for low, high in ends])
-    assert 0.89 <= held <= 0.99  # of the percentiles alone about 0.75, 0.85
+    all_cells = [claims.Cells(rows_of({"ours": values}), ["data", "rule"], "iacc", None) for values in draws]
+    ends = [claims.estimate(lambda t: t.iloc[0], [cells])[1:3] for cells in all_cells]
+    coverage = np.mean([low <= 0 <= high for low, high in ends])
+    assert 0.89 <= coverage <= 0.99  # of the percentiles alone about 0.75, 0.85
 
 
 @pytest.mark.parametrize(
@@ -136,15 +136,20 @@ def test_a_table_that_was_changed_by_hand_is_refused(checkout):
 
 def rows_of(values):
     """Trial rows of two rules in two cells: ``values[rule]`` are the trials' values."""
-    each = [(data, rule, *one) for data in "mc" for rule, own in values.items() for one in enumerate(own)]
-    return pd.DataFrame(each, columns=["data", "rule", "trial", "iacc"])
+    rows = [
+        (data, rule, *trial_and_value)
+        for data in "mc"
+        for rule, column in values.items()
+        for trial_and_value in enumerate(column)
+    ]
+    return pd.DataFrame(rows, columns=["data", "rule", "trial", "iacc"])
 
 
 def test_only_the_cells_that_a_statistic_hangs_on_count():
     rows = rows_of({"ours": [0.1, 0.2, 0.3], "theirs": [0.2, 0.3, 0.3]})
     cells = claims.Cells(rows, ["data", "rule"], "iacc", "rule")
-    (told,) = claims.needed(lambda t: t["ours"].max(), [cells])
-    assert {*zip(told["data"], told["rule"], strict=True)} == {("m", "ours"), ("c", "ours")}
+    (needed,) = claims.needed(lambda t: t["ours"].max(), [cells])
+    assert {*zip(needed["data"], needed["rule"], strict=True)} == {("m", "ours"), ("c", "ours")}
     (above,) = claims.needed(lambda t: (t["ours"] > 0.5).mean() - t.loc["m", "theirs"], [cells])
     assert {*zip(above["data"], above["rule"], strict=True)} == {("m", "ours"), ("c", "ours"), ("m", "theirs")}
 
@@ -161,7 +166,7 @@ def test_a_claim_is_a_statistic_of_cells_with_a_paired_interval():
     assert low < value < high
 
 
-def test_claims_without_trials_or_with_few_equal_ones_have_no_interval_but_shares_do():
+def test_claims_without_varied_trials_have_an_interval_only_for_shares():
     few = claims.Cells(rows_of({"ours": [1.0] * 6}), ["data", "rule"], "iacc", None)
     assert all(map(math.isnan, claims.estimate(lambda t: t.min(), [few])[1:3]))
     assert claims.estimate(lambda t: t.min(), [few], MEAN)[1:3] == interval([1.0] * 6, MEAN)

@@ -41,8 +41,8 @@ OURS = {
     ],
 )
 def test_differences_are_listed_by_machine(changes, expected):
-    found = status.differences(TABLE, OURS | changes, TABLE.rows[0])
-    assert {d.setting for d in found if not d.why} == expected
+    differences = status.differences(TABLE, OURS | changes, TABLE.rows[0])
+    assert {d.setting for d in differences if not d.why} == expected
 
 
 def test_a_setting_that_was_not_recorded_is_a_difference():
@@ -67,21 +67,21 @@ def test_samples_carry_a_remark():
     assert not status.sample_of(OURS | {"trained": 1}, 8380)
 
 
-def test_the_closest_row_is_compared_then_the_largest_and_never_one_of_two_trials():
+def test_candidates_are_ordered_by_closeness_then_number_of_trials():
     rows = [OURS | {"side": 16, "n": 90}, OURS | {"n": 5}, OURS | {"n": 9, "iacc": 0.91}, OURS | {"n": 2, "net": "x"}]
-    found = status.candidates(TABLE, rows, TABLE.rows[0])
-    assert [row["n"] for row, _ in found] == [9, 5, 90, 2]
-    ((one, *others),) = status.from_table(TABLE, rows).values()
-    assert (one.ours, one.low, one.high, one.n) == (0.91, 0.88, 0.92, 9)
+    candidates = status.candidates(TABLE, rows, TABLE.rows[0])
+    assert [row["n"] for row, _ in candidates] == [9, 5, 90, 2]
+    ((closest, *others),) = status.from_table(TABLE, rows).values()
+    assert (closest.ours, closest.low, closest.high, closest.n) == (0.91, 0.88, 0.92, 9)
     assert [other.n for other in others] == [5, 90, 2]
     assert status.from_table(TABLE, [])["id"][0].ours is None
 
 
 def test_a_claim_inherits_the_differences_of_all_its_cells_and_counts_them():
     wide = Table("rlu", "no-such-file", HEAD | {"axes": {**HEAD["axes"], "data": ["cifar10", "svhn"]}}, {})
-    found = {str(d) for d in status.of_cells(wide, [OURS | {"rule": "mine", "side": 16}], {})}
-    assert "side 16, paper 32" in found
-    assert "cells 1 of 2, paper 2" in found
+    differences = {str(d) for d in status.of_cells(wide, [OURS | {"rule": "mine", "side": 16}], {})}
+    assert "side 16, paper 32" in differences
+    assert "cells 1 of 2, paper 2" in differences
     assert not [d for d in status.of_cells(wide, [OURS], {"data": "cifar10"}) if not d.why]
 
 
@@ -92,19 +92,19 @@ def test_all_rows_of_a_claim_count(changes, setting):
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("fields", "expected"),
     [({}, False), ({"beyond": True}, True), ({"beyond": {"rule": "RLU"}}, True), ({"beyond": {"rule": "ours"}}, False)],
 )
-def test_values_beyond_the_paper_are_a_whole_table_or_some_of_its_rows(said, expected):
-    assert [one.beyond for one in Table("p", "t", HEAD | said, {}).items()] == [expected]
+def test_values_beyond_the_paper_are_tables_or_single_rows(fields, expected):
+    assert [value.beyond for value in Table("p", "t", HEAD | fields, {}).items()] == [expected]
 
 
 def test_what_the_paper_leaves_open_stays_open_where_nothing_was_measured():
     cell = {"data": "cifar10", "lr": "?", "steps": 2.0}
     head = {"keys": ["data"], "fixed": cell, "axes": {"batch_size": [1, 2]}}
-    one = item(column="asr", cell=cell)
-    assert [str(d) for d in status.unprinted(Table("p", "t", head, {}), one)] == ["lr, paper lost or not printed"]
+    value = item(column="asr", cell=cell)
+    assert [str(d) for d in status.unprinted(Table("p", "t", head, {}), value)] == ["lr, paper lost or not printed"]
     claim = item(cell={"batch_size": 2})
     assert [d.setting for d in status.unprinted(Table("p", "t", head, {}), claim)] == ["lr"]
     rules = [{"setting": "lr", "when": {"steps": 2.0}, "evidence": "table9"}]
-    assert not status.unprinted(Table("p", "t", {**head, "immaterial": rules}, {}), one)
+    assert not status.unprinted(Table("p", "t", {**head, "immaterial": rules}, {}), value)

@@ -44,19 +44,19 @@ def tensors(seed, clients, steps, batch, classes=3):
 def test_stacked_updates_are_fedavg_of_every_client(seed, clients, steps, batch, chunk):
     model = build("cnn", SHAPE, 3, seed=seed).double()
     x, y = tensors(seed, clients, steps, batch)
-    found = stacked_updates(model, x, y, lr=0.1, chunk=chunk)
+    stacked = stacked_updates(model, x, y, lr=0.1, chunk=chunk)
     for client in range(clients):
         for name, tensor in fedavg(model, x[client], y[client], lr=0.1).tensors.items():
-            torch.testing.assert_close(found[name][client], tensor, rtol=1e-9, atol=1e-12)
+            torch.testing.assert_close(stacked[name][client], tensor, rtol=1e-9, atol=1e-12)
 
 
 def test_inputs_may_be_vectors_and_batch_norm_in_evaluation_mode():
     cases = [(nn.Linear(4, 3), torch.rand(2, 1, 2, 4), torch.tensor([[[0, 2]], [[1, 1]]]))]
     cases += [(build("resnet20", SHAPE, 3, seed=0).double().eval(), *tensors(0, 2, 2, 3))]
     for model, x, y in cases:
-        found = stacked_updates(model, x, y, lr=0.1)
+        stacked = stacked_updates(model, x, y, lr=0.1)
         for name, tensor in fedavg(model, x[1], y[1], lr=0.1).tensors.items():
-            torch.testing.assert_close(found[name][1], tensor, rtol=1e-6, atol=1e-8)
+            torch.testing.assert_close(stacked[name][1], tensor, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def test_stacked_updates_refuses_what_does_not_fit(shape, labels, message):
 
 
 def test_a_round_moves_the_model_by_the_mean_of_the_clients_updates():
-    one, other = federation(), federation()
-    index = other.batches(other.choose(3), steps=2, batch_size=4)
-    updates = [fedavg(other.model, one.images.x[i], one.images.y[i], lr=0.1).tensors for i in index]
-    one.round(3, steps=2, batch_size=4, lr=0.1)
-    moved = dict(one.model.named_parameters())
-    for name, p in other.model.named_parameters():
+    trained, reference = federation(), federation()
+    index = reference.batches(reference.choose(3), steps=2, batch_size=4)
+    updates = [fedavg(reference.model, trained.images.x[i], trained.images.y[i], lr=0.1).tensors for i in index]
+    trained.round(3, steps=2, batch_size=4, lr=0.1)
+    moved = dict(trained.model.named_parameters())
+    for name, p in reference.model.named_parameters():
         expected = p - 0.1 * torch.stack([u[name] for u in updates]).mean(dim=0)
         torch.testing.assert_close(moved[name], expected, rtol=1e-4, atol=1e-6)
         assert not torch.equal(moved[name], p)
@@ -90,24 +90,24 @@ def test_a_defence_stands_between_the_clients_and_the_server():
     plain, noisy = federation(), federation()
     plain.round(2, 1, 4, 0.1)
     noisy.round(2, 1, 4, 0.1, defence=PureNoise(0.5, seed=0))
-    one, other = (torch.nn.utils.parameters_to_vector(f.model.parameters()) for f in (plain, noisy))
+    undefended, defended = (torch.nn.utils.parameters_to_vector(f.model.parameters()) for f in (plain, noisy))
     # Mean of two clients' noise of sigma 0.5, times the learning rate: 0.1 * 0.5 / sqrt(2) = 0.0354.
-    assert (one - other).std().item() == pytest.approx(0.0354, rel=0.05)
+    assert (undefended - defended).std().item() == pytest.approx(0.0354, rel=0.05)
 
 
 def test_users_hold_their_composition_and_batches_are_epochs_of_it():
-    found = federation()
-    assert found.users.shape == (5, 12)
-    for user in found.users:
-        assert found.images.y[user].bincount(minlength=3).max() >= 6  # unbalanced: half of one class
+    clients_data = federation()
+    assert clients_data.users.shape == (5, 12)
+    for user in clients_data.users:
+        assert clients_data.images.y[user].bincount(minlength=3).max() >= 6  # unbalanced: half of one class
     clients = torch.tensor([3, 1])
-    index = found.batches(clients, steps=5, batch_size=4)  # 20 samples: one epoch of 12 and 8 of the next
+    index = clients_data.batches(clients, steps=5, batch_size=4)  # 20 samples: one epoch of 12 and 8 of the next
     assert index.shape == (2, 5, 4)
     for client, drawn in zip(clients, index.flatten(1), strict=True):
-        assert sorted(drawn[:12].tolist()) == sorted(found.users[client].tolist())
+        assert sorted(drawn[:12].tolist()) == sorted(clients_data.users[client].tolist())
         # Of the second epoch's 8 samples each is the client's own, and none is taken twice.
         assert len(drawn[12:].unique()) == 8
-        assert set(drawn[12:].tolist()) <= set(found.users[client].tolist())
+        assert set(drawn[12:].tolist()) <= set(clients_data.users[client].tolist())
 
 
 @pytest.mark.parametrize("participants", [0, -1, 6])

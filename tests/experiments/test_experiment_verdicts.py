@@ -44,8 +44,8 @@ EVERY = [at(GOOD, lr=lr, scale=scale) for lr in RATES.values for scale in SCALES
 
 
 def judged(points, rules=RULES, **changes):
-    found = verdicts.judge(item(**IN_TABLE | changes), "no-such-paper", points, rules)
-    return found.verdict, found.grade
+    judgement = verdicts.judge(item(**IN_TABLE | changes), "no-such-paper", points, rules)
+    return judgement.verdict, judgement.grade
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_verdict_and_grade(points, expected):
 
 def test_a_choice_is_of_some_cells_and_readings_are_counted():
     assert judged([at(GOOD, scale="raw"), at(GOOD, scale="half")], cell={"net": "vgg"}) == (AGREES, "D")
-    found = verdicts.judge(item(**IN_TABLE), "x", [read(GOOD), read(BAD)], RULES)
-    assert found.note.startswith("1 of 2 readings agree")
+    judgement = verdicts.judge(item(**IN_TABLE), "x", [read(GOOD), read(BAD)], RULES)
+    assert judgement.note.startswith("1 of 2 readings agree")
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def trust(monkeypatch):
 
 
 def fewer(interval, ends, record="reduced", **free):
-    """A measurement with fewer images, and what these are worth on other data."""
+    """A measurement with fewer images, and the effect of these on other data."""
     point, few = at(interval, **free), Difference("images", 500, 5000.0)
     effect = Effect(record, ("images", "aux"), ends)
     return replace(point, differences=(*point.differences, few), effects=(effect,))
@@ -197,11 +197,11 @@ def trials(shift, noise=0.02, cells=12, count=20):
 
 
 def test_a_transport_that_holds_covers_what_is_known_and_another_is_found_out():
-    found = choices.backtest(trials({"a": 0.1, "b": 0.1}), ["cell"], {"acc": MEAN}, {})
-    assert (found.values, found.trusted) == (24, True)
-    found = choices.backtest(trials({"a": 0.3, "b": 0.0}), ["cell"], {"acc": MEAN}, {})
-    assert found.covered < 0.6 * found.values
-    assert not found.trusted
+    backtest = choices.backtest(trials({"a": 0.1, "b": 0.1}), ["cell"], {"acc": MEAN}, {})
+    assert (backtest.values, backtest.trusted) == (24, True)
+    backtest = choices.backtest(trials({"a": 0.3, "b": 0.0}), ["cell"], {"acc": MEAN}, {})
+    assert backtest.covered < 0.6 * backtest.values
+    assert not backtest.trusted
     assert not choices.backtest(trials({"a": 0.1, "b": 0.1}, cells=4), ["cell"], {"acc": MEAN}, {}).trusted, "few"
 
 
@@ -230,17 +230,17 @@ def test_an_effect_is_paired_by_trial():
 
 def test_an_effect_is_of_the_rows_with_the_same_settings(monkeypatch):
     rows = pd.concat([trials({"a": s}, cells=1).assign(lr=lr) for lr, s in ((0.01, 0.0), (0.03, 0.2))])
-    said = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {}}}
-    monkeypatch.setattr(choices.records, "recorded", lambda paper, record: (rows, said))
-    one = Transport(("images",), "reduced", "few", same=("lr",))
-    assert one.effect("x", {"lr": 0.01}, "acc").hull[1] < 0.1 < one.effect("x", {"lr": 0.03}, "acc").hull[1]
-    assert one.effect("x", {"lr": 0.1}, "acc") is None
-    assert one.effect("x", {"lr": 0.01}, "psnr") is None
+    facts = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {}}}
+    monkeypatch.setattr(choices.records, "recorded", lambda paper, record: (rows, facts))
+    transport = Transport(("images",), "reduced", "few", same=("lr",))
+    assert transport.effect("x", {"lr": 0.01}, "acc").hull[1] < 0.1 < transport.effect("x", {"lr": 0.03}, "acc").hull[1]
+    assert transport.effect("x", {"lr": 0.1}, "acc") is None
+    assert transport.effect("x", {"lr": 0.01}, "psnr") is None
 
 
 def test_an_effect_counts_only_at_the_settings_that_its_record_had(monkeypatch):
-    said = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {}}}
-    monkeypatch.setattr(choices.records, "recorded", lambda paper, record: (trials({"a": 0.1}, cells=1), said))
+    facts = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {}}}
+    monkeypatch.setattr(choices.records, "recorded", lambda paper, record: (trials({"a": 0.1}, cells=1), facts))
     rules = Choices(transports=(Transport(("images",), "reduced", "few", only={"mode": "frozen"}),))
     monkeypatch.setattr(choices, "load", lambda paper: rules)
     table = Table("p", "t", {"keys": ["data"]}, {}, [{"setting": "mode", "is": "frozen"}])
@@ -249,10 +249,10 @@ def test_an_effect_counts_only_at_the_settings_that_its_record_had(monkeypatch):
     assert choices.effects(table, {"mode": "batch"}, {}, "acc") == ()
 
 
-def test_an_effect_counts_for_a_claim_where_it_is_of_every_cell_that_differs(monkeypatch):
-    said = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {"net": "lenet"}}}
+def test_an_effect_counts_if_all_differing_cells_have_it(monkeypatch):
+    facts = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {"net": "lenet"}}}
     monkeypatch.setattr(
-        choices.records, "recorded", lambda paper, record: (trials({"m": 0.1, "n": 0.1}, cells=1), said)
+        choices.records, "recorded", lambda paper, record: (trials({"m": 0.1, "n": 0.1}, cells=1), facts)
     )
     rules = Choices(transports=(Transport(("aux",), "reduced", "few", when={"data": "x"}),))
     monkeypatch.setattr(choices, "load", lambda paper: rules)

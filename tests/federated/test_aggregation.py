@@ -52,24 +52,24 @@ def test_secure_and_plain_sums_are_the_same_bits(clients, seed, bits, data):
     updates = [update(seed + u) for u in range(clients)]
     threshold = max(2, -(-2 * clients // 3))
     dropped = data.draw(st.sets(st.integers(1, clients), max_size=clients - threshold))
-    left = [u for i, u in enumerate(updates, 1) if i not in dropped]
-    found, _ = secure_sum(updates, code, dropped=dropped)
-    if len(left) < 2:
+    remaining = [u for i, u in enumerate(updates, 1) if i not in dropped]
+    total, _ = secure_sum(updates, code, dropped=dropped)
+    if len(remaining) < 2:
         return
-    wanted, clear = plain_sum(left, code), plain_sum(left)
+    wanted, clear = plain_sum(remaining, code), plain_sum(remaining)
     for name, tensor in wanted.tensors.items():
-        assert torch.equal(found.tensors[name], tensor)
-        assert (tensor - clear.tensors[name].double()).abs().max() <= len(left) * code.step / 2 + 1e-5
-    assert found.samples == 4 * len(left)
+        assert torch.equal(total.tensors[name], tensor)
+        assert (tensor - clear.tensors[name].double()).abs().max() <= len(remaining) * code.step / 2 + 1e-5
+    assert total.samples == 4 * len(remaining)
 
 
-def test_the_sum_does_not_depend_on_the_secrets_but_what_is_sent_does():
+def test_secrets_change_the_messages_but_not_the_sum():
     updates = [update(u) for u in range(3)]
-    (a, one), (b, two) = (secure_sum(updates, FixedPoint(), entropy=entropy(s)) for s in (0, 1))
+    (a, first), (b, second) = (secure_sum(updates, FixedPoint(), entropy=entropy(s)) for s in (0, 1))
     assert all(torch.equal(a.tensors[k], b.tensors[k]) for k in a.tensors)
-    assert (one.masked[1] != two.masked[1]).all()
+    assert (first.masked[1] != second.masked[1]).all()
     _, again = secure_sum(updates, FixedPoint(), entropy=entropy(0))
-    assert (one.masked[1] == again.masked[1]).all()
+    assert (first.masked[1] == again.masked[1]).all()
 
 
 def test_what_a_client_sends_says_nothing_about_its_update():

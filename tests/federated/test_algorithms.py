@@ -74,7 +74,7 @@ def test_fedavg_is_the_other_implementation_of_fedavg():
         torch.testing.assert_close(ours.tensors[name], tensor)
 
 
-def test_the_server_moves_by_the_mean_and_feddyn_by_the_sum_of_all_means_as_well():
+def test_server_steps_of_fedavg_and_feddyn():
     for name in ("fedavg", "feddyn", "feddc"):
         generator = torch.Generator().manual_seed(0)
         server = Server(network(generator, (4, 3, 5)), scheme_of(name, 0.1, 2, 0, 0.5), 2)

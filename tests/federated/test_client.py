@@ -56,13 +56,13 @@ def test_mixup_by_hand():
     # Of the labels 0 and 1, mixed either way, the mean is (1/2, 1/2): the bias's gradient is that of one-hot labels.
     # Swapped, the inputs 2 and 6 are 2 own + 6 (1 - own) and 6 own + 2 (1 - own), of the classes 0 and 1 own each.
     soft = next(s for s in (Softening(mixup=1.0, seed=k) for k in range(9)) if drawn_of(s)[1].tolist() == [1, 0])
-    own, _ = drawn_of(soft)
+    share, _ = drawn_of(soft)
     update = fedsgd(zeros(), torch.tensor([[2.0], [6.0]]), torch.tensor([0, 1]), soft)
     torch.testing.assert_close(update.gradient("bias"), torch.zeros(2), atol=1e-7, rtol=0)
-    first, second = 2 * own + 6 * (1 - own), 6 * own + 2 * (1 - own)
-    expected = (first * (0.5 - own) + second * (0.5 - (1 - own))) / 2
+    first, second = 2 * share + 6 * (1 - share), 6 * share + 2 * (1 - share)
+    expected = (first * (0.5 - share) + second * (0.5 - (1 - share))) / 2
     torch.testing.assert_close(update.gradient("weight"), torch.tensor([[expected], [-expected]]))
-    assert 0.01 < own < 0.99
+    assert 0.01 < share < 0.99
 
 
 def drawn_of(soft):
@@ -100,7 +100,7 @@ def test_fedavg_is_a_loop_of_sgd_steps(seed, steps, batch, lr):
 
 
 @pytest.mark.parametrize("train", [True, False])
-def test_fedavg_with_batch_norm_is_a_loop_of_sgd_steps_and_leaves_the_model_alone(train):
+def test_fedavg_with_batch_norm_equals_sgd_and_keeps_the_model(train):
     model = build("resnet20", (1, 8, 8), 3, seed=0).double().train(train)
     state = copy.deepcopy(model.state_dict())
     x, y = torch.rand(2, 4, 1, 8, 8).double(), torch.tensor([[0, 1, 2, 0], [1, 1, 2, 2]])

@@ -33,7 +33,7 @@ def test_pure_noise_has_mean_zero_and_the_standard_deviation_asked_for():
     assert abs(torch.corrcoef(noise)[0, 1].item()) < 0.02  # clients do not share their noise
 
 
-def test_noise_is_the_same_for_the_same_seed_and_new_in_every_call():
+def test_noise_is_seeded_and_new_in_every_call():
     one, two, other = (PureNoise(1.0, seed=s) for s in (3, 3, 4))
     a, b, c, again = (noise(stacked(), ONE) for noise in (one, two, other, one))
     for name in a:

@@ -18,10 +18,13 @@ X = torch.rand(16, *SHAPE, generator=torch.Generator().manual_seed(1))
 
 
 def checks(model, x=None, state=None):
-    found = inspect_model(state or model.state_dict(), None if x is None else model, x)
+    findings = inspect_model(state or model.state_dict(), None if x is None else model, x)
     small = {"saturated softmax", "not readable"}
-    assert all(one.number <= one.threshold if one.check in small else one.number >= one.threshold for one in found)
-    return {one.check for one in found}
+    assert all(
+        finding.number <= finding.threshold if finding.check in small else finding.number >= finding.threshold
+        for finding in findings
+    )
+    return {finding.check for finding in findings}
 
 
 @torch.no_grad()
@@ -41,19 +44,19 @@ def test_an_honest_model_has_no_findings_and_stays_as_it_is(net):
 
 @pytest.mark.parametrize("recipe", ["literal", "log", "vector"])
 @pytest.mark.parametrize("net", ["lenet", "resnet20"])
-def test_a_layer_that_lets_no_data_through_is_found_in_the_weights_and_on_the_batch(net, recipe):
+def test_a_blocking_layer_is_detected_in_weights_and_activations(net, recipe):
     model = lia_sa.fishing_model(build(net, SHAPE, 10, seed=0), recipe, 0, 5, 0)
-    (one,) = inspect_model(model.state_dict())
-    assert (one.check, one.where, one.number) == ("dead units", f"{lia_sa.fishing_layer(model)}.weight", 1)
+    (finding,) = inspect_model(model.state_dict())
+    assert (finding.check, finding.where, finding.number) == ("dead units", f"{lia_sa.fishing_layer(model)}.weight", 1)
     assert checks(model, X) == {"dead units", "silent activations"}
-    assert "dead units: " in str(RefusedModel([one]))
+    assert "dead units: " in str(RefusedModel([finding]))
 
 
 def test_units_that_are_off_for_every_input_are_found():
     model = eluding_sa.muted_model(build("lenet", SHAPE, 10, seed=0), "9")
     assert checks(model, X) == {"dead units", "silent activations"}
-    kept = changed(lambda m: m[9].bias.fill_(-200))  # its weights stay
-    assert checks(kept, X) == {"dead units", "silent activations"}
+    biased = changed(lambda m: m[9].bias.fill_(-200))  # its weights stay
+    assert checks(biased, X) == {"dead units", "silent activations"}
     assert checks(changed(lambda m: m[9].bias.fill_(-10))) == set(), "the weights alone do not tell"
     assert checks(changed(lambda m: m[9].bias.fill_(-10)), X) == {"silent activations"}
 
@@ -69,14 +72,14 @@ def test_the_first_layer_is_judged_by_what_the_inputs_can_be():
     assert checks(norm) == set()
 
 
-@pytest.mark.parametrize(("share", "found"), [(0.5, set()), (0.95, {"dead units"})])
-def test_pruned_units_are_dead_only_where_almost_all_of_a_layer_are(share, found):
+@pytest.mark.parametrize(("share", "expected"), [(0.5, set()), (0.95, {"dead units"})])
+def test_pruned_units_are_dead_only_where_almost_all_of_a_layer_are(share, expected):
     model = build("fcn3", SHAPE, 10, seed=0)
     prune.ln_structured(model[1], "weight", share, n=2, dim=0)
     assert checks(model) == set(), "the mask beside the whole weight is none"
     prune.remove(model[1], "weight")
     nn.init.zeros_(model[1].bias)
-    assert checks(model) == found
+    assert checks(model) == expected
 
 
 def test_layers_that_honestly_begin_at_zero_are_taken_for_crafted():
@@ -85,12 +88,12 @@ def test_layers_that_honestly_begin_at_zero_are_taken_for_crafted():
     assert checks(changed(lambda m: m.blocks[0].bn2.weight.zero_(), "resnet20")) == {"dead units"}
 
 
-@pytest.mark.parametrize(("rows", "found"), [(55, set()), (65, {"duplicated rows"})])
-def test_rows_that_repeat_others_up_to_a_scale(rows, found):
+@pytest.mark.parametrize(("rows", "expected"), [(55, set()), (65, {"duplicated rows"})])
+def test_rows_that_repeat_others_up_to_a_scale(rows, expected):
     def repeat(model):
         model[7].weight[:rows] = model[7].weight[0] * torch.linspace(-3, 3, rows)[:, None].add(0.01)
 
-    assert checks(changed(repeat)) == found
+    assert checks(changed(repeat)) == expected
     single = changed(lambda m: m[7].weight.mul_(torch.arange(400) == 3))
     assert checks(single) == set(), "of rows with one entry all are parallel"
 
@@ -104,15 +107,15 @@ def test_bins_are_found_by_their_common_direction_even_with_noise():
     state = model.state_dict()
     for name in ("front.conv.weight", "front.back.weight"):
         del state[name]
-    for strength, found in ((0.1, {"bins"}), (1.0, set())):
-        assert checks(model, state={**state, "front.bins.weight": weight + strength * noise}) == found
+    for strength, expected in ((0.1, {"bins"}), (1.0, set())):
+        assert checks(model, state={**state, "front.bins.weight": weight + strength * noise}) == expected
     same = {**state, "front.bins.bias": torch.zeros(64)}
     assert checks(model, state={**same, "front.bins.weight": weight + 0.1 * noise}) == set()
 
 
-@pytest.mark.parametrize(("by", "found"), [(50, {"class shut out"}), (5, set())])
-def test_a_class_that_no_input_can_reach(by, found):
-    assert checks(changed(lambda m: (m[11].weight.mul_(0.01), m[11].bias[0].sub_(by)))) == found
+@pytest.mark.parametrize(("by", "expected"), [(50, {"class shut out"}), (5, set())])
+def test_a_class_that_no_input_can_reach(by, expected):
+    assert checks(changed(lambda m: (m[11].weight.mul_(0.01), m[11].bias[0].sub_(by)))) == expected
 
 
 def test_a_saturated_softmax_is_found_where_all_samples_have_one_class():
@@ -131,12 +134,12 @@ def test_what_cannot_be_read_is_a_finding_and_never_passes():
     model = build("lenet", SHAPE, 10, seed=0)
     state = model.state_dict()
     assert checks(model, state={"0": torch.ones(2, 2)}) == {"not readable"}
-    assert {one.check for one in inspect_model({})} == {"not readable"}
-    (one,) = inspect_model({**state, "11.bias": torch.full((10,), torch.nan)})
-    assert (one.check, one.where, one.number) == ("not finite", "11.bias", 10)
-    (one,) = inspect_model({**state, "more": torch.ones(1)}, model)
-    assert one.check == "not the client's model"
-    assert "more" in one.why
+    assert {finding.check for finding in inspect_model({})} == {"not readable"}
+    (finding,) = inspect_model({**state, "11.bias": torch.full((10,), torch.nan)})
+    assert (finding.check, finding.where, finding.number) == ("not finite", "11.bias", 10)
+    (finding,) = inspect_model({**state, "more": torch.ones(1)}, model)
+    assert finding.check == "not the client's model"
+    assert "more" in finding.why
     huge = changed(lambda m: [p.mul_(1e20) for p in m.parameters()])
     assert checks(huge) == set()
     assert checks(huge, X) == {"not finite"}
@@ -149,9 +152,9 @@ def test_samples_need_the_model_that_takes_them_and_are_two_at_least(model, x):
         inspect_model(state, model, x)
 
 
-def test_layers_of_half_precision_and_without_bias_are_read_and_tokens_left_alone():
+def test_half_precision_and_missing_bias_are_inspected_but_not_tokens():
     state = {"e.weight": torch.rand(9, 5).half(), "l.weight": torch.zeros(9, 5).half(), "n": torch.zeros(3).long()}
-    assert [(one.check, one.where) for one in inspect_model(state)] == [("dead units", "l.weight")]
+    assert [(finding.check, finding.where) for finding in inspect_model(state)] == [("dead units", "l.weight")]
 
 
 def test_the_thresholds_are_those_that_were_scored():

@@ -35,36 +35,36 @@ def recorded(folder, loop, optimiser=None):
     chosen = optimiser or loop.optimiser(model)
     with record(folder, model, chosen, round=1) as saw:
         loop.run(model, chosen, x, y, saw)
-    (one,) = read(folder)
-    return one
+    (contribution,) = read(folder)
+    return contribution
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_loop_is_verified_or_what_is_in_doubt_is_said(name, tmp_path):
     loop = LOOPS[name]
-    one = recorded(tmp_path, loop)
-    state = "assumed" if "loss" not in one.verified else "verified" if abs(one.factor - 1) < 1e-3 else "factor"
-    assert ("doubt" if one.doubts else state) == loop.expected, one.doubts
-    assert (one.scheme is None) == bool(one.doubts)
+    record = recorded(tmp_path, loop)
+    state = "assumed" if "loss" not in record.verified else "verified" if abs(record.factor - 1) < 1e-3 else "factor"
+    assert ("doubt" if record.doubts else state) == loop.expected, record.doubts
+    assert (record.scheme is None) == bool(record.doubts)
     if loop.expected not in ("verified", "factor"):
         return
-    assert set(one.verified) == {"step", "loss", "labels"}
+    assert set(record.verified) == {"step", "loss", "labels"}
     if name not in UNCLEAR_OUTPUTS:
         # Counts follow from the bias' gradient, which is the mean of p - y; p hardly moves at these rates.
         model, (x, y) = loop.network(), samples()
-        (bias,) = [k for k in one.update().tensors if k.endswith("bias") and k == head(model).bias]
-        used = torch.isin(y, torch.tensor([k for k, n in enumerate(one.counts) if n]))
+        (bias,) = [k for k in record.update().tensors if k.endswith("bias") and k == head(model).bias]
+        used = torch.isin(y, torch.tensor([k for k, n in enumerate(record.counts) if n]))
         p = model(x.to(next(model.parameters()))).softmax(1)[used].mean(0)
-        estimate = one.samples * (p - one.update().gradient(bias))
-        truth = one.truth(CLASSES)
-        assert (estimate - truth).abs().max() < 0.05 * one.samples, (estimate, truth)
+        estimate = record.samples * (p - record.update().gradient(bias))
+        truth = record.truth(CLASSES)
+        assert (estimate - truth).abs().max() < 0.05 * record.samples, (estimate, truth)
 
 
 def test_skipped_steps_leave_no_labels(tmp_path):
-    one = recorded(tmp_path, LOOPS["GradScaler that skips steps in float16"])
-    assert one.steps < 4
-    assert one.samples == 6 * one.steps == sum(one.counts)
+    record = recorded(tmp_path, LOOPS["GradScaler that skips steps in float16"])
+    assert record.steps < 4
+    assert record.samples == 6 * record.steps == sum(record.counts)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -154,9 +154,9 @@ def test_the_labels_that_the_loss_used_count_and_not_what_was_shown(tmp_path):
 @pytest.mark.parametrize("broken", ["identify_loss", "same_logits"])
 def test_a_check_that_fails_ends_no_training(tmp_path, monkeypatch, broken):
     monkeypatch.setattr(loss_check, broken, lambda *_: 1 / 0)
-    one = recorded(tmp_path, LOOPS["sgd"])
-    assert "ZeroDivisionError" in one.doubts[0]
-    assert (one.verified, one.counts) == ([], samples()[1].bincount().tolist())
+    record = recorded(tmp_path, LOOPS["sgd"])
+    assert "ZeroDivisionError" in record.doubts[0]
+    assert (record.verified, record.counts) == ([], samples()[1].bincount().tolist())
 
 
 def test_the_model_and_the_optimiser_are_left_without_hooks(tmp_path):

@@ -42,7 +42,7 @@ SAMPLED = {"neighbours": "sample", "history": ((1.0, 0.01, 10),)}
 
 
 @pytest.mark.parametrize(
-    ("privacy", "said"),
+    ("privacy", "reason"),
     [
         (Privacy(**SAMPLED), None),
         (Privacy(**SAMPLED, poisson=False), "not drawn by Poisson sampling"),
@@ -53,14 +53,14 @@ SAMPLED = {"neighbours": "sample", "history": ((1.0, 0.01, 10),)}
         (Privacy(neighbours="client", stated=1.0), None),
     ],
 )
-def test_what_does_not_follow_is_named(privacy, said):
-    assert [said in one for one in privacy.wrong()] == [True] * (said is not None)
+def test_what_does_not_follow_is_named(privacy, reason):
+    assert [reason in problem for problem in privacy.wrong()] == [True] * (reason is not None)
 
 
 def test_shuffled_batches_are_accounted_once_an_epoch():
-    each = Privacy(neighbours="sample", history=((1.0, 0.1, 20),), poisson=False)
-    assert each.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2), 1e-5))
-    assert each.claimed < each.epsilon
+    shuffled = Privacy(neighbours="sample", history=((1.0, 0.1, 20),), poisson=False)
+    assert shuffled.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2), 1e-5))
+    assert shuffled.claimed < shuffled.epsilon
 
 
 @pytest.fixture
@@ -76,20 +76,20 @@ def clipped(model, x, y, norm):
     def loss(parameters, x, y):
         return nn.functional.cross_entropy(functional_call(model, parameters, (x[None],)), y[None])
 
-    each = vmap(grad(loss), (None, 0, 0))(dict(model.named_parameters()), x, y)
-    size = torch.stack([t.flatten(1).norm(dim=1) for t in each.values()]).norm(dim=0)
+    gradients = vmap(grad(loss), (None, 0, 0))(dict(model.named_parameters()), x, y)
+    size = torch.stack([t.flatten(1).norm(dim=1) for t in gradients.values()]).norm(dim=0)
     factor = (norm / size).clamp(max=1)
     assert (factor < 1).any()
-    return {name: torch.einsum("b,b...->...", factor, t) / len(x) for name, t in each.items()}
+    return {name: torch.einsum("b,b...->...", factor, t) / len(x) for name, t in gradients.items()}
 
 
-def test_a_gradient_of_dp_sgd_is_the_clipped_mean_with_noise_of_its_own(batch):
+def test_dp_sgd_gradients_are_the_clipped_mean_with_fresh_noise(batch):
     model, x, y = batch
     state = copy.deepcopy(model.state_dict())
     releases = DPSGD(noise_multiplier=0.5, max_grad_norm=1.0).releases(model, x, y, seed=1)
     many = [next(releases).tensors for _ in range(2000)]
     for name, expected in clipped(model, x, y, 1.0).items():
-        stacked = torch.stack([one[name] for one in many])
+        stacked = torch.stack([gradient[name] for gradient in many])
         torch.testing.assert_close(stacked.mean(0), expected, atol=5 * 0.5 / 6 / 2000**0.5, rtol=0)
         assert stacked.std().item() == pytest.approx(math.hypot(0.5 / 6, expected.std(correction=0).item()), rel=0.1), (
             "noise on the sum, divided by the batch"
@@ -128,7 +128,7 @@ def test_a_recorded_loop_knows_opacus_noise_and_rate(tmp_path, poisson, engine, 
     y = torch.arange(40) % 3
     model = nn.Linear(4, 3)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    made = PrivacyEngine().make_private(
+    private_parts = PrivacyEngine().make_private(
         module=model,
         optimizer=optimiser,
         data_loader=DataLoader(TensorDataset(torch.rand(40, 4), y), 8),
@@ -136,7 +136,7 @@ def test_a_recorded_loop_knows_opacus_noise_and_rate(tmp_path, poisson, engine, 
         max_grad_norm=1.0,
         poisson_sampling=poisson,
     )
-    private, optimiser, loader = made
+    private, optimiser, loader = private_parts
     if not engine:
         optimiser.step_hook = None
     with record(tmp_path, private, optimiser, round=1) as saw:
@@ -146,7 +146,7 @@ def test_a_recorded_loop_knows_opacus_noise_and_rate(tmp_path, poisson, engine, 
                 optimiser.zero_grad()
                 nn.functional.cross_entropy(private(x), labels).backward()
                 optimiser.step()
-    found = read(tmp_path)[0].privacy
-    assert found.history == ((2.0, rate, 10),)
-    assert found.epsilon == pytest.approx(epsilon)
-    assert [wrong in one for one in found.wrong()] == [True] * bool(wrong)
+    privacy = read(tmp_path)[0].privacy
+    assert privacy.history == ((2.0, rate, 10),)
+    assert privacy.epsilon == pytest.approx(epsilon)
+    assert [wrong in problem for problem in privacy.wrong()] == [True] * bool(wrong)

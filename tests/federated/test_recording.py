@@ -19,9 +19,9 @@ from fedleak.federated.platforms import never_stopping
 from fedleak.federated.recording import Contribution, read, write
 
 
-def told(**other):
-    known = {"round": 1, "node": "a", "samples": 5, "steps": 2, "lr": 0.5, "optimiser": "sgd", "counts": [2, 3]}
-    return Contribution(**{**known, **other})
+def contribution(**other):
+    fields = {"round": 1, "node": "a", "samples": 5, "steps": 2, "lr": 0.5, "optimiser": "sgd", "counts": [2, 3]}
+    return Contribution(**{**fields, **other})
 
 
 def states(seed=0, shape=(2, 3)):
@@ -35,48 +35,56 @@ def states(seed=0, shape=(2, 3)):
 def whole_run(folder, rounds=(1, 2), nodes="ab"):
     for number in rounds:
         for k, node in enumerate(nodes):
-            write(folder, told(round=number, node=node), *states(10 * number + k))
+            write(folder, contribution(round=number, node=node), *states(10 * number + k))
     return folder
 
 
 def test_what_is_written_comes_back(tmp_path):
     before, after = states()
-    path = write(tmp_path / "run", told(batch_size=3, epochs=1), before, after)
+    path = write(tmp_path / "run", contribution(batch_size=3, epochs=1), before, after)
     assert path == tmp_path / "run" / "round-0001" / "client-a.json"
-    (one,) = read(tmp_path / "run")
-    assert list(one.states()[0]) == list(before), "the order of the names is the model's"
+    (record,) = read(tmp_path / "run")
+    assert list(record.states()[0]) == list(before), "the order of the names is the model's"
     for name in before:
-        assert all(found[name].equal(state[name]) for found, state in zip(one.states(), (before, after), strict=True))
-        assert torch.equal(one.update().tensors[name], after[name] - before[name])
-    assert (one.samples, one.steps, one.lr, one.batch_size) == (5, 2, 0.5, 3)
-    assert one.truth(4).tolist() == [2, 3, 0, 0]
+        assert all(
+            tensors[name].equal(state[name]) for tensors, state in zip(record.states(), (before, after), strict=True)
+        )
+        assert torch.equal(record.update().tensors[name], after[name] - before[name])
+    assert (record.samples, record.steps, record.lr, record.batch_size) == (5, 2, 0.5, 3)
+    assert record.truth(4).tolist() == [2, 3, 0, 0]
     with pytest.raises(ValueError, match=r"client-a.json: its labels are of 2 classes, the model has 1"):
-        one.truth(1)
+        record.truth(1)
 
 
 def test_contributions_come_by_round_and_then_by_their_clients_numbers(tmp_path):
     whole_run(tmp_path, nodes=("10", "2"))
-    write(tmp_path, told(round=2, node="3"), *states(10))
-    assert [(one.round, one.node) for one in read(tmp_path)] == [(1, "2"), (1, "10"), (2, "2"), (2, "3"), (2, "10")]
+    write(tmp_path, contribution(round=2, node="3"), *states(10))
+    assert [(record.round, record.node) for record in read(tmp_path)] == [
+        (1, "2"),
+        (1, "10"),
+        (2, "2"),
+        (2, "3"),
+        (2, "10"),
+    ]
     assert len(list((tmp_path / "states").iterdir())) == 8, "a state is kept once"
 
 
 def test_tied_weights_and_counters_can_be_written(tmp_path):
     weight = torch.rand(2, 2)
     state = {"in.weight": weight, "out.weight": weight, "bn.num_batches_tracked": torch.tensor(3), "t.weight": weight.T}
-    write(tmp_path, told(), state, state)
-    found, _ = read(tmp_path)[0].states()
-    assert all(torch.equal(found[name], state[name]) for name in state)
+    write(tmp_path, contribution(), state, state)
+    restored, _ = read(tmp_path)[0].states()
+    assert all(torch.equal(restored[name], state[name]) for name in state)
     assert read(tmp_path)[0].update().tensors.keys() == state.keys() - {"bn.num_batches_tracked"}
 
 
 def test_the_servers_view_counts_and_the_client_knows_the_labels(tmp_path):
     (before, after), (_, noisy) = states(0), states(1)
-    write(tmp_path, told(), before, after)
-    write(tmp_path, told(seen_by="server", counts=None, lr=9.0), before, noisy)
-    (one,) = read(tmp_path)
-    assert (one.seen_by, one.counts, one.lr) == ("server", [2, 3], 0.5)
-    assert torch.equal(one.states()[1]["a.bias"], noisy["a.bias"])
+    write(tmp_path, contribution(), before, after)
+    write(tmp_path, contribution(seen_by="server", counts=None, lr=9.0), before, noisy)
+    (record,) = read(tmp_path)
+    assert (record.seen_by, record.counts, record.lr) == ("server", [2, 3], 0.5)
+    assert torch.equal(record.states()[1]["a.bias"], noisy["a.bias"])
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
@@ -89,8 +97,8 @@ def test_a_file_that_is_cut_changed_or_missing_is_named(tmp_path_factory, data):
     place = data.draw(st.integers(0, len(content) - 1))
     content[place] ^= 1 << data.draw(st.integers(0, 7))
     path.unlink() if what == "missing" else path.write_bytes(content[:place] if what == "cut" else content)
-    said = "is missing" if what == "missing" else "is not what was written: it is cut or changed" if state else ""
-    with pytest.raises(ValueError, match=f"{path.name}.*{said}"):
+    problem = "is missing" if what == "missing" else "is not what was written: it is cut or changed" if state else ""
+    with pytest.raises(ValueError, match=f"{path.name}.*{problem}"):
         read(folder)
     shutil.rmtree(folder)
 
@@ -113,7 +121,7 @@ def test_missing_rounds(tmp_path):
     folder = whole_run(tmp_path, rounds=(1, 2, 4))
     with pytest.raises(ValueError, match="round-0003 is missing, and rounds up to 4 are there"):
         read(folder)
-    assert {one.round for one in read(folder, gaps=True)} == {1, 2, 4}
+    assert {record.round for record in read(folder, gaps=True)} == {1, 2, 4}
     with pytest.raises(ValueError, match="round-0001 is missing"):
         read(whole_run(tmp_path / "late", rounds=(2, 3)))
     assert len(read(whole_run(tmp_path / "zero", rounds=(0, 1)))) == 4
@@ -128,17 +136,17 @@ def test_missing_rounds(tmp_path):
 def test_a_state_with_no_number_is_named(tmp_path, value):
     before, after = states()
     after["a.bias"][1] = value
-    write(tmp_path, told(), before, after)
+    write(tmp_path, contribution(), before, after)
     with pytest.raises(
         ValueError, match=r"round 1, node a: 1 of 2 entries of 'a.bias' are NaN or infinite .*--skip-nan"
     ):
         read(tmp_path)
     with pytest.raises(ValueError, match="every update holds NaN"):
         read(tmp_path, dropped=[])
-    write(tmp_path, told(node="b"), *states())
+    write(tmp_path, contribution(node="b"), *states())
     dropped = []
-    assert [one.node for one in read(tmp_path, dropped=dropped)] == ["b"]
-    assert [one.partition(" are")[0] for one in dropped] == ["round 1, node a: 1 of 2 entries of 'a.bias'"]
+    assert [record.node for record in read(tmp_path, dropped=dropped)] == ["b"]
+    assert [record.partition(" are")[0] for record in dropped] == ["round 1, node a: 1 of 2 entries of 'a.bias'"]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +154,7 @@ def test_a_state_with_no_number_is_named(tmp_path, value):
 )
 def test_a_state_with_a_wrong_header_is_one_line(tmp_path, content):
     """Whoever writes such a file also gives it the name of its hash."""
-    path = write(tmp_path, told(), *states())
+    path = write(tmp_path, contribution(), *states())
     name = hashlib.sha256(content).hexdigest()[:16]
     (tmp_path / "states" / f"{name}.safetensors").write_bytes(content)
     path.write_text(json.dumps({**json.loads(path.read_text()), "before": name}))
@@ -155,23 +163,23 @@ def test_a_state_with_a_wrong_header_is_one_line(tmp_path, content):
 
 
 def test_an_optimiser_that_nobody_told_is_not_taken_for_sgd(tmp_path):
-    one = Contribution(round=1, node="a", samples=5, steps=2, lr=0.5)
-    assert (one.optimiser, one.scheme) == ("unknown", None)
-    write(tmp_path, one, *states())
-    write(tmp_path, told(seen_by="server", lr=0.25, momentum=0.9), *states())
-    (both,) = read(tmp_path)
-    assert (both.optimiser, both.lr, both.momentum) == ("sgd", 0.25, 0.9), "the server's word"
+    client = Contribution(round=1, node="a", samples=5, steps=2, lr=0.5)
+    assert (client.optimiser, client.scheme) == ("unknown", None)
+    write(tmp_path, client, *states())
+    write(tmp_path, contribution(seen_by="server", lr=0.25, momentum=0.9), *states())
+    (merged,) = read(tmp_path)
+    assert (merged.optimiser, merged.lr, merged.momentum) == ("sgd", 0.25, 0.9), "the server's word"
 
 
 def test_the_sum_of_a_round_takes_its_labels_from_the_clients(tmp_path):
     told_sum = {"node": "sum", "seen_by": "server", "clients": 2, "samples": 9, "counts": None, "optimiser": "unknown"}
     for node, counts in (("a", [2, 3]), ("b", [1, 0, 3])):
-        write(tmp_path, told(node=node, counts=counts, samples=sum(counts)), *states())
-    write(tmp_path, told(**told_sum), *states(7))
-    (one,) = read(tmp_path)
-    assert (one.node, one.counts, one.clients, one.steps, one.optimiser) == ("sum", [3, 3, 3], 2, 2, "sgd")
-    write(tmp_path, told(round=2, node="a"), *states())
-    write(tmp_path, told(**told_sum, round=2), *states(7))
+        write(tmp_path, contribution(node=node, counts=counts, samples=sum(counts)), *states())
+    write(tmp_path, contribution(**told_sum), *states(7))
+    (total,) = read(tmp_path)
+    assert (total.node, total.counts, total.clients, total.steps, total.optimiser) == ("sum", [3, 3, 3], 2, 2, "sgd")
+    write(tmp_path, contribution(round=2, node="a"), *states())
+    write(tmp_path, contribution(**told_sum, round=2), *states(7))
     assert read(tmp_path)[1].counts is None, "one client of two recorded its labels"
 
 
@@ -181,7 +189,7 @@ def test_the_sum_of_a_round_takes_its_labels_from_the_clients(tmp_path):
 def test_states_of_two_models(tmp_path, shape, bias, what):
     whole_run(tmp_path)
     renamed = ({bias if k == "a.bias" else k: t for k, t in s.items()} for s in states(3, shape))
-    write(tmp_path, told(round=3), *renamed)
+    write(tmp_path, contribution(round=3), *renamed)
     with pytest.raises(ValueError, match=rf"safetensors \(round-0003, a\) is of another model: it differs in {what}"):
         read(tmp_path)
 
@@ -206,7 +214,7 @@ def test_states_of_two_models(tmp_path, shape, bias, what):
     ],
 )
 def test_a_json_file_with_something_else_is_named(tmp_path, change, message):
-    path = write(tmp_path, told(), *states())
+    path = write(tmp_path, contribution(), *states())
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(ValueError, match=rf"client-a.json: .*{message}"):
         read(tmp_path)
@@ -230,10 +238,15 @@ def test_a_loop_with_a_smaller_last_batch_momentum_and_buffers(tmp_path, kind):
             optimiser.zero_grad()
             (model.weight * slope).sum().backward()
             optimiser.step()
-    (one,) = read(tmp_path)
-    assert (one.samples, one.steps, one.batch_size, one.counts) == (9, 3, 4, [9])
-    assert one.scheme.name == ("fedavg" if kind == "sgd" else kind)
-    torch.testing.assert_close(one.update().gradient("weight"), slope, rtol=1e-9, atol=1e-9)
+    (saved,) = read(tmp_path)
+    assert (
+        saved.samples,
+        saved.steps,
+        saved.batch_size,
+        saved.counts,
+    ) == (9, 3, 4, [9])
+    assert saved.scheme.name == ("fedavg" if kind == "sgd" else kind)
+    torch.testing.assert_close(saved.update().gradient("weight"), slope, rtol=1e-9, atol=1e-9)
 
 
 def test_a_loop_with_batch_norm_records_buffers_and_reads_parameters(tmp_path):
@@ -244,12 +257,12 @@ def test_a_loop_with_batch_norm_records_buffers_and_reads_parameters(tmp_path):
         saw(y)
         nn.functional.cross_entropy(model(torch.rand(4, 3).double()), y).backward()
         optimiser.step()
-    (one,) = read(tmp_path)
-    found, after = one.states()
-    assert all(torch.equal(found[name], before[name]) for name in before)
+    (saved,) = read(tmp_path)
+    received, after = saved.states()
+    assert all(torch.equal(received[name], before[name]) for name in before)
     assert after["1.num_batches_tracked"] == 1
-    assert one.update().tensors.keys() == dict(model.named_parameters()).keys()
-    assert (one.optimiser, one.scheme) == ("adam", None)
+    assert saved.update().tensors.keys() == dict(model.named_parameters()).keys()
+    assert (saved.optimiser, saved.scheme) == ("adam", None)
 
 
 def test_a_loop_that_fails_or_shows_nothing_leaves_no_record(tmp_path):

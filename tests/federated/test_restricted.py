@@ -39,7 +39,7 @@ def test_what_is_withheld_is_absent(registered):
         protect(shared, defence)
 
 
-def test_fedvf_sends_the_classifier_every_third_round_with_all_that_was_kept_back():
+def test_fedvf_sends_the_accumulated_classifier_every_third_round():
     model, update = model_and_update()
     names = last_layers(model)
     defence = FedVF(names, every=3, clients=2)

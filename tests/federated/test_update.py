@@ -45,7 +45,7 @@ def trained(model, batches, lr):
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), lr=st.floats(0.01, 1.0))
-def test_every_reading_is_the_same_whatever_was_shared_and_the_last_batch_may_be_smaller(seed, sizes, lr):
+def test_gradients_and_states_give_the_same_update_with_uneven_batches(seed, sizes, lr):
     model = network(seed)
     batches = [(torch.rand(size, 3).double(), torch.randint(3, (size,))) for size in sizes]
     after, total = trained(model, batches, lr)

@@ -63,13 +63,13 @@ def test_a_step_by_a_closure_is_verified(tmp_path):
         for _ in range(2):
             saw(y)
             optimiser.step(closure)
-    one = read(tmp_path)[0]
-    assert (one.verified, one.doubts) == (["step", "loss", "labels"], [])
+    contribution = read(tmp_path)[0]
+    assert (contribution.verified, contribution.doubts) == (["step", "loss", "labels"], [])
 
 
 @pytest.mark.parametrize("clipped", ["head", "body"])
 @pytest.mark.parametrize("decay", [0.0, 0.3])
-def test_clipping_a_part_of_a_model_and_weight_decay_leave_the_recorded_gradient_right(clipped, decay, tmp_path):
+def test_partial_clipping_and_weight_decay_keep_the_recorded_gradient_right(clipped, decay, tmp_path):
     model, (x, y) = mlp(), samples()
     F.cross_entropy(model(x), y).backward()
     expected = {name: p.grad.clone() for name, p in model.named_parameters()}
@@ -81,10 +81,12 @@ def test_clipping_a_part_of_a_model_and_weight_decay_leave_the_recorded_gradient
         F.cross_entropy(model(x), y).backward()
         nn.utils.clip_grad_norm_(parts, 0.01)
         optimiser.step()
-    one = read(tmp_path)[0]
-    assert not one.doubts
+    contribution = read(tmp_path)[0]
+    assert not contribution.doubts
     for name, gradient in expected.items():
-        torch.testing.assert_close(one.update().gradient(name), gradient, rtol=1e-2, atol=1e-2 * float(gradient.norm()))
+        torch.testing.assert_close(
+            contribution.update().gradient(name), gradient, rtol=1e-2, atol=1e-2 * float(gradient.norm())
+        )
 
 
 def test_ignored_samples_of_which_the_model_is_certain_do_not_count(tmp_path):
@@ -95,9 +97,9 @@ def test_ignored_samples_of_which_the_model_is_certain_do_not_count(tmp_path):
     optimiser = LOOPS["sgd"].optimiser(model)
     with record(tmp_path, model, optimiser, round=1) as saw:
         plain()(model, optimiser, x, y, saw)
-    one = read(tmp_path)[0]
-    assert one.counts == class_labels(y).bincount().tolist()
-    assert one.factor == 1
+    contribution = read(tmp_path)[0]
+    assert contribution.counts == class_labels(y).bincount().tolist()
+    assert contribution.factor == 1
 
 
 @pytest.mark.parametrize("norm", [1e-2, 1e6])
@@ -117,9 +119,9 @@ def test_clipping_of_single_samples_by_opacus_is_measured(norm, tmp_path):
             optimiser.zero_grad()
             F.cross_entropy(private(part), labels).backward()
             optimiser.step()
-    one = read(tmp_path)[0]
-    assert (abs(one.factor - 1) < 1e-3) == (norm > 1)
-    assert bool(one.doubts) == (norm < 1)
+    contribution = read(tmp_path)[0]
+    assert (abs(contribution.factor - 1) < 1e-3) == (norm > 1)
+    assert bool(contribution.doubts) == (norm < 1)
 
 
 def test_samples_that_pass_twice_count_once(tmp_path):
@@ -129,5 +131,5 @@ def test_samples_that_pass_twice_count_once(tmp_path):
         saw(y)
         (F.cross_entropy(model(x), y) / 2 + F.cross_entropy(model(x + 0.01), y) / 2).backward()
         optimiser.step()
-    one = read(tmp_path)[0]
-    assert (one.samples, one.counts, one.doubts) == (len(y), y.bincount().tolist(), [])
+    contribution = read(tmp_path)[0]
+    assert (contribution.samples, contribution.counts, contribution.doubts) == (len(y), y.bincount().tolist(), [])

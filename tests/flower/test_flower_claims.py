@@ -132,7 +132,7 @@ def test_samples_are_the_metric_that_weights_or_the_one_named(tmp_path, key, nam
     assert [part.samples for part in parts] == [examples] * 2
 
 
-def test_a_weight_that_is_no_number_of_samples_is_a_gap_and_the_run_goes_on(tmp_path, caplog):
+def test_an_invalid_sample_weight_is_a_gap_in_the_record(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "fedleak.flower"), pytest.raises(ValueError, match="is not recorded"):
         run(tmp_path, lambda o, _: flower.FedAvg(**o, weighted_by_key="loss"), (2.5, 0.5), key="loss")
     assert "the metric 'loss', 2.5, is no number of samples: pass examples=..." in caplog.text

@@ -67,14 +67,14 @@ def run(model, *mods, records=("arrays",)):
     return train, len(trained)
 
 
-def test_a_crafted_model_is_answered_by_an_error_and_an_honest_one_is_trained(caplog):
+def test_crafted_models_get_an_error_and_honest_ones_are_trained(caplog):
     assert run(network(), InspectionMod())[1] == NODES
     assert caplog.text == ""
     with caplog.at_level(logging.WARNING, "fedleak.flower"):
         replies, trained = run(crafted(), InspectionMod())
         assert trained == 0
         assert {reply.error.code for reply in replies} == {ErrorCode.MOD_FAILED_PRECONDITION}
-        assert all("dead" not in reply.error.reason for reply in replies), "the server is not told what was found"
+        assert all("dead" not in reply.error.reason for reply in replies), "the server does not learn the findings"
         assert "node 1: dead units: 1.weight has 1" in caplog.text
         caplog.clear()
         assert run(crafted(), InspectionMod(warn=True))[1] == NODES

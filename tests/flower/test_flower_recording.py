@@ -86,13 +86,13 @@ def all_nodes(kind=FedAvg, **more):
 def test_the_mod_records_what_a_client_really_sent_and_its_labels(tmp_path):
     grid = start(all_nodes(), client_app(RecordingMod(tmp_path), epochs=2))
     run = read(tmp_path)
-    assert [(one.round, one.node) for one in run] == [(r, str(n)) for r in (1, 2) for n in (1, 2, 3)]
-    for one in run:
-        k = int(one.node) - 1
-        assert one.samples == 2 * SIZES[k]
-        assert one.steps == 2 * -(-SIZES[k] // BATCH)
-        assert one.counts == (2 * samples(k)[1].bincount(minlength=0)).tolist()
-        assert (one.optimiser, one.lr) == ("sgd", LR)
+    assert [(record.round, record.node) for record in run] == [(r, str(n)) for r in (1, 2) for n in (1, 2, 3)]
+    for record in run:
+        k = int(record.node) - 1
+        assert record.samples == 2 * SIZES[k]
+        assert record.steps == 2 * -(-SIZES[k] // BATCH)
+        assert record.counts == (2 * samples(k)[1].bincount(minlength=0)).tolist()
+        assert (record.optimiser, record.lr) == ("sgd", LR)
     before, after = run[3].states()
     assert all(torch.equal(after[name], TRAINED[0][name]) for name in after), "the second round's, as it left"
     assert list(before) == list(network().state_dict())
@@ -105,10 +105,10 @@ def test_the_update_is_the_one_of_the_states(tmp_path):
     model = network()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     train(model, 1)
-    found, by_hand = read(tmp_path)[1].update(), Update.from_states(before, model.state_dict(), 10, 3, LR)
+    update, by_hand = read(tmp_path)[1].update(), Update.from_states(before, model.state_dict(), 10, 3, LR)
     records = Update.from_states(ArrayRecord(before), ArrayRecord(model.state_dict()), 10, 3, LR)
     for name in by_hand.tensors:
-        torch.testing.assert_close(found.gradient(name), by_hand.gradient(name))
+        torch.testing.assert_close(update.gradient(name), by_hand.gradient(name))
         assert torch.equal(records.gradient(name), by_hand.gradient(name))
 
 
@@ -117,17 +117,19 @@ def test_the_mods_place_decides_whether_it_sees_the_noise(tmp_path, outside):
     noise = LocalDpMod(clipping_norm=1.0, sensitivity=0.1, epsilon=1.0, delta=0.1)
     mods = [RecordingMod(tmp_path), noise] if outside else [noise, RecordingMod(tmp_path)]
     start(all_nodes(), client_app(*mods), rounds=1)
-    found = [torch.equal(one.states()[1]["0.weight"], TRAINED[k]["0.weight"]) for k, one in enumerate(read(tmp_path))]
-    assert found == [not outside] * NODES
+    untouched = [
+        torch.equal(record.states()[1]["0.weight"], TRAINED[k]["0.weight"]) for k, record in enumerate(read(tmp_path))
+    ]
+    assert untouched == [not outside] * NODES
 
 
 def test_the_mod_for_local_privacy_is_taken_at_its_word_and_checked(tmp_path):
     noise = LocalDpMod(clipping_norm=1.0, sensitivity=0.1, epsilon=1.0, delta=0.1)
     start(all_nodes(), client_app(RecordingMod(tmp_path, privacy=noise), noise), rounds=1)
-    for found in (one.privacy for one in read(tmp_path)):
-        assert (found.claimed, found.delta, found.by) == (1.0, 0.1, "LocalDpMod")
-        assert found.epsilon == pytest.approx(gaussian_epsilon(2 / (0.1 * (2 * math.log(12.5)) ** 0.5), 0.1))
-        assert "the noise is too small" in found.wrong()[0], "two clipped updates lie up to 2 apart, not 0.1"
+    for privacy in (record.privacy for record in read(tmp_path)):
+        assert (privacy.claimed, privacy.delta, privacy.by) == (1.0, 0.1, "LocalDpMod")
+        assert privacy.epsilon == pytest.approx(gaussian_epsilon(2 / (0.1 * (2 * math.log(12.5)) ** 0.5), 0.1))
+        assert "the noise is too small" in privacy.wrong()[0], "two clipped updates lie up to 2 apart, not 0.1"
     enough = of_mod(LocalDpMod(clipping_norm=1.0, sensitivity=2.0, epsilon=0.5, delta=1e-5))
     assert enough.epsilon < 0.5
     assert not enough.wrong()
@@ -135,11 +137,11 @@ def test_the_mod_for_local_privacy_is_taken_at_its_word_and_checked(tmp_path):
 
 def test_a_strategys_noise_is_after_aggregation_and_no_clients_own(tmp_path):
     start(recorded(private(0.5), tmp_path, lr=LR), client_app())
-    (found,) = {one.privacy for one in read(tmp_path)}
+    (privacy,) = {record.privacy for record in read(tmp_path)}
     most = max(SIZES) / sum(SIZES)  # the weight of the client that moves the mean most
-    assert found.claimed == pytest.approx(gaussian_epsilon(2.0 * NODES * most, 1e-5))
-    assert found.by == "DifferentialPrivacyServerSideFixedClipping"
-    assert "added after aggregation" in found.wrong()[0]
+    assert privacy.claimed == pytest.approx(gaussian_epsilon(2.0 * NODES * most, 1e-5))
+    assert privacy.by == "DifferentialPrivacyServerSideFixedClipping"
+    assert "added after aggregation" in privacy.wrong()[0]
 
 
 def private(noise=0.1):
@@ -148,14 +150,14 @@ def private(noise=0.1):
 
 @pytest.mark.parametrize("make", [all_nodes, lambda: all_nodes(FedAdam), lambda: all_nodes(Krum), private])
 def test_any_strategy_records_what_the_server_sees_and_goes_on_as_before(tmp_path, make):
-    plain, shown = make(), recorded(make(), tmp_path, lr=LR, batch_size=BATCH)
-    assert type(shown) is type(plain)
-    start(shown, client_app())
-    assert {one.seen_by for one in read(tmp_path)} == {"server"}
+    plain, recording = make(), recorded(make(), tmp_path, lr=LR, batch_size=BATCH)
+    assert type(recording) is type(plain)
+    start(recording, client_app())
+    assert {record.seen_by for record in read(tmp_path)} == {"server"}
     run = read(tmp_path)
     assert len(run) == 2 * NODES
-    assert [one.samples for one in run] == SIZES * 2
-    assert all(one.counts is None for one in run), "a server has no labels"
+    assert [record.samples for record in run] == SIZES * 2
+    assert all(record.counts is None for record in run), "a server has no labels"
     assert all(torch.equal(run[3 + k].states()[1]["3.bias"], TRAINED[k]["3.bias"]) for k in range(NODES))
 
 
@@ -166,7 +168,7 @@ def test_recording_does_not_change_a_run(tmp_path):
         ends.append(TRAINED[2].copy())
     for name, tensor in ends[0].items():
         torch.testing.assert_close(ends[1][name], tensor)  # Flower sums the clients in any order
-    assert {(one.seen_by, one.counts is None) for one in read(tmp_path)} == {("server", False)}
+    assert {(record.seen_by, record.counts is None) for record in read(tmp_path)} == {("server", False)}
 
 
 def test_what_cannot_be_recorded_is_a_warning_and_the_run_goes_on(tmp_path, caplog):
@@ -180,7 +182,7 @@ def test_what_cannot_be_recorded_is_a_warning_and_the_run_goes_on(tmp_path, capl
         assert "cannot write" in caplog.text
         start(all_nodes(), client_app(RecordingMod(tmp_path / "run", lr=LR), tell=False), rounds=1)
     assert "nobody told the optimiser of round 1, node 1: pass optimiser='sgd'" in caplog.text
-    assert {one.optimiser for one in read(tmp_path / "run")} == {"unknown"}
+    assert {record.optimiser for record in read(tmp_path / "run")} == {"unknown"}
 
 
 class Legacy(NumPyClient):
@@ -220,38 +222,40 @@ def test_the_legacy_interface_is_recorded_on_both_sides(tmp_path):
     DefaultWorkflow()(InProcess(legacy_app(RecordingMod(tmp_path / "client", **TOLD)), NODES), context)
     for side in ("server", "client"):
         run = read(tmp_path / side)
-        assert [(one.round, one.node, one.samples) for one in run] == [
+        assert [(record.round, record.node, record.samples) for record in run] == [
             (r, str(k + 1), SIZES[k]) for r in (1, 2) for k in range(NODES)
         ]
         assert list(run[0].states()[0]) == TOLD["names"]
         assert all(torch.equal(run[3 + k].states()[1]["0.bias"], TRAINED[k]["0.bias"]) for k in range(NODES))
 
 
-def test_under_secure_aggregation_the_client_sees_its_update_and_the_server_the_mean(tmp_path, caplog):
+def test_secure_aggregation_records_client_updates_and_the_servers_mean(tmp_path, caplog):
     inside, outside = (RecordingMod(tmp_path / name, **TOLD) for name in ("inside", "outside"))
     strategy = recorded(legacy_strategy(), tmp_path / "server", **TOLD)
     with caplog.at_level(logging.WARNING, "fedleak.flower"):
         secure_run(InProcess(legacy_app(outside, secaggplus_mod, inside), NODES), strategy)
     run = read(tmp_path / "inside")
-    assert [one.samples for one in run] == SIZES
+    assert [record.samples for record in run] == SIZES
     assert "masked by SecAgg+?" in caplog.text
     assert not list((tmp_path / "outside").glob("round-*"))
     with pytest.raises(ValueError, match=r"no recorded round.*round 1, node 1 is not recorded: what came back is no"):
         read(tmp_path / "outside")
-    (one,) = read(tmp_path / "server")
-    assert (one.node, one.samples, one.counts) == ("sum", sum(SIZES), None)
-    assert (one.clients, one.steps, one.batch_size) == (NODES, 3, NODES * BATCH), "in parallel, not one after another"
+    (record,) = read(tmp_path / "server")
+    assert (record.node, record.samples, record.counts) == ("sum", sum(SIZES), None)
+    assert (record.clients, record.steps, record.batch_size) == (NODES, 3, NODES * BATCH), (
+        "in parallel, not one after another"
+    )
     mean = sum(n * TRAINED[k]["3.weight"] for k, n in enumerate(SIZES)) / sum(SIZES)
-    torch.testing.assert_close(one.states()[1]["3.weight"].float(), mean, atol=2e-3, rtol=0)
+    torch.testing.assert_close(record.states()[1]["3.weight"].float(), mean, atol=2e-3, rtol=0)
 
 
 def test_the_sum_of_a_secure_round_carries_labels_and_is_guarded(tmp_path):
     strategy = recorded(legacy_strategy(), tmp_path, **TOLD)
     secure_run(InProcess(legacy_app(secaggplus_mod, RecordingMod(tmp_path, **TOLD), tell=True), NODES), strategy)
-    (one,) = read(tmp_path)
+    (record,) = read(tmp_path)
     labels = torch.cat([samples(k)[1] for k in range(NODES)])
-    assert one.counts == labels.bincount(minlength=3).tolist()
-    assert (one.node, one.seen_by, one.clients) == ("sum", "server", NODES)
+    assert record.counts == labels.bincount(minlength=3).tolist()
+    assert (record.node, record.seen_by, record.clients) == ("sum", "server", NODES)
     report = audit_run(tmp_path, Setup(model=network, shape=(3,), remedy_trials=0))
     assert "the mean over up to 3 clients in parallel" in report.to_markdown()
     (verdict,) = guard.verdicts(report, guard.Limits(mean=0.0))

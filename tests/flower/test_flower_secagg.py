@@ -58,7 +58,7 @@ def test_the_aggregate_is_the_clients_mean_up_to_the_quantisation():
         assert (torch.from_numpy(found) - torch.stack(each).mean(0)).abs().max() < step + 1e-6
 
 
-def test_of_a_client_that_drops_out_nothing_is_found_and_of_the_others_all():
+def test_secagg_counts_are_recovered_for_all_clients_but_dropouts():
     def lost(message):
         stage = message.content.config_records.get("secaggplus_configs", {}).get("stage", "")
         return message.metadata.dst_node_id == 2 and stage == "collect_masked_vectors"
@@ -69,13 +69,13 @@ def test_of_a_client_that_drops_out_nothing_is_found_and_of_the_others_all():
 
 
 def test_the_grid_hands_out_copies_and_keeps_a_context_for_every_node():
-    app, seen = ClientApp(), []
+    app, calls = ClientApp(), []
 
     @app.query()
     def _(message, context):
         count = context.state.config_records.setdefault("count", ConfigRecord({"n": 0}))
         count["n"] += 1
-        seen.append((message.metadata.dst_node_id, count["n"]))
+        calls.append((message.metadata.dst_node_id, count["n"]))
         message.content.config_records.clear()
         return Message(RecordDict(), reply_to=message)
 
@@ -85,7 +85,7 @@ def test_the_grid_hands_out_copies_and_keeps_a_context_for_every_node():
         shared = RecordDict({"asked": ConfigRecord({"a": 1})})
         grid.send_and_receive([grid.create_message(shared, "query", node, "1") for node in (1, 2)])
         assert "asked" in shared
-    assert seen == [(1, 1), (2, 1), (1, 2), (2, 2)]
+    assert calls == [(1, 1), (2, 1), (1, 2), (2, 2)]
 
 
 def test_without_flower_the_error_says_what_to_install(monkeypatch):

@@ -20,14 +20,14 @@ from fedleak.models import build, chain
     ],
 )
 def test_the_papers_networks(name, shape, chained):
-    found = chain(build(name, shape, 10, seed=0))
-    assert [link.name for link in found.links] == chained
-    assert [link.relu for link in found.links[:-1]] == [name != "resnet20"] * (len(chained) - 1)
-    assert not found.links[-1].relu
+    layers = chain(build(name, shape, 10, seed=0))
+    assert [link.name for link in layers.links] == chained
+    assert [link.relu for link in layers.links[:-1]] == [name != "resnet20"] * (len(chained) - 1)
+    assert not layers.links[-1].relu
     if name == "mlp6":
-        assert [link.layer.out_features for link in found.links] == [2048, 1024, 512, 256, 128, 64, 10]
+        assert [link.layer.out_features for link in layers.links] == [2048, 1024, 512, 256, 128, 64, 10]
     if name == "resnet18-conv":
-        assert found.links[0].layer.weight.shape == (512, 512, 4, 4)
+        assert layers.links[0].layer.weight.shape == (512, 512, 4, 4)
 
 
 class Functional(nn.Module):
@@ -47,9 +47,9 @@ class Functional(nn.Module):
 
 def test_functions_and_any_order():
     model = Functional()
-    found = chain(model)
-    assert [link.name for link in found.links] == ["m", "a", "z"]
-    assert found.end == "below 'm' come the images"
+    layers = chain(model)
+    assert [link.name for link in layers.links] == ["m", "a", "z"]
+    assert layers.end == "below 'm' come the images"
     assert all(p.grad is None for p in model.parameters())
 
 
@@ -66,9 +66,9 @@ class Skip(nn.Module):
 
 
 def test_a_shortcut_ends_the_chain():
-    found = chain(Skip(), (5,))
-    assert [link.name for link in found.links] == ["out"]
-    assert "(Add)" in found.end
+    layers = chain(Skip(), (5,))
+    assert [link.name for link in layers.links] == ["out"]
+    assert "(Add)" in layers.end
 
 
 def test_dropout_ends_the_chain_in_training_mode_only():

@@ -22,8 +22,8 @@ class Nested(nn.Module):
 
 
 def test_head_of_nested_and_bare_models():
-    found = head(Nested())
-    assert (found.name, found.weight, found.bias) == ("top.out", "top.out.weight", "top.out.bias")
+    layer = head(Nested())
+    assert (layer.name, layer.weight, layer.bias) == ("top.out", "top.out.weight", "top.out.bias")
     bare = nn.Linear(3, 2)
     assert head(bare).layer is bare
     assert (head(bare).weight, head(bare).bias) == ("weight", "bias")
@@ -36,9 +36,9 @@ def test_head_of_nested_and_bare_models():
 def test_golden_row_sums():
     # Softmax (1/2, 1/2) for every sample, inputs that sum to 3 and 1. Batch (0, 1) with labels (0, 1): the mean of
     # 3 * (-1/2, 1/2) and 1 * (1/2, -1/2) is (-1/2, 1/2); batch (1, 1) with labels (0, 0): 1 * (-1/2, 1/2).
-    seen = HeadPass(torch.tensor([[1.0, 2.0], [4.0, -3.0]]), torch.full((2, 2), 0.5))
-    found = seen.row_sums(torch.tensor([[0, 1], [1, 1]]), torch.tensor([[0, 1], [0, 0]]))
-    assert found.tolist() == [[-0.5, 0.5], [-0.5, 0.5]]
+    inputs = HeadPass(torch.tensor([[1.0, 2.0], [4.0, -3.0]]), torch.full((2, 2), 0.5))
+    sums = inputs.row_sums(torch.tensor([[0, 1], [1, 1]]), torch.tensor([[0, 1], [0, 0]]))
+    assert sums.tolist() == [[-0.5, 0.5], [-0.5, 0.5]]
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
@@ -61,7 +61,7 @@ def test_closed_form_row_sums_are_autograds(seed, kind, batches, batch):
         torch.testing.assert_close(found[i], expected, rtol=1e-10, atol=1e-10)
 
 
-def test_head_pass_in_training_mode_takes_the_whole_batch_and_leaves_the_statistics():
+def test_head_pass_in_training_mode_has_no_side_effects():
     model = build("resnet20", (1, 8, 8), 4, seed=0).double()
     before = {name: b.clone() for name, b in model.named_buffers()}
     x = torch.rand(6, 1, 8, 8).double()

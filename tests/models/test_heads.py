@@ -46,14 +46,14 @@ class First(nn.Module):
 class Two(nn.Module):
     """Has two heads; gives the outputs of one, or of both."""
 
-    def __init__(self, both):
+    def __init__(self, two_outputs):
         super().__init__()
-        self.both, self.body = both, nn.Linear(12, 20)
+        self.two_outputs, self.body = two_outputs, nn.Linear(12, 20)
         self.classes, self.other = nn.Linear(20, 6), nn.Linear(20, 6)
 
     def forward(self, x):
         h = self.body(x.flatten(1)).relu()
-        return (self.classes(h), self.other(h)) if self.both else self.classes(h)
+        return (self.classes(h), self.other(h)) if self.two_outputs else self.classes(h)
 
 
 class Behind(nn.Module):
@@ -86,7 +86,7 @@ def seeded():
         (Text, "fc", torch.randint(50, (8, 5), generator=SEEDED)),
         (lambda: Text(hidden=True), "fc", torch.randint(50, (8, 5), generator=SEEDED)),
         (First, "classify", torch.rand(8, 3, 4, generator=SEEDED)),
-        (lambda: Two(both=False), "classes", torch.rand(8, 12, generator=SEEDED)),
+        (lambda: Two(two_outputs=False), "classes", torch.rand(8, 12, generator=SEEDED)),
         (vit, "heads.head", torch.rand(8, 3, 32, 32, generator=SEEDED)),
         (lambda: Behind(lambda z: z.log_softmax(1)), "fc", torch.rand(8, 12, generator=SEEDED)),
         (lambda: small(nn.Tanh()), "2", torch.rand(8, 12, generator=SEEDED)),
@@ -98,22 +98,22 @@ def test_ilrg_is_right_about_most_labels_whatever_the_model_is_like(make, name, 
     assert head(model).name == name
     assert torch.equal(state, torch.get_rng_state())
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-    found = ilrg.recover(fedsgd(model, x, LABELS), model)
-    assert instance_accuracy(found, counts(LABELS, 6)) >= 0.7
+    recovered = ilrg.recover(fedsgd(model, x, LABELS), model)
+    assert instance_accuracy(recovered, counts(LABELS, 6)) >= 0.7
     torch.testing.assert_close(head_pass(model, x).probabilities, model(x).softmax(1))
 
 
 def test_two_heads_are_told_apart_by_name_only():
-    model, x = Two(both=True), torch.rand(8, 12)
+    model, x = Two(two_outputs=True), torch.rand(8, 12)
     with pytest.raises(ValueError, match=r"one tensor of logits \[N, n\], this model a tuple; name the layer: model"):
         head(model)
     model.head_name = "classes"
     assert head(model).layer is model.classes
     assert head(model, "other").layer is model.other
-    one = Two(both=False)
-    one.load_state_dict(model.state_dict())
-    update = fedsgd(one, x, LABELS)
-    assert torch.equal(llg.recover(update, model), llg.recover(update, one))
+    single = Two(two_outputs=False)
+    single.load_state_dict(model.state_dict())
+    update = fedsgd(single, x, LABELS)
+    assert torch.equal(llg.recover(update, model), llg.recover(update, single))
     with pytest.raises(ValueError, match=r"'body\.0' is no fully connected layer of the model; there are: 'body', 'cl"):
         head(model, "body.0")
 
@@ -126,7 +126,7 @@ def test_outputs_that_are_no_layers_are_refused_with_what_to_do(function):
         head(Behind(function))
 
 
-def test_a_model_whose_inputs_cannot_be_made_up_asks_for_their_shape_or_the_layers_name():
+def test_an_unknown_input_shape_is_asked_for():
     body = nn.Sequential(nn.Conv1d(2, 8, 3), nn.Flatten(), nn.Linear(112, 9), nn.ReLU())
     model = nn.Sequential(*body, nn.Linear(9, 3), nn.Identity())
     with pytest.raises(ValueError, match=r"Note the shape of one input, model.input_shape = \(C, H, W\), or name"):
@@ -159,8 +159,8 @@ def test_a_text_classifier_with_a_relu_is_attacked_with_and_without_auxiliary_te
         warnings.simplefilter("error")
         plain, plus = llg.recover(update, model), llg.recover(update, model, texts)
     rest = ilrg.recover(update, model), zlg.recover(update, model, texts), rlu.recover(update, model, texts)
-    for found in (plain, plus, *rest):
-        assert instance_accuracy(found, truth) >= 0.75
+    for recovered in (plain, plus, *rest):
+        assert instance_accuracy(recovered, truth) >= 0.75
     for recover in (lambda: llg.recover(update, model, "zeros"), lambda: zlg.recover(update, model)):
         with pytest.raises(ValueError, match="integer tokens"):
             recover()
@@ -210,7 +210,7 @@ class Same(nn.Linear):
 
 
 @pytest.mark.parametrize("kind", [Cosine, Scaled])
-def test_a_layer_with_a_forward_of_its_own_is_measured_and_refused_with_the_reason(kind):
+def test_a_head_with_a_custom_forward_is_refused(kind):
     named = nn.Sequential(nn.Linear(12, 20), nn.ReLU(), kind(20, 6), nn.Identity())
     named.head_name = "2"
     for model in (nn.Sequential(nn.Linear(12, 20), nn.ReLU(), kind(20, 6)), named):
@@ -286,7 +286,7 @@ def test_the_vocabulary_is_that_of_the_embedding_that_takes_the_inputs(sizes):
     assert known_tokens(Bert(*sizes)) == sizes[0]
 
 
-def test_a_table_of_categories_knows_the_tokens_of_its_smallest_column_and_a_long_text_asks_for_its_length():
+def test_token_inputs_fit_the_smallest_table_or_need_a_length():
     class Table(nn.Module):
         def __init__(self, longest):
             super().__init__()

@@ -94,8 +94,8 @@ def run(folder, *filters, kind=DataKind.WEIGHT_DIFF, numpy=True, tell=TOLD, numb
             note(folder, **tell)
         return shareable(after if kind == DataKind.WEIGHTS else difference(before, after), kind, numpy, **meta)
 
-    left = Runner([recorder], [*filters, recorder])(shareable(before, numpy=numpy), train, number)
-    return before, after, left
+    result = Runner([recorder], [*filters, recorder])(shareable(before, numpy=numpy), train, number)
+    return before, after, result
 
 
 @pytest.fixture(autouse=True)
@@ -106,19 +106,19 @@ def _site(monkeypatch):
 @pytest.mark.parametrize("numpy", [True, False], ids=["arrays", "tensors"])
 @pytest.mark.parametrize("kind", [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF])
 def test_what_came_and_what_left_is_recorded_and_nothing_is_changed(tmp_path, kind, numpy):
-    before, after, left = run(tmp_path, kind=kind, numpy=numpy)
-    (one,) = read(tmp_path)
+    before, after, result = run(tmp_path, kind=kind, numpy=numpy)
+    (record,) = read(tmp_path)
     update = Update.from_states(before, after, 6, 2, LR)
-    torch.testing.assert_close(one.update().tensors, update.tensors)
-    assert (one.round, one.node, one.seen_by, one.samples, one.steps) == (0, "site-1", "client", 6, 2)
-    assert (one.lr, one.optimiser, one.batch_size, one.counts) == (LR, "sgd", 3, [2, 1, 3])
-    came, went = one.states()
+    torch.testing.assert_close(record.update().tensors, update.tensors)
+    assert (record.round, record.node, record.seen_by, record.samples, record.steps) == (0, "site-1", "client", 6, 2)
+    assert (record.lr, record.optimiser, record.batch_size, record.counts) == (LR, "sgd", 3, [2, 1, 3])
+    came, went = record.states()
     assert list(came) == list(before)
     for name in before:
         assert torch.equal(came[name], before[name])
         torch.testing.assert_close(went[name], after[name])
     content = after if kind == DataKind.WEIGHTS else difference(before, after)
-    dxo = from_shareable(left)
+    dxo = from_shareable(result)
     assert dxo.meta == {}
     assert all(type(dxo.data[name]) is (np.ndarray if numpy else torch.Tensor) for name in content)
     assert all(np.array_equal(dxo.data[name], content[name]) for name in content)
@@ -140,47 +140,52 @@ def between_two_recorders(folder):
 def test_a_recorder_sees_what_the_filters_before_it_leave(tmp_path):
     front, behind, before, after, train = between_two_recorders(tmp_path)
     percentile = PercentilePrivacy(percentile=50, gamma=0.01)
-    left = Runner([front, behind], [front, percentile, behind])(shareable(before), train)
-    (seen,), (really,) = read(tmp_path / "front"), read(tmp_path / "behind")
-    assert torch.equal(seen.states()[1]["3.weight"], before["3.weight"] + (after["3.weight"] - before["3.weight"]))
-    sent = torch.from_numpy(from_shareable(left).data["3.weight"])
+    result = Runner([front, behind], [front, percentile, behind])(shareable(before), train)
+    (received,), (really,) = read(tmp_path / "front"), read(tmp_path / "behind")
+    assert torch.equal(received.states()[1]["3.weight"], before["3.weight"] + (after["3.weight"] - before["3.weight"]))
+    outgoing = torch.from_numpy(from_shareable(result).data["3.weight"])
     moved = really.states()[1]["3.weight"] - before["3.weight"]
-    torch.testing.assert_close(moved, sent, atol=1e-7, rtol=0)
+    torch.testing.assert_close(moved, outgoing, atol=1e-7, rtol=0)
     assert (moved == 0).any()
-    assert moved.abs().max() <= 0.01 + 1e-7 < seen.update().tensors["3.weight"].abs().max()
+    assert moved.abs().max() <= 0.01 + 1e-7 < received.update().tensors["3.weight"].abs().max()
 
 
 def test_what_the_sparse_vector_technique_says_of_its_epsilon_is_recorded(tmp_path):
     run(tmp_path, SVTPrivacy(fraction=0.5, epsilon=0.2, epsilon_release=3.0))
-    found = read(tmp_path)[0].privacy
-    assert (found.claimed, found.delta, found.by, found.epsilon) == (pytest.approx(3.2), 0.0, "SVTPrivacy", None)
-    assert found.unprotected == ("1.num_batches_tracked",), "the only scalar, which NVFlare's accountant leaves out"
-    assert "passes on '1.num_batches_tracked' without noise" in found.wrong()[0]
+    privacy = read(tmp_path)[0].privacy
+    assert (privacy.claimed, privacy.delta, privacy.by, privacy.epsilon) == (
+        pytest.approx(3.2),
+        0.0,
+        "SVTPrivacy",
+        None,
+    )
+    assert privacy.unprotected == ("1.num_batches_tracked",), "the only scalar, which NVFlare's accountant leaves out"
+    assert "passes on '1.num_batches_tracked' without noise" in privacy.wrong()[0]
 
 
 def test_a_layer_that_is_left_out_stands_unchanged_and_counts_as_withheld(tmp_path):
-    before, _, left = run(tmp_path, ExcludeVars(["3.weight"]))
-    assert "3.weight" not in from_shareable(left).data
-    one = read(tmp_path)[0]
-    assert torch.equal(one.states()[1]["3.weight"], before["3.weight"])
-    assert not torch.equal(one.states()[1]["0.weight"], before["0.weight"])
+    before, _, result = run(tmp_path, ExcludeVars(["3.weight"]))
+    assert "3.weight" not in from_shareable(result).data
+    record = read(tmp_path)[0]
+    assert torch.equal(record.states()[1]["3.weight"], before["3.weight"])
+    assert not torch.equal(record.states()[1]["0.weight"], before["0.weight"])
     report = audit_run(tmp_path, Setup(model=network, shape=(3,), remedy_trials=0))
     llg = report.table.set_index("attack").loc["LLG"]
     assert not llg["applies"]
     assert "lacks: gradient of the last layer's weights" in llg["why"]
 
 
-def test_what_the_training_says_goes_before_what_holds_of_every_round_and_is_taken_away(tmp_path):
+def test_a_rounds_note_overrides_the_recorders_settings_and_is_deleted(tmp_path):
     optimiser = torch.optim.SGD(network().parameters(), lr=0.5, momentum=0.9)
-    told = {"labels": LABELS.numpy(), "optimiser": optimiser, "batch_size": 2, "epochs": 2}
-    run(tmp_path, tell=told, number=3, recorder=Recorder(tmp_path, lr=LR, optimiser="adam"))
+    reported = {"labels": LABELS.numpy(), "optimiser": optimiser, "batch_size": 2, "epochs": 2}
+    run(tmp_path, tell=reported, number=3, recorder=Recorder(tmp_path, lr=LR, optimiser="adam"))
     assert not list((tmp_path / "notes").iterdir())
-    (one,) = read(tmp_path, gaps=True)
-    assert (one.round, one.optimiser, one.lr, one.momentum) == (3, "sgd", 0.5, 0.9)
-    assert (one.samples, one.steps, one.counts) == (12, 6, [4, 2, 6])
+    (record,) = read(tmp_path, gaps=True)
+    assert (record.round, record.optimiser, record.lr, record.momentum) == (3, "sgd", 0.5, 0.9)
+    assert (record.samples, record.steps, record.counts) == (12, 6, [4, 2, 6])
 
 
-def test_a_note_of_a_round_that_came_to_nothing_is_not_taken_for_the_next_rounds(tmp_path):
+def test_the_note_of_a_failed_round_is_not_used_later(tmp_path):
     note(tmp_path, labels=[2, 2])
     note(tmp_path, labels=[1, 1, 1])
     run(tmp_path, tell={})
@@ -188,11 +193,11 @@ def test_a_note_of_a_round_that_came_to_nothing_is_not_taken_for_the_next_rounds
 
 
 @pytest.mark.parametrize(("size", "steps"), [(None, 5), (3, 2)])
-def test_a_client_without_labels_and_batch_size_tells_the_number_of_examples_and_of_steps(tmp_path, size, steps):
+def test_notes_without_labels_give_numbers_of_examples_and_steps(tmp_path, size, steps):
     recorder = Recorder(tmp_path, lr=LR, batch_size=size, optimiser="sgd")
     run(tmp_path, tell={"examples": 6}, recorder=recorder, **{MetaKey.NUM_STEPS_CURRENT_ROUND: 5})
-    (one,) = read(tmp_path)
-    assert (one.samples, one.steps, one.counts) == (6, steps, None)
+    (record,) = read(tmp_path)
+    assert (record.samples, record.steps, record.counts) == (6, steps, None)
 
 
 @pytest.mark.parametrize(
@@ -232,8 +237,8 @@ def test_what_cannot_be_recorded_is_a_warning_and_the_run_goes_on(tmp_path, capl
 
     runner = Runner([] if case == "alone" else [recorder], [recorder], node)
     with caplog.at_level(logging.WARNING, "fedleak.nvflare"):
-        left = runner(shareable(before), train, None if case == "round" else 1)
-    assert left is result
+        returned = runner(shareable(before), train, None if case == "round" else 1)
+    assert returned is result
     assert reason in caplog.text
     assert not list(tmp_path.glob("run/round-*/*.json"))
 
@@ -265,8 +270,8 @@ def test_recorders_before_and_behind_a_filter_name_what_got_no_noise(tmp_path):
 def test_labels_of_another_kind_leave_a_record_without_labels(tmp_path, tell, caplog):
     with caplog.at_level(logging.WARNING, "fedleak.nvflare"):
         run(tmp_path, tell=tell)
-    (one,) = read(tmp_path)
-    assert (one.samples, one.steps, one.counts) == (6, 2, None)
+    (record,) = read(tmp_path)
+    assert (record.samples, record.steps, record.counts) == (6, 2, None)
     assert "labels are not noted" in caplog.text
 
 
@@ -276,8 +281,8 @@ def test_a_full_disk_is_a_warning_for_note_and_recorder(tmp_path, monkeypatch, c
 
     monkeypatch.setattr("fedleak.files.os.fsync", full)
     with caplog.at_level(logging.WARNING, "fedleak.nvflare"):
-        _, after, left = run(tmp_path, kind=DataKind.WEIGHTS)
-    assert np.array_equal(from_shareable(left).data["3.bias"], after["3.bias"])
+        _, after, result = run(tmp_path, kind=DataKind.WEIGHTS)
+    assert np.array_equal(from_shareable(result).data["3.bias"], after["3.bias"])
     assert "nothing is noted" in caplog.text
     assert "nothing recorded of round 0, node site-1" in caplog.text
 
@@ -309,16 +314,16 @@ def test_a_job_names_the_filters_with_their_arguments_and_takes_fedleak_as_insta
     model = {"class_path": "torch.nn.Linear", "args": {"in_features": 3, "out_features": 2}}
     recipe = FedAvgRecipe(name="job", model=model, min_clients=2, train_script=str(EXAMPLE))
     recorder = Recorder(tmp_path / "run", lr=LR, batch_size=3)
-    for one in (recorder, Inspector(), Inspector(warn=True)):
-        recipe.add_client_input_filter(one, tasks=["train"])
+    for filter_ in (recorder, Inspector(), Inspector(warn=True)):
+        recipe.add_client_input_filter(filter_, tasks=["train"])
     recipe.add_client_output_filter(recorder, tasks=["train"])
     recipe.export(str(tmp_path / "jobs"))
     (config,) = (tmp_path / "jobs").rglob("config_fed_client.json")
-    told = json.loads(config.read_text())
+    written = json.loads(config.read_text())
     facts = {"folder": str(tmp_path / "run"), "lr": LR, "batch_size": 3}
     inspectors = [("fedleak.nvflare.Inspector", {}), ("fedleak.nvflare.Inspector", {"warn": True})]
     for chain, others in (("task_data_filters", inspectors), ("task_result_filters", [])):
-        named = [(one["path"], one.get("args", {})) for each in told[chain] for one in each["filters"]]
+        named = [(filter_["path"], filter_.get("args", {})) for entry in written[chain] for filter_ in entry["filters"]]
         assert named == [("fedleak.nvflare.Recorder", facts), *others]
     assert vars(Recorder(**facts))["folder"] == facts["folder"]
     assert [path.name for path in config.parent.parent.rglob("*.py")] == [EXAMPLE.name]
@@ -330,15 +335,17 @@ def test_the_example_runs_in_the_simulator_and_its_folder_is_audited(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     run, setup = read(tmp_path / "run"), load(EXAMPLE)
-    assert Counter(one.round for one in run) == {0: 3, 1: 3}
-    assert {one.node for one in run} == {"site-1", "site-2", "site-3"}
-    assert {(one.seen_by, one.optimiser, one.lr, one.batch_size) for one in run} == {("client", "sgd", 0.1, 16)}
-    assert all(sum(one.counts) == one.samples for one in run)
+    assert Counter(record.round for record in run) == {0: 3, 1: 3}
+    assert {record.node for record in run} == {"site-1", "site-2", "site-3"}
+    assert {(record.seen_by, record.optimiser, record.lr, record.batch_size) for record in run} == {
+        ("client", "sgd", 0.1, 16)
+    }
+    assert all(sum(record.counts) == record.samples for record in run)
     start = setup.model().state_dict()
-    assert all(torch.equal(one.states()[0][name], start[name]) for one in run[:3] for name in start)
-    weights = [one.steps for one in run[:3]]  # NVFlare's FedAvg weighs by the steps
+    assert all(torch.equal(record.states()[0][name], start[name]) for record in run[:3] for name in start)
+    weights = [record.steps for record in run[:3]]  # NVFlare's FedAvg weighs by the steps
     for name, tensor in run[3].states()[0].items():
-        mean = sum(w * one.states()[1][name] for w, one in zip(weights, run[:3], strict=True)) / sum(weights)
+        mean = sum(w * record.states()[1][name] for w, record in zip(weights, run[:3], strict=True)) / sum(weights)
         torch.testing.assert_close(tensor, mean, atol=1e-5, rtol=1e-4)
     report = audit_run(tmp_path / "run", setup)
     assert "6 updates of 3 clients in 2 rounds (0 to 1)" in report.to_markdown()
@@ -371,19 +378,19 @@ def test_a_filter_draws_new_numbers_for_every_update():
 def test_filters_are_defences_of_gradients_and_draw_by_their_seed_alone():
     update = fedsgd(network().eval(), torch.rand(6, 3, generator=torch.Generator().manual_seed(1)), LABELS)
 
-    def left(filtering, seed=0):
+    def filtered(filtering, seed=0):
         return protect(update, Filtered(filtering, lr=LR, seed=seed)).tensors
 
-    kept = left(PercentilePrivacy(percentile=50, gamma=100))
+    largest = filtered(PercentilePrivacy(percentile=50, gamma=100))
     sizes = torch.cat([t.abs().flatten() for t in update.tensors.values()])
     for name, t in update.tensors.items():
-        torch.testing.assert_close(kept[name], torch.where(t.abs() < sizes.quantile(0.5), 0.0, t))
-    clipped = left(PercentilePrivacy(percentile=0, gamma=0.001))
+        torch.testing.assert_close(largest[name], torch.where(t.abs() < sizes.quantile(0.5), 0.0, t))
+    clipped = filtered(PercentilePrivacy(percentile=0, gamma=0.001))
     assert max(t.abs().max().item() for t in clipped.values()) == pytest.approx(0.001 / LR)
-    assert set(update.tensors) - set(left(ExcludeVars(["3.weight"]))) == {"3.weight"}
+    assert set(update.tensors) - set(filtered(ExcludeVars(["3.weight"]))) == {"3.weight"}
 
     before = np.random.get_state()[1].copy()  # noqa: NPY002
-    one, same, other = (left(SVTPrivacy(), seed)["3.weight"] for seed in (1, 1, 2))
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
+    first, same, other = (filtered(SVTPrivacy(), seed)["3.weight"] for seed in (1, 1, 2))
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
     assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002

@@ -22,8 +22,8 @@ from fedleak.nvflare import Inspector
 
 def model(crafted):
     torch.manual_seed(0)
-    made = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
-    return lia_sa.fishing_model(made, "vector", 0, 2, 0) if crafted else made
+    network = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    return lia_sa.fishing_model(network, "vector", 0, 2, 0) if crafted else network
 
 
 def task(crafted, kind=DataKind.WEIGHTS, numpy=True, **meta):
@@ -46,7 +46,7 @@ def test_a_crafted_model_is_refused_and_an_honest_one_passes_unchanged(numpy, ca
         pytest.raises(RefusedModel, match=r"1\.weight") as refused,
     ):
         filtered(task(True, numpy=numpy))
-    assert [one.check for one in refused.value.findings] == ["dead units"]
+    assert [finding.check for finding in refused.value.findings] == ["dead units"]
     assert "node site-1: dead units" in caplog.text
 
 

@@ -154,7 +154,7 @@ class TestAppfl:
         with pytest.raises(ValueError, match="masked by secure aggregation"):
             read(tmp_path)
 
-    def test_labels_that_are_no_classes_are_a_gap_and_the_round_goes_on(self, tmp_path, caplog):
+    def test_labels_outside_the_classes_are_a_gap_in_the_record(self, tmp_path, caplog):
         train, client = appfl(0, 1, tmp_path)
         client.loss_fn = lambda output, y: (output.sum(1) - y.sum()).square().mean()
         client.train_dataloader = [(torch.rand(8, 1, 28, 28), torch.rand(8))]

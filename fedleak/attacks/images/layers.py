@@ -2,9 +2,8 @@
 
 In a copy of the model every convolution, batch norm and fully connected layer takes weights with one more axis in
 front, ``[N, ...]``, and images ``[N * B, C, H, W]``, B for each of the N reconstructions. The N weights have the same
-values, so that one forward pass serves all; but a gradient with respect to them is N gradients. A convolution's second
-derivative is written out as four convolutions in the layout that the processor is fastest in. PyTorch's own, made for
-any shape, takes about twice the time. So is that of a batch norm by running statistics.
+values, so that one forward pass serves all; but a gradient with respect to them is N gradients. The second derivative
+of a batch norm by running statistics is written out, as that of a convolution is.
 """
 
 import copy
@@ -15,22 +14,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.modules.batchnorm import _BatchNorm
 
-Geometry = tuple[list[int], list[int], list[int], int]
-"""Stride, padding, dilation and groups of a convolution."""
-
-
-def _convolve(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    stride, padding, dilation, groups = geometry
-    return torch.ops.aten.convolution(x, weight, None, stride, padding, dilation, False, [0, 0], groups)
-
-
-def _backward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, of_weight: bool) -> Tensor:
-    """Return the gradient with respect to the weights, or to the images."""
-    stride, padding, dilation, groups = geometry
-    wanted = [not of_weight, of_weight, False]
-    return torch.ops.aten.convolution_backward(
-        grad, x, weight, None, stride, padding, dilation, False, [0, 0], groups, wanted
-    )[of_weight]
+from fedleak.attacks.images.convolution import convolve, side_by_side
 
 
 def _grouped(x: Tensor, runs: int) -> Tensor:
@@ -42,126 +26,6 @@ def _ungrouped(x: Tensor, runs: int) -> Tensor:
     return x.unflatten(1, (runs, -1)).transpose(0, 1).flatten(0, 1)
 
 
-def side_by_side(x: Tensor) -> bool:
-    """Whether one operation on all beats a loop over the reconstructions: where launching a kernel is what costs."""
-    return x.device.type != "cpu"
-
-
-def _as_product(x: Tensor, geometry: Geometry) -> bool:
-    """Whether a convolution is to be one batched matrix product, as a GPU wants it."""
-    return side_by_side(x) and geometry[2] == [1, 1] and geometry[3] == 1
-
-
-def _columns(x: Tensor, runs: int, window: torch.Size, stride: list[int], pad: list[int]) -> tuple[Tensor, list[int]]:
-    """Lay out what a window ``h, w`` sees, ``[N, C * h * w, B * H' * W']``, and return ``[B, H', W']`` with it.
-
-    `pad` is left, right, above and below, and can be negative.
-    """
-    seen = nn.functional.pad(x, pad).unfold(2, window[0], stride[0]).unfold(3, window[1], stride[1])
-    parts = seen.unflatten(0, (runs, -1)).permute(0, 2, 5, 6, 1, 3, 4)
-    return parts.flatten(4).flatten(1, 3), list(parts.shape[4:])
-
-
-def _around(padding: list[int]) -> list[int]:
-    return [padding[1], padding[1], padding[0], padding[0]]
-
-
-def _product(x: Tensor, weight: Tensor, stride: list[int], pad: list[int]) -> Tensor:
-    columns, sizes = _columns(x, len(weight), weight.shape[-2:], stride, pad)
-    return torch.bmm(weight.flatten(2), columns).unflatten(2, sizes).transpose(1, 2).flatten(0, 1)
-
-
-def _product_backward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, of_weight: bool) -> Tensor:
-    stride, padding, _, _ = geometry
-    runs, window = len(weight), weight.shape[-2:]
-    if of_weight:
-        columns, _ = _columns(x, runs, window, stride, _around(padding))
-        rows = grad.unflatten(0, (runs, -1)).transpose(1, 2).flatten(2)
-        return torch.bmm(rows, columns.transpose(1, 2)).unflatten(2, weight.shape[2:])
-    sizes = [(n - 1) * s + 1 for n, s in zip(grad.shape[2:], stride, strict=True)]
-    spread = grad.new_zeros(*grad.shape[:2], *sizes)
-    spread[:, :, :: stride[0], :: stride[1]] = grad
-    before = [k - 1 - p for k, p in zip(window, padding, strict=True)]
-    after = [n + k - 1 - s - b for n, k, s, b in zip(x.shape[2:], window, sizes, before, strict=True)]
-    turned = weight.flip(-1, -2).transpose(1, 2)
-    return _product(spread, turned, [1, 1], [before[1], after[1], before[0], after[0]])
-
-
-def _each(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """Convolve every reconstruction's images with its own weights ``[N, O, I, h, w]``."""
-    runs = len(weight)
-    if _as_product(x, geometry):
-        return _product(x, weight, geometry[0], _around(geometry[1]))
-    parts = [_convolve(p, w, geometry) for p, w in zip(x.chunk(runs), weight, strict=True)]
-    return torch.cat(parts) if runs > 1 else parts[0]
-
-
-def _each_backward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, of_weight: bool) -> Tensor:
-    """Return every reconstruction's gradient with respect to its weights ``[N, O, I, h, w]``, or to its images."""
-    runs = len(weight)
-    if _as_product(x, geometry):
-        return _product_backward(grad, x, weight, geometry, of_weight)
-    each = zip(grad.chunk(runs), x.chunk(runs), weight, strict=True)
-    parts = [_backward(g, p, w, geometry, of_weight) for g, p, w in each]
-    if of_weight:
-        return torch.stack(parts) if runs > 1 else parts[0][None]
-    return torch.cat(parts) if runs > 1 else parts[0]
-
-
-class _Conv(Function):
-    """A convolution with weights ``[N, O, I, h, w]``; ``constant`` says that nothing depends on them in turn."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, geometry: Geometry, constant: bool) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.geometry, ctx.constant = geometry, constant
-        # Equal weights: all images in one convolution.
-        return _convolve(x, weight[0], geometry) if constant else _each(x, weight, geometry)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        (grad,) = grads
-        x, weight = ctx.saved_tensors
-        held = weight.detach() if ctx.constant else weight
-        on_x = _ConvInput.apply(grad, held, x, ctx.geometry, ctx.constant) if ctx.needs_input_grad[0] else None
-        wanted = ctx.needs_input_grad[1] and (torch.is_grad_enabled() or not ctx.constant)
-        on_weight = _ConvWeight.apply(x, grad, held, ctx.geometry) if wanted else None
-        return on_x, on_weight, None, None
-
-
-class _ConvInput(Function):
-    @staticmethod
-    def forward(ctx: Any, grad: Tensor, weight: Tensor, x: Tensor, geometry: Geometry, constant: bool) -> Tensor:
-        ctx.save_for_backward(grad, weight, x)
-        ctx.geometry, ctx.constant = geometry, constant
-        if constant:
-            return _backward(grad, x, weight[0], geometry, of_weight=False)
-        return _each_backward(grad, x, weight, geometry, of_weight=False)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        (v,) = grads
-        grad, weight, _ = ctx.saved_tensors
-        on_grad = _convolve(v, weight[0], ctx.geometry) if ctx.constant else _each(v, weight, ctx.geometry)
-        on_weight = _each_backward(grad, v, weight, ctx.geometry, of_weight=True) if ctx.needs_input_grad[1] else None
-        return on_grad, on_weight, None, None, None
-
-
-class _ConvWeight(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-        ctx.save_for_backward(x, grad)
-        ctx.geometry = geometry
-        return _each_backward(grad, x, weight, geometry, of_weight=True)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        (v,) = grads
-        x, grad = ctx.saved_tensors
-        on_x = _each_backward(grad, x, v, ctx.geometry, of_weight=False) if ctx.needs_input_grad[0] else None
-        return on_x, _each(x, v, ctx.geometry) if ctx.needs_input_grad[1] else None, None, None
-
-
 def _per_run(bias: Tensor, dims: int) -> Tensor:
     """Make ``[N, C]`` broadcast over ``[N, B, C, ...]``."""
     return bias.view(len(bias), 1, -1, *[1] * (dims - 2))
@@ -169,10 +33,12 @@ def _per_run(bias: Tensor, dims: int) -> Tensor:
 
 class _StackedConv(nn.Conv2d):
     constant: bool
+    transformed: dict
 
     def forward(self, x: Tensor) -> Tensor:
+        assert not isinstance(self.padding, str)
         geometry = (list(self.stride), list(self.padding), list(self.dilation), self.groups)
-        out = _Conv.apply(x, self.weight, geometry, self.constant)
+        out = convolve(x, self.weight, geometry, self.constant, self.transformed)
         if self.bias is not None:
             out = (out.unflatten(0, (len(self.bias), -1)) + _per_run(self.bias, out.dim())).flatten(0, 1)
         return out
@@ -282,6 +148,8 @@ def stacked(model: nn.Module, *, constant: bool = True) -> nn.Module:
             module.__class__ = _STACKED[type(module)]
             if isinstance(module, _StackedConv | _StackedNorm):
                 module.constant = constant
+            if isinstance(module, _StackedConv):
+                module.transformed = {}
         elif isinstance(module, nn.ReLU):
             module.inplace = False
     return twin

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedleak.attacks.images.layers import side_by_side, stackable, stacked
+from fedleak.attacks.images.convolution import side_by_side
+from fedleak.attacks.images.layers import stackable, stacked
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
 

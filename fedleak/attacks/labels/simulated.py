@@ -120,7 +120,7 @@ def walk(inputs: Tensor, labels: Tensor, weight: Tensor, local: Local) -> Tensor
 
 
 def raise_own(probability: Tensor, shift: Tensor) -> Tensor:
-    """Return what ``p - y`` is multiplied by if the logit of the own class, of probability `own`, is raised."""
+    """Return the factor of ``p - y`` when the logit of the true class, of this `probability`, is raised by `shift`."""
     return 1 / (1 + probability * shift.expm1())
 
 

@@ -35,7 +35,7 @@ TABLE1 = Experiment(
     by="rule",  # what makes a cell, beside the settings
     values=dict(
         iacc=rate("batch_size")
-    ),  # what is averaged, and what it is: so many labels
+    ),  # what is averaged, and what it is: a number of labels
     facts="images",  # what the trial really had: compared with the paper's
     fixed=dict(net="fcn3"),  # settings that are the same everywhere
 )
