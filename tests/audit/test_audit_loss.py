@@ -149,7 +149,7 @@ def test_counts_are_those_of_one_epoch():
 
 def test_one_step_is_one_step():
     text = audit(quick(algorithm="fedavg", batch_size=1)).to_markdown()
-    assert "after 1 step, rate 0.1 (fedavg), 1 sample a step." in text
+    assert "after 1 step, rate 0.1 (fedavg), 1 sample per step." in text
 
 
 def several(kind):

@@ -294,7 +294,7 @@ def test_a_task_that_cannot_be_read_is_a_gap(tmp_path, broken):
     task, result = shareable(before), shareable(after)
     from_shareable(task if broken == "task" else result).data["3.bias"] = "ciphertext"
     assert Runner([recorder], [recorder])(task, lambda task: result, 1) is result
-    with pytest.raises(ValueError, match="round 1, node site-1 is not recorded: can't convert"):
+    with pytest.raises(ValueError, match="round 1, node site-1 is not recorded: TypeError: can't convert"):
         read(tmp_path)
 
 
