@@ -37,7 +37,7 @@ class Claim:
     value: str = ""
     """Column that is averaged; by default the experiment's first value."""
     wide: str | None = None
-    where: Where | None = None
+    filters: Where | None = None
     """Keeps the rows with these values (a list: one of them), or those that a function of the rows says."""
     rows: bool = False
     """Give the statistic the trial rows themselves."""
@@ -59,7 +59,7 @@ class Claim:
         if not self.of:
             return Measured(self.id, float(self.statistic()), n=1, exact=True, **about)
         try:
-            used = chosen = [matching_rows(table, self.where) for table in recorded]
+            used = chosen = [matching_rows(table, self.filters) for table in recorded]
             if self.rows:
                 result = of_rows(self.statistic, chosen[0], self.kind)
             else:
@@ -110,7 +110,7 @@ class Claim:
                 level_rows = rows[rows["level"] == level].drop(columns="level").rename(columns=transport.columns)
                 for name in set(e.fixed) & set(level_rows):
                     level_rows = level_rows[level_rows[name] == e.fixed[name]]
-                cells.append(self._cells(e, matching_rows(level_rows, self.where)))
+                cells.append(self._cells(e, matching_rows(level_rows, self.filters)))
         assert self.statistic is not None
         statistic, half = self.statistic, len(self.of)
         _, low, high, _ = estimate(lambda *t: statistic(*t[:half]) - statistic(*t[half:]), cells)

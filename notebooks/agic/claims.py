@@ -28,12 +28,12 @@ claim = CLAIMS.add
 FINAL = {"final": True}
 
 
-def orders(item, statistic, of, where=None):
+def orders(item, statistic, of, filters=None):
     """Claim an order by PSNR and SSIM, and by LPIPS, of which less is better."""
-    claim(item, statistic, of=of, where=where)
-    claim(f"{item}-ssim", statistic, of=of, where=where, value="ssim")
+    claim(item, statistic, of=of, filters=filters)
+    claim(f"{item}-ssim", statistic, of=of, filters=filters, value="ssim")
     less = lambda t, f=statistic: f(-t)  # noqa: E731
-    claim(f"{item}-lpips", less, of=of, where=where, value="lpips")
+    claim(f"{item}-lpips", less, of=of, filters=filters, value="lpips")
 
 
 # --- Eq. 4 ---
@@ -43,7 +43,7 @@ for item, lr in (("small", 1e-4), ("large", 1e-2)):
             f"eq4-{item}",
             lambda t: min(10 ** t.iloc[0], 1e6),  # at 1e-2 some are infinite
             of=of,
-            where={"precision": "float32", "steps": 4, "lr": lr},
+            filters={"precision": "float32", "steps": 4, "lr": lr},
         )
 
 
@@ -65,9 +65,9 @@ chosen = [
 ]
 single, fours = ({"batch_size": size} for size in (1, 4))
 ends = [(TABLE4, FINAL | single), (DISTANCE, FINAL | single)]
-for of, where in (*chosen, *ends):
-    orders("tab4-cifar10-1-order", ahead, of, where)
-    alone = dict(of=of, where=where)
+for of, filters in (*chosen, *ends):
+    orders("tab4-cifar10-1-order", ahead, of, filters)
+    alone = dict(of=of, filters=filters)
     claim("tab4-gain", lambda t: ended(t)["AGIC"] / ended(t)["InvG"], **alone)
     claim("tab4-invg", lambda t: ended(t)["InvG"] - ended(t)["DLG-Adam"], **alone)
     claim("fig6-identical", lambda t: ended(t)["AGIC"], **alone)
@@ -92,14 +92,14 @@ for item, start, end in (("single", 2000, 10000), ("fours", 1000, 5000)):
             f"distance-{item}-{method.lower()}",
             rise(start, end),
             of=DISTANCE,
-            where=size,
+            filters=size,
         )
-claim("distance-lead", ahead, of=DISTANCE, where=FINAL | single)
+claim("distance-lead", ahead, of=DISTANCE, filters=FINAL | single)
 claim(
     "distance-fours-late",
     rise(5000, 10000),
     of=DISTANCE,
-    where=fours | {"method": "AGIC"},
+    filters=fours | {"method": "AGIC"},
 )
 claim("fig7-imagenet", None, note="ImageNet on ResNet-50 takes a GPU")
 
@@ -110,8 +110,8 @@ for data in ("cifar10", "cifar100"):
         "decrease": lambda t: t[0.5].max() - t.loc["none", 1.0],
         "linear": lambda t: t.loc["linear", 2.0] - t[2.0].drop("linear").max(),
     }.items():
-        one = dict(of=TABLE1, wide="beta", where={"data": data})
-        claim(f"tab1-{data}-{item}", statistic, **one)
+        options = dict(of=TABLE1, wide="beta", filters={"data": data})
+        claim(f"tab1-{data}-{item}", statistic, **options)
 
 # --- Tables II and III ---
 orders("tab2-cifar10-order", ahead, TABLE2, FINAL)
@@ -119,20 +119,20 @@ claim(
     "tab2-cifar10-onebatch-order",
     lambda t: ended(t)["one batch"] - ended(t)["InvG"],
     of=TABLE2,
-    where=FINAL,
+    filters=FINAL,
 )
 orders("tab3-joint", lambda t: t["both"] - t["first"], TABLE3, {"method": "AGIC"})
 orders("tab3-order", ahead, TABLE3, {"epochs": "first"})
 
 # --- Fig. 8 ---
-fig8, timed = (dict(of=one, wide="method") for one in (FIG8, FIG8_TIME))
+fig8, timed = (dict(of=experiment, wide="method") for experiment in (FIG8, FIG8_TIME))
 claim("fig8-quality", lambda t: (t["AGIC"] - t["InvG"]).min(), **fig8)
 for name in ("AGIC", "InvG"):
     claim(
         f"fig8-steps-{name.lower()}",
         lambda t: t.loc[t.index.max()] - t.loc[1],
         of=FIG8,
-        where={"method": name},
+        filters={"method": name},
     )
 
 
@@ -155,7 +155,7 @@ def gain(level, more, less):
 
 
 matched = min(setting["matched"] for setting in TABLE5.paper)
-ends = dict(of=TABLE5, where=FINAL, kind=difference(matched))
+ends = dict(of=TABLE5, filters=FINAL, kind=difference(matched))
 labelled, pooled = gain("labels", *RULES[::-1]), gain("pooling", "pool", "no pool")
 claim("tab5-labels", lambda t: labelled(t).min(), **ends)
 claim("tab5-pool", lambda t: pooled(t).xs(RULES[0], level=1).min(), **ends)
@@ -177,13 +177,17 @@ def by_training(statistic):
     return lambda t: on(t, "trained") - on(t, PLAIN)
 
 
-plain, late = (dict(of=FIG9, where=FINAL | {"state": s}) for s in (PLAIN, "trained"))
-both = dict(of=FIG9, where=FINAL | {"state": [PLAIN, "trained"]})
-relu = dict(of=FIG9, wide="state", where=FINAL | {"state": STATES[:2]})
+plain, late = (dict(of=FIG9, filters=FINAL | {"state": s}) for s in (PLAIN, "trained"))
+trained_options = dict(of=FIG9, filters=FINAL | {"state": [PLAIN, "trained"]})
+relu = dict(of=FIG9, wide="state", filters=FINAL | {"state": STATES[:2]})
 claim("fig9-untrained", lambda t: t[50.0] - t[1.0], **plain)
 claim("fig9-trained", lambda t: t[2.0] - t[1.0], **late)
-claim("fig9-weaker", by_training(lambda r: (r.drop(1.0) - r[1.0]).max()), **both)
-claim("fig9-best", by_training(lambda r: r[2.0] - r[50.0]), **both)
+claim(
+    "fig9-weaker",
+    by_training(lambda r: (r.drop(1.0) - r[1.0]).max()),
+    **trained_options,
+)
+claim("fig9-best", by_training(lambda r: r[2.0] - r[50.0]), **trained_options)
 claim("fig9-relu", lambda t: (t[PLAIN] / t[STATES[1]] - 1).min(), **relu)
 claim("fig9-relu-most", lambda t: (t[PLAIN] / t[STATES[1]] - 1).max(), **relu)
 claim("fig10-beta", lambda t: t[20.0] - t[1.0], **plain)
@@ -191,7 +195,7 @@ claim("fig10-beta", lambda t: t[20.0] - t[1.0], **plain)
 # --- what was not tried ---
 claim("tab7-attributes", None, note="the table's marks were not checked")
 NOT_RUN = {"cifar100": "CIFAR-10 alone was run", "imagenet": "ResNet-50 takes a GPU"}
-claimed = {one.id for one in CLAIMS}
+claimed = {entry.id for entry in CLAIMS}
 for item in published.load("agic").items.values():
     data = item.cell.get("data")
     if not item.column and item.id not in claimed and data in NOT_RUN:

@@ -134,10 +134,10 @@ METHODS = ["DLG-Adam", "InvG", "AGIC"]
 def one_gradient(ctx, seeds, data, net, side, batch_size, method, schedule, iterations):
     """An attack on one gradient a seed, scored on the way and at the end."""
     sizes = dict(batch_size=batch_size, iterations=iterations, schedule=schedule)
-    x, shown, _ = inverted(
+    x, images, _ = inverted(
         ctx, seeds, data, net, side, method, **sizes, snapshots=CURVE
     )
-    yield from on_the_way(ctx, seeds, x, shown, data, side)
+    yield from on_the_way(ctx, seeds, x, images, data, side)
 
 
 PATH = QUALITY | dict(by=("iteration", "final"), facts=("images", "found", "original"))
@@ -168,12 +168,12 @@ def at_every_choice(
     steady = LEVEL if method == "DLG-Adam" else schedule
     done = ("choices", data, net, side, *seeds, method, steady, *sizes.values())
 
-    def made():
+    def invert():
         more = dict(schedule=steady, snapshots=(1000, 2000, 5000))
         return inverted(ctx, seeds, data, net, side, method, **sizes, **more)
 
-    x, shown, _ = ctx.once(done, made, most=1)
-    yield from on_the_way(ctx, seeds, x, shown, data, side, pictures=False)
+    x, images, _ = ctx.once(done, invert, most=1)
+    yield from on_the_way(ctx, seeds, x, images, data, side, pictures=False)
 
 
 EVERY = dict(method=METHODS, schedule=[*DESCENTS], batch_norm=[STORED, OWN])
@@ -232,9 +232,9 @@ def frames(ctx, seeds, data, net, side, method, iterations):
     """One image on the way, as a picture."""
     points = (1, 20, 50, 100, 200, 300, 400, 600)
     sizes = dict(iterations=iterations, snapshots=points)
-    x, shown, _ = inverted(ctx, seeds, data, net, side, method, **sizes)
-    for t, found in shown.items():
-        for s, image, true in zip(seeds, found, x):
+    x, images, _ = inverted(ctx, seeds, data, net, side, method, **sizes)
+    for t, recovered in images.items():
+        for s, image, true in zip(seeds, recovered, x):
             psnr = metrics.psnr(image, true).mean().item()
             pictures = {"picture": as_png(image[0]), "original": as_png(true[0])}
             yield {"seed": s, "iteration": t, "psnr": psnr, **pictures}
@@ -258,8 +258,8 @@ FRAMES = Experiment(
 def early(ctx, seeds, data, net, side, beta, iterations):
     """AGIC's first iterations on one image's gradient, with weights that fall, stay and rise."""
     sizes = dict(iterations=iterations, snapshots=(20, 40, 100), relu=False)
-    x, shown, _ = inverted(ctx, seeds, data, net, side, "AGIC", **sizes, beta=beta)
-    yield from qualities(ctx, seeds, x, shown, data, side, "iteration")
+    x, images, _ = inverted(ctx, seeds, data, net, side, "AGIC", **sizes, beta=beta)
+    yield from qualities(ctx, seeds, x, images, data, side, "iteration")
 
 
 EARLY = Experiment(
@@ -282,10 +282,10 @@ SHAPES = [dict(shape="none", beta=1.0)] + [
 def weight_shapes(ctx, seeds, data, net, side, shape, beta, iterations):
     """AGIC on the gradients of four images, with one function of the layers' weights."""
     sizes = dict(batch_size=4, iterations=iterations, relu=False)
-    x, shown, _ = inverted(
+    x, images, _ = inverted(
         ctx, seeds, data, net, side, "AGIC", **sizes, shape=shape, beta=beta
     )
-    yield from quality(ctx, seeds, x, shown[iterations], data, side)
+    yield from quality(ctx, seeds, x, images[iterations], data, side)
 
 
 TABLE1 = Experiment(
@@ -309,8 +309,8 @@ FEDAVG = ["DLG-Adam", "InvG", "one batch", "AGIC"]
 def four_steps(ctx, seeds, data, net, side, method, iterations):
     """An attack on FedAvg updates of four steps of one image, scored on the way and at the end."""
     sizes = dict(batch_size=1, steps=4, iterations=iterations, snapshots=CURVE)
-    x, shown, right = inverted(ctx, seeds, data, net, side, method, **sizes)
-    for row in on_the_way(ctx, seeds, x, shown, data, side, pictures=False):
+    x, images, right = inverted(ctx, seeds, data, net, side, method, **sizes)
+    for row in on_the_way(ctx, seeds, x, images, data, side, pictures=False):
         yield {**row, "labels_right": right}
 
 
@@ -338,10 +338,10 @@ def two_epochs(ctx, seeds, data, net, side, batch_size, steps, iterations):
     labels, _ = inferred(rounds[0], models[0], y)
     more = dict(iterations=iterations, seed=list(seeds))
     more["descent"] = scheduled(agic.AGIC, LEVEL)
-    one = agic.invert_many(rounds[:1], models[:1], [labels], **more)
+    first = agic.invert_many(rounds[:1], models[:1], [labels], **more)
     # joined updates need one label an image: here the assumption of matching batches
-    both = agic.invert_many(rounds, models, [y.flatten(1)] * 2, **more)
-    return x.flatten(1, 2), {"first": one.images, "both": both.images}
+    together = agic.invert_many(rounds, models, [y.flatten(1)] * 2, **more)
+    return x.flatten(1, 2), {"first": first.images, "both": together.images}
 
 
 SYNTHETIC = dict(data="synthetic", net="resnet20-1", side=12)
@@ -353,11 +353,11 @@ def epochs(ctx, seeds, data, net, side, method, iterations):
     """The simulations with one epoch's update, AGIC with one and with two."""
     sizes = dict(batch_size=2, steps=4, iterations=iterations)
     if method == "AGIC":
-        x, shown = two_epochs(ctx, seeds, data, net, side, **sizes)
+        x, images = two_epochs(ctx, seeds, data, net, side, **sizes)
     else:
         x, done, _ = inverted(ctx, seeds, data, net, side, method, **sizes)
-        shown = {"first": done[iterations]}
-    yield from qualities(ctx, seeds, x, shown, data, side, "epochs")
+        images = {"first": done[iterations]}
+    yield from qualities(ctx, seeds, x, images, data, side, "epochs")
 
 
 TABLE3 = Experiment(
@@ -376,8 +376,8 @@ TABLE3 = Experiment(
 def local_steps(ctx, seeds, data, net, side, steps, method, iterations):
     """An attack on updates of four images in some local steps."""
     sizes = dict(batch_size=4 // steps, steps=steps, iterations=iterations)
-    x, shown, _ = inverted(ctx, seeds, data, net, side, method, **sizes)
-    yield from quality(ctx, seeds, x, shown[iterations], data, side)
+    x, images, _ = inverted(ctx, seeds, data, net, side, method, **sizes)
+    yield from quality(ctx, seeds, x, images[iterations], data, side)
 
 
 FIG8 = Experiment(
@@ -393,13 +393,13 @@ FIG8 = Experiment(
 
 def step_time(ctx, seed, data, net, side, samples, steps, method, iterations, hardware):
     """Processor seconds of an attack's iteration, on one update of all the samples."""
-    there = ctx.once(hardware, lambda: Context(hardware, ctx.data_root))
-    network(there, net, data, side, 0)  # not on the clock
+    context = ctx.once(hardware, lambda: Context(hardware, ctx.data_root))
+    network(context, net, data, side, 0)  # not on the clock
     start = time.process_time()
     sizes = dict(batch_size=samples // steps, steps=steps, iterations=iterations)
-    inverted(there, [seed], data, net, side, method, **sizes)
+    inverted(context, [seed], data, net, side, method, **sizes)
     seconds = (time.process_time() - start) / iterations
-    ctx.used["data"] |= there.used["data"]
+    ctx.used["data"] |= context.used["data"]
     yield {"seconds": seconds}
 
 
@@ -434,9 +434,9 @@ def rough(updates, model, labels, iterations, s, snapshots=()):
     return {**done.snapshots, iterations: done.images}
 
 
-def origins(found, x, order):
+def origins(recovered, x, order):
     """Which originals a batch's reconstructions are of, by the best assignment: for scoring alone."""
-    errors = torch.cdist(found.flatten(1), x[order].flatten(1)).cpu().numpy()
+    errors = torch.cdist(recovered.flatten(1), x[order].flatten(1)).cpu().numpy()
     return order[torch.as_tensor(linear_sum_assignment(errors)[1])]
 
 
@@ -448,7 +448,7 @@ def matching(ctx, seed, data, net, side, matched, batch_size, iterations):
     images, generator = pool(ctx, data, side), torch.Generator().manual_seed(seed)
     index = draw(images, torch.arange(matched) % (matched // 2), generator)
     x, y = images.x[index], images.y[index]
-    found, places, lists = {}, {}, []
+    recovered, places, lists = {}, {}, []
     points = tuple(t for t in (25, 50, 100) if t < iterations)
     for trained in (0, 20):
         model = network(ctx, net, data, side, trained)
@@ -457,14 +457,14 @@ def matching(ctx, seed, data, net, side, matched, batch_size, iterations):
         labels = torch.stack([invg.inferred(u, model) for u in updates])
         lists.append(labels.repeat_interleave(batch_size, 0))
         for t, done in rough(updates, model, labels, iterations, seed, points).items():
-            found.setdefault(t, []).append(done.flatten(0, 1))
+            recovered.setdefault(t, []).append(done.flatten(0, 1))
             whose = torch.cat([origins(d, x, o) for d, o in zip(done, parts)])
             places.setdefault(t, []).append(whose)
     for t, rule, (pooling, size) in product(
-        found, RULES, {"no pool": 1, "pool": 2}.items()
+        recovered, RULES, {"no pool": 1, "pool": 2}.items()
     ):
         allowed = agic.share_a_label(*lists) if rule == "labels" else None
-        partner = agic.greedy_pairs(agic.similarity(*found[t], size), allowed)
+        partner = agic.greedy_pairs(agic.similarity(*recovered[t], size), allowed)
         right = (places[t][0] == places[t][1][partner]).double().mean().item()
         row = {"labels": rule, "pooling": pooling, "rate": right}
         yield {"iteration": t, "final": t == iterations, **row}
@@ -502,19 +502,21 @@ def joined(ctx, seed, data, net, side, matched, before, iterations):
         for us, m, named in zip((first, second), models, labels)
     ]
     partner = agic.greedy_pairs(agic.similarity(*images), agic.share_a_label(*labels))
-    back, (one, two) = order.argsort(), models
+    back, (first_model, two) = order.argsort(), models
     again = [second[i] for i in back]
     matched_to = [second[i] for i in partner]
     runs = {
-        "first": ([first], [one], [labels[0]]),
+        "first": ([first], [first_model], [labels[0]]),
         "second": ([again], [two], [labels[1][back]]),
         "both": ([first, matched_to], models, [labels[0], labels[1][partner]]),
     }
     more = dict(iterations=iterations, seed=seed, descent=scheduled(agic.AGIC, LEVEL))
     right = (order[partner] == torch.arange(matched)).double().mean().item()
     for which, views in runs.items():
-        found = agic.invert_many(*views, weights=lambda u, m: {}, **more).images
-        rows = pd.DataFrame(quality(ctx, range(matched), x[:, None], found, data, side))
+        recovered = agic.invert_many(*views, weights=lambda u, m: {}, **more).images
+        rows = pd.DataFrame(
+            quality(ctx, range(matched), x[:, None], recovered, data, side)
+        )
         scores = rows.drop(columns="seed").mean().to_dict()
         yield {"epochs": which, "right": right, **scores}
 
@@ -553,8 +555,8 @@ def weighted(ctx, seeds, data, net, side, state, trained, beta, iterations):
     """AGIC on one image's gradient by the ratio of the weights and the state of the network."""
     sizes = dict(iterations=iterations, snapshots=CURVE, trained=trained)
     more = {"beta": beta, **VARIANTS.get(state, {})}
-    x, shown, _ = inverted(ctx, seeds, data, net, side, "AGIC", **sizes, **more)
-    yield from on_the_way(ctx, seeds, x, shown, data, side, pictures=state == PLAIN)
+    x, images, _ = inverted(ctx, seeds, data, net, side, "AGIC", **sizes, **more)
+    yield from on_the_way(ctx, seeds, x, images, data, side, pictures=state == PLAIN)
 
 
 FIG9 = Experiment(

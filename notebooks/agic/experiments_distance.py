@@ -25,10 +25,10 @@ def distance(ctx, seeds, data, net, side, batch_size, method, schedule, iteratio
     """Invert one gradient per seed, and score the images at `STOPS` and at the end; ``level`` is "whole" at `WHOLE`."""
     drawn = [spawned(s, "distance") for s in seeds]
     sizes = dict(batch_size=batch_size, iterations=iterations, schedule=schedule)
-    x, shown, _ = inverted(
+    x, images, _ = inverted(
         ctx, drawn, data, net, side, method, **sizes, snapshots=STOPS
     )
-    for row in on_the_way(ctx, seeds, x, shown, data, side, pictures=False):
+    for row in on_the_way(ctx, seeds, x, images, data, side, pictures=False):
         reached = row["iteration"]
         yield {**row, "level": "whole" if reached == WHOLE else str(reached)}
 

@@ -26,7 +26,7 @@ MADE = {"cropped": (2, center_crop), "smooth": (0.5, resize)}
 def pool(ctx, data, side):
     """A data set at a size: CIFAR's test images, or what stands in for them; "cifar10, cropped" as `MADE`."""
     data, _, how = data.partition(", ")
-    factor, made = MADE.get(how, (1, None))
+    factor, resize = MADE.get(how, (1, None))
     size = int(factor * side)
     if data == "synthetic":
         images = ctx.images(data, shape=(3, size, size), n_classes=100, count=400)
@@ -34,14 +34,14 @@ def pool(ctx, data, side):
         split = "train" if data == "photos" else "test"
         images = ctx.images(data, split, size=size)
     return (
-        dataclasses.replace(images, x=made(images.x, [side, side])) if how else images
+        dataclasses.replace(images, x=resize(images.x, [side, side])) if how else images
     )
 
 
 def network(ctx, net, data, side, trained):
     """The chapter's one network in evaluation mode, untrained or after some steps of Adam in batches of 64."""
 
-    def made():
+    def train():
         images = pool(ctx, data, side)
         model = ctx.build(net, images.shape, images.n_classes, seed=NETWORK)
         generator = torch.Generator().manual_seed(NETWORK)
@@ -53,7 +53,7 @@ def network(ctx, net, data, side, trained):
             optimiser.step()
         return model.eval()
 
-    return ctx.once(("network", net, data, side, trained), made)
+    return ctx.once(("network", net, data, side, trained), train)
 
 
 FALLING, LEVEL = "sign, falling rate", "no sign, steady rate"
@@ -73,11 +73,11 @@ def scheduled(descent, schedule):
 def batches(ctx, seeds, data, side, steps, batch_size):
     """For every seed local batches without a repeated label: x [N, steps, B, C, H, W], y [N, steps, B]."""
     images, index = pool(ctx, data, side), []
-    held = images.class_counts.cpu() > 0
+    present = images.class_counts.cpu() > 0
     for s in seeds:
         generator = torch.Generator().manual_seed(s)
         labels = torch.randperm(images.n_classes, generator=generator)
-        labels = labels[held[labels]].repeat(2)[: steps * batch_size]
+        labels = labels[present[labels]].repeat(2)[: steps * batch_size]
         index.append(draw(images, labels, generator))
     index = torch.stack(index).view(len(seeds), steps, batch_size)
     return images.x[index], images.y[index]
@@ -94,13 +94,13 @@ def inferred(updates, model, truth):
     return labels, float(np.mean(shares))
 
 
-def scored(found, truth):
+def scored(recovered, truth):
     """Mean PSNR, SSIM and LPIPS of a batch, paired with its originals."""
-    found = metrics.paired(found, truth)
-    perceived = metrics.lpips(found, truth)
+    recovered = metrics.paired(recovered, truth)
+    perceived = metrics.lpips(recovered, truth)
     return {
-        "psnr": metrics.psnr(found, truth).mean().item(),
-        "ssim": metrics.ssim(found, truth).mean().item(),
+        "psnr": metrics.psnr(recovered, truth).mean().item(),
+        "ssim": metrics.ssim(recovered, truth).mean().item(),
         "lpips": np.nan if perceived is None else perceived.mean().item(),
     }
 
@@ -162,26 +162,26 @@ def inverted(
     return x.flatten(1, 2), {**done.snapshots, iterations: done.images}, right
 
 
-def quality(ctx, seeds, truth, found, data, side):
+def quality(ctx, seeds, truth, recovered, data, side):
     """A row a seed: the scores of its batch, and how many images it was drawn from."""
     images = len(pool(ctx, data, side))
-    for s, images_found, images_true in zip(seeds, found, truth):
+    for s, images_found, images_true in zip(seeds, recovered, truth):
         yield {"seed": s, **scored(images_found, images_true), "images": images}
 
 
-def qualities(ctx, seeds, truth, shown, data, side, by):
+def qualities(ctx, seeds, truth, images, data, side, by):
     """`quality` of every entry of `shown`, whose key is in column `by`."""
-    for key, found in shown.items():
-        for row in quality(ctx, seeds, truth, found, data, side):
+    for key, recovered in images.items():
+        for row in quality(ctx, seeds, truth, recovered, data, side):
             yield {**row, by: key}
 
 
-def on_the_way(ctx, seeds, truth, shown, data, side, pictures=True):
+def on_the_way(ctx, seeds, truth, images, data, side, pictures=True):
     """`quality` at every snapshot, and at the end the first image beside its original."""
-    for t, found in shown.items():
-        at = {"iteration": t, "final": t == max(shown)}
+    for t, recovered in images.items():
+        at = {"iteration": t, "final": t == max(images)}
         for row, a, b in zip(
-            quality(ctx, seeds, truth, found, data, side), found, truth
+            quality(ctx, seeds, truth, recovered, data, side), recovered, truth
         ):
             if at["final"] and pictures:
                 at |= {"found": hexed(a[0]), "original": hexed(b[0])}

@@ -12,16 +12,16 @@ from notebooks.agic.notes_distance import by_iterations, libraries
 STEADY = e.LEVEL
 
 
-def one(run, method, iteration, size=1):
+def psnr_by_trial(run, method, iteration, size=1):
     """PSNR by trial from one gradient at 32 x 32 pixels and the steady rate."""
-    where = dict(batch_size=size, method=method, iteration=iteration)
-    return run.by_trial(e.TABLE4, **where)
+    settings = dict(batch_size=size, method=method, iteration=iteration)
+    return run.by_trial(e.TABLE4, **settings)
 
 
 def scheduled(run, method, schedule, net="resnet20-4", side=16, iteration=800):
     """PSNR by trial under a schedule."""
-    where = dict(net=net, side=side, iteration=iteration)
-    return run.by_trial(e.SCHEDULES, method=method, schedule=schedule, **where)
+    settings = dict(net=net, side=side, iteration=iteration)
+    return run.by_trial(e.SCHEDULES, method=method, schedule=schedule, **settings)
 
 
 def listed(values, form="{:.2f}"):
@@ -37,24 +37,24 @@ def error(run):
         10 ** (logs["float64", t, 1e-6] - logs["float64", t, 1e-7]) for t in (2, 4, 8)
     ]
     eight = run.by_trial(e.ERROR, "log_error", precision="float64", steps=8, lr=1e-2)
-    each = run.best_rows(e.SMOOTH).pivot(
+    errors = run.best_rows(e.SMOOTH).pivot(
         index=["activation", "steps", "trial"], columns="lr", values="error"
     )
-    bent = (each[1e-7] / each[1e-8])["relu"].gt(10.5).groupby("steps").sum()
+    bent = (errors[1e-7] / errors[1e-8])["relu"].gt(10.5).groupby("steps").sum()
     finite = eight[np.isfinite(eight)]
-    own, _ = (
+    log_errors, _ = (
         run.by_trial(e.ERROR_OWN, value, lr=1e-4) for value in ("error", "log_error")
     )
     return f"""
     From 1e-7 to 1e-6 the geometric mean of the error in double precision grows by factors of {listed(grows, "{:.0f}")} for 2, 4 and 8 steps,
     where the bound has 10. With Tanh it is straight from 1e-8 to 1e-4. With ReLU it bends: already below 1e-7 in {bent[4]} of
-    {len(each.loc["relu", 4])} batches of four steps, and in {bent[8]} of eight. That was tried on a network a quarter as wide with 12 × 12
+    {len(errors.loc["relu", 4])} batches of four steps, and in {bent[8]} of eight. That was tried on a network a quarter as wide with 12 × 12
     pixels, whose error is smaller. In the number of steps the error grows more slowly than the bound.
 
     At 1e-2 some clients diverge. With eight steps the error is {10 ** finite.mean():.0%} over the {len(finite)} of {len(eight)} batches that
     stay finite, in double precision too; with four steps one batch overflows single precision, so that this point is not drawn.
 
-    With batch norm in training mode, which the paper may mean as well, four steps at 1e-4 are off by {run.mean(own):.2f ci}. The verdicts
+    With batch norm in training mode, which the paper may mean as well, four steps at 1e-4 are off by {run.mean(log_errors):.2f ci}. The verdicts
     on both learning rates are the same in either mode.
 
     The exact zeros behind the ReLU modifier are in the gradients of the convolutions under FedSGD. In the difference of weights that a
@@ -79,13 +79,16 @@ def table4(run):
     ends += (
         f"; DLG-Adam, which has none: {run.mean(ended[e.METHODS[0], STEADY]):.1f ci}"
     )
-    device = run.mean(ended["AGIC", STEADY] - one(run, "AGIC", 10000))
+    device = run.mean(ended["AGIC", STEADY] - psnr_by_trial(run, "AGIC", 10000))
     more = {
-        m: run.mean(one(run, m, 2000) - one(run, m, 1000)) for m in ("InvG", "DLG-Adam")
+        m: run.mean(psnr_by_trial(run, m, 2000) - psnr_by_trial(run, m, 1000))
+        for m in ("InvG", "DLG-Adam")
     }
-    agic = run.mean(one(run, "AGIC", 2000) - one(run, "AGIC", 1000))
-    four = {m: run.mean(one(run, m, 1000, 4)) for m in e.METHODS}
-    half = run.mean(one(run, "AGIC", 1000, 4) - one(run, "AGIC", 500, 4))
+    agic = run.mean(psnr_by_trial(run, "AGIC", 2000) - psnr_by_trial(run, "AGIC", 1000))
+    four = {m: run.mean(psnr_by_trial(run, m, 1000, 4)) for m in e.METHODS}
+    half = run.mean(
+        psnr_by_trial(run, "AGIC", 1000, 4) - psnr_by_trial(run, "AGIC", 500, 4)
+    )
     wide = {s: scheduled(run, "AGIC", s) for s in e.DESCENTS}
     thin = {s: scheduled(run, "AGIC", s, "resnet20-1", 12) for s in e.DESCENTS}
     lead = {s: run.mean(wide[s] - scheduled(run, "InvG", s)) for s in e.DESCENTS}
@@ -95,9 +98,9 @@ def table4(run):
         m: scheduled(run, m, BENT, side=32, iteration=t)
         for m, t in (("AGIC", 5000), ("InvG", 3000))
     }
-    at_5000 = run.mean(fall["AGIC"] - one(run, "AGIC", 5000))
-    invg = run.mean(fall["InvG"] - one(run, "InvG", 2000))
-    large = one(run, "AGIC", 800).iloc[:5]
+    at_5000 = run.mean(fall["AGIC"] - psnr_by_trial(run, "AGIC", 5000))
+    invg = run.mean(fall["InvG"] - psnr_by_trial(run, "InvG", 2000))
+    large = psnr_by_trial(run, "AGIC", 800).iloc[:5]
     smooth = run.by_trial(e.SIZES, data="cifar10, smooth", iteration=800)
     leads = "; ".join(f"{s}: {x:.1f ci}" for s, x in lead.items())
     start = run.best(e.EARLY).set_index(["beta", "iteration"])["psnr"]
@@ -105,7 +108,7 @@ def table4(run):
         f"{t} iterations: falling {start[0.02, t]:.1f}, equal {start[1.0, t]:.1f}, rising {start[50.0, t]:.1f}"
         for t in (20, 40, 100, 150)
     )
-    told = f"""
+    text = f"""
     **How long the runs are.** The second half of InvG's 2,000 iterations moves it by {more["InvG"]:.1f ci} dB, of DLG-Adam's by
     {more["DLG-Adam"]:.1f ci}; AGIC gains {agic:.1f ci} from the 1,000th to the 2,000th. On a GPU, and six of the images, all ran to 10,000; PSNR by schedule: {ends}.
     At the steady rate AGIC's end there is {device:.1f ci} dB from the processor's on the same images.
@@ -135,12 +138,12 @@ def table4(run):
     **SSIM is below the paper's at the same PSNR.** Which windows the paper compares is not printed; with even ones of nearly the whole image
     ours come close.
     """
-    return "\n\n".join([inspect.cleandoc(told), libraries(run), by_iterations(run)])
+    return "\n\n".join([inspect.cleandoc(text), libraries(run), by_iterations(run)])
 
 
 def fig6(run):
     """Fig. 6: the best picture."""
-    last = one(run, "AGIC", 10000)
+    last = psnr_by_trial(run, "AGIC", 10000)
     return f"""
     The largest PSNR among AGIC's {len(last)} images is {last.max():.1f} dB, the smallest {last.min():.1f}.
     """
@@ -171,14 +174,14 @@ def fig9(run):
 
     def gaps(state):
         """The untrained network's lead over a variant, by ratio."""
-        found = {}
+        differences = {}
         for b in (1.0, 2.0, 20.0, 50.0):
             ends = [
                 run.by_trial(e.FIG9, state=s, beta=b, final=True)
                 for s in ("untrained", state)
             ]
-            found[b] = run.mean(ends[0] - ends[1])
-        return "; ".join(f"β = {b:g}: {gap:.1f ci}" for b, gap in found.items())
+            differences[b] = run.mean(ends[0] - ends[1])
+        return "; ".join(f"β = {b:g}: {gap:.1f ci}" for b, gap in differences.items())
 
     relu, norms, trained = map(gaps, [*e.VARIANTS, "trained"])
     return f"""
@@ -191,13 +194,13 @@ def fig9(run):
 def table1(run):
     """Table I: the rules."""
     psnr = run.best(e.TABLE1).set_index(["shape", "beta"])[["data", "psnr"]]
-    told = {
+    sentences = {
         data: ", ".join(f"{s} to {b:g} {v:.1f}" for (s, b), v in rows["psnr"].items())
         for data, rows in psnr.groupby("data")
     }
     return f"""
-    Four batches of four images, 1,000 iterations on a GPU. PSNR by function and value at the last layer, on CIFAR-10: {told["cifar10"]}; on
-    CIFAR-100: {told["cifar100"]}.
+    Four batches of four images, 1,000 iterations on a GPU. PSNR by function and value at the last layer, on CIFAR-10: {sentences["cifar10"]}; on
+    CIFAR-100: {sentences["cifar100"]}.
     """
 
 
@@ -208,11 +211,11 @@ def table2(run):
         return run.by_trial(e.TABLE2, method=method, iteration=iteration)
 
     level = {m: run.mean(at(m, 500)) for m in ("DLG-Adam", "InvG", "one batch")}
-    told = ", ".join(f"{m} {value:.1f}" for m, value in level.items())
+    levels = ", ".join(f"{m} {value:.1f}" for m, value in level.items())
     more = {m: run.mean(at(m, 2000) - at(m, 1000)) for m in ("AGIC", "one batch")}
     lpips = run.best(e.TABLE2).query("final").set_index("method")["lpips"]
     return f"""
-    After 500 iterations PSNR is {told} dB; AGIC less InvG after 1,000 is {run.mean(at("AGIC", 1000) - at("InvG", 1000)):.1f ci}. In its second half
+    After 500 iterations PSNR is {levels} dB; AGIC less InvG after 1,000 is {run.mean(at("AGIC", 1000) - at("InvG", 1000)):.1f ci}. In its second half
     AGIC gains {more["AGIC"]:.1f} dB, one batch with equal weights {more["one batch"]:.1f}. By LPIPS, at the end of each run, the best is
     {lpips.idxmin()} ({lpips.min():.3f}) and the worst {lpips.idxmax()} ({lpips.max():.3f}). Of AGIC's inferred labels
     {run.cell(e.TABLE2, "labels_right", method="AGIC", iteration=2000):.0%} are right; the simulations are given theirs, step by step.
@@ -231,9 +234,9 @@ def table5(run):
     """Table V: how long the rough reconstruction takes, and larger updates."""
 
     def plain(size):
-        where = dict(batch_size=size, labels="no labels", pooling="no pool")
+        settings = dict(batch_size=size, labels="no labels", pooling="no pool")
         return listed(
-            run.cell(e.TABLE5, iteration=t, **where) for t in (25, 50, 100, 150)
+            run.cell(e.TABLE5, iteration=t, **settings) for t in (25, 50, 100, 150)
         )
 
     ends = run.best(e.TABLE5).query("final and batch_size == 4")["rate"]

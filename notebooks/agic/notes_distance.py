@@ -22,10 +22,10 @@ def markdown(lines):
     )
 
 
-def change(run, value, start, end=10000, **where):
+def change(run, value, start, end=10000, **settings):
     """The paired change of a value between two numbers of iterations, with its interval."""
     start, end = (
-        run.by_trial(e.DISTANCE, value, iteration=t, **where) for t in (start, end)
+        run.by_trial(e.DISTANCE, value, iteration=t, **settings) for t in (start, end)
     )
     return run.mean(end - start)
 
@@ -54,12 +54,12 @@ def curves(run):
         (4, {"InvG": 5000, "DLG-Adam": 5000, "AGIC": 10000}),
     ):
         for method, end in last.items():
-            where = dict(batch_size=size, method=method)
+            settings = dict(batch_size=size, method=method)
             stops = [t for t in (500, 1000, 2000, 5000, 10000) if t <= end]
             values = [
-                f"{run.cell(e.DISTANCE, iteration=t, **where):.1f}" for t in stops
+                f"{run.cell(e.DISTANCE, iteration=t, **settings):.1f}" for t in stops
             ]
-            after = f"{change(run, 'psnr', 2000, end, **where):+.1f ci}"
+            after = f"{change(run, 'psnr', 2000, end, **settings):+.1f ci}"
             lines.append(
                 [str(size), method, *values, *["–"] * (5 - len(values)), after]
             )
@@ -69,14 +69,17 @@ def curves(run):
 def backtest(run):
     """Predict 10,000 iterations of other images from fewer: how many values, how many covered, mean half-width in dB."""
     hits, widths = [], []
-    known = [
+    cells = [
         (e.CHOICES, m, dict(schedule=e.LEVEL, batch_norm=STORED)) for m in e.METHODS
     ]
-    for experiment, method, where in [*known, (e.TABLE4, "AGIC", dict(batch_size=1))]:
+    for experiment, method, settings in [
+        *cells,
+        (e.TABLE4, "AGIC", dict(batch_size=1)),
+    ]:
         for value in ("psnr", "lpips"):
             for stop in (1000, 2000, 5000):
                 part, whole = (
-                    run.cell(experiment, value, method=method, iteration=t, **where)
+                    run.cell(experiment, value, method=method, iteration=t, **settings)
                     for t in (stop, 10000)
                 )
                 effect = change(run, value, stop, batch_size=1, method=method)
@@ -100,7 +103,7 @@ def by_iterations(run):
         ]
         for t in (2000, 5000)
     }
-    told = {t: ", ".join(names) or "none" for t, names in still.items()}
+    unsettled = {t: ", ".join(names) or "none" for t, names in still.items()}
     values, covered, width = backtest(run)
     agic = run.cell(e.DISTANCE, batch_size=4, method="AGIC", iteration=10000)
     text = f"""
@@ -110,7 +113,7 @@ def by_iterations(run):
     TABLE
 
     A method counts as settled if the interval of the change to 10,000 lies within half the tolerance: 1 dB, .05 of SSIM, .025 of LPIPS. With
-    one image these are not settled after 2,000 iterations: {told[2000]}; after 5,000: {told[5000]}. With four images AGIC ends at
+    one image these are not settled after 2,000 iterations: {unsettled[2000]}; after 5,000: {unsettled[5000]}. With four images AGIC ends at
     {agic:.1f ci} dB, where the paper prints 17.2.
 
     **As a transport** the change widens the interval of other images at 1,000, 2,000 or 5,000 iterations. That covers {covered} of {values}
@@ -122,22 +125,24 @@ def by_iterations(run):
 
 def by_library(row):
     """SSIM of a picture and its original by library: Wang et al.'s, and what others compute by default."""
-    found, original = (unhexed(row[name]) for name in ("found", "original"))
-    whole = (found.shape[-1] - 1) // 2 * 2 - 1
+    recovered, original = (unhexed(row[name]) for name in ("found", "original"))
+    whole = (recovered.shape[-1] - 1) // 2 * 2 - 1
 
     def even(size):
-        arrays = (image.numpy() for image in (found, original))
+        arrays = (image.numpy() for image in (recovered, original))
         return structural_similarity(
             *arrays, channel_axis=0, data_range=1.0, win_size=size
         )
 
     bordered = structural_similarity_index_measure(
-        found[None], original[None], data_range=1.0
+        recovered[None], original[None], data_range=1.0
     )
     return pd.Series(
         {
             "attack": row["method"],
-            "Wang et al. (ours, piq)": metrics.ssim(found[None], original[None]).item(),
+            "Wang et al. (ours, piq)": metrics.ssim(
+                recovered[None], original[None]
+            ).item(),
             "torchmetrics": bordered.item(),
             "scikit-image": even(7),
             f"even window of {whole}": even(whole),

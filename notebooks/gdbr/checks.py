@@ -42,8 +42,10 @@ def restricted(ctx, seed):
         "lenet", victims.shape, victims.n_classes, seed=seed, init="positive"
     )
     generator = torch.Generator().manual_seed(seed)
-    held = [batch(ctx, DIGITS, "imbalanced", 64, generator) for _ in range(5)]
-    whole = [fedsgd(model, victims.x[index], labels) for index, labels, _ in held]
+    batches_drawn = [batch(ctx, DIGITS, "imbalanced", 64, generator) for _ in range(5)]
+    whole = [
+        fedsgd(model, victims.x[index], labels) for index, labels, _ in batches_drawn
+    ]
     hide = FixedPoint(bits=40, bound=1e4)
     clear, _ = partially_encrypted(whole, last_layers(model), hide)
     attacks = {
@@ -55,14 +57,14 @@ def restricted(ctx, seed):
 
     def outcome(attack, updates):
         try:
-            found = [attack(update, model) for update in updates]
+            results = [attack(update, model) for update in updates]
         except WithheldParameter:
             return "refuses: withheld"
         except ValueError as error:
             return "refuses: no bias" if "bias" in str(error) else str(error)
         hits = [
             scores(c, truth)["insacc"]
-            for c, (_, _, truth) in zip(found, held, strict=True)
+            for c, (_, _, truth) in zip(results, batches_drawn, strict=True)
         ]
         return f"{sum(hits) / len(hits):.0%}"
 
@@ -103,7 +105,7 @@ def errors_by_layer(ctx, seed):
         ratio = tail[: int(name) + 2](x).detach() / features.outputs
         units = (ratio / ratio.mean(1, keepdim=True) - 1).std()
         row["spread of units"] = f"{units:.0e}"
-        found = {}
+        accuracies = {}
         for form in FORMS:
             start = bridge.first_step(update.gradient(f"{name}.weight"), features, form)
             if form != "paper":
@@ -118,8 +120,8 @@ def errors_by_layer(ctx, seed):
                 grows = crossing.norm(p=2) * start.norm() / (crossing @ start).norm()
                 row["amplification"] = f"{grows:.0e}"
             counts = bridge.recover(update, features, form).counts
-            found[f"InsAcc, {form}"] = scores(counts, truth)["insacc"]
-        rows.append(row | found)
+            accuracies[f"InsAcc, {form}"] = scores(counts, truth)["insacc"]
+        rows.append(row | accuracies)
     return pd.DataFrame(rows)
 
 

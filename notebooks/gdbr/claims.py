@@ -50,11 +50,11 @@ for id, value in {
     "b-skew": "skew_p",
 }.items():
     for init in INITS:
-        one = dict(statistic=lambda t: t.iloc[0], value=value)
-        claim(f"fig2{id}", of=FIG2, where={"init": init}, **one)
+        options = dict(statistic=lambda t: t.iloc[0], value=value)
+        claim(f"fig2{id}", of=FIG2, filters={"init": init}, **options)
         for scale, widths in itertools.product(SCALES, WIDTHS["resnet18-conv"]):
             chosen = dict(init=init, scale=scale, widths=int(widths))
-            claim(f"fig2{id}", of=FIG2_CHOICES, where=chosen, **one)
+            claim(f"fig2{id}", of=FIG2_CHOICES, filters=chosen, **options)
 
 
 # --- Table I ---
@@ -63,11 +63,11 @@ def single_higher(t):
     return (t["single"] > t["random"]).mean()
 
 
-printed = dict(of=TABLE1, where=dict(net=NETS, init="positive", form="paper"))
+printed = dict(of=TABLE1, filters=dict(net=NETS, init="positive", form="paper"))
 claim("tab1-single", single_higher, wide="scheme", kind=MEAN, **printed)
 claim("claim80-positive", lambda t: t.min(), kind=SHARE, **printed)
 chosen = dict(net=NETS, init="default", form="paper", scheme="random")
-claim("claim80-default", lambda t: t.min(), TABLE1, where=chosen, kind=SHARE)
+claim("claim80-default", lambda t: t.min(), TABLE1, filters=chosen, kind=SHARE)
 
 
 # --- Table II ---
@@ -78,12 +78,12 @@ def apart(first, second):
 
 for scale in ("normalised", "raw"):
     for name, net in {"mean": NETS, **{TITLES[net]: net for net in NETS}}.items():
-        one = dict(of=TABLE2, wide="auxiliary", kind=LOST)
-        one |= dict(where=dict(scheme="random", scale=scale, net=net))
-        one |= dict(reading=f"{scale} pixels, {name}")
-        claim("tab2-comparable", apart("aux", "dummy"), **one)
+        options = dict(of=TABLE2, wide="auxiliary", kind=LOST)
+        options |= dict(filters=dict(scheme="random", scale=scale, net=net))
+        options |= dict(reading=f"{scale} pixels, {name}")
+        claim("tab2-comparable", apart("aux", "dummy"), **options)
         if net == NETS[4]:
-            claim("tab2-imagenet-order", apart("aux", "dummy"), **one)
+            claim("tab2-imagenet-order", apart("aux", "dummy"), **options)
 
 
 def over_dummies(sign, k):
@@ -93,11 +93,11 @@ def over_dummies(sign, k):
     )
 
 
-for one, k in itertools.product(CHOSEN, (1000, 100)):
-    told = dict(wide="auxiliary", kind=LOST, where=one | {"scheme": "random"})
-    data = PAIRS[one["net"]][1]
+for choice, k in itertools.product(CHOSEN, (1000, 100)):
+    options = dict(wide="auxiliary", kind=LOST, filters=choice | {"scheme": "random"})
+    data = PAIRS[choice["net"]][1]
     ahead = over_dummies(-1 if data == "mnist" else 1, k)
-    claim(f"tab2-{data}-order", ahead, CHOICES, **told)
+    claim(f"tab2-{data}-order", ahead, CHOICES, **options)
 claim("tab2-embeddings", lambda t: t.iloc[(t - 1).abs().argmax()], DUMMIES)
 
 
@@ -114,15 +114,15 @@ def wins(rows):
 
 
 for net, name in SHORT.items():
-    claim(f"fig3-{name}-wins", wins, FIG3, where={"net": net}, rows=True, kind=MEAN)
-    one = dict(where={"net": net, "attack": "GDBR"}, kind=rate(min(SIZES)))
-    claim(f"fig3-{name}-worst", lambda t: t.min(), FIG3, **one)
+    claim(f"fig3-{name}-wins", wins, FIG3, filters={"net": net}, rows=True, kind=MEAN)
+    options = dict(filters={"net": net, "attack": "GDBR"}, kind=rate(min(SIZES)))
+    claim(f"fig3-{name}-worst", lambda t: t.min(), FIG3, **options)
 scanned = [c for c in CHOSEN if c["net"] in {s["net"] for s in FIG3_CHOICES.paper}]
-for one, composition in itertools.product(scanned, (HALF, FIFTH, ANY)):
-    name, one = SHORT[one["net"]], one | {"composition": composition}
-    claim(f"fig3-{name}-wins", wins, FIG3_CHOICES, where=one, rows=True, kind=MEAN)
-    told = dict(where=one | {"attack": "GDBR"}, kind=rate(min(SIZES)))
-    claim(f"fig3-{name}-worst", lambda t: t.min(), FIG3_CHOICES, **told)
+for choice, composition in itertools.product(scanned, (HALF, FIFTH, ANY)):
+    name, choice = SHORT[choice["net"]], choice | {"composition": composition}
+    claim(f"fig3-{name}-wins", wins, FIG3_CHOICES, filters=choice, rows=True, kind=MEAN)
+    options = dict(filters=choice | {"attack": "GDBR"}, kind=rate(min(SIZES)))
+    claim(f"fig3-{name}-worst", lambda t: t.min(), FIG3_CHOICES, **options)
 
 
 # --- Fig. 5 (a) ---
@@ -145,13 +145,13 @@ def mask(t):
 note = "GDBR beside the best baseline that does not get the true gradient"
 nets = [dict(net="mlp6")]
 nets += [dict(net="alexnet", widths=widths) for widths in WIDTHS["alexnet"]]
-scanned = [(FIG5A_CHOICES, one | {"data": "svhn"}) for one in nets]
+scanned = [(FIG5A_CHOICES, net | {"data": "svhn"}) for net in nets]
 scanned = [
-    (e, one | {"scale": s}) for (e, one), s in itertools.product(scanned, SCALES)
+    (e, choice | {"scale": s}) for (e, choice), s in itertools.product(scanned, SCALES)
 ]
-for of, where in [(FIG5A, None), *scanned]:
-    claim("fig5a-wins", lead, of, where=where, kind=LOST, note=note)
-    claim("fig5a-mask", mask, of, where=where, kind=LOST)
+for of, filters in [(FIG5A, None), *scanned]:
+    claim("fig5a-wins", lead, of, filters=filters, kind=LOST, note=note)
+    claim("fig5a-mask", mask, of, filters=filters, kind=LOST)
 
 
 # --- Figs. 4 and 5 (b) ---
@@ -160,12 +160,12 @@ def last(t):
     return t[:5].mean() - t[6]
 
 
-def by_bottom(of, data, reading="", **where):
+def by_bottom(of, data, reading="", **filters):
     """The bottom layer beside the others, and these among themselves."""
-    one = dict(of=of, reading=reading, kind=LOST)
-    one |= dict(where=where | dict(data=data, init="positive"))
-    claim(f"fig4-{data}-last", last, **one)
-    claim(f"fig4-{data}-same", lambda t: np.ptp(t[:5]), **one)
+    options = dict(of=of, reading=reading, kind=LOST)
+    options |= dict(filters=filters | dict(data=data, init="positive"))
+    claim(f"fig4-{data}-last", last, **options)
+    claim(f"fig4-{data}-same", lambda t: np.ptp(t[:5]), **options)
 
 
 def over_cifar10(t):
@@ -180,13 +180,13 @@ by_bottom(FIG4, "cifar10", "pixels in [0, 1]", **PAPERS)
 by_bottom(FIG4_NORMALISED, "cifar10", "normalised pixels", **PAPERS)
 for reading, layer in {"mean": LAYERS, **{f"#{k}": k for k in LAYERS}}.items():
     chosen = dict(data=["svhn", "cifar10"], init="positive", layer=layer)
-    one = dict(reading=reading, kind=LOST)
+    options = dict(reading=reading, kind=LOST)
     for scale in SCALES:
-        how = dict(of=FIG4_CHOICES, wide="data", where=chosen | {"scale": scale})
-        claim("fig4-order", over_cifar10, **how, **one)
+        how = dict(of=FIG4_CHOICES, wide="data", filters=chosen | {"scale": scale})
+        claim("fig4-order", over_cifar10, **how, **options)
     for id, scale in itertools.product(("fig5b-positive", "fig5b-gap"), SCALES):
         chosen = dict(data="svhn", layer=layer, scale=scale)
-        how = dict(of=FIG4_CHOICES, wide="init", where=chosen) | one
+        how = dict(of=FIG4_CHOICES, wide="init", filters=chosen) | options
         claim(id, apart("positive", "default"), **how)
 
 
@@ -197,52 +197,52 @@ def more_sensitive(t):
     return lost["resnet18-conv"] - lost.drop("resnet18-conv").max()
 
 
-def defended(name, experiment, **where):
+def defended(name, experiment, **filters):
     """What a network loses under strong and moderate defences."""
-    one = dict(of=experiment, where=where | {"defence": "pruning"})
-    claim(f"fig6a-{name}-high", lambda t: t[0.0] - t[0.9], kind=LOST, **one)
-    claim(f"fig6a-{name}-moderate", lambda t: t[0.5], kind=SHARE, **one)
-    one = dict(of=experiment, where=where | {"defence": "noise"})
-    claim(f"fig6b-{name}-high", lambda t: t[0.0] - t[0.2], kind=LOST, **one)
+    options = dict(of=experiment, filters=filters | {"defence": "pruning"})
+    claim(f"fig6a-{name}-high", lambda t: t[0.0] - t[0.9], kind=LOST, **options)
+    claim(f"fig6a-{name}-moderate", lambda t: t[0.5], kind=SHARE, **options)
+    options = dict(of=experiment, filters=filters | {"defence": "noise"})
+    claim(f"fig6b-{name}-high", lambda t: t[0.0] - t[0.2], kind=LOST, **options)
 
 
 paper = dict(form="paper", init="positive")
 for net, name in SHORT.items():
     defended(name, FIG6, net=net, **paper)
-for one in CHOSEN:
-    defended(SHORT[one["net"]], FIG6_CHOICES, **one)
+for choice in CHOSEN:
+    defended(SHORT[choice["net"]], FIG6_CHOICES, **choice)
 noise = paper | {"defence": "noise"}
-claim("fig6b-resnet", more_sensitive, FIG6, wide="level", where=noise)
+claim("fig6b-resnet", more_sensitive, FIG6, wide="level", filters=noise)
 
 
 # --- our hypotheses, written down before the runs ---
 def hypotheses(tables):
     """Our hypotheses H1 to H4, as they were written down before the runs: by how much each form is ahead, or loses."""
     compositions, layers, training = tables
-    held = compositions.query(
+    composed = compositions.query(
         "scheme == 'random' and form == 'whitened' and net not in ['lenet', 'mlp6']"
     )
     low = layers.query(
         "data == 'cifar10' and layer >= 5 and form == 'one vector' and init == 'positive'"
     )
     asked = (
-        ("H1: whitened, positive weights", held.query("init == 'positive'"), 0.03),
+        ("H1: whitened, positive weights", composed.query("init == 'positive'"), 0.03),
         ("H2: one vector, #5 and #6, CIFAR-10", low, 0.10),
-        ("H3: whitened, default weights", held.query("init == 'default'"), 0.05),
+        ("H3: whitened, default weights", composed.query("init == 'default'"), 0.05),
     )
-    rows = [gained(*one) for one in asked]
+    rows = [gained(*asked_for) for asked_for in asked]
     ends = training.query("scheme == 'random' and form in @FORMS").pivot_table(
         index="form", columns="rounds", values="insacc"
     )
     lost = ends[0] - ends[ends.columns.max()]
-    kept = lost.min() >= 0.1 and lost.idxmin() == "whitened"
-    told = ", ".join(f"{form} {lost[form]:+.2f}" for form in FORMS)
+    accepted = lost.min() >= 0.1 and lost.idxmin() == "whitened"
+    losses = ", ".join(f"{form} {lost[form]:+.2f}" for form in FORMS)
     rows.append(
         {
             "hypothesis": "H4: training costs all, whitened least",
             "asked": "≥ 0.10",
-            "found": told,
-            "verdict": "accepted" if kept else "not accepted",
+            "found": losses,
+            "verdict": "accepted" if accepted else "not accepted",
         }
     )
     return pd.DataFrame(rows)

@@ -153,11 +153,11 @@ def recovered(ctx, seed, net, data, init, scale, auxiliary, schemes, forms):
         index, labels, truth = batch(ctx, data, scheme, 64, generator)
         x = victims_inputs(ctx, net, data, seed, index, scale)
         update = share(tail, x, labels, [bridge.layer])
-        found = {
+        scored = {
             f: scores(counts_by(f, bridge, update, features), truth) for f in forms
         }
-        for form, row in found.items():
-            gain = row["insacc"] - found["paper"]["insacc"]
+        for form, row in scored.items():
+            gain = row["insacc"] - scored["paper"]["insacc"]
             row = {"scheme": scheme, "form": form, **row, "gain": gain}
             yield {**row, **facts(ctx, data, index)}
 
@@ -317,10 +317,10 @@ def by_layer(ctx, seed, data, init, scale):
         bridge = gdbr.Bridge(tail, name)
         features, base = bridge.observe(aux), None
         for form in FORMS:
-            found = bridge.recover(update, features, form)
-            row = {"layer": layer, "form": form, **scores(found.counts, truth)}
+            result = bridge.recover(update, features, form)
+            row = {"layer": layer, "form": form, **scores(result.counts, truth)}
             base = row["insacc"] if base is None else base
-            deficient = len(found.facts["deficient"])
+            deficient = len(result.facts["deficient"])
             yield {**row, "gain": row["insacc"] - base, "deficient": deficient, **real}
 
 
@@ -403,8 +403,8 @@ ROUNDS = (0, 20, 100, 300, 1000)
 def with_head_of(model, other):
     """The model with the other's last layer: what the server has under FedVF."""
     mixed, last = copy.deepcopy(model), last_layers(model)
-    kept = {k: v for k, v in other.state_dict().items() if k in last}
-    mixed.load_state_dict(kept, strict=False)
+    head_weights = {k: v for k, v in other.state_dict().items() if k in last}
+    mixed.load_state_dict(head_weights, strict=False)
     return mixed
 
 
@@ -413,13 +413,15 @@ def attacked(ctx, model, start, data, generator):
     victims, aux = sets(ctx, data)
     bridges = {form: gdbr.Bridge(model) for form in FORMS}
     bridges["whitened, stale head"] = gdbr.Bridge(with_head_of(model, start))
-    seen = {form: bridge.observe(aux) for form, bridge in bridges.items()}
+    features = {form: bridge.observe(aux) for form, bridge in bridges.items()}
     for scheme in ("random", "imbalanced") * 4:
         index, labels, truth = batch(ctx, data, scheme, 64, generator)
         update = fedsgd(model, victims.x[index], labels).without(*last_layers(model))
         for form, bridge in bridges.items():
-            found = bridge.recover(update, seen[form], form.split(",")[0]).counts
-            yield {"scheme": scheme, "form": form, **scores(found, truth)}
+            counts_found = bridge.recover(
+                update, features[form], form.split(",")[0]
+            ).counts
+            yield {"scheme": scheme, "form": form, **scores(counts_found, truth)}
 
 
 def while_training(ctx, seed, net, data, most):

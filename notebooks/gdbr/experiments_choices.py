@@ -32,8 +32,8 @@ QUARTER = "half of one class, a quarter of another"
 DIRICHLET, ONE = "Dirichlet 0.5", "half of one class"
 NAMED = "as its name says"
 BATCHES = [("random", NAMED), ("uniform", NAMED), ("single", NAMED)]
-BATCHES += [("subclassed", one) for one in (HALF, FIFTH, ANY)]
-BATCHES += [("imbalanced", one) for one in (QUARTER, DIRICHLET, ONE)]
+BATCHES += [("subclassed", kind) for kind in (HALF, FIFTH, ANY)]
+BATCHES += [("imbalanced", kind) for kind in (QUARTER, DIRICHLET, ONE)]
 SCALES = ["raw", "normalised", "half"]
 WIDTHS = {
     "lenet": ["120-84", "500"],
@@ -140,15 +140,21 @@ def everywhere(ctx, seed, net, data):
     """The paper's form on one batch of every composition, at every choice, from auxiliary images and from dummies."""
     (victims, aux), model = sets(ctx, data), body(ctx, net, data, spawned(seed, "body"))
     drawn = {b: batch_of(victims, *b, 64, spawned(seed, "batch")) for b in BATCHES}
-    made = {k: below(model, dummies(aux, k)) for k in (1000, 100)}
-    for row, bridge, own, batches in with_all(ctx, seed, net, data, drawn):
-        seen = {("aux", len(aux)): bridge.observe(own)}
-        seen |= {("dummy", k): bridge.observe(x) for k, x in made.items()}
+    dummy_features = {k: below(model, dummies(aux, k)) for k in (1000, 100)}
+    for row, bridge, images, batches in with_all(ctx, seed, net, data, drawn):
+        by_auxiliary = {("aux", len(aux)): bridge.observe(images)}
+        by_auxiliary |= {
+            ("dummy", k): bridge.observe(x) for k, x in dummy_features.items()
+        }
         for (scheme, composition), batch in batches.items():
-            held = len(drawn[scheme, composition][0].unique())
-            for (auxiliary, k), features in seen.items():
+            n_classes_held = len(drawn[scheme, composition][0].unique())
+            for (auxiliary, k), features in by_auxiliary.items():
                 if auxiliary == "aux" or scheme == "random":
-                    of = {"scheme": scheme, "composition": composition, "held": held}
+                    of = {
+                        "scheme": scheme,
+                        "composition": composition,
+                        "held": n_classes_held,
+                    }
                     by = {"auxiliary": auxiliary, "aux": k}
                     yield {**row, **of, **by, **read(bridge, features, *batch)}
 
@@ -177,10 +183,10 @@ def parts_of(ctx, seed, data, sizes):
     generator = torch.Generator().manual_seed(spawned(seed, "part"))
     victims, aux = sets(ctx, data)
     parts = {"whole": (victims, slice(None))}
-    for few, known in sizes:
+    for few, n_known in sizes:
         order = torch.randperm(len(victims), generator=generator)[:few]
-        chosen = torch.randperm(len(aux), generator=generator)[:known]
-        parts[f"{few} + {known}"] = victims.take(order), chosen
+        chosen = torch.randperm(len(aux), generator=generator)[:n_known]
+        parts[f"{few} + {n_known}"] = victims.take(order), chosen
     return parts
 
 
@@ -192,8 +198,8 @@ def at_levels(ctx, seed, net, data, sizes):
         drawn = {b: batch_of(mine, *b, 64, of) for b in BATCHES}
         levels[level] = mine, chosen, drawn
     scanned = at_every_choice(ctx, seed, net, data, levels)
-    for row, bridge, known, batches in scanned:
-        yield row, bridge, bridge.observe(known), batches
+    for row, bridge, images, batches in scanned:
+        yield row, bridge, bridge.observe(images), batches
 
 
 def reduced(ctx, seed, net, data):
@@ -247,13 +253,13 @@ def which_positive(ctx, seed, net, data, scale, positive):
         layer.weight.data = values.to(layer.weight)
     bridge = gdbr.Bridge(without_biases(model))
     features = bridge.observe(pixels(ctx, data, "aux", scale))
-    shown = pixels(ctx, data, "victims", scale)
+    images = pixels(ctx, data, "victims", scale)
     for scheme, composition in BATCHES:
         if composition in (NAMED, HALF, QUARTER):
             index, labels, truth = batch_of(
                 victims, scheme, composition, 64, spawned(seed, "batch")
             )
-            update = fedsgd(model, shown[index], labels).without(*last_layers(model))
+            update = fedsgd(model, images[index], labels).without(*last_layers(model))
             yield {
                 "scheme": scheme,
                 **scores(bridge.recover(update, features, "paper").counts, truth),

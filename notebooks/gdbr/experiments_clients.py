@@ -76,13 +76,13 @@ def sets(ctx, data):
 
 def pairs(full, nets=NETS, large=10, **axes):
     """Settings of some networks, each on its data: 20 trials for small ones, fewer for large ones."""
-    found = []
+    settings = []
     for net in nets:
         most = 20 if net in SMALL else 5 if "resnet50" in net else large
         trials = most if full else 3 if net in SMALL else 2
         if data := PAIRS[net][full]:
-            found += grid(net=net, data=data, trials=trials, **axes)
-    return found
+            settings += grid(net=net, data=data, trials=trials, **axes)
+    return settings
 
 
 def below(model, x, chunk=250):
@@ -237,8 +237,8 @@ def protected(update, kind, level, s):
     """What is shared under a defence of this name and level."""
     if not level:
         return update
-    made = Sparsification(level) if kind == "pruning" else PureNoise(level, s)
-    return protect(update, made)
+    defence = Sparsification(level) if kind == "pruning" else PureNoise(level, s)
+    return protect(update, defence)
 
 
 TRUE = "true gradient"
@@ -246,14 +246,14 @@ MODES = ["stats", "stats (col)", "shuffle (col)", "mask", TRUE]
 SIZES = [2, 4, 8, 16, 32, 64, 128, 256, 512]
 
 
-def baseline_counts(seen, aux, gradient, size, generator):
+def baseline_counts(passed, aux, gradient, size, generator):
     """ZLG's and LLG+'s counts from a gradient of the last layer, with the attacker's auxiliary images."""
     g, n = gradient.double().sum(1), aux.n_classes
-    features, p = seen.inputs.double().sum(1).mean(), seen.probabilities.double()
+    features, p = passed.inputs.double().sum(1).mean(), passed.probabilities.double()
     labels = torch.arange(n)[None, :, None].expand(2, n, size)
     drawn = draw(aux, labels, generator)
-    known = llg.impact_and_offset(seen.row_sums(drawn, labels).double(), size)
-    by_llg = llg.extract(g, *known, size, stop_at_samples=True)
+    offsets = llg.impact_and_offset(passed.row_sums(drawn, labels).double(), size)
+    by_llg = llg.extract(g, *offsets, size, stop_at_samples=True)
     return {"ZLG": zlg.estimate(g, p.mean(0), features, size), "LLG+": by_llg}
 
 

@@ -51,7 +51,7 @@ def assumptions(ctx, seed, net, data, batch_size):
     index = torch.randperm(len(victims), generator=generator)[:batch_size]
     real = {"images": len(victims), "held": len(index), "side": victims.shape[1]}
     for scale in SCALES:
-        mine, known = (
+        mine, auxiliary = (
             below(model, scaled(ctx, data, x, scale))
             for x in (victims.x[index], aux.x[250:500])
         )
@@ -59,7 +59,7 @@ def assumptions(ctx, seed, net, data, batch_size):
             how = widths, victims.n_classes, spawned(seed, "tail"), init
             tail = tail_of(model, *how).to(ctx.device)
             of = {"scale": scale, "widths": widths, "init": init, **real}
-            yield {**of, **scatter(head_pass(tail, mine), head_pass(tail, known))}
+            yield {**of, **scatter(head_pass(tail, mine), head_pass(tail, auxiliary))}
 
 
 def by_batch_size(ctx, seed, net, data):
@@ -69,14 +69,14 @@ def by_batch_size(ctx, seed, net, data):
         (size, c): batch_of(victims, "subclassed", c, size, spawned(seed, "batch"))
         for size, c in itertools.product(SIZES, (HALF, FIFTH, ANY))
     }
-    for row, bridge, own, batches in with_all(ctx, seed, net, data, drawn):
-        attackers = Attackers(bridge.model, aux, own)
+    for row, bridge, images, batches in with_all(ctx, seed, net, data, drawn):
+        attackers = Attackers(bridge.model, aux, images)
         for (size, composition), batch in batches.items():
             generator = torch.Generator().manual_seed(spawned(seed, "baselines"))
-            held = len(drawn[size, composition][0].unique())
-            of = {"composition": composition, "held": held, "batch_size": size}
-            for found in attackers.read(*batch, ["shuffle (col)"], generator):
-                yield {**row, **of, **found}
+            n_held = len(drawn[size, composition][0].unique())
+            of = {"composition": composition, "held": n_held, "batch_size": size}
+            for scored in attackers.read(*batch, ["shuffle (col)"], generator):
+                yield {**row, **of, **scored}
 
 
 def substitutes(ctx, seed, net, data):
@@ -86,15 +86,19 @@ def substitutes(ctx, seed, net, data):
     for level, (mine, chosen) in parts_of(ctx, seed, data, few).items():
         how = "random", NAMED, 64, spawned(seed, f"batch of {level}")
         levels[level] = mine, chosen, {0: batch_of(mine, *how)}
-    for row, bridge, own, batches in at_every_choice(ctx, seed, net, data, levels):
+    for row, bridge, images, batches in at_every_choice(ctx, seed, net, data, levels):
         mine, chosen, drawn = levels[row["level"]]
         if net == "mlp6":
             row["widths"] = None
-        row["images"], row["aux"], row["side"] = len(mine), len(own), victims.shape[1]
+        row["images"], row["aux"], row["side"] = (
+            len(mine),
+            len(images),
+            victims.shape[1],
+        )
         row["held"] = len(drawn[0][0].unique())
         generator = torch.Generator().manual_seed(spawned(seed, "baselines"))
-        known = aux.take(torch.arange(len(aux))[chosen])
-        attackers = Attackers(bridge.model, known, own)
+        chosen_images = aux.take(torch.arange(len(aux))[chosen])
+        attackers = Attackers(bridge.model, chosen_images, images)
         try:
             read_out = list(attackers.read(*batches[0], MODES, generator))
         except ValueError:  # positive weights on negative pixels: all units are off
@@ -103,7 +107,7 @@ def substitutes(ctx, seed, net, data):
                 {"attack": attack, "mode": mode, "insacc": 0.0, "clsacc": 0.0}
                 for attack, mode in who
             ]
-        yield from ({**row, **found} for found in read_out)
+        yield from ({**row, **scored} for scored in read_out)
 
 
 def under_defences(strengths, bridge, features, x, labels, truth, seed):
@@ -120,11 +124,11 @@ def defended(ctx, seed, net, data):
     """The same at every choice."""
     victims, _ = sets(ctx, data)
     drawn = {0: batch_of(victims, "random", NAMED, 64, spawned(seed, "batch"))}
-    held = {"held": len(drawn[0][0].unique())}
-    for row, bridge, own, batches in with_all(ctx, seed, net, data, drawn):
-        how = LEVELS, bridge, bridge.observe(own), *batches[0], seed
-        for found in under_defences(*how):
-            yield {**row, **held, **found}
+    classes_held = {"held": len(drawn[0][0].unique())}
+    for row, bridge, images, batches in with_all(ctx, seed, net, data, drawn):
+        how = LEVELS, bridge, bridge.observe(images), *batches[0], seed
+        for scored in under_defences(*how):
+            yield {**row, **classes_held, **scored}
 
 
 def by_layer(ctx, seed, data, init, sizes):
@@ -135,7 +139,7 @@ def by_layer(ctx, seed, data, init, sizes):
     for scale, (level, (mine, chosen)) in itertools.product(SCALES, levels.items()):
         how = "random", NAMED, 64, spawned(seed, f"batch of {level}")
         index, labels, truth = batch_of(mine, *how)
-        own, x = (
+        images, x = (
             below(model, scaled(ctx, data, pixels, scale))
             for pixels in (aux.x[chosen], mine.x[index])
         )
@@ -143,8 +147,8 @@ def by_layer(ctx, seed, data, init, sizes):
         for layer, name in enumerate(names[-2::-1], 1):
             bridge = gdbr.Bridge(tail, name)
             try:
-                found = bridge.recover(update, bridge.observe(own), "paper").counts
-                scored = scores(found, truth)
+                counts = bridge.recover(update, bridge.observe(images), "paper").counts
+                scored = scores(counts, truth)
             except ValueError:  # positive weights on negative pixels: all units are off
                 scored = {"insacc": 0.0, "clsacc": 0.0}
             yield {
@@ -152,7 +156,7 @@ def by_layer(ctx, seed, data, init, sizes):
                 "scale": scale,
                 "layer": layer,
                 "images": len(mine),
-                "aux": len(own),
+                "aux": len(images),
                 "held": len(index.unique()),
                 "side": victims.shape[1],
                 **scored,
@@ -186,8 +190,8 @@ def reduced_defended(ctx, seed, net, data):
             yield {**of, **plain, **read(bridge, features, *batch)}
             if scheme == "random":
                 how = CLAIMED, bridge, features, *batch, seed
-                for found in under_defences(*how):
-                    yield {**of, "strength": found.pop("level"), **found}
+                for scored in under_defences(*how):
+                    yield {**of, "strength": scored.pop("level"), **scored}
 
 
 SCANNED = dict(trials=(1, 20), facts=("images", "held", "aux", "side"))

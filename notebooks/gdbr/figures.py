@@ -118,8 +118,8 @@ def table1(cells, printed, guess):
         {"ours": plots.style_of(["GDBR"])["GDBR"][0]},
     )
     for ax, net in zip(figure.subplots(1, len(NETS), sharey=True), NETS, strict=True):
-        own = cells[cells["net"] == net].assign(at=lambda t: t["scheme"])
-        marked(ax, x, own, colours["ours"], "o")
+        of_network = cells[cells["net"] == net].assign(at=lambda t: t["scheme"])
+        marked(ax, x, of_network, colours["ours"], "o")
         theirs = printed[printed["net"] == net].set_index("scheme")["insacc"]
         ax.scatter(
             x.values(), theirs.reindex(list(x)), marker="x", color="black", zorder=4
@@ -185,17 +185,19 @@ def table2(cells, printed):
 
 def fig3(cells):
     """Fig. 3: both metrics by batch size, for every attack."""
-    both = pd.concat(
+    curves = pd.concat(
         cells.rename(columns=lambda c, m=m: c.replace(m, "value")).assign(
             panel=cells["net"].map(TITLES) + ": " + name
         )
         for m, name in METRICS.items()
     )
     order = [f"{TITLES[net]}: {name}" for name in METRICS.values() for net in NETS]
-    both = both.sort_values("panel", key=lambda c: c.map(order.index), kind="stable")
+    curves = curves.sort_values(
+        "panel", key=lambda c: c.map(order.index), kind="stable"
+    )
     names = dict(xlabel="batch size B", ylabel="accuracy", columns=4)
     return plots.curves(
-        both, x="batch_size", y="value", hue="attack", panel="panel", **names
+        curves, x="batch_size", y="value", hue="attack", panel="panel", **names
     )
 
 
@@ -336,5 +338,5 @@ def two_changes(cells):
         network=lambda t: t["net"].map(TITLES),
         form=lambda t: t["form"].replace("whitened", "both"),
     )
-    told = "Gain of InsAcc over the paper's form under default weights, with 95 % interval."
-    show(table, told, "network n", value="gain", wide="form")
+    caption = "Gain of InsAcc over the paper's form under default weights, with 95 % interval."
+    show(table, caption, "network n", value="gain", wide="form")

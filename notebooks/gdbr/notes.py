@@ -12,8 +12,8 @@ CHOICE = ["net", "scale", "widths"]
 
 def random(run, init, form="paper", value="insacc"):
     """InsAcc on random batches from the penultimate layer, by network."""
-    where = dict(init=init, form=form, scheme="random")
-    return {net: run.cell(e.TABLE1, value, net=net, **where) for net in PAIRS}
+    settings = dict(init=init, form=form, scheme="random")
+    return {net: run.cell(e.TABLE1, value, net=net, **settings) for net in PAIRS}
 
 
 def span(numbers, form="{:.0%}", to=" to "):
@@ -28,13 +28,13 @@ def fig2(run):
         init: run.cell(e.FIG2, "spread", init=init) for init in ("positive", "default")
     }
     dead = run.cell(e.FIG2, "dead", init="default")
-    each = run.best(e.FIG2_CHOICES).groupby("init")
+    by_init = run.best(e.FIG2_CHOICES).groupby("init")
     over = {
-        (init, value): span(own[value], "{:.2g}")
-        for init, own in each
+        (init, value): span(values[value], "{:.2g}")
+        for init, values in by_init
         for value in ("skew", "off", "spread", "top")
     }
-    least = each["top"].min()["positive"]
+    least = by_init["top"].min()["positive"]
     return f"""
     At every scale of the pixels and width of the convolution ({{ref}}`choices`), of networks as they are drawn, with positive weights and with
     PyTorch's: a feature's median skewness is {over["positive", "skew"]} and {over["default", "skew"]}, its deviation over its mean
@@ -62,7 +62,7 @@ def table1(run):
     ]
     ahead = sum(gap > 0 for gap in above)
     cost = run.best(e.SPEED).query("width == 2048").iloc[0]
-    found = Counter(
+    verdicts = Counter(
         row["verdict"]
         for row in run.values
         if row["anchor"] in ("tab-gdbr-1", "tab-gdbr-2")
@@ -85,9 +85,9 @@ def table1(run):
     }
     return f"""
     The paper does not say how pixels are scaled, what *subclassed* and *imbalanced* batches are, and how wide the fully connected layers of
-    its networks are. All three were scanned jointly, on all networks but ResNet-50 ({{ref}}`choices`). Of the {found.total()} InsAccs with
-    auxiliary images in Tables I and II that have grade B or C, {found["better"]} are better than printed at every choice, {found["agrees"]} in the band at
-    every one, {found["depends"]} depend on the choice, most of them on dropout, and {found["open"]} are open. Batch norm's mode and dropout are choices since
+    its networks are. All three were scanned jointly, on all networks but ResNet-50 ({{ref}}`choices`). Of the {verdicts.total()} InsAccs with
+    auxiliary images in Tables I and II that have grade B or C, {verdicts["better"]} are better than printed at every choice, {verdicts["agrees"]} in the band at
+    every one, {verdicts["depends"]} depend on the choice, most of them on dropout, and {verdicts["open"]} are open. Batch norm's mode and dropout are choices since
     2026-11-27; where they were not measured, the value has grade D.
 
     **Which layers are positive?** "For the bottom layers, we initialize the weights using a uniform distribution between 0.01 and 0.2": we draw all
@@ -115,7 +115,7 @@ def default(run):
 def table2(run):
     """Table II: why dummies fail."""
     net = dict(net="alexnet", scale="normalised")
-    ratio, found = (
+    ratio, measured = (
         run.cell(e.DUMMIES, "ratio", **net),
         run.cell(e.TABLE2, auxiliary="dummy", scheme="random", **net),
     )
@@ -130,16 +130,16 @@ def table2(run):
     }
     modes = run.best(e.CHOICES_MODES).query("scheme == 'random'")
     modes = modes.groupby(["dropout", "auxiliary"])["insacc"].mean()
-    own, off = modes["off"], modes["0.5"]
+    batch_statistics, off = modes["off"], modes["0.5"]
     return f"""
     A division by c times too large a feature shrinks every count to 1/c of itself, and what is missing goes to the class that the
     saturated softmax names: with $\\overline{{\\nabla\\mathbf z}}=\\mathbf e_j-\\boldsymbol\\lambda/B$ divided by $c$ the estimate is
     $\\boldsymbol\\lambda/c+B(1-1/c)\\,\\mathbf e_j$, so that about 1/c of the labels come out right. On AlexNet, normalised pixels,
-    1/{ratio:.2f} = {1 / ratio:.0%}, and {found:.0%} are measured. The softmax itself is nearly the same for dummies: {moved.median():.2%}
+    1/{ratio:.2f} = {1 / ratio:.0%}, and {measured:.0%} are measured. The softmax itself is nearly the same for dummies: {moved.median():.2%}
     of its mass is elsewhere in the median setting, {moved.max():.0%} in the worst, by single networks.
 
-    **Batch norm's mode decides.** With the statistics of the batch, as PyTorch trains by default, VGG-11 with batch norm gives {own["aux"]:.0%} of the
-    labels with auxiliary images and {own["dummy"]:.0%} with dummies, where the paper prints {vgg["aux"]:.0%} and {vgg["dummy"]:.0%} (three networks, mean over all
+    **Batch norm's mode decides.** With the statistics of the batch, as PyTorch trains by default, VGG-11 with batch norm gives {batch_statistics["aux"]:.0%} of the
+    labels with auxiliary images and {batch_statistics["dummy"]:.0%} with dummies, where the paper prints {vgg["aux"]:.0%} and {vgg["dummy"]:.0%} (three networks, mean over all
     scales and widths). Each layer then normalises the dummies too. With torchvision's dropout in the client's step besides, both fall to
     {off["aux"]:.0%} and {off["dummy"]:.0%}. The paper names neither. Everything else here has stored statistics and no dropout.
 
@@ -152,8 +152,8 @@ def table2(run):
 
 def fig3(run):
     """Fig. 3: what the baselines get."""
-    own = run.best(e.FIG3_CHOICES).query("attack == 'GDBR'")
-    worst = own.groupby([*CHOICE, "composition"])["insacc"].min().groupby("net")
+    accuracies = run.best(e.FIG3_CHOICES).query("attack == 'GDBR'")
+    worst = accuracies.groupby([*CHOICE, "composition"])["insacc"].min().groupby("net")
     low, high = worst.min(), worst.max()
     return f"""
     The baselines' substitute is the true gradient of the last layer with each column shuffled: that removes exactly what they read. Labels
@@ -169,7 +169,7 @@ def fig4(run):
     def norm(layer, form):
         return run.cell(e.FIG4_NORMALISED, layer=layer, form=form)
 
-    one = [
+    single = [
         run.cell(e.FIG4, data=d, init="positive", form="one vector", layer=5)
         for d in ("mnist", "svhn", "cifar10")
     ]
@@ -179,12 +179,12 @@ def fig4(run):
         for k in (1, 2, 3, 4, 5, 6)
     ]
     assert max(apart) == apart[4]
-    each = run.best(e.FIG4_CHOICES).query("init == 'positive'")
-    ahead = each.groupby(["scale", "data"])["insacc"].mean().unstack()
+    cells = run.best(e.FIG4_CHOICES).query("init == 'positive'")
+    ahead = cells.groupby(["scale", "data"])["insacc"].mean().unstack()
     ahead = 100 * (ahead["svhn"] - ahead["cifar10"])
     return f"""
     The reason for the collapse at the lowest layers is each unit's own error, amplified by the crossing, not the scatter of the
-    features as such: one vector reads {span(one)} out of the same gradient at #5. SVHN and CIFAR-10 are furthest apart there
+    features as such: one vector reads {span(single)} out of the same gradient at #5. SVHN and CIFAR-10 are furthest apart there
     ({100 * apart[4]:.0f} points). In the mean over the layers SVHN is {ahead["raw"]:.1f} points ahead with pixels in [0, 1], {ahead["half"]:.1f} in
     [−1, 1] and {ahead["normalised"]:.1f} normalised. With normalised pixels the paper's form has {norm(1, "paper"):.0%} at #1, {norm(4, "paper"):.0%} at #4,
     {norm(5, "paper"):.0%} at #5 and {norm(6, "paper"):.0%} at #6, and one vector has less: {norm(1, "one vector"):.0%} at #1 and
@@ -197,12 +197,12 @@ def fig5a(run):
     """Fig. 5 (a): the mask, and every choice."""
     cells = run.best(e.FIG5A_CHOICES).query("data == 'svhn' and mode != @e.TRUE")
     first = cells["attack"].eq("GDBR")
-    own, rest = (
+    true_layer, rest = (
         cells[rows].groupby(CHOICE, dropna=False)["insacc"].max()
         for rows in (first, ~first)
     )
-    lead = (100 * (own - rest)).groupby("net")
-    ahead = {net: span(found, "{:.0f}") for net, found in lead}
+    lead = (100 * (true_layer - rest)).groupby("net")
+    ahead = {net: span(gaps, "{:.0f}") for net, gaps in lead}
     return f"""
     Of the substitutes only the mask, which leaves half of the true entries in place, lets the baselines recover about half of the labels:
     {run.cell(e.FIG5A, attack="ZLG", mode="mask"):.0%} and {run.cell(e.FIG5A, attack="LLG+", mode="mask"):.0%}. The network and the pixels' scale are not printed
@@ -217,16 +217,16 @@ def fig5b(run):
         - run.cell(e.FIG4, data="svhn", init="default", form="paper", layer=k)
         for k in (1, 2, 3, 4, 5, 6)
     ]
-    each = (
+    gains = (
         run.best(e.FIG4_CHOICES).groupby(["scale", "init"])["insacc"].mean().unstack()
     )
-    each = each["positive"] - each["default"]
+    gains = gains["positive"] - gains["default"]
     return f"""
     The mean over the layers ({run["fig5b-gap"]:.2f ci}) looks acceptable only because the positive weights fail at #6: the default ones cost
     {100 * min(gaps[:4]):.0f} to {100 * max(gaps[:4]):.0f} points at #1 to #4, and gain {-100 * gaps[5]:.0f} at #6.
     Which initialisation is ahead hangs on the pixels, whose scale is not printed: in the mean over the layers the positive weights are
-    {100 * each["raw"]:+.0f} points from the default ones where pixels lie in [0, 1], {100 * each["half"]:+.0f} in [−1, 1] and
-    {100 * each["normalised"]:+.0f} normalised.
+    {100 * gains["raw"]:+.0f} points from the default ones where pixels lie in [0, 1], {100 * gains["half"]:+.0f} in [−1, 1] and
+    {100 * gains["normalised"]:+.0f} normalised.
     """
 
 
@@ -242,27 +242,27 @@ def fig6(run):
         n: at(0.0, n, "positive", value="size") / at(0.0, n, "default", value="size")
         for n in e.TWO
     }
-    where = dict(init="default", form="whitened", defence="pruning")
-    kept = {
+    settings = dict(init="default", form="whitened", defence="pruning")
+    changes = {
         n: 100
         * run.mean(
-            run.by_trial(e.FIG6, net=n, level=0.9, **where)
-            - run.by_trial(e.FIG6, net=n, level=0.0, **where)
+            run.by_trial(e.FIG6, net=n, level=0.9, **settings)
+            - run.by_trial(e.FIG6, net=n, level=0.0, **settings)
         )
         for n in e.TWO
     }
-    left = {n: at(0.2, n, "positive") for n in NETS[:4]}
-    assert min(left, key=left.get) == "lenet"
-    assert max(left, key=left.get) == "resnet18-conv"
+    remaining = {n: at(0.2, n, "positive") for n in NETS[:4]}
+    assert min(remaining, key=remaining.get) == "lenet"
+    assert max(remaining, key=remaining.get) == "resnet18-conv"
     every = run.best(e.FIG6_CHOICES).set_index([*CHOICE, "defence", "level"])["insacc"]
     lost = {d: every.xs(d, level="defence").unstack("level") for d in e.LEVELS}
     by = {d: (t[0.0] - t[max(e.LEVELS[d])]).groupby("net") for d, t in lost.items()}
     listed = {
         d: ", ".join(
-            f"{TITLES[net]} {100 * one.min():.0f} to {100 * one.max():.0f}"
-            for net, one in each
+            f"{TITLES[net]} {100 * drops.min():.0f} to {100 * drops.max():.0f}"
+            for net, drops in by_network
         )
-        for d, each in by.items()
+        for d, by_network in by.items()
     }
     return f"""
     Points lost over the scales of the pixels and the widths ({{ref}}`choices`), by 90 % pruning: {listed["pruning"]}; by noise of
@@ -272,9 +272,9 @@ def fig6(run):
     {size["resnet18-conv"]:.0f} on ResNet-18; whether that is why noise differs so much was not tested, and the noise over the mean entry
     does not order the networks for the whitened form. At noise of 0.05 and default weights the whitened form keeps
     {at(0.05, "resnet18-conv", "default"):.0%} on ResNet-18 and {at(0.05, "lenet", "default"):.0%} on LeNet. With positive weights it is
-    the most sensitive form on LeNet, AlexNet and VGG-11, and the least on ResNet-18 ({left["resnet18-conv"]:.0%} are left at 0.2). Pruning is
+    the most sensitive form on LeNet, AlexNet and VGG-11, and the least on ResNet-18 ({remaining["resnet18-conv"]:.0%} are left at 0.2). Pruning is
     as the paper says for its own form and weights: harmless at small shares, and ruinous at 0.9. Under default weights the whitened form
-    changes at 0.9 by {kept["lenet"]:+.1f} points on LeNet and by {kept["resnet18-conv"]:+.1f} on ResNet-18, in the mean over the trials.
+    changes at 0.9 by {changes["lenet"]:+.1f} points on LeNet and by {changes["resnet18-conv"]:+.1f} on ResNet-18, in the mean over the trials.
     """
 
 

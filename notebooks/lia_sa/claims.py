@@ -43,23 +43,25 @@ for net, data in PAIRS:
             ("llg", "LLG", "all", drop),
             ("ilrg", "iLRG", "all", drop),
         ):
-            told = dict(of=FIG3, value=value, kind=DIFFERENCE if how is drop else MEAN)
-            where = {"data": data, "rule": rule, **fixed}
-            claim(f"fig3-{data}-{axis}-{name}", how, where=where, **told)
+            options = dict(
+                of=FIG3, value=value, kind=DIFFERENCE if how is drop else MEAN
+            )
+            filters = {"data": data, "rule": rule, **fixed}
+            claim(f"fig3-{data}-{axis}-{name}", how, filters=filters, **options)
         if data == "cifar10":
-            where = {"data": data, "rule": LOG, **fixed}
+            filters = {"data": data, "rule": LOG, **fixed}
             claim(
                 f"fig3-{data}-{axis}-literal",
                 min,
                 of=FIG3,
-                where=where,
+                filters=filters,
                 value="target",
                 kind=MEAN,
             )
         for c in SPACED:
-            where = dict(data=data, net=net, rule=LITERAL, constants=c, **fixed)
-            told = dict(of=CONSTANTS, value="target", kind=MEAN)
-            claim(f"fig3-{data}-{axis}-literal", min, where=where, **told)
+            filters = dict(data=data, net=net, rule=LITERAL, constants=c, **fixed)
+            options = dict(of=CONSTANTS, value="target", kind=MEAN)
+            claim(f"fig3-{data}-{axis}-literal", min, filters=filters, **options)
 
 
 # --- Fig. 4 ---
@@ -71,12 +73,12 @@ for name, rule, value, how, nets in (
     ("ilrg-resnet18", "iLRG", "all", max, ["resnet18"]),
     ("ilrg-resnet152", "iLRG", "all", max, ["resnet152"]),
 ):
-    where = {"rule": rule} | ({"net": nets} if nets else {})
-    claim(f"fig4-{name}", how, of=FIG4, value=value, where=where, kind=MEAN)
+    filters = {"rule": rule} | ({"net": nets} if nets else {})
+    claim(f"fig4-{name}", how, of=FIG4, value=value, filters=filters, kind=MEAN)
 for c in SPACED:
-    where = {"data": ["cifar10", "cifar100"], "rule": LITERAL, "constants": c}
-    where |= {"clients": 5, "batch_size": 1024}
-    claim("fig4-literal", min, of=CONSTANTS, value="target", where=where, kind=MEAN)
+    filters = {"data": ["cifar10", "cifar100"], "rule": LITERAL, "constants": c}
+    filters |= {"clients": 5, "batch_size": 1024}
+    claim("fig4-literal", min, of=CONSTANTS, value="target", filters=filters, kind=MEAN)
 
 
 # --- Table II ---
@@ -88,13 +90,15 @@ for net, name in (("vgg11_bn", "vgg11"), ("resnet18", "resnet18")):
         (LITERAL, "liasa"),
     ):
         for reading in READINGS:
-            where = {"net": net, "rule": rule, "reading": reading}
-            told = dict(of=TABLE2, where=where, reading=reading)
-            claim(f"tab2-{key}-{name}-cos", mean, **told)
+            filters = {"net": net, "rule": rule, "reading": reading}
+            options = dict(of=TABLE2, filters=filters, reading=reading)
+            claim(f"tab2-{key}-{name}-cos", mean, **options)
             if rule == LITERAL:
                 for c in (*SPACED, "log-spaced"):
-                    told |= dict(of=TABLE2_CONSTANTS, where=where | {"constants": c})
-                    claim(f"tab2-{key}-{name}-cos", mean, **told)
+                    options |= dict(
+                        of=TABLE2_CONSTANTS, filters=filters | {"constants": c}
+                    )
+                    claim(f"tab2-{key}-{name}-cos", mean, **options)
 
 
 # --- Fig. 5 ---
@@ -108,23 +112,25 @@ def exponent(t, by):
     return line, float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
-for id, statistic, where in (
+for id, statistic, filters in (
     ("B", lambda t: exponent(t.rename("total_seconds"), "batch_size")[1], None),
     ("U", lambda t: exponent(t.rename("total_seconds"), "clients")[1], None),
     ("small", max, {"net": "vgg11_bn", "batch_size": 64, "clients": 5}),
     ("large", max, {"net": "fcn3"}),
 ):
-    claim(f"fig5-{id}", statistic, of=FIG5, where=where)
+    claim(f"fig5-{id}", statistic, of=FIG5, filters=filters)
 
 
 # --- Fig. 6 ---
-def says(id, recipe, statistic, reading="", wide=None, **where):
+def says(id, recipe, statistic, reading="", wide=None, **filters):
     """A claim about Fig. 6, from LnAcc-target by level and batch size, at every choice of the constants."""
     kind = DIFFERENCE if wide else MEAN
-    for own in (recipe, *SPACED, "log") if recipe == "literal" else (recipe,):
-        told = dict(of=FIG6_CONSTANTS if own in SPACED else FIG6, wide=wide, kind=kind)
-        here = {**where, "net": "resnet18", "recipe": own}
-        claim(f"fig6-{id}", statistic, where=here, reading=reading, **told)
+    for rule in (recipe, *SPACED, "log") if recipe == "literal" else (recipe,):
+        options = dict(
+            of=FIG6_CONSTANTS if rule in SPACED else FIG6, wide=wide, kind=kind
+        )
+        cell = {**filters, "net": "resnet18", "recipe": rule}
+        claim(f"fig6-{id}", statistic, filters=cell, reading=reading, **options)
 
 
 def smaller_batches(t):
@@ -139,13 +145,13 @@ for recipe in ("literal", "vector"):
         ("strong", 1e-2, 16),
         ("strong", 1e-2, 64),
     ):
-        where = dict(defence="noise", level=level, batch_size=size)
-        says(f"{id}-{recipe}-{size}", recipe, mean, **where)
+        filters = dict(defence="noise", level=level, batch_size=size)
+        says(f"{id}-{recipe}-{size}", recipe, mean, **filters)
     for defence in (ONE, "compression"):
         reading = "one threshold" if defence == ONE else "a threshold for each tensor"
-        told = dict(reading=reading, defence=defence)
+        options = dict(reading=reading, defence=defence)
         for end, level in (("", 0.8), ("-20", 0.2), ("-40", 0.4)):
-            where = told | dict(level=level, batch_size=16)
-            says(f"sparse-{recipe}{end}", recipe, mean, **where)
-        where = told | dict(level=[0.2, 0.4, 0.8], batch_size=[16, 64])
-        says(f"batch-{recipe}", recipe, smaller_batches, wide="batch_size", **where)
+            filters = options | dict(level=level, batch_size=16)
+            says(f"sparse-{recipe}{end}", recipe, mean, **filters)
+        filters = options | dict(level=[0.2, 0.4, 0.8], batch_size=[16, 64])
+        says(f"batch-{recipe}", recipe, smaller_batches, wide="batch_size", **filters)

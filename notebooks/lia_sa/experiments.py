@@ -69,9 +69,9 @@ def honest_sum(ctx, seed, net, data, recipe, clients, batch_size):
     honest = honest_head(fishing(model, recipe, clients, seed), pool, index)
     closed = head_sum(client, truth, batch_size)
     off = [(t - closed[k]).abs().max() / t.abs().max() for k, t in honest.items()]
-    found = score(server, honest, truth, batch_size)
+    scored = score(server, honest, truth, batch_size)
     exact = score(server, closed, truth, batch_size)["b_err"]
-    yield {**found, "off": max(off).item(), "closed": exact}
+    yield {**scored, "off": max(off).item(), "closed": exact}
 
 
 HONEST = Experiment(
@@ -129,9 +129,12 @@ def embeddings(ctx, net, data, mode, recipe, clients, s):
 
 def conditions(ctx, seed, net, data, mode, recipe, clients):
     """Rank and condition number of the system."""
-    seen = embeddings(ctx, net, data, mode, recipe, enough(recipe, clients), seed)
-    found = lia_sa.conditioning_of(seen[:clients])
-    yield {"log10": np.log10(min(found.condition, 1e20)), "rank": found.rank}
+    features = embeddings(ctx, net, data, mode, recipe, enough(recipe, clients), seed)
+    conditioning = lia_sa.conditioning_of(features[:clients])
+    yield {
+        "log10": np.log10(min(conditioning.condition, 1e20)),
+        "rank": conditioning.rank,
+    }
 
 
 CONDITIONING = Experiment(
@@ -147,7 +150,7 @@ CONDITIONING = Experiment(
 
 def curves(ctx):
     """What one constant C tells apart, by network and mode: levels of C, embeddings e(C) [levels, m], and e(1)."""
-    levels, found = [10**power for power in np.linspace(-5, 1, 13)], {}
+    levels, curves_by_net = [10**power for power in np.linspace(-5, 1, 13)], {}
     for net, data, mode in (
         ("vgg11_bn", "photos", "train"),
         ("vgg11_bn", "photos", "eval"),
@@ -165,8 +168,8 @@ def curves(ctx):
             layer = fished.get_submodule(lia_sa.fishing_layer(fished))
             nn.init.constant_(layer.bias, level)
         e = lia_sa.preset(models, pool.shape).inputs.cpu()
-        found[net, mode] = levels, e[:-1], e[-1]
-    return found
+        curves_by_net[net, mode] = levels, e[:-1], e[-1]
+    return curves_by_net
 
 
 RESNETS = [f"resnet{d}" for d in (18, 34, 50, 101, 152)]
@@ -210,10 +213,10 @@ def by_bits(ctx, seed, net, data, recipe, bits, clients, batch_size):
     """The attack on the sum from the masked protocol."""
     server, client = foreseen(ctx, net, data, recipe, clients, seed)
     _, truth = batches(ctx, data, clients, batch_size, seed)
-    each = head_gradients(client, truth, batch_size)
-    apart = [{k: t[u] for k, t in each.items()} for u in range(clients)]
+    gradients = head_gradients(client, truth, batch_size)
+    apart = [{k: t[u] for k, t in gradients.items()} for u in range(clients)]
     updates = [Update(tensors, "gradient", batch_size) for tensors in apart]
-    bound = 2 * max(t.abs().max().item() for t in each.values())
+    bound = 2 * max(t.abs().max().item() for t in gradients.values())
     total, _ = secure_sum(updates, FixedPoint(bits, bound))
     yield score(server, total.tensors, truth, batch_size)
 
@@ -241,11 +244,11 @@ def through_flower(ctx, seed, net, data, recipe, clients, bits, batch_size, lr):
     model = ctx.build(net, pool.shape, pool.n_classes, seed=seed)
     index, truth = batches(ctx, data, clients, batch_size, seed)
     sent = fishing(model, recipe, clients, seed)
-    found = fish(sent, pool.x[index], pool.y[index], lr, quantization_range=2**bits)
+    recovered = fish(sent, pool.x[index], pool.y[index], lr, quantization_range=2**bits)
     step = 2 * 8.0 / 2**bits / (batch_size / 1000)  # Flower's clip and largest weight
     inverse = torch.linalg.pinv(lia_sa.system(lia_sa.preset(sent, pool.shape).inputs))
     spread = batch_size / lr * step * inverse.square().sum().item() ** 0.5 / 6**0.5
-    yield {"right": (found == truth).double().mean().item(), "spread": spread}
+    yield {"right": (recovered == truth).double().mean().item(), "spread": spread}
 
 
 SECAGG = Experiment(
@@ -302,8 +305,8 @@ TABLE1 = Experiment(
 def saturated(ctx, seed, net, data, batch_size, scale):
     """LnAcc of LLG among five clients, and the largest mean probability of a class."""
     layer, mean, truth = honest_mean(ctx, net, data, 5, batch_size, seed, scale)
-    found, share = llg.recover(mean, layer), truth / truth.sum()
-    accuracy = metrics.label_number_accuracy(found, truth).item()
+    recovered, share = llg.recover(mean, layer), truth / truth.sum()
+    accuracy = metrics.label_number_accuracy(recovered, truth).item()
     yield {"all": accuracy, "largest": (mean.tensors["bias"] + share).max().item()}
 
 

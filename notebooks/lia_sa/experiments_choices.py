@@ -37,9 +37,9 @@ DEEPER += [(f"resnet{d}", "cifar100") for d in (34, 50, 101, 152)]
 
 def by_constants(ctx, seed, net, data, rule, constants, clients, batch_size):
     """One round with other constants than 0.1 u."""
-    own = LITERAL if constants == "0.1 u" else f"LIA-SA, {constants}"
-    own = rule if constants is None else own
-    for row in one_round(ctx, seed, net, data, own, clients, batch_size):
+    recipe = LITERAL if constants == "0.1 u" else f"LIA-SA, {constants}"
+    recipe = rule if constants is None else recipe
+    for row in one_round(ctx, seed, net, data, recipe, clients, batch_size):
         yield {k: v for k, v in row.items() if k != "constants"}
 
 
@@ -110,8 +110,8 @@ PART = 1117
 
 def reduced(ctx, seed, data, rule, constants, clients, batch_size):
     """One round with all images of a hundred classes, and with as many as CIFAR-100 has here."""
-    for level, own in (("whole", "all/0"), (str(PART), f"{PART}/{seed}")):
-        how = "resnet18", f"{data}/100/{own}", rule, constants, clients, batch_size
+    for level, part in (("whole", "all/0"), (str(PART), f"{PART}/{seed}")):
+        how = "resnet18", f"{data}/100/{part}", rule, constants, clients, batch_size
         for row in by_constants(ctx, seed, *how):
             yield {"level": level, **{k: row[k] for k in ("all", "target")}}
 

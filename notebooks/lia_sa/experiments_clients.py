@@ -137,8 +137,8 @@ def timed_round(ctx, seed, net, data, clients, batch_size):
             sent.replace({k: sent.tensors[k] for k in (last.weight, last.bias)})
         )
     honest, start = time.perf_counter() - start, time.perf_counter()
-    found = lia_sa.recover(plain_sum(shared), models, batch_size, pool.shape)
-    exact = metrics.label_number_accuracy(found, truth).mean().item()
+    recovered = lia_sa.recover(plain_sum(shared), models, batch_size, pool.shape)
+    exact = metrics.label_number_accuracy(recovered, truth).mean().item()
     server = setup + time.perf_counter() - start
     seconds = dict(zip(SECONDS, (honest + server, honest, server)))
     yield {**seconds, "exact": exact, "hardware": ctx.device}
@@ -181,8 +181,8 @@ def honest_heads(ctx, net, data, recipe, batch_size, s):
 def pruned_together(ctx, net, data, recipe, level, batch_size, s):
     """The sum of the clients' heads, each pruned with ONE threshold for all of its parameters."""
     total = {"weight": 0, "bias": 0}
-    for own, sizes in zip(*honest_heads(ctx, net, data, recipe, batch_size, s)):
-        for k, t in own.items():
+    for tensors, sizes in zip(*honest_heads(ctx, net, data, recipe, batch_size, s)):
+        for k, t in tensors.items():
             total[k] = total[k] + t * (t.abs() > sizes.get(level, -1.0))
     return total
 
@@ -195,8 +195,8 @@ def defences(recipes, data, batch_sizes):
     """Both defences, every level."""
     same = dict(data=data, recipe=recipes, batch_size=batch_sizes)
     same["net"] = ["resnet18", "vgg11_bn"]
-    found = (grid(defence=d, level=levels, **same) for d, levels in LEVELS.items())
-    return [setting for settings in found for setting in settings]
+    grids = (grid(defence=d, level=levels, **same) for d, levels in LEVELS.items())
+    return [setting for settings in grids for setting in settings]
 
 
 def together(data, batch_size, levels, **more):
@@ -219,12 +219,12 @@ def defended(ctx, seed, net, data, recipe, defence, level, batch_size):
     if defence == ONE:
         sent = pruned_together(ctx, net, data, recipe, level, batch_size, seed)
     else:
-        each = head_gradients(client, truth, batch_size)
+        gradients = head_gradients(client, truth, batch_size)
         if level:
             noise, prune = PureNoise, Sparsification
             of = noise(level, seed) if defence == "noise" else prune(level, 5)
-            each = of(each, torch.arange(5))
-        sent = {k: t.sum(0) for k, t in each.items()}
+            gradients = of(gradients, torch.arange(5))
+        sent = {k: t.sum(0) for k, t in gradients.items()}
     size = len(images(ctx, data))
     yield {
         **score(server, sent, truth, batch_size),
@@ -299,8 +299,8 @@ def alarms(ctx, seed, net, data, kind, gamma, batch_size):
     else:
         model = sent_by(kind, model, pool, seed)
     dead, constant = suspicious(model, x, fedsgd(model, x, y))
-    found = dict(dead=dead, constant=constant, target=target)
-    yield {"alarm": float(dead or constant), **found}
+    fired = dict(dead=dead, constant=constant, target=target)
+    yield {"alarm": float(dead or constant), **fired}
 
 
 NOTICE = Experiment(
@@ -328,5 +328,12 @@ def rivals(pool, seed):
         mandrake.fronted_model(network, pool.shape, u, clients, bins) for u in users
     ]
     summed = plain_sum([fedsgd(m, a, b) for m, a, b in zip(fronted, x, y)])
-    found = [mandrake.reconstruct(summed, fronted[0], client=u) for u in (0, 1)]
-    return x[target, :1], eluded, [a[a.mean((1, 2, 3)).argsort()] for a in x[:2]], found
+    reconstructions = [
+        mandrake.reconstruct(summed, fronted[0], client=u) for u in (0, 1)
+    ]
+    return (
+        x[target, :1],
+        eluded,
+        [a[a.mean((1, 2, 3)).argsort()] for a in x[:2]],
+        reconstructions,
+    )

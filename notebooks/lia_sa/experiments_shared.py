@@ -32,9 +32,11 @@ QUICK = [("vgg11_bn", "photos"), ("resnet18", "synthetic-100")]
 def fishing(model, recipe, clients, s):
     """What the server sends to every client, by a recipe or by one constant of each client's."""
     if recipe in SPACED:
-        name, each = lia_sa.fishing_layer(model), range(clients)
+        name, clients_range = lia_sa.fishing_layer(model), range(clients)
         size = len(model.get_parameter(f"{name}.bias"))
-        levels = [torch.full((size,), SPACED[recipe](u, clients)) for u in each]
+        levels = [
+            torch.full((size,), SPACED[recipe](u, clients)) for u in clients_range
+        ]
         return [with_constant(model, name, level) for level in levels]
     return [lia_sa.fishing_model(model, recipe, u, clients, s) for u in range(clients)]
 
@@ -43,11 +45,11 @@ def images(ctx, data):
     """A data set by name; `synthetic-n` has n classes of patterns, `x/n/k/s` k images (or all) of n classes."""
     if "/" in data:
         whole, classes, count, s = data.split("/")
-        found = divided(ctx.images(whole, "train"), int(classes))
+        images_of_classes = divided(ctx.images(whole, "train"), int(classes))
         if count == "all":
-            return found
+            return images_of_classes
         order = torch.Generator().manual_seed(spawned(int(s), "images"))
-        return some(found, int(count), order)
+        return some(images_of_classes, int(count), order)
     name, _, classes = data.partition("-")
     if name == "synthetic":
         return ctx.images(name, shape=(3, 32, 32), n_classes=int(classes))
@@ -63,8 +65,8 @@ def presets(ctx, net, data, recipe, clients, s):
 
     def make():
         models = fishing(ctx.build(net, shape, n, seed=s), recipe, clients, s)
-        own = lia_sa.preset(models, shape, torch.float32, seed=1)
-        return lia_sa.foresee(models, shape), own
+        preset = lia_sa.preset(models, shape, torch.float32, seed=1)
+        return lia_sa.foresee(models, shape), preset
 
     return ctx.once(("presets", net, shape, n, recipe, clients, s), make)
 
@@ -77,8 +79,8 @@ def enough(recipe, clients):
 
 def foreseen(ctx, net, data, recipe, clients, s):
     """`presets` of the first clients."""
-    both = presets(ctx, net, data, recipe, enough(recipe, clients), s)
-    return [HeadPass(p.inputs[:clients], p.probabilities[:clients]) for p in both]
+    passes = presets(ctx, net, data, recipe, enough(recipe, clients), s)
+    return [HeadPass(p.inputs[:clients], p.probabilities[:clients]) for p in passes]
 
 
 def head_gradients(client, truth, batch_size):
@@ -105,10 +107,10 @@ def score(server, gradient, truth, batch_size):
     weight, bias = gradient["weight"].double(), gradient["bias"].double()
     solved = lia_sa.disaggregate(server.inputs, weight, bias)
     exact = lia_sa.counts(server.probabilities, solved, batch_size)
-    found = exact.round().clamp(min=0).long()
+    counts = exact.round().clamp(min=0).long()
     return {
-        "target": metrics.label_number_accuracy(found, truth).mean().item(),
-        "all": metrics.label_number_accuracy(found.sum(0), truth.sum(0)).item(),
+        "target": metrics.label_number_accuracy(counts, truth).mean().item(),
+        "all": metrics.label_number_accuracy(counts.sum(0), truth.sum(0)).item(),
         "b_err": (exact - truth).abs().max().item(),
         "floor": (truth == 0).double().mean().item(),
     }
@@ -140,13 +142,13 @@ def honest_mean(ctx, net, data, clients, batch_size, s, scale=1):
         model = ctx.build(net, pool.shape, pool.n_classes, seed=s).eval()
         index, truth = batches(ctx, data, clients, batch_size, s)
         drawn, often = index.unique(return_counts=True)
-        seen = head_pass(model, pool.x[drawn], 64)
-        share = often[:, None].to(seen.inputs.device).double() / index.numel()
+        passed = head_pass(model, pool.x[drawn], 64)
+        share = often[:, None].to(passed.inputs.device).double() / index.numel()
         hot = nn.functional.one_hot(pool.y[drawn], pool.n_classes)
-        p = seen.probabilities.double()
+        p = passed.probabilities.double()
         p = p if scale == 1 else (scale * p.log()).softmax(1)
         bias = share * (p - hot)
-        gradient = {"weight": bias.T @ seen.inputs.double(), "bias": bias.sum(0)}
+        gradient = {"weight": bias.T @ passed.inputs.double(), "bias": bias.sum(0)}
         mean = Update(gradient, "gradient", index.numel())
         return head(model).layer, mean, truth.sum(0)
 
@@ -160,8 +162,8 @@ def one_round(ctx, seed, net, data, rule, clients, batch_size):
     facts = dict(images=len(pool), held=len(pool) // clients, side=pool.shape[-1])
     if rule in BASELINES:
         layer, mean, truth = honest_mean(ctx, net, data, clients, batch_size, seed)
-        found = BASELINES[rule].recover(mean, layer)
-        accuracy = metrics.label_number_accuracy(found, truth).item()
+        result = BASELINES[rule].recover(mean, layer)
+        accuracy = metrics.label_number_accuracy(result, truth).item()
         floor = (truth == 0).double().mean().item()
         yield {**nothing, **facts, "all": accuracy, "floor": floor, "constants": None}
         return
@@ -169,9 +171,9 @@ def one_round(ctx, seed, net, data, rule, clients, batch_size):
     server, client = foreseen(ctx, net, data, recipe, clients, seed)
     condition = min(lia_sa.conditioning_of(server.inputs).condition, 1e20)
     _, truth = batches(ctx, data, clients, batch_size, seed)
-    found = score(server, head_sum(client, truth, batch_size), truth, batch_size)
+    result = score(server, head_sum(client, truth, batch_size), truth, batch_size)
     facts["constants"] = CONSTANTS.get(recipe, recipe)
-    yield {**found, **facts, "log10": np.log10(condition)}
+    yield {**result, **facts, "log10": np.log10(condition)}
 
 
 RULED = dict(

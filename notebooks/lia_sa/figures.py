@@ -42,16 +42,16 @@ def _panels(rows, columns, size, **options):
 
 def masked(updates, protocol, aggregate, name):
     """What the server sees: one client's update, what it sends, and the sum of a tensor in the clear and unmasked."""
-    own = torch.cat([t.flatten() for t in updates[0].tensors.values()]).numpy()
+    values = torch.cat([t.flatten() for t in updates[0].tensors.values()]).numpy()
     sent = protocol.masked[1].astype(float)
     summed = plain_sum(updates), aggregate
-    clear, found = (one.tensors[name].flatten().numpy() for one in summed)
+    clear, masked_sum = (total.tensors[name].flatten().numpy() for total in summed)
     figure, axes = _panels(1, 3, (9.6, 2.7))
-    axes[0].hist(own, bins=60, log=True)
+    axes[0].hist(values, bins=60, log=True)
     axes[0].set(title="client 1's update", xlabel="gradient", ylabel="entries")
     axes[1].hist(sent / 2**64, bins=60)
     axes[1].set(title="what client 1 sends", xlabel="integer / $2^{64}$")
-    axes[2].plot(clear[::5], found[::5], ".", markersize=3)
+    axes[2].plot(clear[::5], masked_sum[::5], ".", markersize=3)
     axes[2].set(
         title="the sum of five", xlabel="in the clear", ylabel="secure aggregation"
     )
@@ -85,16 +85,16 @@ def condition(cells):
 
 def curve(lines):
     """Length and angle of e(C), from ``{(net, mode): (levels, embeddings, that at C = 1)}``."""
-    figure, (left, right) = _panels(1, 2, (9.0, 3.2))
-    for (net, mode), (levels, e, one) in lines.items():
-        angle = torch.cosine_similarity(e, one[None]).clamp(-1, 1).arccos()
+    figure, (norms, right) = _panels(1, 2, (9.0, 3.2))
+    for (net, mode), (levels, e, last) in lines.items():
+        angle = torch.cosine_similarity(e, last[None]).clamp(-1, 1).arccos()
         look = dict(marker=".", label=f"{models.title(net)}, {MODES[mode]}")
-        left.loglog(levels, (e.norm(dim=1) / one.norm()).numpy(), **look)
+        norms.loglog(levels, (e.norm(dim=1) / last.norm()).numpy(), **look)
         right.semilogx(levels, np.degrees(angle.numpy()), **look)
-    left.set(xlabel="C", ylabel="‖e(C)‖ / ‖e(1)‖")
+    norms.set(xlabel="C", ylabel="‖e(C)‖ / ‖e(1)‖")
     right.set(xlabel="C", ylabel="angle to e(1) [degrees]")
     figure.legend(
-        *left.get_legend_handles_labels(), loc="outside upper center", ncols=4, **TEXT
+        *norms.get_legend_handles_labels(), loc="outside upper center", ncols=4, **TEXT
     )
     return figure
 
@@ -115,22 +115,24 @@ def secagg(cells):
 
 def lnacc(table):
     """LnAcc-target of LIA-SA and -all of the others as one column, and an answer of zeros to either as two rules."""
-    own, column = table["rule"].str.startswith("LIA-SA"), {}
+    is_ours, column = table["rule"].str.startswith("LIA-SA"), {}
     for end in ("", " low", " high"):
-        column[f"lnacc{end}"] = table[f"target{end}"].where(own, table[f"all{end}"])
-    zeros = own.map({True: "zeros, target", False: "zeros, all"})
+        column[f"lnacc{end}"] = table[f"target{end}"].where(is_ours, table[f"all{end}"])
+    zeros = is_ours.map({True: "zeros, target", False: "zeros, all"})
     zeros = table.assign(rule=zeros, lnacc=table["floor"]).drop_duplicates(
         ["source", "net", "data", "rule", "clients", "batch_size"]
     )
-    found = pd.concat([table.assign(**column), zeros], ignore_index=True)
-    return found.assign(rule=[RULES.get(rule, rule) for rule in found["rule"]])
+    table_and_zeros = pd.concat([table.assign(**column), zeros], ignore_index=True)
+    return table_and_zeros.assign(
+        rule=[RULES.get(rule, rule) for rule in table_and_zeros["rule"]]
+    )
 
 
 def fig3(cells):
     """LnAcc by batch size and by number of clients, on two networks."""
-    shown, pieces = lnacc(cells), []
+    rows, pieces = lnacc(cells), []
     for net in ("vgg11_bn", "resnet18"):
-        part = shown[shown["net"] == net]
+        part = rows[rows["net"] == net]
         for column, words, fixed in (
             ("batch_size", "by batch size B", part["clients"] == 5),
             ("clients", "by clients U", part["batch_size"] == 64),
@@ -145,26 +147,29 @@ def fig3(cells):
 def fig4(cells):
     """LnAcc by depth, of VGG and ResNet."""
     places = {"vgg": "VGG, CIFAR-10", "resnet": "ResNet, CIFAR-100"}
-    shown = lnacc(cells).assign(
+    rows = lnacc(cells).assign(
         depth=lambda t: t["net"].str.extract(r"(\d+)", expand=False).astype(int),
         panel=lambda t: t["net"].str.extract(r"([a-z]+)", expand=False).map(places),
     )
     names = dict(hue="rule", panel="panel", xlabel="layers", ylabel="LnAcc")
-    return plots.curves(shown, x="depth", y="lnacc", **names)
+    return plots.curves(rows, x="depth", y="lnacc", **names)
 
 
-def rivals(image, eluded, batches, found):
+def rivals(image, eluded, batches, reconstructions):
     """Images out of a sum: EludingSA's target and its reconstruction; batches and what MANDRAKE finds of them."""
     figure, axes = _panels(2, 15, (8.4, 1.75))
     for ax in axes:
         ax.set_axis_off()
-    pairs = [[image, eluded], *([b, f] for b, f in zip(batches, found, strict=True))]
+    pairs = [
+        [image, eluded],
+        *([b, f] for b, f in zip(batches, reconstructions, strict=True)),
+    ]
     error = (image - eluded).square().mean()
     starts = 0, 3, 9
     titles = f"EludingSA, error {error:.0e}", "MANDRAKE, client 1", "client 2"
     for (above, below), start, title in zip(pairs, starts, titles, strict=True):
-        for row, shown in enumerate((above, below)):
-            for k, image in enumerate(shown[:6]):
+        for row, pictures in enumerate((above, below)):
+            for k, image in enumerate(pictures[:6]):
                 axes[15 * row + start + k].imshow(image[0], cmap="gray_r")
         axes[start].set_title(title, loc="left", **TEXT)
     return figure
@@ -193,34 +198,34 @@ def fig5(cells):
 def fig6(cells):
     """LnAcc-target by batch size under noise and compression, a threshold a tensor."""
     two = cells["recipe"].isin(["literal", "vector"])
-    kept = (cells["net"] == "resnet18") | (cells["defence"] == "noise")
-    shown = cells[two & kept & cells["defence"].isin(["noise", "compression"])]
+    selected = (cells["net"] == "resnet18") | (cells["defence"] == "noise")
+    rows = cells[two & selected & cells["defence"].isin(["noise", "compression"])]
     symbol = {"noise": "σ", "compression": "θ"}
     order = ["recipe", "defence", "net"]
-    shown = shown.sort_values(
+    rows = rows.sort_values(
         order, key=lambda c: c.ne("noise") if c.name == "defence" else c
     )
-    names = zip(shown["net"], shown["defence"], shown["recipe"], strict=True)
-    shown = shown.assign(
+    names = zip(rows["net"], rows["defence"], rows["recipe"], strict=True)
+    rows = rows.assign(
         panel=[
             f"{models.title(net)}, {kind}\n{WORDS[recipe]}"
             for net, kind, recipe in names
         ],
-        what=[f"{symbol[d]} = {v:g}" for d, v in zip(shown["defence"], shown["level"])],
+        what=[f"{symbol[d]} = {v:g}" for d, v in zip(rows["defence"], rows["level"])],
     )
     ends = dict(xlabel="batch size B", ylabel="LnAcc-target", columns=3)
     return plots.curves(
-        shown, x="batch_size", y="target", hue="what", panel="panel", **ends
+        rows, x="batch_size", y="target", hue="what", panel="panel", **ends
     )
 
 
 def notice(cells):
     """Alarms, and what the server learns, by what it sends and γ: a table."""
-    told = [
+    texts = [
         f"{alarm:.0%}" + f"; {target:.3f}" * (target == target)
         for alarm, target in zip(cells["alarm"], cells["target"], strict=True)
     ]
-    cells = cells.assign(told=told, gamma=[f"γ = {g:g}" for g in cells["gamma"]])
+    cells = cells.assign(told=texts, gamma=[f"γ = {g:g}" for g in cells["gamma"]])
     keys = dict(index=["kind", "net"], columns="gamma", values="told")
     table = cells.pivot_table(**keys, aggfunc="first", sort=False).fillna("")
     table = table[list(dict.fromkeys(cells["gamma"]))].reset_index()

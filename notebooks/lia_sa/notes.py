@@ -7,19 +7,19 @@ from notebooks.lia_sa.experiments_clients import ONE
 VGG, RESNET = ("vgg11_bn", "resnet18")
 
 
-def rows(run, experiment, **where):
+def rows(run, experiment, **settings):
     """The recorded rows of some settings."""
-    found = run.best_rows(experiment)
-    for column, wanted in where.items():
-        found = found[found[column] == wanted]
-    return found
+    selected = run.best_rows(experiment)
+    for column, wanted in settings.items():
+        selected = selected[selected[column] == wanted]
+    return selected
 
 
 def honest(run):
     """Honest clients against the closed form."""
     far = rows(run, e.HONEST, batch_size=1024)
     vgg, rest = far[far["net"] == VGG], far[far["net"] != VGG]
-    wrong = [(vgg[one] > 0.5).sum() for one in ("b_err", "closed")]
+    wrong = [(vgg[column] > 0.5).sum() for column in ("b_err", "closed")]
     return f"""
     With one embedding for all samples of a client, its head gradient is a function of one forward pass and its counts. Honest clients'
     gradients, of full backward passes over real images in single precision, differ from it by {far["off"].max():.0e} of their size at most.
@@ -62,12 +62,12 @@ def bits(run):
     """How many bits the attack needs."""
     cells = run.best(e.BITS)
     exact = cells[cells["target"] == 1].groupby("recipe")["bits"].min()
-    told = {r: f"{exact[r]} bits" if r in exact else "more" for r in e.RECIPES}
+    exact_from = {r: f"{exact[r]} bits" if r in exact else "more" for r in e.RECIPES}
     return f"""
     Secure aggregation rounds. The step of the encoding acts like noise of that size on every client's gradient, and the condition number
     multiplies it. Through the whole masked protocol, on the head's gradients of five clients of FCN-3 with 64 images each, all counts are
-    right from {told["vector"]} on with a vector a client (fewer than 8 were not tried), from {told["literal"]} on with 0.1, 0.2, … and
-    from {told["log"]} on with log-spaced constants (twenty trials each).
+    right from {exact_from["vector"]} on with a vector a client (fewer than 8 were not tried), from {exact_from["literal"]} on with 0.1, 0.2, … and
+    from {exact_from["log"]} on with log-spaced constants (twenty trials each).
     """
 
 
@@ -90,13 +90,15 @@ def fig3(run):
     """Fig. 3: rounds with a wrong count, and the baselines."""
     far = rows(run, e.FIG3, net=VGG, rule="LIA-SA, literal", batch_size=1024)
     log = rows(run, e.FIG3, rule="LIA-SA, log", batch_size=64)
-    kept = run.cell(e.FIG3, net=VGG, rule="LLG", clients=5, batch_size=16, value="all")
+    accuracy_under = run.cell(
+        e.FIG3, net=VGG, rule="LLG", clients=5, batch_size=16, value="all"
+    )
     resnet = run.best(e.FIG3).query("net == 'resnet18' and rule == 'LLG'")
     small = resnet.query("batch_size == 16").iloc[0]
     return f"""
     The paper's condition, U ≤ m + 1 with different embeddings, does not make the system solvable. At five clients with 1,024 images each and
     the constants 0.1, 0.2, … {(far["target"] < 1).sum()} of 200 rounds on VGG-11 have a wrong count, by the closed form. Log-spaced constants
-    leave a B·err of up to {log["b_err"].max():.2f} at 64 images a client, of the 0.5 that there are. LLG has {kept:.0%} on VGG-11 at B = 16 and less
+    leave a B·err of up to {log["b_err"].max():.2f} at 64 images a client, of the 0.5 that there are. LLG has {accuracy_under:.0%} on VGG-11 at B = 16 and less
     at larger batches, so that nothing is left to "decrease dramatically"; on ResNet-18 it has {small["all"]:.0%} there, where an answer of zeros
     has {small["floor"]:.0%}.
     """
@@ -112,12 +114,12 @@ def table1(run):
     zeros = run.cell(e.TABLE1, "floor", data="imagenet", rule="LLG")
     alone = run.best(e.SATURATED).query("data == 'cifar100'")
     alone = alone.set_index(["batch_size", "scale"])["all"]
-    one = rows(run, e.SATURATED, data="imagenet")["largest"]
-    where = dict(clients=5, batch_size=1024, rule="LIA-SA, literal")
-    each = rows(run, e.CONSTANTS, **where).query("data != 'celeba-gender'")
-    each = each.groupby(["net", "constants"])["target"].mean()
+    largest = rows(run, e.SATURATED, data="imagenet")["largest"]
+    settings = dict(clients=5, batch_size=1024, rule="LIA-SA, literal")
+    accuracies = rows(run, e.CONSTANTS, **settings).query("data != 'celeba-gender'")
+    accuracies = accuracies.groupby(["net", "constants"])["target"].mean()
     plain = run.cell(e.TABLE1, "target", data="cifar10", rule="LIA-SA, literal")
-    wide = each[["fcn3", "fcn3-256", "fcn3-1024"]]
+    wide = accuracies[["fcn3", "fcn3-256", "fcn3-1024"]]
     less = run.best(e.REDUCED).pivot(
         index=["rule", "constants", "data", "clients", "batch_size"],
         columns="level",
@@ -128,8 +130,8 @@ def table1(run):
     far = [row["verdict"] for row in run.values if row["grade"] == "C"]
     return f"""
     **Which constants?** The paper has "a constant value C" for each client and prints none. 0.1 u, u and 10^(u − U) were run ({{ref}}`choices`).
-    On VGG-11 {plain:.1%} of a client's counts are right with 0.1, 0.2, …, {each[VGG, "u"]:.1%} with 1, 2, … and {each[VGG, "10^(u - U)"]:.1%} with one order of
-    magnitude a client, where the paper has all; on ResNet-18 with CIFAR-100 {each.xs(RESNET).min():.0%} at the least, and on FCN-3, of three
+    On VGG-11 {plain:.1%} of a client's counts are right with 0.1, 0.2, …, {accuracies[VGG, "u"]:.1%} with 1, 2, … and {accuracies[VGG, "10^(u - U)"]:.1%} with one order of
+    magnitude a client, where the paper has all; on ResNet-18 with CIFAR-100 {accuracies.xs(RESNET).min():.0%} at the least, and on FCN-3, of three
     widths, {wide.min():.0%} to {wide.max():.0%}.
 
     All clients draw from all images that there are, of CIFAR-100 from 1,117. That changes LLG's accuracy by up to {worth["LLG"]:.3f} and iLRG's by up to
@@ -140,7 +142,7 @@ def table1(run):
 
     On ImageNet LLG has {image["LLG"]:.0%} (printed: 9.3 %; an answer of zeros has {zeros:.1%}) and iLRG {image["iLRG"]:.1%}, which cannot be told
     from the printed 98.5 %, over three networks. Three things set it apart. Its 5,120 samples are about five of each of a thousand classes; there is one
-    image a class, so that these five are copies; and the untrained ResNet-50 gives one class {one.min():.0%} to {one.max():.0%} of the
+    image a class, so that these five are copies; and the untrained ResNet-50 gives one class {largest.min():.0%} to {largest.max():.0%} of the
     probability, whatever the image, so that the gradients of all others are their counts times a feature. On ResNet-18 and CIFAR-100, five clients,
     102 samples each alone give LLG {alone[102, 1]:.0%}, logits a thousand times as large alone {alone[1024, 1000]:.0%}, both together
     {alone[102, 1000]:.0%}, and neither {alone[1024, 1]:.1%}. On ImageNet itself neither was taken away.
@@ -177,22 +179,22 @@ def fig5(run):
 def fig6(run):
     """Fig. 6: noise and compression by network."""
 
-    def kept(net, recipe, defence, level, size=16):
+    def accuracy_under(net, recipe, defence, level, size=16):
         how = dict(net=net, recipe=recipe, defence=defence, level=level)
         return run.cell(e.FIG6, batch_size=size, **how)
 
     tensors = {
-        (net, r): kept(net, r, "compression", 0.8)
+        (net, r): accuracy_under(net, r, "compression", 0.8)
         for net in (VGG, RESNET)
         for r in ("literal", "vector")
     }
-    weak = {r: kept(VGG, r, "noise", 1e-3) for r in ("literal", "vector")}
+    weak = {r: accuracy_under(VGG, r, "noise", 1e-3) for r in ("literal", "vector")}
     return f"""
     Noise comes out of the system multiplied by its inverse, which the condition number bounds from above only: it orders the recipes on VGG-11
     (σ = 10⁻³, B = 16: {weak["literal"]:.0%} with 0.1, 0.2, …, {weak["vector"]:.0%} with a vector a client), and not the two networks. How much pruning
     the attack bears depends on the network too. With one threshold a tensor and θ = 0.8 ResNet-18 keeps {tensors[RESNET, "literal"]:.0%} and, with
     vectors, {tensors[RESNET, "vector"]:.0%}; VGG-11 keeps {tensors[VGG, "literal"]:.0%} and {tensors[VGG, "vector"]:.1%}. With one threshold for all
-    parameters ResNet-18 keeps {kept(RESNET, "literal", ONE, 0.8):.0%}.
+    parameters ResNet-18 keeps {accuracy_under(RESNET, "literal", ONE, 0.8):.0%}.
     """
 
 

@@ -56,11 +56,11 @@ for id, statistic, cell in (
     ),
 ):
     for experiment in (FIG3, FIG3_BALANCED):
-        claim(id, statistic, of=experiment, rows=True, where=cell)
+        claim(id, statistic, of=experiment, rows=True, filters=cell)
 for init, experiment in itertools.product(("fresh", "single"), (FIG3, FIG3_BALANCED)):
     claim(
         f"fig3c-{init}", lambda t: correlation(t, "calibrated").abs().min(),
-        of=experiment, rows=True, where={"init": init},
+        of=experiment, rows=True, filters={"init": init},
     )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def says(id, statistic, titles, algorithm, **settings):
     """A claim about Fig. 4, from the ASR by batch size and attack."""
     data = [name for title in titles for name in PLACES[title]]
     settings |= {"data": data, "algorithm": algorithm}
-    claim(f"fig4{id}", statistic, of=FIG4, wide="attack", where=settings)
+    claim(f"fig4{id}", statistic, of=FIG4, wide="attack", filters=settings)
 
 
 def ahead(t, attack, *others):
@@ -82,7 +82,7 @@ LABELS = dict(zip(VARIANTS, map(rate, [16, 64, 64])))  # of their worst batches,
 for (algorithm, title), letter in LETTERS.items():
     place = dict(data=PLACES[title], algorithm=algorithm)
     for attack, name in NAMED.items():
-        options = dict(of=FIG4, where=place | {"attack": attack})
+        options = dict(of=FIG4, filters=place | {"attack": attack})
         if algorithm == "FedAvg":
             options["reading"] = attack
             claim(f"fig4{letter}-range", lambda t: t.mean(), **options)
@@ -94,7 +94,7 @@ for (algorithm, title), letter in LETTERS.items():
         claim(
             f"fig8{letter}-balanced",
             lambda a, b: (a[VARIANTS] - b[VARIANTS]).mean().abs().max(),
-            of=[FIG4, FIG8], wide="attack", where=place,
+            of=[FIG4, FIG8], wide="attack", filters=place,
         )  # fmt: skip
 plus = lambda t: ahead(t, "LLG+", "LLG", "LLG*")  # noqa: E731
 for letters, id, statistic, algorithm in (
@@ -133,7 +133,7 @@ def apart(rows):
 
 ours = having(data=PLACES["MNIST"], attack=VARIANTS)
 options = dict(rows=True, kind=DIFFERENCE, note="it is LLG that is apart, under FedSGD")
-claim("fig4-hellinger", apart, of=FIG4, where=ours, **options)
+claim("fig4-hellinger", apart, of=FIG4, filters=ours, **options)
 only = dict(attack="LLG*", batch_size=128)
 says(
     "c-llgstar",
@@ -153,7 +153,7 @@ for letter, title, algorithm, sizes, sign in (
         f"fig4{letter}-dlg",
         lambda ours, theirs, s=sign: s * (ours - theirs).mean(),
         of=[FIG4, DLG],
-        where=having(
+        filters=having(
             data=PLACES[title], algorithm=algorithm, attack=["LLG+", "DLG"],
             net="cnn", composition="unbalanced", batch_size=sizes,
         ),
@@ -175,7 +175,7 @@ for id, slow, fast, sizes, note in (
     ("star", "LLG*", "LLG+", SIZES, "a batch of equal dummy images has the gradient of one"),
 ):  # fmt: skip
     options = dict(
-        of=RUNTIME, where=dict(attack=[slow, fast], batch_size=sizes), note=note
+        of=RUNTIME, filters=dict(attack=[slow, fast], batch_size=sizes), note=note
     )
     claim(f"runtime-{id}", lambda t, a=slow, b=fast: t[a].sum() / t[b].sum(), **options)  # fmt: skip
 
@@ -188,7 +188,7 @@ def beside(t, net, other):
 
 many = rate(32)  # a mean over all sizes is worth 64 / (1 + 1/2 + ... + 1/128) labels
 for net in PLAIN:
-    options = dict(of=FIG5, where={"algorithm": "FedSGD", "net": net}, kind=many)
+    options = dict(of=FIG5, filters={"algorithm": "FedSGD", "net": net}, kind=many)
     claim(f"fig5a-{net}", lambda t: t.mean(), **options)
 most = dict(algorithm="FedSGD", batch_size=SIZES[2:])
 for id, statistic, cell in (
@@ -199,15 +199,15 @@ for id, statistic, cell in (
     ("b-close", lambda t: beside(t, *PLAIN),
      dict(algorithm="FedAvg", net=PLAIN, batch_size=SIZES[5:])),
 ):  # fmt: skip
-    claim(f"fig5{id}", statistic, of=FIG5, wide="net", where=cell)
+    claim(f"fig5{id}", statistic, of=FIG5, wide="net", filters=cell)
 same = dict(data=PLACES["MNIST"], algorithm="FedSGD", composition="unbalanced")
-pair = dict(wide="net", where=having(**same, net=PLAIN, batch_size=SIZES))
+pair = dict(wide="net", filters=having(**same, net=PLAIN, batch_size=SIZES))
 slow = [DLG, FIG5]
 claim("fig5a-dlg", lambda t: beside(t, "lenet", "cnn"), of=slow[0], **pair)
 drops = lambda a, b: beside(a, *PLAIN) - beside(b, *PLAIN)  # noqa: E731
 claim("fig5a-sensitive", drops, of=slow, **pair)
 cnn = having(**same, net="cnn")
-claim("fig5a-dlg-cnn", lambda t: (t > 0.8).mean(), of=slow[0], where=cnn, kind=MEAN)
+claim("fig5a-dlg-cnn", lambda t: (t > 0.8).mean(), of=slow[0], filters=cnn, kind=MEAN)
 
 
 # --- Tables 2 and 3: counted ---
@@ -261,14 +261,14 @@ for letter, algorithm, reading, runs in (
 ):  # fmt: skip
     last = lambda t, a=algorithm: (t["algorithm"] == a) & ends(t)  # noqa: E731
     options, run = dict(of=runs, reading=reading), having(algorithm=algorithm)
-    at_end = dict(where=last, **options)
+    at_end = dict(filters=last, **options)
     accurate = dict(value="accuracy", **at_end)
     claim(f"fig6{letter}-accuracy", lambda t: t.mean(), **accurate)
     for name, statistic in (either | ENDS[letter]).items():
         note = EDGE if (letter, name) == ("a", "random") else ""
         claim(f"fig6{letter}-{name}", statistic, note=note, **at_end)
     for name, statistic in ALONG[letter].items():
-        how = dict(wide="attack", where=run, kind=KIND.get(name, NUMBER), **options)
+        how = dict(wide="attack", filters=run, kind=KIND.get(name, NUMBER), **options)
         claim(f"fig6{letter}-{name}", statistic, **how)
 SLOW = [*VARIANTS, "DLG"]
 AGAINST = {  # FedSGD's and FedAvg's ASR by moment and attack
@@ -298,7 +298,7 @@ above = dict(of=[FIG7, FIG4], wide="level")
 for letter, algorithm in zip("ad", STEPS):
     noisy = under(algorithm, "noise", [0.01, 0.1, 1.0])
     worst = lambda a, b: a.sub(b, axis=0).min().min()  # noqa: E731
-    claim(f"fig7{letter}-random", worst, where=noisy, **above)
+    claim(f"fig7{letter}-random", worst, filters=noisy, **above)
 for id, algorithm, kind, level, sizes in (
     ("b-strong", "FedSGD", "dp", 1.0, [32, 64, 128]),
     ("c-80", "FedSGD", "sparse", 0.8, SIZES[2:]),
@@ -308,9 +308,9 @@ for id, algorithm, kind, level, sizes in (
 ):
     best = lambda a, b: a.sub(b, axis=0).max().max()  # noqa: E731
     cell = under(algorithm, kind, level, sizes)
-    claim(f"fig7{id}", best, where=cell, **above)
+    claim(f"fig7{id}", best, filters=cell, **above)
 
-at_16 = dict(of=[FIG7, FIG4], where=under("FedSGD", "dp", 1.0, [16]))
+at_16 = dict(of=[FIG7, FIG4], filters=under("FedSGD", "dp", 1.0, [16]))
 claim("fig7b-caption", lambda a, b: a.iloc[0] - b.iloc[0], **at_16)
 
 
@@ -334,9 +334,9 @@ for id, loss, algorithm, kind in (
     ("f-20", lambda t: lost(t)[0.2].mean(), "FedAvg", "sparse"),
 ):  # fmt: skip
     cell = having(algorithm=algorithm, defence=["none", kind])
-    claim(f"fig7{id}", loss, of=FIG7, wide="level", where=cell)
+    claim(f"fig7{id}", loss, of=FIG7, wide="level", filters=cell)
 strong = dict(algorithm="FedAvg", defence="dp", level=1.0)
-claim("fig7e-strong", lambda t: t.iloc[-1], of=FIG7, where=strong)
+claim("fig7e-strong", lambda t: t.iloc[-1], of=FIG7, filters=strong)
 
 
 # --- the privacy budget (Sec. 6.5.1) ---

@@ -33,14 +33,14 @@ def lead(t):
 
 # --- Tables 1 and 2 ---
 for name in NAMES:
-    options = dict(of=TABLE1, where={"name": name}, rows=True)
+    options = dict(of=TABLE1, filters={"name": name}, rows=True)
     claim(f"tab1-{name}", lambda t: t["error"].max(), **options)
 
 tens = {"steps": 10, "rule": "RLU"}
 second = (TABLE2, TABLE2_CIFAR10, TABLE2_CIFAR100)  # the rest of it has no LLG+
 claim("tab2-ahead", lambda *t: min(lead(c).min() for c in t), of=second, wide="rule")
 for value in ("cacc", "iacc"):
-    options = dict(of=second, value=value, where=tens)
+    options = dict(of=second, value=value, filters=tens)
     claim(f"tab2-multi-{value}", lambda *t: min(c.min() for c in t), **options)
 
 
@@ -56,7 +56,7 @@ def at_last(t):
 
 
 for data in ("svhn", "cifar10"):
-    part = dict(of=FIG1, wide="rule", where={"data": data})
+    part = dict(of=FIG1, wide="rule", filters={"data": data})
     claim(f"fig1-{data}-ahead", lambda t: lead(t).min(), **part)
     claim(f"fig1-{data}-falls", falls, **part)
     for name, other in (("behind", "LLG+"), ("zlgplus", "ZLG+"), ("ilrg", "iLRG")):
@@ -68,10 +68,10 @@ for data in ("svhn", "cifar10"):
 # --- Table 3 ---
 for rule in OTHERS:
     name = rule.lower().replace("+", "plus")
-    options = dict(of=TABLE3_VGG16, where={"rule": rule})
+    options = dict(of=TABLE3_VGG16, filters={"rule": rule})
     claim(f"tab3-{name}-falls", lambda t: t[5.0] - t[0.05], **options)
     claim(f"tab3-{name}-monotone", lambda t: t.diff().min(), **options)
-options, labels = dict(of=TABLE3_VGG16, where={"rule": "RLU"}), (CLIENTS, 64, 10)
+options, labels = dict(of=TABLE3_VGG16, filters={"rule": "RLU"}), (CLIENTS, 64, 10)
 claim("tab3-robust", lambda t: t.min(), kind=rate(*labels), **options)
 claim("tab3-rises", lambda t: t[0.05] - t[5.0], kind=difference(*labels), **options)
 worse = lambda t: t[["LLG+", "ZLG+"]].min(axis=1)  # noqa: E731
@@ -84,7 +84,7 @@ for name, statistic in (
 
 # --- Fig. 2 ---
 for data in ("svhn", "cifar10"):
-    fresh = dict(of=FIG2, where={"data": data, "stage": 0.0})
+    fresh = dict(of=FIG2, filters={"data": data, "stage": 0.0})
     labels = difference(CLIENTS, 32, 10)
     claim(f"fig2-{data}", lambda t: t[100] - t[5], kind=labels, **fresh)
 
@@ -93,22 +93,22 @@ first = {"rounds": 1}
 ruled, strong = dict(of=TABLE4, wide="rule"), first | {"level": "strong"}
 unheeded = lambda t: (t["RLU"] - t["RLU, ρ = 1"]).min()  # noqa: E731
 labels = rate(CLIENTS, 32, 10)
-claim("tab4-robust", lambda t: t["RLU"].min(), where=strong, kind=labels, **ruled)
-claim("tab4-ahead", lambda t: lead(t).min(), where=first, **ruled)
-claim("tab4-rho", unheeded, where=strong | {"name": "sgdm"}, **ruled)
+claim("tab4-robust", lambda t: t["RLU"].min(), filters=strong, kind=labels, **ruled)
+claim("tab4-ahead", lambda t: lead(t).min(), filters=first, **ruled)
+claim("tab4-rho", unheeded, filters=strong | {"name": "sgdm"}, **ruled)
 
 # --- forms of RLU ---
 gain = dict(of=VARIANTS, value="gain")
-claim("monte-carlo", lambda t: -t.max(), where={"form": "averaged"}, **gain)
+claim("monte-carlo", lambda t: -t.max(), filters={"form": "averaged"}, **gain)
 note = "Alg. 2 as its lost listing is read here; six of the eight settings are MNIST, which the paper does not use"
 for form in ("", ", Eq. 14 as printed"):
     options = dict(reading=form[2:] or "stable fit", note=note)
-    searched = dict(where={"form": f"Alg. 2{form}"}) | gain | options
+    searched = dict(filters={"form": f"Alg. 2{form}"}) | gain | options
     claim("alg2-gain", lambda t: t.mean(), **searched)
 gain["kind"] = difference(CLIENTS, 32)  # labels of a step
 for setting in ("cifar10", "tanh", "alpha", "late", "svhn", "single", "untrained"):
     chosen = {"setting": setting, "form": "whole head"}
-    claim(f"beyond-{setting}", lambda t: t.iloc[0], where=chosen, **gain)
+    claim(f"beyond-{setting}", lambda t: t.iloc[0], filters=chosen, **gain)
 
 # --- Table 5: the paper's marks, column by column ---
 FIVE = ["batch", "repeats", "activation", "steps", "trained"]
@@ -133,22 +133,24 @@ def marks(rule):
 
 for rule in PRINTED:
     name = rule.lower().replace("+", "plus")
-    claim(f"tab5-{name}", marks(rule), of=TABLE5, where={"rule": rule})
+    claim(f"tab5-{name}", marks(rule), of=TABLE5, filters={"rule": rule})
 
 # --- Fig. 3 ---
 WIDTHS = {"resnet32-4": "four times as wide", "resnet32": "as wide as the paper's"}
 for metric in ("psnr", "lpips"):
     for net, width in WIDTHS.items():
-        chosen = dict(where={"net": net, "way": "RLU's labels"}, value=f"{metric} gain")
+        chosen = dict(
+            filters={"net": net, "way": "RLU's labels"}, value=f"{metric} gain"
+        )
         claim(f"fig3-{metric}", lambda t: t.iloc[0], of=FIG3, reading=width, **chosen)
 
 # --- Figs. 4–9, partitions, cost ---
 NETS = {"svhn": "lenet", "cifar10": "vgg16"}  # of Figs. 4–9 (App. B.3)
 untrained = lambda t: (t["stage"] == 0) & (t["data"].map(NETS) == t["net"])  # noqa: E731
-later = dict(of=NORMAL, where={"data": list(NETS), "stage": [0.5, 0.7]})
-claim("normal-untrained", min, NORMAL, where=untrained, kind=rate(100))
+later = dict(of=NORMAL, filters={"data": list(NETS), "stage": [0.5, 0.7]})
+claim("normal-untrained", min, NORMAL, filters=untrained, kind=rate(100))
 claim("normal-trained", min, kind=rate(100), **later)
-claim("fig4-zero", max, NORMAL, value="largest_mean", where=untrained)
+claim("fig4-zero", max, NORMAL, value="largest_mean", filters=untrained)
 claim("fig4-signs", min, value="signs", kind=rate(100), **later)
-claim("fig10-classes", lambda t: t.iloc[0], of=PARTITIONS, where={"alpha": 0.1})
+claim("fig10-classes", lambda t: t.iloc[0], of=PARTITIONS, filters={"alpha": 0.1})
 claim("cost-100", lambda t: t[100], of=COST)

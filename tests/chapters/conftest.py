@@ -52,7 +52,8 @@ from fedleak_book.experiments.kinds import DIFFERENCE
 from notebooks.tiny.experiments import TABLE1
 
 CLAIMS = Claims()
-CLAIMS.add("ahead", lambda t: (t["ours"] - t["theirs"]).min(), TABLE1, wide="rule", where={"net": "a"}, kind=DIFFERENCE)
+NET_A = {"net": "a"}
+CLAIMS.add("ahead", lambda t: (t["ours"] - t["theirs"]).min(), TABLE1, wide="rule", filters=NET_A, kind=DIFFERENCE)
 CLAIMS.add("never", None, note="takes a GPU")
 CLAIMS.add("count", lambda: 5)
 """

@@ -264,7 +264,7 @@ def test_an_effect_counts_if_all_differing_cells_have_it(monkeypatch):
         for data, aux in (("x", 433), ("y", 1000))
         for trial in range(10)
     )
-    ahead = Claim("a", lambda t: t["x"] - t.get("y", 0.0), (run,), wide="data", where=lambda t: t["acc"] < 9)
+    ahead = Claim("a", lambda t: t["x"] - t.get("y", 0.0), (run,), wide="data", filters=lambda t: t["acc"] < 9)
     (effect,) = ahead.measure([rows], paper).effects
     assert effect.ends["m"][0] < 0.1 < effect.ends["m"][1]
     assert ahead.measure([rows.assign(aux=433)], paper).effects == ()
