@@ -71,12 +71,12 @@ def clients() -> Finding:
     lines = runs.pivot_table(index="clients", columns="rule", values="target")[list(names)].rename(columns=names)
     vector, constant, log = lines.loc[100]
     few = runs.query("rule == 'LIA-SA, log' and clients == 100")["trial"].nunique()
-    assert vector == 1, "the title says that the sum is opened"
+    assert vector == 1, "the title says that the sum is separated"
     return Finding(
         lines,
         "clients in the sum",
-        "counts that are right",
-        "A random vector for each client opens the sum of a hundred",
+        "correct counts",
+        "Random presets per client break secure aggregation for 100 clients",
         "Secure aggregation shows the server nothing but the sum of all updates. A malicious server presets the input "
         "of each client's last layer in VGG-11. With the constants 0.1, 0.2, … it recovers "
         f"{percent(constant)} of the label counts of 100 clients. With log-spaced constants it recovers "
@@ -99,10 +99,10 @@ def compression() -> Finding:
     return Finding(
         lines,
         "batch size",
-        "labels found",
+        "labels recovered",
         "Compression does not defend: a bug in the released code does",
-        "Without the smallest 80 % of a gradient LLG+, an attack with the model and similar images at hand, still "
-        f"finds {percent(real)} of the labels of a batch of 32. The released code deletes whole tensors instead, and "
+        "Without the smallest 80 % of a gradient LLG+, an attack with the model and similar images, still recovers "
+        f"{percent(real)} of the labels of a batch of 32. The released code deletes whole tensors instead, and "
         f"leaves {percent(released)}.",
         "Untrained CNN on MNIST, one step, 400 trials. That the bug explains the paper's figure is our reading: with "
         "the compression that its text describes LLG+ stays far above a random guess.",
@@ -125,11 +125,11 @@ def relu() -> Finding:
     return Finding(
         lines,
         "batch size",
-        "labels found",
+        "labels recovered",
         "One more ReLU, and ResNet20 leaks like the others",
-        "LLG reads labels off the signs of sums, which needs inputs of the last layer that are not negative. With one "
-        f"ReLU before that layer ResNet20 gives LLG+ {percent(more)} of the labels of a batch of 16, and without it "
-        f"{percent(released)}: a mean of {len(alone)} networks, {low} of them below three tenths "
+        "LLG infers labels from the signs of sums, which needs inputs of the last layer that are not negative. With "
+        f"one ReLU before that layer LLG+ recovers {percent(more)} of the labels of a batch of 16 from ResNet20, and "
+        f"without it {percent(released)}: a mean of {len(alone)} networks, {low} of them below three tenths "
         f"and {high} above nine tenths.",
         "Untrained networks on MNIST, one step, twenty networks: each, on the mean over batches of more than two "
         "samples, is at "
@@ -156,12 +156,12 @@ def guess() -> Finding:
     return Finding(
         lines,
         "batches of 64 labels",
-        "labels found",
+        "labels recovered",
         'With ten classes, a guess without any gradient reaches "more than 80 %" on random and even batches',
         "For batches of ten classes GDBR's paper prints {} to {} % where labels are random and {} to {} % where they "
         "are even. ".format(*ends.loc["random"], *ends.loc["uniform"])
-        + "Whoever names every class equally often, near which 64 labels "
-        f"of ten classes are anyway, gets {percent(free['random'])} and {percent(free['uniform'])}.",
+        + f"Predicting every class equally often already scores {percent(free['random'])} and "
+        f"{percent(free['uniform'])}, because 64 labels of ten classes are nearly uniform.",
         f"64 labels a batch; the guess on {GUESSES:,} batches. These are 6 of the table's 15 cells of ten classes, "
         "and of 25 in all: with 100 classes "
         f"the guess has {percent(even_guess('balanced', 100))} and {percent(even_guess('permuted', 100))}.",
@@ -174,7 +174,7 @@ GUESSES = 2000
 
 
 def even_guess(composition: str, n_classes: int) -> float:
-    """Return the share of 64 labels that a guess of all classes equally often names."""
+    """Return the share of 64 labels that a guess of all classes equally often recovers."""
     truth = metrics.counts(compose(composition, 64, n_classes, GUESSES, torch.Generator().manual_seed(0)), n_classes)
     even = torch.arange(n_classes).lt(64 % n_classes).long() + 64 // n_classes
     return float(metrics.instance_accuracy(even.flip(0).expand_as(truth), truth).mean())
@@ -199,16 +199,16 @@ def training() -> Finding:
     return Finding(
         lines,
         "batch size",
-        "labels found",
+        "labels recovered",
         "Training alone is no protection",
-        f"On LeNets trained on MNIST, of the labels of unbalanced batches of 8, a guess finds {small[2]}, the best "
-        f"published attack {small[0]}, and ours, which learns from simulated clients, {small[1]}. Of batches of 512 "
-        f"they find {large[2]}, {large[0]} and {large[1]}.",
+        f"In unbalanced batches of 8, from LeNets trained on MNIST, a guess recovers {small[2]} of the labels, the "
+        f"best published attack {small[0]}, and ours, which learns from simulated clients, {small[1]}. In batches of "
+        f"512 the shares are {large[2]}, {large[0]} and {large[1]}.",
         "Three networks, seven updates each, one step; the best published "
         "attack is scored on other networks than it is chosen on. "
         "At 512 it is our reimplementation of Decaf, and our variant of RLU with the whole head recovers "
         f"{percent(iacc['mean'].loc[512, 'RLU, whole head'])}. "
-        "Of balanced batches the large ones give away hardly more than a guess.",
+        "Large balanced batches reveal hardly more than a guess.",
         "learned",
         "fig-learned-judged",
     )
