@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fedleak.federated.gaps import gap, note_gap
+from fedleak.federated.gaps import note_gap
 from fedleak.federated.loop import class_labels, training_facts
 from fedleak.federated.recording import Contribution, write
 from fedleak.federated.update import plain_name
@@ -119,7 +119,6 @@ def keep(
         raise ValueError(f"{counted['steps']} steps of {counted['samples']} samples: every step takes one at least")
     contribution = Contribution(round=round, node=node, seen_by=seen_by, **counted)
     write(folder, contribution, before, after)
-    gap(folder, round, seen_by, node).unlink(missing_ok=True)
 
 
 def _counted(facts: Facts, examples: int | list[int]) -> Facts:

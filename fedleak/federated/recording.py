@@ -184,6 +184,7 @@ def write(folder: Path | str, part: Contribution, before: Mapping[str, Tensor], 
     folder = Path(folder)
     part = replace(part, folder=folder, before=write_state(folder, before), after=write_state(folder, after))
     write_bytes(part.path, _JSON.dump_json(part, indent=1, exclude={"folder"}))  # no line end: cut, it is no JSON
+    gap(folder, part.round, part.seen_by, part.node).unlink(missing_ok=True)
     return part.path
 
 

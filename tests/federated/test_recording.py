@@ -303,6 +303,13 @@ def test_a_round_whose_steps_a_grad_scaler_skipped_is_a_gap(tmp_path):
         train()
     with pytest.raises(ValueError, match="round 2, node a is not recorded: no step was made"):
         read(tmp_path)
+    with record(tmp_path, model, optimiser, round=2, node="a") as saw:  # the same round again, with a step
+        saw(torch.tensor([0, 1]))
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(torch.ones(2, 4)), torch.tensor([0, 1])).backward()
+        optimiser.step()
+    (contribution,) = read(tmp_path, gaps=True)
+    assert (contribution.round, contribution.steps) == (2, 1)
 
 
 def test_a_gap_names_the_field_that_is_wrong(tmp_path):
