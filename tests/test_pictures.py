@@ -52,7 +52,7 @@ def test_sentences_move_with_the_records(make, monkeypatch):
     before = make()
     monkeypatch.setattr(findings, "rows", others)
     if make is findings.clients:
-        with pytest.raises(AssertionError, match="opened"):
+        with pytest.raises(AssertionError, match="separated"):
             make()
         return
     numbers = [re.findall(r"(\d+)\s%", finding.text.replace("smallest 80 %", "")) for finding in (before, make())]
