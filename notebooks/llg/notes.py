@@ -1,7 +1,7 @@
 """LLG: what the evidence page says of a figure beside its values; every measured number comes from the rows."""
 
 from notebooks.llg import experiments as e
-from notebooks.llg.experiments import having
+from fedleak_book.experiments import having
 
 
 def mean(run, experiment, value="asr", **settings):
