@@ -275,7 +275,7 @@ def defence_of(defence, strength, model, s, clients=1):
         return None
     if defence in protections():
         return protections()[defence].make(strength, model, clients, s)
-    from notebooks.arena.experiments_filters import filtered  # NVFlare is an extra
+    from notebooks.filters.experiments import filtered  # NVFlare is an extra
 
     return filtered(defence, strength, model, s)
 
