@@ -1,4 +1,4 @@
-"""LLG: what fewer images are worth, measured where there are many: MNIST, and CIFAR-10 as JPEG files."""
+"""LLG: the effect of fewer images, measured on large data sets: MNIST, and CIFAR-10 as JPEG files."""
 
 import dataclasses
 
