@@ -68,6 +68,22 @@ def markdown(
     return "\n".join([*table, ""])
 
 
+def table(frame: pd.DataFrame) -> str:
+    """Return a Markdown table that scrolls when it is wide, its numbers as the book writes them."""
+    return markdown(frame.astype(object).map(number))
+
+
+def number(value: Any) -> str:
+    """Return a number as the tables show it: three significant digits, a dash for none, words as they are."""
+    if isinstance(value, bool | str):
+        return str(value)
+    if pd.isna(value):
+        return "–"
+    if 1000 <= abs(value) < 1e15 and value == round(value):
+        return f"{value:,.0f}"
+    return (str(value) if isinstance(value, int) else f"{value:.3g}").replace("-", "−")
+
+
 def show(
     table: pd.DataFrame,
     caption: str,

@@ -1,9 +1,6 @@
 """Pages that count records: privacy, proofs, the guard for clients, what papers do not print, other code."""
 
-import inspected
 import pandas as pd
-import private
-import proven
 import pytest
 import unprinted
 from values import cells, item, numbers
@@ -15,6 +12,9 @@ from fedleak_book.experiments import choices, published, running
 from fedleak_book.experiments.choices import Choice, Choices
 from fedleak_book.experiments.published import LOST
 from fedleak_book.experiments.status import Difference, Measured
+from notebooks.guard import notes as inspected
+from notebooks.privacy import notes as private
+from notebooks.proofs import notes as proven
 
 # --- privacy -----------------------------------------------------------------------------------------------------
 
@@ -153,14 +153,14 @@ def test_the_best_crafted_model_is_least_refused_then_most_informative(looks):
 
 
 def test_the_experiments_checks_are_those_of_the_package():
-    module = running.module("arena", "experiments_inspected")
+    module = running.module("guard", "experiments")
     assert all(name in (inspect_model.__doc__ or "").replace("``", "") for name in module.CHECKS.values())
     assert set(module.NETS) == set(module.RIGHT_BEFORE)
 
 
 @pytest.mark.parametrize("units", [True, False])
 def test_pruning_takes_the_share_that_it_says(units):
-    module = running.module("arena", "experiments_inspected")
+    module = running.module("guard", "experiments")
     model = module.pruned(build("lenet", (1, 28, 28), 10, seed=0), 0.5, units)
     weight, bias = model[7].weight, model[7].bias
     assert (weight == 0).float().mean().item() == pytest.approx(0.5, abs=0.01)

@@ -5,8 +5,7 @@ from typing import Any
 import pandas as pd
 from generated import comparisons
 from overview import belongs, duration, read, records_of
-from render import before_pages, keep, link, table
-from sphinx.application import Sphinx
+from render import link, table
 
 Row = dict[str, Any]
 
@@ -37,9 +36,6 @@ def appendix(papers: list[Row]) -> str:
     return f"**{total} values. All recorded runs took {duration(facts)} of wall time.**\n\n" + "\n".join(parts)
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragment."""
-    keep(app, {"artefact": appendix(comparisons())})
-
-
-setup = before_pages(write)
+def fragments() -> dict[str, str]:
+    """Return the fragments by name."""
+    return {"artefact": appendix(comparisons())}

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from render import before_pages, keep
-from sphinx.application import Sphinx
 
 FILE = Path(__file__).parents[2] / "CITATION.cff"
 
@@ -39,9 +37,7 @@ def one_value(chapter: str, key: str) -> str:
     )
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragment."""
-    keep(app, {"cite": bibtex(app.config.html_theme_options.get("repository_url", ""))})
-
-
-setup = before_pages(write)
+def fragments() -> dict[str, str]:
+    """Return the fragments by name."""
+    settings = yaml.safe_load((FILE.parent / "_config.yml").read_text(encoding="utf-8"))
+    return {"cite": bibtex(settings["repository"]["url"])}

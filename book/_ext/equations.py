@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 from docutils import nodes
 from overview import read
-from render import keep, link, plain, table
+from render import link, plain, table
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.index_entries import split_index_msg
@@ -186,15 +186,14 @@ def search_unwritten(app: Sphinx) -> list[tuple[str, dict[str, Any], str]]:
     return []
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragments."""
+def fragments() -> dict[str, str]:
+    """Return the fragments by name."""
     references = {f"reference_{folder}": reference(folder) for folder in ("labels", "images")}
-    keep(app, {"equations": equations(), "attack_modules": attacks(), **references})
+    return {"equations": equations(), "attack_modules": attacks(), **references}
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect to Sphinx."""
-    app.connect("builder-inited", write)
     app.connect("doctree-read", index_equations)
     app.connect("autodoc-process-docstring", derived_in, priority=400)
     app.connect("html-collect-pages", search_unwritten)  # before the search index is written

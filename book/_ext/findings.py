@@ -16,8 +16,6 @@ import seaborn as sns
 import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
-from render import keep
-from sphinx.application import Sphinx
 
 from fedleak import metrics, models
 from fedleak.data import compose, title
@@ -287,15 +285,9 @@ def main() -> None:
     readme.write_text(BETWEEN.sub(lambda _: in_the_readme(), readme.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def write(app: Sphinx) -> None:
-    """Write the cards."""
-    keep(app, {"findings": cards()})
-
-
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+def fragments() -> dict[str, str]:
+    """Return the fragments by name."""
+    return {"findings": cards()}
 
 
 if __name__ == "__main__":

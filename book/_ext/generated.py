@@ -15,11 +15,9 @@ from typing import Any
 
 import evidence
 import pandas as pd
-from render import before_pages, keep, table
-from sphinx.application import Sphinx
+from render import table
 from sphinx.util import logging
 
-import fedleak
 from fedleak import data
 from fedleak.data.sources import DOWNLOADS
 from fedleak_book import paths
@@ -27,6 +25,8 @@ from fedleak_book.experiments import notebooks, published, scoreboard
 from fedleak_book.experiments.verdicts import DECIDED, DEPENDS, GRADES, NOT_ATTEMPTED, OPEN
 
 logger = logging.getLogger(__name__)
+
+GENERATED = paths.root() / "book" / "_generated"
 
 
 @cache
@@ -134,26 +134,20 @@ def up_to_date(path: Path, *sources: Path) -> bool:
     return path.is_file() and path.stat().st_mtime > max(source.stat().st_mtime for source in sources)
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragments; the examples of an audit, which take a while, only when their sources have changed."""
-    comparisons.cache_clear()
+def fragments() -> dict[str, str]:
+    """Return the fragments; the examples of an audit, which take a while, only when their sources have changed."""
     papers = comparisons()
     fragments = {
         "scoreboard_in_short": scoreboard_in_short(papers),
         "in_one_sentence": in_one_sentence(papers),
         "data_sets": data_sets(),
     }
-    folder = Path(app.srcdir) / "book" / "_generated"
-    folder.mkdir(exist_ok=True)
-    sources = [path for path in Path(fedleak.__file__).parent.rglob("*") if path.suffix in (".py", ".j2")]
-    for name, fragment in (("audit", audit), ("flower", flower)):
-        example = folder.parent / f"{name}_example.py"
-        if not up_to_date(folder / f"{name}.md", example, *sources):
-            fragments[name] = fragment(example, folder / f"{name}.svg")
+    sources = [path for path in (paths.root() / "fedleak").rglob("*") if path.suffix in (".py", ".j2")]
+    for name, report in (("audit", audit), ("flower", flower)):
+        example = paths.root() / "book" / f"{name}_example.py"
+        if not up_to_date(GENERATED / f"{name}.md", example, *sources):
+            fragments[name] = report(example, GENERATED / f"{name}.svg")
     rows = {paper["chapter"]: paper["rows"] for paper in papers}
     for chapter in notebooks.chapters():
         fragments[f"evidence-{chapter}"] = evidence.page(chapter, rows.get(chapter, ()))
-    keep(app, fragments)
-
-
-setup = before_pages(write)
+    return fragments

@@ -12,8 +12,7 @@ from typing import Any
 
 import pandas as pd
 from generated import comparisons, logger
-from render import before_pages, keep, link, number, plain, table
-from sphinx.application import Sphinx
+from render import link, number, plain, table
 
 from fedleak_book import paths
 from fedleak_book.experiments import notebooks, published
@@ -157,11 +156,7 @@ def errata(chapters: list[str]) -> str:
     return "\n".join(parts)
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragments."""
+def fragments() -> dict[str, str]:
+    """Return the fragments by name."""
     papers = comparisons()
-    fragments = {"overview": overview(papers), "in_the_way": in_the_way(papers), "errata": errata(notebooks.chapters())}
-    keep(app, fragments)
-
-
-setup = before_pages(write)
+    return {"overview": overview(papers), "in_the_way": in_the_way(papers), "errata": errata(notebooks.chapters())}

@@ -5,14 +5,12 @@ A picture becomes part of the page, so that it follows the theme's colours, ligh
 
 from collections import Counter
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from generated import comparisons
-from render import before_pages, keep
-from sphinx.application import Sphinx
 from stacked import wide_and_tall
 
+from fedleak_book import paths
 from fedleak_book.experiments import verdicts
 from fedleak_book.experiments.verdicts import SIGNS
 
@@ -84,12 +82,9 @@ def statuses(papers: list[Row]) -> str:
     )
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragments."""
-    folder = Path(app.srcdir) / "book" / "figures"
+def fragments() -> dict[str, str]:
+    """Return the fragments by name."""
+    folder = paths.root() / "book" / "figures"
     drawn = {path.stem: wide_and_tall(path.read_text(encoding="utf-8")) for path in folder.glob("schematic-*.svg")}
     drawn["round"] = (folder / "round.svg").read_text(encoding="utf-8")
-    keep(app, {name: raw(html) for name, html in (drawn | {"statuses": statuses(comparisons())}).items()})
-
-
-setup = before_pages(write)
+    return {name: raw(html) for name, html in (drawn | {"statuses": statuses(comparisons())}).items()}

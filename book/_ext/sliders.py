@@ -8,15 +8,13 @@ from collections.abc import Callable
 from html import escape
 from pathlib import Path
 
-from generated import up_to_date
+from generated import GENERATED, up_to_date
 from pictures import raw
-from render import before_pages, keep
 from slides import HEIGHT, WIDTH, Slider
 from slides_arena import answers, fits
 from slides_papers import angles, bridged, iterations, row_sums, system
-from sphinx.application import Sphinx
 
-from fedleak import data
+from fedleak_book import paths
 
 SLIDERS: dict[str, Callable[[], Slider]] = {
     "llg": row_sums,
@@ -44,13 +42,9 @@ def fragment(slider: Slider) -> str:
     )
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragments whose sources have changed."""
-    folder = Path(app.srcdir) / "book" / "_generated"
-    sources = [*Path(__file__).parent.glob("slide*.py"), *Path(data.__file__).parents[1].rglob("*.py")]
-    sources += (Path(app.srcdir) / "notebooks" / "arena").glob("experiments*.py")
-    old = [name for name in SLIDERS if not up_to_date(folder / f"slider-{name}.md", *sources)]
-    keep(app, {f"slider-{name}": fragment(SLIDERS[name]()) for name in old})
-
-
-setup = before_pages(write)
+def fragments() -> dict[str, str]:
+    """Return the fragments whose sources have changed."""
+    sources = [*Path(__file__).parent.glob("slide*.py"), *(paths.root() / "fedleak").rglob("*.py")]
+    sources += (paths.root() / "notebooks" / "arena").glob("experiments*.py")
+    old = [name for name in SLIDERS if not up_to_date(GENERATED / f"slider-{name}.md", *sources)]
+    return {f"slider-{name}": fragment(SLIDERS[name]()) for name in old}

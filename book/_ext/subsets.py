@@ -5,8 +5,7 @@ from typing import Any
 
 import pandas as pd
 from overview import read, records_of
-from render import before_pages, keep, table
-from sphinx.application import Sphinx
+from render import table
 
 from fedleak_book.experiments import notebooks
 
@@ -44,9 +43,6 @@ def abbreviated(positions: str) -> str:
     return positions if len(positions) <= SHORT else positions[:SHORT].rpartition(" ")[0] + " …"
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragment."""
-    keep(app, {"subsets": listed(read("subsets")["subset"])})
-
-
-setup = before_pages(write)
+def fragments() -> dict[str, str]:
+    """Return the fragments by name."""
+    return {"subsets": listed(read("subsets")["subset"])}

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 import pandas as pd
-from render import before_pages, cards, keep, plain, table
-from sphinx.application import Sphinx
+from render import cards, plain, table
 
 from fedleak.attacks import registry
 from fedleak.attacks.registry import Adversary, Attack
@@ -129,9 +128,6 @@ def threat_models() -> str:
     )
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragments."""
-    keep(app, {"threat_map": threat_map(), "threat_models": threat_models()})
-
-
-setup = before_pages(write)
+def fragments() -> dict[str, str]:
+    """Return the fragments by name."""
+    return {"threat_map": threat_map(), "threat_models": threat_models()}

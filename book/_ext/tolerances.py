@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from generated import comparisons
-from render import before_pages, keep, table
-from sphinx.application import Sphinx
+from render import table
 
 from fedleak_book import paths
 from fedleak_book.experiments import notebooks, records
@@ -80,9 +79,6 @@ def label_correlations() -> str:
     )
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragments."""
-    keep(app, {"written": written(comparisons()), "hanging_together": label_correlations()})
-
-
-setup = before_pages(write)
+def fragments() -> dict[str, str]:
+    """Return the fragments by name."""
+    return {"written": written(comparisons()), "hanging_together": label_correlations()}

@@ -11,16 +11,15 @@ from html import escape
 from pathlib import Path
 
 import torch
-from generated import up_to_date
+from generated import GENERATED, up_to_date
 from matplotlib import image
 from pictures import raw
-from render import keep
-from sphinx.application import Sphinx
 from torch import Tensor, nn
 
 from fedleak import data, intervals, metrics
 from fedleak.attacks.labels import llg
 from fedleak.models import HeadPass, build, head_pass
+from fedleak_book import paths
 
 EACH = 4
 """Digits of each class."""
@@ -127,15 +126,7 @@ def fragment() -> str:
     )
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragment, when its sources have changed."""
-    folder = Path(app.srcdir) / "book" / "_generated"
-    sources = [Path(__file__), *(Path(data.__file__).parents[1] / "models").glob("*.py")]
-    if not up_to_date(folder / "touch.md", *sources):
-        keep(app, {"touch": fragment()})
-
-
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("builder-inited", write)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+def fragments() -> dict[str, str]:
+    """Return the fragment, when its sources have changed."""
+    sources = [Path(__file__), *(paths.root() / "fedleak" / "models").glob("*.py")]
+    return {} if up_to_date(GENERATED / "touch.md", *sources) else {"touch": fragment()}

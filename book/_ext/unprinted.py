@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from generated import comparisons
-from render import before_pages, keep, plain, table
-from sphinx.application import Sphinx
+from render import plain, table
 
 from fedleak_book.experiments import choices, published, scoreboard, verdicts
 from fedleak_book.experiments.choices import Choices
@@ -120,10 +119,7 @@ def backtests(papers: list[Row]) -> str:
     return table(pd.DataFrame(rows))
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragments."""
+def fragments() -> dict[str, str]:
+    """Return the fragments by name."""
     papers = comparisons()
-    keep(app, {"choices": listed(papers), "fitted": fitted(papers), "backtests": backtests(papers)})
-
-
-setup = before_pages(write)
+    return {"choices": listed(papers), "fitted": fitted(papers), "backtests": backtests(papers)}

@@ -6,12 +6,12 @@ Importing this makes the checkout's ``notebooks`` importable, wherever a noteboo
 import sys
 
 from fedleak_book import paths
-from fedleak_book.experiments.claims import Claims
+from fedleak_book.experiments.claims import Claims, having
 from fedleak_book.experiments.context import Context, trained_once
 from fedleak_book.experiments.experiment import Experiment, grid, spawned
 from fedleak_book.experiments.results import Number, Results
 
-__all__ = ["Claims", "Context", "Experiment", "Number", "Results", "grid", "spawned", "trained_once"]
+__all__ = ["Claims", "Context", "Experiment", "Number", "Results", "grid", "having", "spawned", "trained_once"]
 
 if str(paths.root()) not in sys.path:
     sys.path.append(str(paths.root()))

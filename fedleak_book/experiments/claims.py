@@ -139,6 +139,18 @@ def matching_rows(rows: pd.DataFrame, filters: Where | None) -> pd.DataFrame:
     return rows
 
 
+def having(**settings: Any) -> Callable[[pd.DataFrame], pd.Series]:
+    """Return a condition on rows: these values (a list: one of them) in the columns that the rows have."""
+
+    def condition(rows: pd.DataFrame) -> pd.Series:
+        keep = pd.Series(True, rows.index)
+        for name in {*settings} & {*rows}:
+            keep &= rows[name].isin(np.atleast_1d(settings[name]))
+        return keep
+
+    return condition
+
+
 class Cells:
     """The means of one value by the cells that some columns make, and its trials: the same in every cell, in pairs.
 

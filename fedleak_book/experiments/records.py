@@ -68,6 +68,14 @@ def recorded(paper: str, artefact: str, profile: str = "paper") -> tuple[pd.Data
     return table.copy(deep=False), facts.copy()
 
 
+def tables(paper: str, *artefacts: str) -> list[tuple[pd.DataFrame, dict[str, Any]]]:
+    """Read recorded tables; a missing one is a `FileNotFoundError` that says how to record it."""
+    records = {artefact: recorded(paper, artefact) for artefact in artefacts}
+    if missing := [artefact for artefact, table in records.items() if table is None]:
+        raise FileNotFoundError(f"not recorded: fedleak record {paper} {' '.join(missing)}")
+    return [table for table in records.values() if table is not None]
+
+
 @lru_cache(maxsize=256)
 def _read(path: Path, *written: int) -> tuple[pd.DataFrame, dict[str, Any]]:
     if not path.with_suffix(".json").exists():

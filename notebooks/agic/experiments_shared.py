@@ -5,13 +5,13 @@ import dataclasses
 
 import numpy as np
 import torch
-from torch import nn
 from torchvision.transforms.functional import center_crop, resize
 
 from fedleak import metrics
 from fedleak.attacks.images import agic, dlg, invg
 from fedleak.data import draw
 from fedleak.federated import fedavg
+from fedleak_book.experiments import networks
 from fedleak_book.experiments.kinds import NUMBER
 from fedleak.models import head
 
@@ -44,13 +44,8 @@ def network(ctx, net, data, side, trained):
     def train():
         images = pool(ctx, data, side)
         model = ctx.build(net, images.shape, images.n_classes, seed=NETWORK)
-        generator = torch.Generator().manual_seed(NETWORK)
-        optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
-        for _ in range(trained):
-            i = torch.randint(len(images), (64,), generator=generator)
-            optimiser.zero_grad()
-            nn.functional.cross_entropy(model(images.x[i]), images.y[i]).backward()
-            optimiser.step()
+        adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+        networks.train(model, images, trained, NETWORK, optimiser=adam)
         return model.eval()
 
     return ctx.once(("network", net, data, side, trained), train)

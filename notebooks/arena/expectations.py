@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from fedleak_book.experiments.records import NOW
 from notebooks.arena import experiments as e
-from notebooks.arena import experiments_private as private
-from notebooks.arena import experiments_proven as proofs
+from notebooks.privacy import experiments as private
+from notebooks.proofs import experiments as proofs
 from notebooks.arena import registered
 from notebooks.arena.ranking import (
     REAL,

@@ -24,12 +24,12 @@ from fedleak.federated.defences import protections
 from fedleak_book.experiments.training import Federation, accuracy
 from fedleak_book.experiments.kinds import MEAN, rate
 from fedleak.models import head, known_tokens
-from notebooks.arena.experiments_filters import FILTERS, LR, PERCENTILE, SVT
-from notebooks.arena.experiments_filters import settings as filters
-from notebooks.arena.experiments_inspected import INSPECTED
-from notebooks.arena.experiments_proven import PROOFS, PROVEN, SPLIT_PROOFS
+from notebooks.filters.experiments import FILTERS, LR, PERCENTILE, SVT
+from notebooks.filters.experiments import settings as filters
+from notebooks.guard.experiments import INSPECTED
+from notebooks.proofs.experiments import PROOFS, PROVEN, SPLIT_PROOFS
 from notebooks.arena.experiments_registered import DEPTH, EXCLUSIVE, ROUNDS
-from notebooks.arena.experiments_private import CANARY, PRIVATE
+from notebooks.privacy.experiments import CANARY, PRIVATE
 from notebooks.arena.experiments_updates import (
     ADAPTIVE,
     ALL,

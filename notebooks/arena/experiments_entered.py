@@ -13,7 +13,14 @@ from fedleak_book import paths
 from fedleak.attacks import registry
 from fedleak.attacks.contest import contest
 from fedleak.data import compose, draw
-from fedleak_book.experiments import Context, Experiment, entering, grid, spawned
+from fedleak_book.experiments import (
+    Context,
+    Experiment,
+    entering,
+    grid,
+    networks,
+    spawned,
+)
 from fedleak_book.experiments import trained_once
 from fedleak_book.experiments.experiment import seeds_of
 from fedleak_book.experiments.training import set_norms
@@ -21,7 +28,7 @@ from fedleak.federated import fedsgd
 from fedleak.files import write_text
 from fedleak_book.experiments.kinds import NUMBER
 from notebooks.arena.experiments_updates import CLIENTS, SCHEMES, SETS
-from notebooks.arena.experiments_updates import fit, held_by, images, second_round
+from notebooks.arena.experiments_updates import held_by, images, second_round
 
 CONTEST = 1
 NETWORKS, UPDATES = 10, 2  # of a cell, and of each of its networks
@@ -52,7 +59,7 @@ CELLS = {
 def training(ctx, model, data, seed):
     """Train a network in place, in double precision: in single, the rounding of another machine grows to another network."""
     hook = model.register_forward_pre_hook(lambda _, given: given[0].double())
-    fit(model.double(), images(ctx, data), SETS[data]["steps"], seed)
+    networks.train(model.double(), images(ctx, data), SETS[data]["steps"], seed)
     hook.remove()
     model.float()
 

@@ -14,7 +14,7 @@ from fedleak.attacks.labels import gdbr, learned
 from fedleak.attacks.registry import Adversary, Need
 from fedleak.attacks.result import Prepared
 from fedleak_book import paths
-from fedleak_book.experiments import Experiment, spawned, trained_once
+from fedleak_book.experiments import Experiment, networks, spawned, trained_once
 from fedleak_book.experiments.training import set_norms
 from fedleak.data import compose, draw
 from fedleak.federated import Scheme, Server, Softening, fedsgd
@@ -78,21 +78,11 @@ def images(ctx, data, use="clients"):
     return ctx.images(dataset["name"], "test", limit=dataset[use])
 
 
-def fit(model, pool, steps, generator_seed):
-    """Train in place: SGD with momentum on all clients' images."""
-    generator = torch.Generator().manual_seed(generator_seed)
-    optimiser = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
-    for index in torch.randint(len(pool), (steps, 64), generator=generator):
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(model(pool.x[index]), pool.y[index]).backward()
-        optimiser.step()
-
-
 def train_or_load(ctx, model, data, generator_seed):
-    """The model, trained in place, or with the weights that the same training has left; a change of `fit` needs a version."""
+    """The model, trained in place, or with the weights that the same training has left; a change of `networks.train` needs a version."""
 
     def train(ctx, model, data, steps, generator_seed):
-        fit(model, images(ctx, data), steps, generator_seed)
+        networks.train(model, images(ctx, data), steps, generator_seed)
 
     how = {"data": data, "steps": SETS[data]["steps"], "generator_seed": generator_seed}
     return trained_once(ctx, train, model, paths.units() / "arena" / "weights", **how)
@@ -128,7 +118,7 @@ def make_network(ctx, net, data, state, s, bias=True):
         head(model).layer.bias = None
     if state == "trained":
         if kind:  # dropout draws without a seed of its own
-            fit(model, pool, dataset["steps"], training)
+            networks.train(model, pool, dataset["steps"], training)
         else:
             train_or_load(ctx, model, data, training)
     return set_norms(model, pool.x[:200])
@@ -285,7 +275,7 @@ def defence_of(defence, strength, model, s, clients=1):
         return None
     if defence in protections():
         return protections()[defence].make(strength, model, clients, s)
-    from notebooks.arena.experiments_filters import filtered  # NVFlare is an extra
+    from notebooks.filters.experiments import filtered  # NVFlare is an extra
 
     return filtered(defence, strength, model, s)
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from fedleak.attacks.labels import gdbr
 from fedleak.attacks.labels.counts import round_to_total
-from fedleak_book.experiments import Experiment, grid
+from fedleak_book.experiments import Experiment, grid, networks
 from fedleak.federated import fedsgd
 from fedleak.federated.restricted import last_layers
 from fedleak_book.experiments.training import accuracy
@@ -430,17 +430,13 @@ def while_training(ctx, seed, net, data, most):
     shape, n = victims.shape, victims.n_classes
     model = without_biases(ctx.build(net, shape, n, seed=seed))
     generator = torch.Generator().manual_seed(seed)
-    optimiser, start = torch.optim.SGD(model.parameters(), 0.05), copy.deepcopy(model)
+    start = copy.deepcopy(model)
     for done in range(most + 1):
         if done in ROUNDS:
             reached = accuracy(model, aux)
             for row in attacked(ctx, model, start, data, generator):
                 yield {"rounds": done, "accuracy": reached, **row}
-        index = torch.randint(len(victims), (64,), generator=generator)
-        optimiser.zero_grad()
-        loss = nn.functional.cross_entropy(model(victims.x[index]), victims.y[index])
-        loss.backward()
-        optimiser.step()
+        networks.train(model, victims, 1, generator, lr=0.05, momentum=0)
 
 
 TRAINED = Experiment(

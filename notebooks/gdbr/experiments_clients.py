@@ -10,6 +10,7 @@ from torch import nn
 from fedleak import metrics, models
 from fedleak.attacks.labels import gdbr, llg, zlg
 from fedleak.attacks.labels.counts import round_to_total
+from fedleak_book.experiments.networks import split_classes
 from fedleak_book.experiments import grid
 from fedleak.data import compose, draw
 from fedleak.federated import Update
@@ -17,7 +18,6 @@ from fedleak.federated.defences import PureNoise, Sparsification, protect
 from fedleak_book.experiments.kinds import MEAN, NUMBER, difference, rate
 from fedleak.models import chain, head_pass, positive_, without_biases
 from notebooks.gdbr.experiments_stand_ins import stand_in
-from notebooks.llg.experiments_levels import divided
 
 KINDS = dict(
     insacc=rate("batch_size"),
@@ -61,7 +61,7 @@ def sets(ctx, data):
     data, _, classes = data.partition("/")
     if classes:
         both = ctx.images(data), ctx.images(data, "test", limit=1000)
-        return tuple(divided(images, int(classes)) for images in both)
+        return tuple(split_classes(images, int(classes)) for images in both)
     if data in ("svhn", "photos"):
         limit = {"limit": 400} if data == "photos" else {}
         return ctx.images(data, **limit).split_in_two(0)

@@ -33,7 +33,7 @@ from notebooks.learned.leads import (
     splits,
     without,
 )
-from notebooks.llg.experiments import having
+from fedleak_book.experiments import having
 
 
 def over_rlu(run, **settings):

@@ -14,13 +14,12 @@ from torch import nn
 
 from fedleak.attacks.labels import learned
 from fedleak.attacks.labels.simulated import draw_labels, pick
-from fedleak_book.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, grid, networks, spawned
 from fedleak.models import head_pass
 from notebooks.learned.experiments_networks import (
     BEST,
     IACC,
     MOST,
-    descend,
     from_features,
     images,
     read,
@@ -75,7 +74,7 @@ def bayes(ctx, seed, data, classes, batch_size, simulated, iterations, updates):
     """One LeNet: the best answers to its bias' gradient, and what attacks find in batches of the same kind."""
     clients, aux = digits(ctx, data, classes), digits(ctx, data, classes, "aux")
     model = ctx.build("lenet", clients.shape, classes, seed=spawned(seed, "weights"))
-    descend(model, clients, spawned(seed, "training"), STEPS[classes])
+    networks.train(model, clients, STEPS[classes], spawned(seed, "training"))
     model.eval()
     generator = torch.Generator().manual_seed(spawned(seed, "batches"))
 

@@ -13,7 +13,7 @@ from fedleak_book import paths
 from fedleak.attacks import registry
 from fedleak.attacks.contest import contest, entrants
 from fedleak.attacks.labels.counts import round_to_total
-from fedleak_book.experiments import trained_once
+from fedleak_book.experiments import networks, trained_once
 from fedleak_book.experiments.training import set_norms
 from fedleak.data import compose, draw
 from fedleak.federated import Update, fedsgd
@@ -60,17 +60,7 @@ def images(ctx, data, use="clients"):
 
 def fit(ctx, model, data, generator_seed, steps, use="clients"):
     """Train in place: SGD with momentum on the clients' images, or on the members."""
-    descend(model, images(ctx, data, use), generator_seed, steps)
-
-
-def descend(model, pool, generator_seed, steps):
-    """Train in place on these images."""
-    generator = torch.Generator().manual_seed(generator_seed)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
-    for index in torch.randint(len(pool), (steps, 64), generator=generator):
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(model(pool.x[index]), pool.y[index]).backward()
-        optimiser.step()
+    networks.train(model, images(ctx, data, use), steps, generator_seed)
 
 
 def train_or_load(ctx, model, **how):

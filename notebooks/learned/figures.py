@@ -29,7 +29,7 @@ from notebooks.learned.leads import (
     lead,
     reading,
 )
-from notebooks.llg.experiments import having
+from fedleak_book.experiments import having
 from notebooks.show import TITLES
 
 NAMES = {"learned": "learned", PUBLISHED: PUBLISHED}

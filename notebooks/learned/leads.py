@@ -6,7 +6,7 @@ from fedleak_book.experiments import Number, cells
 from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
 from notebooks.learned.experiments_networks import BEST, HALVES, MOST, OURS
-from notebooks.llg.experiments import having
+from fedleak_book.experiments import having
 
 EVEN, PUBLISHED = "prior guess", "best published"
 REAL = ["unbalanced", "balanced"]  # compositions of clients' batches

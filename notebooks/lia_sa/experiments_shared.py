@@ -5,12 +5,12 @@ import torch
 from fedleak import metrics
 from fedleak.attacks.labels import ilrg, lia_sa, llg
 from fedleak.attacks.labels.fishing import with_constant
+from fedleak_book.experiments.networks import split_classes, subset
 from fedleak_book.experiments import grid, spawned
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak_book.experiments.kinds import MEAN, NUMBER
 from fedleak.models import HeadPass, head, head_pass
-from notebooks.llg.experiments_levels import divided, some
 from torch import nn
 
 RECIPES = ["literal", "log", "vector"]
@@ -45,11 +45,11 @@ def images(ctx, data):
     """A data set by name; `synthetic-n` has n classes of patterns, `x/n/k/s` k images (or all) of n classes."""
     if "/" in data:
         whole, classes, count, s = data.split("/")
-        images_of_classes = divided(ctx.images(whole, "train"), int(classes))
+        images_of_classes = split_classes(ctx.images(whole, "train"), int(classes))
         if count == "all":
             return images_of_classes
         order = torch.Generator().manual_seed(spawned(int(s), "images"))
-        return some(images_of_classes, int(count), order)
+        return subset(images_of_classes, int(count), order)
     name, _, classes = data.partition("-")
     if name == "synthetic":
         return ctx.images(name, shape=(3, 32, 32), n_classes=int(classes))

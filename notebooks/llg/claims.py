@@ -6,7 +6,7 @@ import numpy as np
 from torch import nn
 
 from fedleak import models
-from fedleak_book.experiments import Claims
+from fedleak_book.experiments import Claims, having
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, NUMBER, rate
 from notebooks.llg.experiments import (
     DLG,
@@ -26,7 +26,6 @@ from notebooks.llg.experiments import (
     STEPS,
     TITLE,
     VARIANTS,
-    having,
 )
 from notebooks.llg.experiments_released import privacy_budget
 

@@ -6,14 +6,13 @@ The lecture's section on a figure shows the rows of the experiment with its name
 import dataclasses
 import time
 
-import numpy as np
-import pandas as pd
 import torch
 
 from fedleak import metrics
 from fedleak.attacks.images import dlg
 from fedleak.attacks.labels import gi, guess, idlg, llg
 from fedleak.attacks.labels.llg import dummy_images
+from fedleak_book.experiments.networks import split_classes, subset
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.data import compose, draw, title
 from fedleak.federated import fedavg
@@ -21,7 +20,6 @@ from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification, 
 from fedleak_book.experiments.training import Federation, accuracy
 from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
 from fedleak.models import head, head_pass
-from notebooks.llg.experiments_levels import PARTS, divided, some
 from notebooks.llg.experiments_released import ReleasedCompression
 
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
@@ -238,9 +236,16 @@ FIG8 = Experiment(
 )
 
 
+PARTS = {
+    10: {"svhn": (866, 217), "celeba-hair": (2734, None)},
+    100: {"cifar100": (1117, 916)},
+}
+"""By the number of classes, how many images a victim's pool and an attacker's have here of a data set."""
+
+
 def reduced(ctx, seed, data, algorithm, composition, classes):
     """The same with all images, and with as few as other data sets have here; a class may be divided into ten."""
-    pools = [divided(images, classes) for images in sets(ctx, data)]
+    pools = [split_classes(images, classes) for images in sets(ctx, data)]
     weights, steps = spawned(seed, "weights"), STEPS[algorithm]
     model = ctx.build("cnn", pools[0].shape, classes, seed=weights)
     dummies = (
@@ -248,7 +253,7 @@ def reduced(ctx, seed, data, algorithm, composition, classes):
     )
     for level, counts in {"whole": (None, None), **PARTS[classes]}.items():
         generator = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
-        parts = [some(i, k, generator) for i, k in zip(pools, counts)]
+        parts = [subset(i, k, generator) for i, k in zip(pools, counts)]
         how = dummies, composition, steps, spawned(seed, level) % 2**62
         for row in at_every_size(model, *parts, *how):
             yield {
@@ -307,18 +312,6 @@ DLG = Experiment(
     facts=("images", "held", "steps", "side"),
     fixed={"lr": LR},
 )
-
-
-def having(**wanted):
-    """A condition on rows; a column that a table does not have is the same in all of it."""
-
-    def condition(rows):
-        keep = pd.Series(True, rows.index)
-        for name in set(wanted) & set(rows):
-            keep &= rows[name].isin(np.atleast_1d(wanted[name]))
-        return keep
-
-    return condition
 
 
 SCALES = {  # of impact and offset, for γ local steps

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from fedleak import models
 from notebooks import plots
 from notebooks.llg.claims import LETTERS
-from notebooks.llg.experiments import LEVELS, PLACES, SIZES, STEPS, TITLE, having
+from fedleak_book.experiments import having
+from notebooks.llg.experiments import LEVELS, PLACES, SIZES, STEPS, TITLE
 
 AXES = dict(
     x="batch_size",

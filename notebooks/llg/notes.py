@@ -1,7 +1,7 @@
 """LLG: the notes of the evidence page on each figure; every measured number comes from the rows."""
 
 from notebooks.llg import experiments as e
-from notebooks.llg.experiments import having
+from fedleak_book.experiments import having
 
 
 def mean(run, experiment, value="asr", **settings):

@@ -3,12 +3,12 @@
 import copy
 
 import torch
-from torch import nn
 
 from fedleak import metrics
 from fedleak.attacks.labels import ilrg, llg, rlu, zlg
 from fedleak.data.partitions import dirichlet, local_batches
 from fedleak.federated import Update, fedavg
+from fedleak_book.experiments import networks
 from fedleak_book.experiments.kinds import rate
 from fedleak.models import batch_dependent
 
@@ -105,11 +105,7 @@ def train_to(model, images, mark, seed, most=3000):
     rate = 0.003 if images.shape[0] == 1 else 0.01
     optimiser = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
     while accuracy(model, images, 500) < mark and steps < most:
-        for index in torch.randint(len(images), (20, 64), generator=generator):
-            optimiser.zero_grad()
-            loss = nn.functional.cross_entropy(model(images.x[index]), images.y[index])
-            loss.backward()
-            optimiser.step()
+        networks.train(model, images, 20, generator, optimiser=optimiser)
         steps += 20
 
 

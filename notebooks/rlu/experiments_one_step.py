@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from fedleak.data.partitions import dirichlet, local_batches
+from fedleak_book.experiments.networks import split_classes, subset
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
 from fedleak_book.experiments.kinds import rate
 from fedleak.models import batch_dependent, head, head_pass
-from notebooks.llg.experiments_levels import divided, some
 from notebooks.rlu.experiments_base import (
     AUX,
     CLIENTS,
@@ -89,11 +89,11 @@ def padded(images):
 
 def reduced_one_step(ctx, seed, net, data, activation, batch_size, alpha):
     """With all images, divided into a hundred classes, and with as many as CIFAR-100 or Tiny-ImageNet has here."""
-    whole, test = (divided(padded(images), 100) for images in sets(ctx, data))
+    whole, test = (split_classes(padded(images), 100) for images in sets(ctx, data))
     name, count, per_class = PARTS.get(net, ("part", 2000, 10))
     for level, images, size in (("whole", None, AUX), (name, count, per_class)):
         order = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
-        pool = some(whole, images, order)
+        pool = subset(whole, images, order)
         auxiliary = server_data(test, size, spawned(seed, level) % 2**31)
         how = net, activation, batch_size, alpha, seed, level
         for row in one_step(ctx, pool, auxiliary, *how):

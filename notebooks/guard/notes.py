@@ -1,15 +1,19 @@
-"""For the page on inspecting models on the client: counts of refused models, from the arena's record."""
+"""The page on inspecting models on the client: counts of refused models, from the arena's record."""
 
 from collections.abc import Iterator
 
 import pandas as pd
-from render import arena, before_pages, keep, number, table
-from sphinx.application import Sphinx
 
 from fedleak.models import title
-from notebooks.arena.experiments_inspected import CHECKS
+from fedleak_book.experiments import records
+from notebooks.guard.experiments import CHECKS
+from notebooks.show import number, table
 
-READ = {"LIA-SA": "of the labels", "EludingSA": "of the sum’s squared norm", "MANDRAKE": "of the images"}
+READ = {
+    "LIA-SA": "of the labels",
+    "EludingSA": "of the sum’s squared norm",
+    "MANDRAKE": "of the images",
+}
 
 
 def of(values: pd.Series) -> str:
@@ -19,8 +23,15 @@ def of(values: pd.Series) -> str:
 
 def hits_by_check(rows: pd.DataFrame) -> str:
     """Return which checks found something, in how many models of which network."""
-    hits = {(c, n): int(of_network[c].sum()) for c in CHECKS for n, of_network in rows.groupby("net", sort=False)}
-    return "; ".join(f"{CHECKS[c]}: {title(n)} {k}" for (c, n), k in hits.items() if k) or "–"
+    hits = {
+        (c, n): int(of_network[c].sum())
+        for c in CHECKS
+        for n, of_network in rows.groupby("net", sort=False)
+    }
+    return (
+        "; ".join(f"{CHECKS[c]}: {title(n)} {k}" for (c, n), k in hits.items() if k)
+        or "–"
+    )
 
 
 def honest(rows: pd.DataFrame) -> str:
@@ -28,7 +39,9 @@ def honest(rows: pd.DataFrame) -> str:
     honest_rows = rows[rows["sent"] == "honest"]
     lines = []
     for stage, group in honest_rows.groupby("stage", sort=False):
-        mixed, alike = (group[group["batch"] == batch] for batch in ("mixed", "one class"))
+        mixed, alike = (
+            group[group["batch"] == batch] for batch in ("mixed", "one class")
+        )
         lines.append(
             {
                 "Honest model": "1 step" if stage == "1 steps" else stage,
@@ -43,7 +56,9 @@ def honest(rows: pd.DataFrame) -> str:
 
 def crafted(rows: pd.DataFrame) -> str:
     """Return the true positives on models crafted as published, one row per kind."""
-    crafted_rows = rows[(rows["sent"] != "honest") & (rows["noise"] == 0) & (rows["spared"] == 0)]
+    crafted_rows = rows[
+        (rows["sent"] != "honest") & (rows["noise"] == 0) & (rows["spared"] == 0)
+    ]
     lines = [
         {
             "Crafted model": sent,
@@ -58,8 +73,16 @@ def crafted(rows: pd.DataFrame) -> str:
 
 def adapted(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame, pd.Series]]:
     """Yield kind, disguise, rows and the remaining success per network, of the servers that recover anything."""
-    for (sent, spared, noise), group in rows[rows["read"].notna()].groupby(["sent", "spared", "noise"]):
-        how = f"{spared:.0%} of units honest" if spared else f"noise {noise:g}" if noise else "as published"
+    for (sent, spared, noise), group in rows[rows["read"].notna()].groupby(
+        ["sent", "spared", "noise"]
+    ):
+        how = (
+            f"{spared:.0%} of units honest"
+            if spared
+            else f"noise {noise:g}"
+            if noise
+            else "as published"
+        )
         yield sent, how, group, group.groupby("net")["read"].mean()
 
 
@@ -82,11 +105,16 @@ def escapes(rows: pd.DataFrame) -> str:
     """Return a sentence on each kind's least refused disguise; among equals, the one that reads most."""
     best = dict[str, tuple[float, float, str]]()
     for sent, how, group, read in adapted(rows):
-        sentence = (
-            f"{sent} with {how} is refused {of(group['refused'])} times and reads {number(read.mean())} {reads(sent)}"
+        sentence = f"{sent} with {how} is refused {of(group['refused'])} times and reads {number(read.mean())} {reads(sent)}"
+        best[sent] = min(
+            best.get(sent, (2.0, 0.0, "")),
+            (group["refused"].mean(), -read.mean(), sentence),
         )
-        best[sent] = min(best.get(sent, (2.0, 0.0, "")), (group["refused"].mean(), -read.mean(), sentence))
-    return "The disguises that are refused least: " + "; ".join(sentence for *_, sentence in best.values()) + "."
+    return (
+        "The disguises that are refused least: "
+        + "; ".join(sentence for *_, sentence in best.values())
+        + "."
+    )
 
 
 def reads(sent: str) -> str:
@@ -107,13 +135,14 @@ def in_short(rows: pd.DataFrame) -> str:
     )
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragments."""
-    if not (record := arena("inspected")):
-        return
-    rows = record[0][0]
-    tables = {"honest": honest, "crafted": crafted, "disguised": disguised, "escapes": escapes, "in_short": in_short}
-    keep(app, {f"inspected_{name}": make(rows) for name, make in tables.items()})
-
-
-setup = before_pages(write)
+def fragments() -> dict[str, str]:
+    """Return the tables and sentences."""
+    ((rows, _),) = records.tables("arena", "inspected")
+    tables = {
+        "honest": honest,
+        "crafted": crafted,
+        "disguised": disguised,
+        "escapes": escapes,
+        "in_short": in_short,
+    }
+    return {f"inspected_{name}": make(rows) for name, make in tables.items()}

@@ -1,6 +1,7 @@
 """The arena: what a client sees of a model that it is sent, honest or crafted."""
 
 import copy
+from itertools import pairwise
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from fedleak import metrics
 from fedleak.attacks.images import eluding_sa, mandrake
 from fedleak.attacks.labels import lia_sa
 from fedleak.attacks.labels.fishing import fishing_layer
-from fedleak_book.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, grid, networks, spawned
 from fedleak.federated import fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.inspection import inspect_model
@@ -55,18 +56,13 @@ def stages(ctx, seed, net, pool):
     """An honest network by stage: fresh, after local steps of SGD, and pruned then."""
     model = ctx.build(net, pool.shape, pool.n_classes, seed=spawned(seed, "weights"))
     generator = torch.Generator().manual_seed(spawned(seed, "training"))
-    optimiser = torch.optim.SGD(model.parameters(), lr=LR)
-    networks = {"0 steps": copy.deepcopy(model)}
-    for step in range(1, STAGES[-1] + 1):
-        index = torch.randint(len(pool), (SIZE,), generator=generator)
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(model(pool.x[index]), pool.y[index]).backward()
-        optimiser.step()
-        if step in STAGES:
-            networks[f"{step} steps"] = copy.deepcopy(model)
+    models = {"0 steps": copy.deepcopy(model)}
+    for before, stage in pairwise([0, *STAGES]):
+        networks.train(model, pool, stage - before, generator, LR, 0, SIZE)
+        models[f"{stage} steps"] = copy.deepcopy(model)
     for name, share in PRUNED.items():
-        networks[name] = pruned(copy.deepcopy(model), share, units="units" in name)
-    return networks
+        models[name] = pruned(copy.deepcopy(model), share, units="units" in name)
+    return models
 
 
 def pruned(model, share, units):

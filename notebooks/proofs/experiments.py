@@ -9,7 +9,7 @@ from torch import nn
 from fedleak import metrics
 from fedleak.attacks.labels import head_splitting, peeling, whole_head
 from fedleak.data import compose, draw
-from fedleak_book.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, grid, networks, spawned
 from fedleak.federated import Softening, Update, fedavg, fedsgd
 from fedleak.federated.defences import protect, protections
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, rate
@@ -17,7 +17,6 @@ from fedleak.models.zoo import MLP
 from notebooks.arena.experiments_updates import (
     SETS,
     STATES,
-    fit,
     images,
     prepared,
     with_layers,
@@ -38,7 +37,7 @@ def connected(ctx, data, state, number):
     model.input_shape = pool.shape
     model = model.to(pool.x.device)
     if state == "trained":
-        fit(model, pool, SETS[data]["steps"], number)
+        networks.train(model, pool, SETS[data]["steps"], number)
     return model
 
 

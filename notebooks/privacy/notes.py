@@ -1,23 +1,22 @@
-"""For the page on differential privacy: claims, canaries' bounds and the labels read, from the arena's records."""
+"""The page on differential privacy: claims, canaries' bounds and the labels read, from the arena's records."""
 
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
 import seaborn as sns
-from filters import baseline_accuracy, best, with_interval
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from render import arena, before_pages, keep, number, table
-from sphinx.application import Sphinx
 
 from fedleak.audit.drawing import LOOK, svg
+from fedleak_book import paths
+from fedleak_book.experiments import records
 from fedleak_book.experiments.results import Results
 from notebooks.arena.expectations import EXPECTED
 from notebooks.arena.expectations import table as outcome
-from notebooks.arena.experiments_private import AFTER, CLIENT, SAMPLE, UNCLIPPED
-from notebooks.show import markdown
+from notebooks.privacy.experiments import AFTER, CLIENT, SAMPLE, UNCLIPPED
+from notebooks.show import markdown, number, table
+from notebooks.filters.notes import baseline_accuracy, best, with_interval
 
 WORDS = {
     SAMPLE: "DP-SGD (one sample)",
@@ -25,7 +24,11 @@ WORDS = {
     UNCLIPPED: "the same noise, no clipping",
     AFTER: "noise after aggregation",
 }
-STYLE = dict(zip(WORDS, zip(sns.color_palette("colorblind", 4), "osX^", strict=True), strict=True))
+STYLE = dict(
+    zip(
+        WORDS, zip(sns.color_palette("colorblind", 4), "osX^", strict=True), strict=True
+    )
+)
 CELL = ["mechanism", "epsilon", "state"]
 
 
@@ -47,16 +50,46 @@ def figure(named: pd.DataFrame, bounds: pd.DataFrame) -> Figure:
             in_state = named[named["state"] == state]
             for name, group in in_state.groupby("mechanism", sort=False):
                 colour, marker = STYLE[name]
-                top.plot(group["epsilon"], group["iacc"], color=colour, marker=marker, label=WORDS[name])
-                top.vlines(group["epsilon"], group["low"], group["high"], color=colour, alpha=0.5)
-            top.axhline(in_state["guess"].mean(), color="#444444", linestyle=":", label="best baseline")
-            top.set_title("untrained network" if state == "untrained" else "trained network", loc="left")
+                top.plot(
+                    group["epsilon"],
+                    group["iacc"],
+                    color=colour,
+                    marker=marker,
+                    label=WORDS[name],
+                )
+                top.vlines(
+                    group["epsilon"],
+                    group["low"],
+                    group["high"],
+                    color=colour,
+                    alpha=0.5,
+                )
+            top.axhline(
+                in_state["guess"].mean(),
+                color="#444444",
+                linestyle=":",
+                label="best baseline",
+            )
+            top.set_title(
+                "untrained network" if state == "untrained" else "trained network",
+                loc="left",
+            )
             bounded(bottom, bounds[bounds["state"] == state])
             bottom.set_xlabel("claimed ε per client and round")
         axes[0, 0].set(ylabel="label accuracy (iAcc)", ylim=(0, 1.03), xscale="log")
         axes[1, 0].set(ylabel="lower bound on ε by canaries", yscale="log")
-        handles = {label: h for ax in axes.flat for h, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-        drawn.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, frameon=False)
+        handles = {
+            label: h
+            for ax in axes.flat
+            for h, label in zip(*ax.get_legend_handles_labels(), strict=True)
+        }
+        drawn.legend(
+            handles.values(),
+            handles.keys(),
+            loc="outside lower center",
+            ncols=2,
+            frameon=False,
+        )
     return drawn
 
 
@@ -64,9 +97,23 @@ def bounded(axes: Axes, rows: pd.DataFrame) -> None:
     """Draw each network's lower bounds: filled for normal noise, hollow for any mechanism; above the line is wrong."""
     for name, group in rows.groupby("mechanism", sort=False):
         colour, marker = STYLE[name]
-        axes.plot(group["epsilon"], group["gaussian"], color=colour, marker=marker, linestyle="", label=WORDS[name])
+        axes.plot(
+            group["epsilon"],
+            group["gaussian"],
+            color=colour,
+            marker=marker,
+            linestyle="",
+            label=WORDS[name],
+        )
         plain = group[group["bound"] > 0]
-        axes.plot(plain["epsilon"], plain["bound"], color=colour, marker=marker, linestyle="", fillstyle="none")
+        axes.plot(
+            plain["epsilon"],
+            plain["bound"],
+            color=colour,
+            marker=marker,
+            linestyle="",
+            fillstyle="none",
+        )
     ends = [rows["epsilon"].min(), 64]
     axes.plot(ends, ends, color="#444444", label="as claimed")
 
@@ -85,17 +132,26 @@ def side_by_side(named: pd.DataFrame, bounds: pd.DataFrame) -> str:
             state = cell["state"]
             at = bounds[(bounds[CELL] == [mechanism, epsilon, state]).all(axis=1)]
             row[f"At least, {state}"] = spread(at["bound"]) if len(at) else "–"
-            row[f"for normal noise, {state}"] = spread(at["gaussian"]) if len(at) else "–"
-            row[f"Labels, {state}"] = f"{with_interval(*(cell[k] for k in ('iacc', 'low', 'high')))} ({cell['attack']})"
+            row[f"for normal noise, {state}"] = (
+                spread(at["gaussian"]) if len(at) else "–"
+            )
+            row[f"Labels, {state}"] = (
+                f"{with_interval(*(cell[k] for k in ('iacc', 'low', 'high')))} ({cell['attack']})"
+            )
         rows.append(row)
     return table(pd.DataFrame(rows))
 
 
 def in_short(named: pd.DataFrame, bounds: pd.DataFrame) -> str:
     """Return the label accuracy at ε = 4, and the number of bounds that exceed their claims."""
-    fresh = named[(named["state"] == "untrained") & (named["epsilon"] == 4)].set_index("mechanism")
+    fresh = named[(named["state"] == "untrained") & (named["epsilon"] == 4)].set_index(
+        "mechanism"
+    )
     share = fresh["iacc"].map("{:.0%}".format)
-    above = {m: f"{int(exceeded.sum())} of {len(exceeded)}" for m, exceeded in bounds.groupby("mechanism")["above"]}
+    above = {
+        m: f"{int(exceeded.sum())} of {len(exceeded)}"
+        for m, exceeded in bounds.groupby("mechanism")["above"]
+    }
     return (
         f"At ε = 4 for one sample the best attack recovers {share[SAMPLE]} of the labels of an untrained network. "
         f"At ε = 4 for the client it recovers {share[CLIENT]}, and the best baseline {fresh.loc[CLIENT, 'guess']:.0%}. "
@@ -104,23 +160,17 @@ def in_short(named: pd.DataFrame, bounds: pd.DataFrame) -> str:
     )
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragments and the figure."""
-    if not (records := arena("private", "private_canary")):
-        return
-    (read, facts), (bounds, _) = records
+def fragments() -> dict[str, str]:
+    """Return the table and sentences, and draw the figure."""
+    (read, facts), (bounds, _) = records.tables("arena", "private", "private_canary")
     named = named_by(read, facts["declared"]["fixed"]["batch_size"])
-    drawn = Path(app.srcdir) / "book" / "_generated" / "private.svg"
-    drawn.parent.mkdir(exist_ok=True)
-    drawn.write_text(svg(figure(named, bounds)), encoding="utf-8")
+    (paths.root() / "book" / "_generated" / "private.svg").write_text(
+        svg(figure(named, bounds)), encoding="utf-8"
+    )
     ids = [prediction for prediction in EXPECTED if prediction.startswith("D")]
     expected = markdown(outcome(Results("arena"), *ids))
-    fragments = {
+    return {
         "private": side_by_side(named, bounds),
         "private_in_short": in_short(named, bounds),
         "private_expected": expected,
     }
-    keep(app, fragments)
-
-
-setup = before_pages(write)

@@ -1,23 +1,27 @@
-"""For the page on audits: how many labels are proven, and how often a proof was wrong, from the arena's rows."""
+"""The page on audits: how many labels are proven, and how often a proof was wrong, from the arena's rows."""
 
 from collections.abc import Mapping
 
 import pandas as pd
-from render import arena, before_pages, keep, table
 from scipy.stats import binomtest
-from sphinx.application import Sphinx
 
 from fedleak.models import title
 from fedleak_book.experiments import Results, records
 from notebooks.arena.expectations import EXPECTED
 from notebooks.arena.expectations import table as outcome
-from notebooks.arena.experiments_proven import BROKEN, HONEST, SLIGHT
-from notebooks.show import markdown
+from notebooks.proofs.experiments import BROKEN, HONEST, SLIGHT
+from notebooks.show import markdown, table
 
 KEEPS, BREAKS = "keeps the conditions", "breaks one"
 KINDS = {KEEPS: [*HONEST], "nearly keeps them": [*SLIGHT], BREAKS: [*BROKEN]}
-BELOW = ["dropout", "leaky activations"]  # below the head, which head splitting asks nothing of
-OF_THE_HEAD = KINDS | {KEEPS: [*HONEST, *BELOW], BREAKS: [client for client in BROKEN if client not in BELOW]}
+BELOW = [
+    "dropout",
+    "leaky activations",
+]  # below the head, which head splitting asks nothing of
+OF_THE_HEAD = KINDS | {
+    KEEPS: [*HONEST, *BELOW],
+    BREAKS: [client for client in BROKEN if client not in BELOW],
+}
 
 
 def at_most(wrong: int, of: int) -> str:
@@ -28,10 +32,14 @@ def at_most(wrong: int, of: int) -> str:
 def shares(cells: pd.DataFrame) -> str:
     """Return the share of proven labels with its interval: one row per network, one column per batch size."""
     lines = []
-    for (net, state, precision), group in cells.groupby(["net", "state", "precision"], sort=False):
+    for (net, state, precision), group in cells.groupby(
+        ["net", "state", "precision"], sort=False
+    ):
         line = {"Network": f"{title(net)}, {state}, {precision} precision"}
         for cell in group.to_dict("records"):
-            share = "{proven:.2f} [{proven low:.2f}, {proven high:.2f}]".format_map(cell)
+            share = "{proven:.2f} [{proven low:.2f}, {proven high:.2f}]".format_map(
+                cell
+            )
             line[f"B = {cell['batch_size']}"] = share
         lines.append(line)
     return table(pd.DataFrame(lines).fillna("–"))
@@ -60,7 +68,9 @@ def clients(rows: pd.DataFrame, kinds: Mapping[str, list[str]] = KINDS) -> str:
     return table(pd.DataFrame(lines))
 
 
-def in_short(rows: pd.DataFrame, proof_rows: pd.DataFrame, kinds: Mapping[str, list[str]] = KINDS) -> str:
+def in_short(
+    rows: pd.DataFrame, proof_rows: pd.DataFrame, kinds: Mapping[str, list[str]] = KINDS
+) -> str:
     """Return the sentence on wrong proofs."""
     every = pd.concat([rows, proof_rows.assign(updates=1)])
     wrong, of = counted(every, "wrong"), int(every["updates"].sum())
@@ -72,13 +82,16 @@ def in_short(rows: pd.DataFrame, proof_rows: pd.DataFrame, kinds: Mapping[str, l
     )
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragments."""
-    if not (tables := arena("proofs", "proven", "split_proofs")):
-        return
-    rows, proof_record, split = tables
-    expected = outcome(Results("arena"), *(prediction for prediction in EXPECTED if prediction.startswith("P")))
-    fragments = {
+def fragments() -> dict[str, str]:
+    """Return the tables and sentences."""
+    rows, proof_record, split = records.tables(
+        "arena", "proofs", "proven", "split_proofs"
+    )
+    expected = outcome(
+        Results("arena"),
+        *(prediction for prediction in EXPECTED if prediction.startswith("P")),
+    )
+    texts = {
         "clients": clients(rows[0]),
         "shares": shares(records.settled(*proof_record)),
         "in_short": in_short(rows[0], proof_record[0]),
@@ -86,7 +99,4 @@ def write(app: Sphinx) -> None:
         "split_in_short": in_short(split[0], proof_record[0].iloc[:0], OF_THE_HEAD),
         "expected": markdown(expected),
     }
-    keep(app, {f"proven_{name}": text for name, text in fragments.items()})
-
-
-setup = before_pages(write)
+    return {f"proven_{name}": text for name, text in texts.items()}

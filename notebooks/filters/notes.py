@@ -1,14 +1,13 @@
-"""For the page on NVFlare: label accuracy under its privacy filters, and their cost, from the arena's rows."""
+"""The page on NVFlare: label accuracy under its privacy filters, and their cost, from the arena's rows."""
 
 from typing import Any
 
 import pandas as pd
-from render import arena, before_pages, keep, table
-from sphinx.application import Sphinx
 
 from fedleak_book.experiments import records
 from notebooks.arena.experiments_updates import FLOORS
 from notebooks.arena.ranking import networks, winners
+from notebooks.show import table
 
 WORDS = {"PercentilePrivacy": "percentile", "SVTPrivacy": "fraction"}
 INTERVAL = ["iacc", "iacc low", "iacc high"]
@@ -34,25 +33,32 @@ def filters(read: pd.DataFrame, facts: dict[str, Any], costs: pd.DataFrame) -> s
     """Return one row per filter and strength: the best attack on untrained and trained networks, and the accuracy."""
     cost, rows = costs.set_index(["defence", "strength"]), []
     by = ["defence", "strength", "state"]
-    named_best = best(read.assign(batch_size=facts["declared"]["fixed"]["batch_size"]), by).set_index(by)
-    for (defence, strength), at_strength in read.groupby(["defence", "strength"], sort=False):
-        named = f"{defence}, {WORDS[defence]} {strength:g}" if defence in WORDS else defence
+    named_best = best(
+        read.assign(batch_size=facts["declared"]["fixed"]["batch_size"]), by
+    ).set_index(by)
+    for (defence, strength), at_strength in read.groupby(
+        ["defence", "strength"], sort=False
+    ):
+        named = (
+            f"{defence}, {WORDS[defence]} {strength:g}" if defence in WORDS else defence
+        )
         row = {"Filter": named, "Accuracy after training": "–"}
         for state, in_state in at_strength.groupby("state", sort=False):
             first = named_best.loc[(defence, strength, state)]
-            row[f"Labels, {state} network"] = f"{with_interval(*first[INTERVAL])} ({first['attack']})"
+            row[f"Labels, {state} network"] = (
+                f"{with_interval(*first[INTERVAL])} ({first['attack']})"
+            )
             row[f"baseline, {state}"] = f"{100 * baseline_accuracy(in_state):.0f}"
         if (defence, strength) in cost.index:
             accuracies = cost.loc[(defence, strength)]
-            row["Accuracy after training"] = with_interval(*accuracies[["accuracy", "accuracy low", "accuracy high"]])
+            row["Accuracy after training"] = with_interval(
+                *accuracies[["accuracy", "accuracy low", "accuracy high"]]
+            )
         rows.append(row)
     return table(pd.DataFrame(rows))
 
 
-def write(app: Sphinx) -> None:
-    """Write the fragment."""
-    if tables := arena("filters", "filters_cost"):
-        keep(app, {"filters": filters(*tables[0], records.settled(*tables[1]))})
-
-
-setup = before_pages(write)
+def fragments() -> dict[str, str]:
+    """Return the table."""
+    read, costs = records.tables("arena", "filters", "filters_cost")
+    return {"filters": filters(*read, records.settled(*costs))}

@@ -1,0 +1,1 @@
+"""The page on inspecting models on the client; its record is among the arena's."""

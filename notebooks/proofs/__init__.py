@@ -1,0 +1,1 @@
+"""The page on audits: proven labels; their records are among the arena's."""
