@@ -135,7 +135,7 @@ def rounds(rules, pairs, clients=5, batch_size=1024, **more):
 
 
 def honest_mean(ctx, net, data, clients, batch_size, s, scale=1):
-    """The head, the mean of honest clients' gradients of it by Eqs. 9-11, and their counts, [n]; scale: of the logits."""
+    """The head, the mean of honest clients' gradients of it by Eqs. 9-11, and their counts, [n]; `scale` multiplies the logits."""
 
     def make():
         pool = images(ctx, data)

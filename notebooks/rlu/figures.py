@@ -171,7 +171,7 @@ def forms(cells):
 
 
 def fig3(x, ways):
-    """Fig. 3: an image of a batch, what inversion makes of it in each way, and grey; of one call of `inverted`."""
+    """Fig. 3: an image of a batch, its inversions, and plain grey, from one call of `inverted`."""
     figure = Figure(figsize=(7.4, 2.0), layout="constrained")
     pictures = {"original": x[0], **{way: ways[way][0][0] for way in WAYS}}
     pictures["plain grey"] = torch.full_like(x[0], 0.5)
@@ -185,7 +185,7 @@ def fig3(x, ways):
 
 
 def fig4(networks, digit=8):
-    """Figs. 4–9: a class's own logit with the fitted normal; of calls of `class_logits`."""
+    """Figs. 4–9: a class's own logit with the fitted normal, from calls of `class_logits`."""
     figure = Figure(figsize=(7.4, 2.3), layout="constrained")
     for axes, (groups, train) in zip(figure.subplots(1, len(networks)), networks):
         v = groups[digit][:, digit]
