@@ -28,7 +28,7 @@ app = ClientApp(mods=[RecordingMod(sys.argv[-1], lr=LR, batch_size=BATCH)])  # 1
 
 @app.train()
 def train(message: Message, context) -> Message:
-    """One epoch of SGD on the client's own digits: of two classes, and some others."""
+    """One epoch of SGD on the client's own digits, most of them from two classes."""
     k, model = context.node_config["partition-id"], network()
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     mine = ((digits.y % NODES == k) | (torch.arange(len(digits)) % 7 == k)).nonzero().flatten()[:: 20 + k]

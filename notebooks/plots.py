@@ -30,7 +30,7 @@ STYLE = {
 
 
 def use_theme() -> None:
-    """Set the theme: SVG with real text, a white grid, colours that colour-blind readers can tell apart."""
+    """Set the theme: SVG with real text, a white grid, colours that colour-blind readers distinguish."""
     from matplotlib_inline.backend_inline import set_matplotlib_formats
 
     set_matplotlib_formats("svg")

@@ -3,7 +3,7 @@
 A malicious server sends a model whose gradient says more than an honest one's: LIA-SA and EludingSA cut the data off by
 one layer, class fishing shuts all classes but one out, Robbing the Fed and MANDRAKE sort images into bins. Each check
 below looks for one such trace and gives a number with its threshold. A server that knows the checks can stay below all
-of them: a model without a finding may still be malicious.
+thresholds: a model without a finding may still be malicious.
 """
 
 import copy

@@ -1,8 +1,8 @@
 """Secure aggregation after Bonawitz et al. (CCS 2017).
 
 The server learns the sum of the clients' updates and nothing about a single one: each client adds masks, integers
-modulo 2^64, one shared with every other client (they cancel in the sum) and one of its own. Secret shares of both kinds
-of seed let the server subtract the remaining masks when clients drop out. Keys, key derivation, key stream and
+modulo 2^64, one shared with every other client (they cancel in the sum) and one of its own. With secret shares of the
+seeds the server subtracts the remaining masks when clients drop out. Keys, key derivation, key stream and
 encryption are from `cryptography`, Shamir's sharing from `pycryptodome`; numpy's uint64 adds modulo 2^64.
 
 What is left out is the authentication that Bonawitz et al. add against a server that cheats in THIS protocol (signed

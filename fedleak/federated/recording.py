@@ -127,7 +127,7 @@ class Contribution:
     def plain_lr(self) -> float:
         """The rate at which plain SGD, with the same gradient in every step, makes the same change of the weights.
 
-        Momentum makes it larger than `lr`: by the mean of rho in `Scheme.weights`.
+        Momentum makes it larger than `lr`: by the mean of `Scheme.weights`.
         """
         return self.lr if self.scheme is None else self.lr * self.scheme.weights().mean().item()
 

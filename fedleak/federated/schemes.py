@@ -1,8 +1,8 @@
 """Federated schemes with several local steps, and what their updates are made of.
 
-Every scheme's update of one client in one round is ``delta = -lr * sum_tau rho(tau) * gradient(tau) + h``: a weighted
-sum of the steps' gradients and a term `h` that the server knows (RLU, Eq. 16 and Table 1). `Scheme.weights` is rho,
-`Scheme.history` is h.
+Every scheme's update of one client in one round is ``delta = -lr * sum_tau weight(tau) * gradient(tau) + h``: a
+weighted sum of the steps' gradients and a term `h` that the server knows (RLU, Eq. 16 and Table 1). `Scheme.weights`
+returns the weights, rho in the paper; `Scheme.history` returns h.
 """
 
 from collections.abc import Iterable, Sequence
@@ -62,7 +62,7 @@ class Scheme:
         return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, nesterov=nesterov)
 
     def weights(self) -> Tensor:
-        """Return rho(tau) for tau = 1 … m, ``[steps]``, float64 (RLU, Table 1)."""
+        """Return the weight of each local step's gradient, ``[steps]``, float64 (rho in RLU, Table 1)."""
         remaining = self.steps - torch.arange(1, self.steps + 1, dtype=torch.float64)  # m - tau
         if self.name in _MOMENTUM:
             terms = remaining + (2 if self.name == "nag" else 1)

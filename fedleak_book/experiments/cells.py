@@ -1,8 +1,8 @@
 """The best of many attacks in a setting, leads and their intervals: one rule for every table, page and prediction.
 
 An attack that is picked and scored on the same updates is flattered. The best attack is therefore always scored on
-other updates than it is picked on, and so is every lead over it. Intervals are over the networks, because the updates
-of one network are not independent.
+other updates than it is picked on, and so is every lead over it. Intervals are over the networks, because updates of
+the same network are not independent.
 """
 
 from collections.abc import Iterable
@@ -43,7 +43,7 @@ def held_out(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Parameters
     ----------
     scores
-        Scores of every attack on the same updates, ``[updates, attacks]``; of equal attacks the first is taken.
+        Scores of every attack on the same updates, ``[updates, attacks]``; the first attack wins a tie.
 
     Returns
     -------

@@ -42,7 +42,7 @@ class Claim:
     rows: bool = False
     """Give the statistic the trial rows themselves."""
     kind: Kind = NUMBER
-    """What the number is: of a share, or of a difference of shares, the interval knows the ends."""
+    """The kind of the number; the interval of a share, or of a difference of shares, stays within its range."""
     reading: str = ""
     """Name of one of several ways to read the paper: every one is claimed, and all have to agree."""
     note: str = ""

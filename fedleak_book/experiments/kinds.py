@@ -49,7 +49,7 @@ class Kind:
         return Kind(self.name, [math.prod(_number(labels, cell) for labels in self.labels)])
 
     def widened(self, mean: float, low: float, high: float, n: int) -> tuple[float, float]:
-        """Widen an interval of a mean over n trials as `fedleak.intervals.widened` does; of a rate by its labels.
+        """Widen an interval of a mean over n trials as `fedleak.intervals.widened` does, for a rate by its labels.
 
         A rate's is never narrower than Wilson's for all of its labels, as if each were drawn by itself. For a
         difference of rates, labels count instead of trials.

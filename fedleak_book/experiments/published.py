@@ -153,7 +153,7 @@ class Table:
     def says(self, what: str, row: Row, value: str = "") -> Any:
         """Return what ``tables.toml`` says of a row's value: for all rows, or the first rule that fits."""
         entry, row = self.head.get(what), {**row, "value": value}
-        if isinstance(entry, dict):  # a mark: of all values of the table, or of those that fit
+        if isinstance(entry, dict):  # a mark for all values of the table, or for those that fit
             return fits(entry, row)
         if isinstance(entry, list):
             entry = next((rule["is"] for rule in entry if fits(rule.get("when"), row)), None)

@@ -28,8 +28,8 @@ RELATIVE = 1e-3
 """Numbers agree to this: sums in another order, on another processor or with other threads, differ by less than that,
 unless they turn the decision of a trial; then the mean of the trials stays within its interval."""
 FEW = 0.1
-"""Where the recorded trials are too few for an interval, means agree to this share: of the largest value in the table
-if all are rates or differences of rates, else of the recorded mean."""
+"""Tolerance of means whose recorded trials are too few for an interval, relative to the largest value in the table if
+all are rates or differences of rates, else relative to the recorded mean."""
 
 
 def recorded(paper: str | None) -> dict[str, tuple[str, str, str, pd.DataFrame, dict[str, Any]]]:

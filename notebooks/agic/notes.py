@@ -180,9 +180,9 @@ def fig9(run):
 
     relu, norms, trained = map(gaps, [*e.VARIANTS, "trained"])
     return f"""
-    Four images after 2,000 of the paper's 10,000 iterations; in the second thousand the untrained runs rise by {moved.drop("trained").min():.1f} to {moved.drop("trained").max():.1f} dB, the trained
-    ones change by {Number(moved.loc["trained"].min()):+.1f} to {Number(moved.loc["trained"].max()):+.1f}. In dB, by ratio: the ReLU modifier is worth {relu}; batch norm's parameters with
-    their convolution's weight in place of 1 {norms}; the untrained network in place of the trained one {trained}.
+    Four images ran for 2,000 of the paper's 10,000 iterations. In the second thousand the untrained runs rise by {moved.drop("trained").min():.1f} to {moved.drop("trained").max():.1f} dB, the trained
+    ones change by {Number(moved.loc["trained"].min()):+.1f} to {Number(moved.loc["trained"].max()):+.1f}. Gains in dB, by ratio: the ReLU modifier {relu}; the convolution's weight instead of 1 for batch norm's parameters
+    {norms}; the untrained network instead of the trained one {trained}.
     """
 
 

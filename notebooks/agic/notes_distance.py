@@ -93,7 +93,7 @@ def backtest(run):
 
 
 def by_iterations(run):
-    """What 10,000 iterations add to fewer, and what that is worth as a transport."""
+    """The gain by 10,000 iterations, and its use as a transport."""
     still = {
         t: [
             f"{m} ({value.upper()})"

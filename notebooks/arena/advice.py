@@ -123,7 +123,7 @@ def defences(run):
             f"σ = {row['strength']:g} {how} the best attack to {percent(row['iacc'])} {state}"
         )
     yield (
-        f"**Choose noise for your participants and learning rate.** {effects[0]}, {effects[1]}; what that costs hangs on [both](#arena-noise)",
+        f"**Choose noise for your participants and learning rate.** {effects[0]}, {effects[1]}; the loss in accuracy depends on [both](#arena-noise)",
         BALANCE,
         True,
     )

@@ -523,7 +523,7 @@ WAITING = Experiment(
 )
 
 
-# --- what knowledge is worth ---
+# --- the effect of knowledge ---
 _USUALLY, _MANY = USUAL["adversary"], USUAL["aux_images"]
 RUNGS = {
     "nothing": (registry.NOBODY.name, _MANY, "none"),

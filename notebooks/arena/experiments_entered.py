@@ -52,7 +52,7 @@ CELLS = {
     "CNN, trained, 32": {**_USUAL, "net": "cnn"},
     "LeNet, trained, 32 photographs": {**_USUAL, "data": "photographs"},
 }
-"""Unless a name says otherwise: digits, unbalanced batches of so many samples, one step of SGD."""
+"""Unless a name says otherwise: digits, unbalanced batches with the given number of samples, one step of SGD."""
 
 
 # --- networks, updates and their labels ---
@@ -137,7 +137,7 @@ def entered(ctx, seed, entrant, cell, attack, digest):
 
 
 def experiment(attack, digest):
-    """The contest of one attack, whose file has this digest; nothing that is recorded hangs on it."""
+    """The contest of one attack, whose file has this digest; no record depends on it."""
     settings = grid(cell=[*CELLS], attack=attack.name, digest=digest)
     return Experiment(
         "entered",

@@ -101,7 +101,7 @@ def peeled(active):
 
 
 def exclusive(ctx, seed, data, inputs, bias, batch_size, neurons, sigma, updates):
-    """One first layer, N(0, sigma²), in double precision: the samples that can be told apart by its neurons."""
+    """One first layer, N(0, sigma²), in double precision: the samples that its neurons separate."""
     pool = images(ctx, data)
     weights, batches = generators(seed, "weights", "batches")
     shape, how = (neurons, pool.x[0].numel()), {"dtype": torch.float64}
@@ -147,7 +147,7 @@ def dirichlet(users, samples, alpha, n_classes, generator):
 
 
 def spacings(shadows, samples, n_classes, generator):
-    """Labels of shadow clients: of one class, two, and so on; shares between uniform cuts."""
+    """Labels of shadow clients with one class, two, and so on; shares between uniform cuts."""
     labels = []
     for number in range(shadows):
         many = 1 + number * n_classes // shadows

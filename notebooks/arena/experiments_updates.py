@@ -164,7 +164,7 @@ def scores(counts, truth):
 
 
 def row_of(attempt, truth):
-    """What one attack found, its processor seconds, and why it found nothing; a failure that is no refusal ends the run."""
+    """An attack's scores, its processor seconds, and the reason of a rejection; any other failure ends the run."""
     if attempt.unforeseen:
         raise RuntimeError(f"{attempt.attack.name}: {attempt.reason}")
     none = dict.fromkeys(SCORES)
@@ -178,7 +178,7 @@ def held_by(aux, s, **more):
 
 
 def trained_knowing(ctx, net, data, batch_size, number, defence, strength):
-    """The learned attacker who knows the clients' defence, or if there is none their training loss."""
+    """The learned attacker, given the clients' defence, or their training loss if there is none."""
     model, pool = prepared(ctx, net, data, "trained", number), images(ctx, data)
     how = {"iterations": LEARNING[data]}
     if defence == "none":
@@ -254,7 +254,7 @@ USUAL = {
 
 
 def second_round(model, scheme, x, y):
-    """Two rounds of a scheme; of the second: the model before it, and the client's update as it is and as plain SGD's.
+    """Run two rounds of a scheme and return the second: its model, and the client's update, original and as plain SGD's.
 
     The server knows scheme and history: it takes the history off and divides by the mean weight of a step, after which the
     update reads like that of plain SGD. Attacks that know the schemes themselves get the update as it is, and the history.

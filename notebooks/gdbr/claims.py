@@ -87,7 +87,7 @@ for scale in ("normalised", "raw"):
 
 
 def over_dummies(sign, k):
-    """How far auxiliary images are ahead of so many dummies (a transport's rows have none: these are as they are), or behind."""
+    """The lead of auxiliary images over a number of dummies (rows of a transport have no dummies), or its negative."""
     return lambda t: (
         sign * (np.nanmean(t["aux"]) - (t["dummy"][k] if "dummy" in t else 0))
     )

@@ -367,7 +367,7 @@ TWO = ["lenet", "resnet18-conv"]
 
 
 def defended(ctx, seed, net, data, init):
-    """GDBR on one update under pruning and noise of several strengths; size: of a gradient's entry."""
+    """GDBR on one update under pruning and noise of several strengths; `size` is that of a gradient's entry."""
     generator = torch.Generator().manual_seed(seed)
     tail = chain_of(ctx, net, data, init, seed)
     bridge = gdbr.Bridge(tail)

@@ -100,8 +100,8 @@ def batch_of(victims, scheme, composition, size, seed):
 def at_every_choice(ctx, seed, net, data, levels):
     """At every scale, level and width: these, the bridge, the chain's inputs for what the attacker knows, the batches.
 
-    A level has the victims' images, which of the attacker's are known, and batches by name. Of each batch come the
-    chain's inputs, the labels and the true counts.
+    A level has the victims' images, the attacker's known images, and batches by name. A batch has the chain's
+    inputs, the labels and the true counts.
     """
     (victims, aux), model = sets(ctx, data), body(ctx, net, data, spawned(seed, "body"))
     bridges, n = {}, victims.n_classes

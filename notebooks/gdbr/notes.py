@@ -84,20 +84,20 @@ def table1(run):
         for p in ("the last layer", "the last two layers")
     }
     return f"""
-    The paper does not say how pixels are scaled, what *subclassed* and *imbalanced* batches are, and how wide the fully connected layers of
-    its networks are. All three were scanned jointly, on all networks but ResNet-50 ({{ref}}`choices`). Of the {verdicts.total()} InsAccs with
-    auxiliary images in Tables I and II that have grade B or C, {verdicts["better"]} are better than printed at every choice, {verdicts["agrees"]} in the band at
-    every one, {verdicts["depends"]} depend on the choice, most of them on dropout, and {verdicts["open"]} are open. Batch norm's mode and dropout are choices since
-    2026-11-27; where they were not measured, the value has grade D.
+    The paper does not state the scale of pixels, the definition of *subclassed* and *imbalanced* batches, and the width of its fully connected
+    layers. We scanned all three jointly, on all networks but ResNet-50 ({{ref}}`choices`). Tables I and II have {verdicts.total()} InsAccs with
+    auxiliary images and grade B or C: {verdicts["better"]} are better than printed at every choice, {verdicts["agrees"]} are in the band at
+    every choice, {verdicts["depends"]} depend on the choice, most of them on dropout, and {verdicts["open"]} are open. Batch norm's mode and dropout are choices since
+    2026-11-27; if they were not measured, the value has grade D.
 
-    **Which layers are positive?** "For the bottom layers, we initialize the weights using a uniform distribution between 0.01 and 0.2": we draw all
-    fully connected layers. If the last layer alone is drawn so, LeNet's random batches on MNIST, {fits["lenet"]:.0%} otherwise, have
-    {span(last)} by the scale of the pixels, and with the last two layers {span(two)}; printed are {printed("mnist"):.1%}. VGG-11 on CIFAR-10 has
-    {wide["the last layer"]:.0%} and {wide["the last two layers"]:.0%}; printed are {printed("cifar10"):.1%}. Which the paper means it does not say.
+    **Which layers are positive?** The paper says "For the bottom layers, we initialize the weights using a uniform distribution between 0.01 and 0.2". We draw all
+    fully connected layers so; LeNet's random batches on MNIST then have {fits["lenet"]:.0%}. With only the last layer drawn so they have
+    {span(last)}, depending on the scale of the pixels, and with the last two layers {span(two)}; the paper prints {printed("mnist"):.1%}. VGG-11 on CIFAR-10 has
+    {wide["the last layer"]:.0%} and {wide["the last two layers"]:.0%}; the paper prints {printed("cifar10"):.1%}. It does not say which it means.
 
-    There are fewer images of SVHN here than the attacker's thousand, Tiny ImageNet at 64 × 64 stands in for ImageNet, and on CIFAR-100 the
+    We have fewer images of SVHN than the attacker's thousand, Tiny ImageNet at 64 × 64 instead of ImageNet, and on CIFAR-100 the
     attacker has only the test images. Batches of a single class are better than random ones on {ahead} of our five
-    networks, by {100 * max(above):.1f} points at most: the two are not told apart. A recovery is cheap: with 1,000 classes and 2,048
+    networks, by at most {100 * max(above):.1f} points: we cannot distinguish the two. A recovery is cheap: with 1,000 classes and 2,048
     features the first takes {cost["first"]:.2f} s of one core and every further one {cost["further"]:.2f} s, without the pass of the auxiliary images.
     """
 
@@ -224,9 +224,9 @@ def fig5b(run):
     return f"""
     The mean over the layers ({run["fig5b-gap"]:.2f ci}) looks acceptable only because the positive weights fail at #6: the default ones cost
     {100 * min(gaps[:4]):.0f} to {100 * max(gaps[:4]):.0f} points at #1 to #4, and gain {-100 * gaps[5]:.0f} at #6.
-    Which initialisation is ahead hangs on the pixels, whose scale is not printed: in the mean over the layers the positive weights are
-    {100 * gains["raw"]:+.0f} points from the default ones where pixels lie in [0, 1], {100 * gains["half"]:+.0f} in [−1, 1] and
-    {100 * gains["normalised"]:+.0f} normalised.
+    The better initialisation depends on the scale of the pixels, which is not printed. In the mean over the layers, the positive weights differ from
+    the default ones by {100 * gains["raw"]:+.0f} points for pixels in [0, 1], {100 * gains["half"]:+.0f} for [−1, 1] and
+    {100 * gains["normalised"]:+.0f} for normalised pixels.
     """
 
 
@@ -269,11 +269,11 @@ def fig6(run):
     σ = 0.2: {listed["noise"]}.
 
     The gradient's entries differ in size between the two initialisations, by a factor of {size["lenet"]:,.0f} on LeNet and
-    {size["resnet18-conv"]:.0f} on ResNet-18; whether that is why noise differs so much was not tested, and the noise over the mean entry
-    does not order the networks for the whitened form. At noise of 0.05 and default weights the whitened form keeps
+    {size["resnet18-conv"]:.0f} on ResNet-18. We did not test whether this explains the different effects of noise. The ratio of noise to mean entry
+    does not order the networks for the whitened form. At noise of 0.05 and default weights the whitened form recovers
     {at(0.05, "resnet18-conv", "default"):.0%} on ResNet-18 and {at(0.05, "lenet", "default"):.0%} on LeNet. With positive weights it is
-    the most sensitive form on LeNet, AlexNet and VGG-11, and the least on ResNet-18 ({remaining["resnet18-conv"]:.0%} are left at 0.2). Pruning is
-    as the paper says for its own form and weights: harmless at small shares, and ruinous at 0.9. Under default weights the whitened form
+    the most sensitive form on LeNet, AlexNet and VGG-11, and the least on ResNet-18 ({remaining["resnet18-conv"]:.0%} at 0.2). For the paper's form and
+    weights pruning acts as the paper says: it is harmless at small shares and ruinous at 0.9. With default weights the whitened form
     changes at 0.9 by {changes["lenet"]:+.1f} points on LeNet and by {changes["resnet18-conv"]:+.1f} on ResNet-18, in the mean over the trials.
     """
 
@@ -288,10 +288,10 @@ def two_changes(run):
     first = [part(net, "first step only") for net in ("alexnet", "vgg11")]
     deep = part("resnet50-conv-imagenet", "crossing only")
     return f"""
-    On AlexNet and VGG-11 the two overlap: the crossing alone brings nearly the whole gain, and the first step alone {first[0]:.0%} and
-    {first[1]:.0%} of it. ResNet-50 is like ResNet-18, over five networks: {deep:.0%} of the gain is the crossing's, and the first step's
-    alone is not told from zero. On MLP-6, #1, with positive weights the whitened form makes no difference, for a reason that was not
-    measured.
+    On AlexNet and VGG-11 the two overlap: the crossing alone gives nearly the full gain, and the first step alone {first[0]:.0%} and
+    {first[1]:.0%} of it. ResNet-50 is like ResNet-18, over five networks: the crossing gives {deep:.0%} of the gain, and the gain of the first step
+    alone is not distinguishable from zero. On MLP-6, #1, with positive weights the whitened form makes no difference; we did not measure
+    why.
     """
 
 

@@ -1,4 +1,4 @@
-"""The learned attacker: what attacks find beside the best that anybody could read off the bias' gradient.
+"""The learned attacker: attacks compared with the best possible answer from the bias' gradient.
 
 With two or three classes that gradient is one or two numbers, and the best answer to them can be tabulated: simulated
 batches fall into the cells of a fine grid, and in each cell the counts are answered that share most labels in the mean

@@ -149,7 +149,7 @@ CONDITIONING = Experiment(
 
 
 def curves(ctx):
-    """What one constant C tells apart, by network and mode: levels of C, embeddings e(C) [levels, m], and e(1)."""
+    """Embeddings by the constant C, network and mode: levels of C, embeddings e(C) [levels, m], and e(1)."""
     levels, curves_by_net = [10**power for power in np.linspace(-5, 1, 13)], {}
     for net, data, mode in (
         ("vgg11_bn", "photos", "train"),

@@ -1,6 +1,6 @@
 """LIA-SA: every plausible choice of what its paper does not print, as ``data/published/lia_sa/choices.toml`` has them.
 
-What fewer images are worth stands here too: on MNIST and on CIFAR-10 as JPEG files, divided into a hundred classes.
+It also has the effect of fewer images, on MNIST and on CIFAR-10 as JPEG files, divided into a hundred classes.
 """
 
 from fedleak_book.experiments import Experiment, grid

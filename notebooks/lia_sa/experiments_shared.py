@@ -72,7 +72,7 @@ def presets(ctx, net, data, recipe, clients, s):
 
 
 def enough(recipe, clients):
-    """Clients to preset: log spacing hangs on their number, of the others some are cut from more."""
+    """Clients to preset: log spacing depends on their number; the other recipes take the first of a larger set."""
     least = min(k for k in (5, 10, 20, 100) if k >= clients)
     return clients if recipe in ("log", "10^(u - U)") else least
 
@@ -135,7 +135,7 @@ def rounds(rules, pairs, clients=5, batch_size=1024, **more):
 
 
 def honest_mean(ctx, net, data, clients, batch_size, s, scale=1):
-    """The head, the mean of honest clients' gradients of it by Eqs. 9-11, and their counts, [n]; scale: of the logits."""
+    """The head, the mean of honest clients' gradients of it by Eqs. 9-11, and their counts, [n]; `scale` multiplies the logits."""
 
     def make():
         pool = images(ctx, data)

@@ -49,11 +49,11 @@ def precision(run):
     deep = rows(run, e.PRECISION)
     deep = deep[~deep["net"].isin(["resnet18", "resnet34"])]
     return f"""
-    A batch norm divides a channel that has no variance by √ε, so that its rounding errors grow 300-fold, and behind a fished layer all
-    samples are equal. That is a candidate for what parts the two precisions from ResNet-50 on (embeddings {deep["apart"].min():.2f} to
-    {deep["apart"].max():.2f} of their size apart), and was not tested; depth and kind of block are not told apart. Whether another processor
-    or library would break a server that repeats the clients' arithmetic was not measured. `lia_sa.recover` compares the two and takes the
-    clients' precision where they part. Condition numbers are those of double precision. iLRG's accuracy depends on the depth
+    A batch norm divides a channel without variance by √ε, so its rounding errors grow 300-fold; after a fished layer all
+    samples are equal. This may explain the difference of the two precisions from ResNet-50 on (the embeddings differ by {deep["apart"].min():.2f} to
+    {deep["apart"].max():.2f} of their size). We did not test it, nor separate depth from kind of block. We did not measure whether another processor
+    or library breaks a server that repeats the clients' arithmetic. `lia_sa.recover` compares the two and uses the
+    clients' precision if they differ. Condition numbers are those of double precision. iLRG's accuracy depends on the depth
     ({run["fig4-ilrg-resnet18"]:.0%} on ResNet-18, {run["fig4-ilrg-resnet152"]:.0%} on ResNet-152, three networks each).
     """
 
@@ -134,10 +134,10 @@ def table1(run):
     magnitude a client, where the paper has all; on ResNet-18 with CIFAR-100 {accuracies.xs(RESNET).min():.0%} at the least, and on FCN-3, of three
     widths, {wide.min():.0%} to {wide.max():.0%}.
 
-    All clients draw from all images that there are, of CIFAR-100 from 1,117. That changes LLG's accuracy by up to {worth["LLG"]:.3f} and iLRG's by up to
-    {worth["iLRG"]:.3f}, and LIA-SA's by {lia:.3f}, on MNIST and CIFAR-10 divided into a hundred classes: the verdicts on the {len(far)} values of
-    Table I and Fig. 3 that hang on it are, at the paper's size: {tally(far)}. iLRG has {vgg:.0% ci} on VGG-11 over twenty networks, not told from the printed 24.5 %, and
-    {deep.min():.0%} to {deep.max():.0%} on each of ten ResNet-18 with CIFAR-100 (printed: 30.3 %). Why is open: the paper does not give the
+    All clients draw from all available images, for CIFAR-100 from 1,117. On MNIST and CIFAR-10 divided into a hundred classes this changes LLG's accuracy by up to {worth["LLG"]:.3f}, iLRG's by up to
+    {worth["iLRG"]:.3f}, and LIA-SA's by {lia:.3f}. {len(far)} values of Table I and Fig. 3 depend on it; their verdicts at the paper's size are: {tally(far)}.
+    iLRG has {vgg:.0% ci} on VGG-11 over twenty networks, not distinguishable from the printed 24.5 %, and
+    {deep.min():.0%} to {deep.max():.0%} on each of ten ResNet-18s with CIFAR-100 (printed: 30.3 %). We do not know why: the paper does not give the
     initialisation.
 
     On ImageNet LLG has {image["LLG"]:.0%} (printed: 9.3 %; an answer of zeros has {zeros:.1%}) and iLRG {image["iLRG"]:.1%}, which cannot be told

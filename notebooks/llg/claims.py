@@ -185,7 +185,7 @@ def beside(t, net, other):
     return np.mean(t[net] - t[other])
 
 
-many = rate(32)  # a mean over all sizes is worth 64 / (1 + 1/2 + ... + 1/128) labels
+many = rate(32)  # a mean over all sizes counts like 64 / (1 + 1/2 + ... + 1/128) labels
 for net in PLAIN:
     options = dict(of=FIG5, filters={"algorithm": "FedSGD", "net": net}, kind=many)
     claim(f"fig5a-{net}", lambda t: t.mean(), **options)

@@ -43,13 +43,13 @@ DUMMY = dict(zip(PLACES, ["zeros", "random", "ones", "zeros"]))  # Sec. 6.1
 
 
 def sets(ctx, data):
-    """The victims' images, and those that the attacker draws its own from."""
+    """The victims' images, and those that the attacker draws from."""
     name, options = LOADED.get(data, (data, {}))
     return [ctx.images(name, split, **options) for split in ("train", "test")]
 
 
 def parties(ctx, data):
-    """The same; the faces at hand are divided so that the attacker has 128 of the rarest class."""
+    """The images of victims and attacker; faces are divided so that the attacker has 128 of the rarest class."""
     if data != "celeba-hair":
         return sets(ctx, data)
     return ctx.images(data, "all", crop=False).split_in_two(seed=0, fraction=0.6)

@@ -1,4 +1,4 @@
-"""LLG: the released code's compression, and what the paper's noise is worth by an accountant."""
+"""LLG: the released code's compression, and the privacy budget of the paper's noise."""
 
 import math
 

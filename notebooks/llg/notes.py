@@ -1,4 +1,4 @@
-"""LLG: what the evidence page says of a figure beside its values; every measured number comes from the rows."""
+"""LLG: the notes of the evidence page on each figure; every measured number comes from the rows."""
 
 from notebooks.llg import experiments as e
 from fedleak_book.experiments import having
@@ -13,43 +13,42 @@ def mean(run, experiment, value="asr", **settings):
 def fig3(run):
     """Fig. 3: one network or many."""
     return f"""
-    The paper says |ρ| > 0.99 after calibration. The impact differs from one random network to the next, so that pooling fresh
-    networks blurs the line (|ρ| at least {run["fig3c-fresh"]:.3f ci}); with one network for all batches, as the released code has
-    it, it does not ({run["fig3c-single"]:.3f ci}).
+    The paper says |ρ| > 0.99 after calibration. The impact differs between random networks, so pooling fresh networks blurs the
+    line: |ρ| is at least {run["fig3c-fresh"]:.3f ci}. With one network for all batches, as in the released code, |ρ| is at least
+    {run["fig3c-single"]:.3f ci}.
     """
 
 
 def fig4(run):
-    """Fig. 4: what the rivals were given."""
+    """Fig. 4: the settings of DLG."""
     return """
-    DLG moves dummy images and labels by L-BFGS (learning rate 1, 100 outer steps) until their gradient equals the shared one; the
-    labels are read off at the end. It costs thousands of passes, so that it ran on fewer trials, and on other data sets and under
-    FedAvg on the smallest batches alone. Under FedAvg ours reconstructs the images of all ten steps as one batch; how the paper's
-    treats them is not said.
+    DLG optimises dummy images and labels by L-BFGS (learning rate 1, 100 outer steps) until their gradient equals the shared one.
+    The optimised labels are its answer. DLG costs thousands of passes, so it ran on fewer trials. On other data sets, and under
+    FedAvg, it ran only on the smallest batches. Under FedAvg our DLG reconstructs the images of all ten steps as one batch; the
+    paper does not say how it treats them.
     """
 
 
 def fig5(run):
-    """Fig. 5: what the missing activation protects, DLG, and large batches under FedAvg."""
+    """Fig. 5: the missing activation, DLG, and large batches under FedAvg."""
     large = {
         net: mean(run, e.FIG5, algorithm="FedAvg", net=net, batch_size=e.SIZES[5:])
         for net in e.RESIDUAL + e.PLAIN
     }
     return f"""
-    What protection the missing activation gives is against row sums alone: the bias's gradient, which is shared too, has the sign of
-    the label without any premise. DLG's ASR on LeNet differs from that on the CNN by {run["fig5a-dlg"]:.2f ci}. Under FedAvg the
-    networks do not come close to each other as the batch grows: from B = 32 on LLG+ finds {large["cnn"]:.2f} on the CNN,
-    {large["lenet"]:.2f} on LeNet and {large["resnet20"]:.2f} on ResNet20, whose networks are of two kinds, those that leak and those
-    that do not.
+    The missing activation protects only against attacks on row sums. The bias's gradient is shared too, and its sign reveals the
+    label without any premise. DLG's ASR on LeNet differs from that on the CNN by {run["fig5a-dlg"]:.2f ci}. Under FedAvg the networks
+    do not become similar as the batch grows. For B ≥ 32 the ASR of LLG+ is {large["cnn"]:.2f} on the CNN, {large["lenet"]:.2f} on LeNet
+    and {large["resnet20"]:.2f} on ResNet20. Some of the ResNet20s leak, the others do not.
     """
 
 
 def fig6(run):
-    """Fig. 6: longer training, what makes LLG+ fall, the guess."""
+    """Fig. 6: longer training, why LLG+ falls, the random guess."""
     parts = run.best(e.TWO_PARTS).set_index(["algorithm", "impact", "offset"])["asr"]
     texts = [
-        f"{algorithm}: {parts[algorithm, 'own', 'none']:.2f} by LLG, {parts[algorithm, 'auxiliary', 'none']:.2f} with LLG+'s impact in "
-        f"place of its own, {parts[algorithm, 'own', 'auxiliary']:.2f} with LLG+'s offset"
+        f"{algorithm}: {parts[algorithm, 'own', 'none']:.2f} by LLG, {parts[algorithm, 'auxiliary', 'none']:.2f} with LLG+'s impact, "
+        f"{parts[algorithm, 'own', 'auxiliary']:.2f} with LLG+'s offset"
         for algorithm in e.STEPS
     ]
     end, ids = (
@@ -57,24 +56,24 @@ def fig6(run):
         {"LLG*": (r"LLG\*", "llgstar"), "LLG+": ("LLG+", "llgplus")},
     )
     ends = [
-        f"{title} ends at {run.cell(e.FIG6_ROUNDS, attack=attack, **end):.2f ci} (by local steps {run[f'fig6b-{id}']:.2f ci})"
+        f"{title} ends at {run.cell(e.FIG6_ROUNDS, attack=attack, **end):.2f ci} (local steps: {run[f'fig6b-{id}']:.2f ci})"
         for attack, (title, id) in ids.items()
     ]
     accuracy = run.cell(e.FIG6_ROUNDS, "accuracy", attack="LLG", **end)
     return f"""
-    Under FedAvg the paper's 1,000 iterations are read twice: as local steps, a hundred rounds of ten, and as rounds. After so many
-    rounds the network is right about {accuracy:.3f ci} of the test images (by local steps {run["fig6b-accuracy"]:.3f ci}; the paper
-    {run.published.items["fig6b-accuracy"].text()}), {" and ".join(ends)}. A value on which the readings decide differently is open.
+    Under FedAvg the paper's 1,000 iterations have two interpretations: local steps, in a hundred rounds of ten, or rounds. After
+    1,000 rounds the test accuracy is {accuracy:.3f ci} (local steps: {run["fig6b-accuracy"]:.3f ci}; the paper:
+    {run.published.items["fig6b-accuracy"].text()}); {" and ".join(ends)}. A value is open if its verdict depends on the interpretation.
 
-    On trained networks the adversary who has the gradient alone is ahead of those who measure impact and offset ({"; ".join(texts)}).
-    Why the update's own impact is the better one was not tested, and LLG\\* was not taken apart. DLG, on two users a training, is at
-    {run["fig6b-dlg"]:.2f ci} at the end under FedAvg. The random guess is near 0.32 in the paper and at {run["fig6a-random"]:.3f ci} here;
-    its expectation on such users lies so near the edge of the tolerance that no number of trainings at hand decides it.
+    On trained networks LLG, with the gradient alone, is ahead of the attacks that measure impact and offset ({"; ".join(texts)}).
+    We did not test why LLG's own impact is better, nor the two parts of LLG\\*. DLG attacked two users per training; it ends at
+    {run["fig6b-dlg"]:.2f ci} under FedAvg. The random guess is near 0.32 in the paper and at {run["fig6a-random"]:.3f ci} here.
+    Its expectation lies too near the edge of the tolerance: our trainings are too few for a verdict.
     """
 
 
 def fig7(run):
-    """Fig. 7: what compression costs, and what the released code does."""
+    """Fig. 7: the effect of compression, and the released code."""
 
     def cost(defence, level, **settings):
         at = [
@@ -91,12 +90,12 @@ def fig7(run):
         run, e.FIG7, algorithm="FedSGD", defence="noise", level=1.0, batch_size=8
     )
     return f"""
-    Real compression keeps the entries of a tensor with the largest magnitudes; rows of rare labels can be lost. θ = 40 % costs LLG+ at
-    most {max(forty):.1f} points of one gradient. The released code takes the numbers of the weakest classes for positions in the list
-    of eight tensors and sets those tensors to zero; the head's weight has position 6, so that at θ = 80 % it is deleted whenever class 6
-    is among the eight weakest of ten. At θ = 20 % that costs {twenty[0]:.0f} points under FedSGD and {twenty[1]:.0f} under FedAvg, where
-    the paper sees a slight effect; this is not explained. Noise of σ = 1 leaves LLG+ {noisy:.2f} of the labels of an update of 8
-    samples, the size that Table 1 is trained with.
+    Real compression keeps the entries of a tensor with the largest magnitudes; rows of rare labels can be lost. For one gradient,
+    θ = 40 % costs LLG+ at most {max(forty):.1f} points. The released code mistakes the numbers of the weakest classes for positions in
+    the list of eight tensors, and sets those tensors to zero. The head's weight has position 6. At θ = 80 % it is deleted whenever
+    class 6 is among the eight weakest of ten. At θ = 20 % the deletions cost {twenty[0]:.0f} points under FedSGD and {twenty[1]:.0f} under
+    FedAvg. The paper sees a slight effect; the difference is unexplained. With noise of σ = 1, LLG+ recovers {noisy:.2f} of the labels
+    of 8 samples, the batch size of Table 1.
     """
 
 
@@ -116,21 +115,21 @@ def table1(run):
         for a in e.STEPS
     ]
     return f"""
-    With noise that every client adds for itself, as Sec. 6.5 describes it, the mean of 100 participants carries a tenth, and σ = 1 costs
-    {lost[0]:.1f} points under FedSGD and {lost[1]:.1f} under FedAvg. With ten times as much, so that σ is what is left in the mean, one
-    training each ends at {loud[0]:.3f} and {loud[1]:.3f}; printed are 0.101 and 0.135: that fits FedSGD and not FedAvg.
+    In Sec. 6.5 every client adds its own noise, so the mean of 100 participants has a tenth of it. σ = 1 then costs
+    {lost[0]:.1f} points under FedSGD and {lost[1]:.1f} under FedAvg. Ten times as much noise gives σ in the mean. One
+    training each then ends at {loud[0]:.3f} and {loud[1]:.3f}. The paper prints 0.101 and 0.135: FedSGD fits, FedAvg does not.
 
-    **How long the paper trained is not printed.** Over 500, 1,000 and 2,000 iterations FedSGD without a defence ends at {ends["FedSGD"]}
-    (printed: 0.933), FedAvg at {ends["FedAvg"]} (0.945), so that the shorter two lengths do not give FedAvg's row. σ = 1 and FedSGD clipped at 1, with
-    {clipped}, are printed far lower (0.101, 0.135 and 0.524) than any of the three lengths gives.
+    **The paper does not print its training length.** After 500, 1,000 and 2,000 iterations FedSGD without a defence is at {ends["FedSGD"]}
+    (printed: 0.933) and FedAvg at {ends["FedAvg"]} (0.945), so the two shorter lengths do not give FedAvg's row. FedSGD clipped at 1 is at
+    {clipped} (0.524). This value and those of σ = 1 (0.101, 0.135) are printed far lower than ours at every length.
     """
 
 
 def runtime(run):
-    """Run times: what the paper timed."""
+    """Run times: the quantity that the paper timed."""
     return """
-    The paper times the experiments of Fig. 4 (a) as a whole on a V100: LLG 54 s, LLG\\* 32.2 min, LLG+ 14.6 min, DLG 17.4 h, random guess
-    50 s. Ours are times of one attack on one update, on other hardware: both are differences, so that none of these values is decided.
+    The paper times the experiments of Fig. 4 (a) in total on a V100: LLG 54 s, LLG\\* 32.2 min, LLG+ 14.6 min, DLG 17.4 h, random guess
+    50 s. We time one attack on one update, on other hardware. Because of these two differences none of these values is decided.
     """
 
 

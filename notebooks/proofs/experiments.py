@@ -143,7 +143,7 @@ def noisy(share):
 
 
 def quantised(bits):
-    """Tensors rounded to so many bits, evenly up to the largest entry."""
+    """Tensors rounded to `bits` bits, evenly up to the largest entry."""
 
     def change(t):
         step = t.abs().max().clamp(min=1e-30) / (2 ** (bits - 1) - 1)
@@ -272,7 +272,7 @@ def proofs(ctx, seed, net, data, state, batch_size, updates, prove=by_peeling):
 
 
 def of_lenet(batch_size, updates, data="MNIST"):
-    """Settings of so many batches of this size."""
+    """Settings of `updates` batches of this size."""
     sizes = {"batch_size": batch_size, "updates": updates}
     return grid(net="lenet", data=data, state=STATES, **sizes)
 

@@ -1,4 +1,4 @@
-"""RLU: every plausible choice of what its text does not give, and what fewer images are worth.
+"""RLU: every plausible choice of an unprinted setting, and the effect of fewer images.
 
 The choices are those of ``data/published/rlu/choices.toml``.
 """

@@ -1,4 +1,4 @@
-"""RLU: one step of ten clients on deep networks, and what fewer images are worth there.
+"""RLU: one step of ten clients on deep networks, and the effect of fewer images.
 
 After one step the four rules use no more of the update than the head's gradients, and no more of the model than the
 head and what goes into it (`eq-rlu-system`): every image is run through the network once, and never back.

@@ -95,7 +95,7 @@ def own_images(cells):
     how = {"gaussian": "Gaussian (RLU)", "average": "averaged"}
     lines = cells["known"].map(sources) + ", " + cells["confidence"].map(how)
     panels = cells["steps"].map({1: "one local step", 10: "ten local steps"})
-    labels = dict(xlabel="accuracy that was trained to", ylabel="iAcc of RLU")
+    labels = dict(xlabel="training accuracy", ylabel="iAcc of RLU")
     rows = cells.assign(line=lines, panel=panels)
     return plots.curves(
         rows, x="stage", y="iacc", hue="line", panel="panel", log2=False, **labels
@@ -121,7 +121,7 @@ def table3(fresh, trained):
 
 
 def fig2(cells):
-    """Fig. 2: RLU by the number of auxiliary images a class."""
+    """Fig. 2: RLU by the number of auxiliary images per class."""
     state = cells["stage"].map(
         lambda stage: (
             "trained to 0.4 (CIFAR-10), 0.5 (SVHN), 0.6 (MNIST)"
@@ -129,7 +129,7 @@ def fig2(cells):
             else "untrained"
         )
     )
-    labels = dict(xlabel="auxiliary images a class", ylabel="iAcc of RLU")
+    labels = dict(xlabel="auxiliary images per class", ylabel="iAcc of RLU")
     return plots.curves(
         named(cells).assign(state=state),
         x="size",
@@ -142,7 +142,7 @@ def fig2(cells):
 
 
 def table4(cells):
-    """Table 4 and the other algorithms: the strong settings of one round, and all seven in the third."""
+    """Table 4: the strong settings of the first round, and all seven algorithms in the third."""
     chosen = named(cells[(cells["rounds"] == 3) | (cells["level"] == "strong")])
     rows = [
         f"{data}, {name}" if rounds == 1 else name
@@ -151,12 +151,13 @@ def table4(cells):
     panels = chosen["rounds"].map(
         {1: "first round, strong settings (Table 4)", 3: "third round, MNIST"}
     )
-    chosen = chosen.assign(row=rows, panel=panels)
-    return dots(chosen, "rule", [*RULES, "RLU, ρ = 1"], "iAcc", panel="panel")
+    rules = chosen["rule"].replace("RLU, ρ = 1", "RLU, uninformed")
+    chosen = chosen.assign(row=rows, panel=panels, rule=rules)
+    return dots(chosen, "rule", [*RULES, "RLU, uninformed"], "iAcc", panel="panel")
 
 
 def forms(cells):
-    """Forms of RLU: the paired gain over Algorithm 1, by setting."""
+    """Variants of RLU: the paired gain over Algorithm 1, by setting."""
     rows = cells.assign(row=cells["setting"].map(SETTING))
     figure = dots(
         rows,
@@ -170,7 +171,7 @@ def forms(cells):
 
 
 def fig3(x, ways):
-    """Fig. 3: an image of a batch, what inversion makes of it in each way, and grey; of one call of `inverted`."""
+    """Fig. 3: an image of a batch, its inversions, and plain grey, from one call of `inverted`."""
     figure = Figure(figsize=(7.4, 2.0), layout="constrained")
     pictures = {"original": x[0], **{way: ways[way][0][0] for way in WAYS}}
     pictures["plain grey"] = torch.full_like(x[0], 0.5)
@@ -184,7 +185,7 @@ def fig3(x, ways):
 
 
 def fig4(networks, digit=8):
-    """Figs. 4–9: a class's own logit with the fitted normal; of calls of `class_logits`."""
+    """Figs. 4–9: a class's own logit with the fitted normal, from calls of `class_logits`."""
     figure = Figure(figsize=(7.4, 2.3), layout="constrained")
     for axes, (groups, train) in zip(figure.subplots(1, len(networks)), networks):
         v = groups[digit][:, digit]

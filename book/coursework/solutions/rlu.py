@@ -26,7 +26,7 @@ def coefficients(confidence: Tensor) -> Tensor:
 
 
 def step_weights(momentum: float, steps: int) -> Tensor:
-    """Return rho(1) … rho(m) ``[steps]``: how much each step's gradient counts under SGD with momentum."""
+    """Return omega(1) … omega(m) ``[steps]``, the weight of each step's gradient under SGD with momentum."""
     later = steps - torch.arange(steps, dtype=torch.float64)
     return (1 - momentum**later) / (1 - momentum)
 
@@ -69,11 +69,11 @@ def measure(seed: int) -> list[dict]:
     server = Server(model, Scheme("sgdm", lr, steps, momentum=momentum), clients=8)
     updates = server.round(x, labels)
     rows = []
-    for name, rho in (("momentum", step_weights(momentum, steps)), ("ones", torch.ones(steps))):
+    for name, weights in (("momentum", step_weights(momentum, steps)), ("ones", torch.ones(steps))):
         rates, errors = [], []
         for update, own in zip(updates, labels, strict=True):
             target = update.tensors[head(model).bias].double() * batch / lr
-            found, truth = solve(rho.mean() * system, target, steps * batch), metrics.counts(own.flatten(), 10)
+            found, truth = solve(weights.mean() * system, target, steps * batch), metrics.counts(own.flatten(), 10)
             errors.append((found - truth).square().mean().sqrt())
             rates.append(metrics.instance_accuracy(whole(found, steps * batch), truth))
         rate, error = (float(torch.stack(values).mean()) for values in (rates, errors))

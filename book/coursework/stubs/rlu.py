@@ -17,7 +17,7 @@ def coefficients(confidence: Tensor) -> Tensor:
 
 
 def step_weights(momentum: float, steps: int) -> Tensor:
-    """Return rho(1) … rho(m) ``[steps]``: how much each step's gradient counts under SGD with momentum."""
+    """Return omega(1) … omega(m) ``[steps]``, the weight of each step's gradient under SGD with momentum."""
     raise NotImplementedError
 
 

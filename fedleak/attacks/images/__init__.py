@@ -1,8 +1,8 @@
 """Image attacks, one module each with ``reconstruct(updates, model, ...) -> Tensor[B, C, H, W]`` in [0, 1].
 
-Nothing of them is prepared for many updates, as label attacks are: what hangs on the model alone, a copy with stacked
-weights and a GPU's graph, takes as long as 0.5 and 4 evaluations of the gradient, less than 1 % of a reconstruction's,
-which are 100 at least (DLG, without a graph), 1,000 (DLG-Adam) or 10,000 (InvG and AGIC).
+Unlike label attacks they have no `prepare`. The work that depends on the model alone, a copy with stacked weights and a
+GPU's graph, takes as long as 0.5 and 4 evaluations of the gradient. A reconstruction needs at least 100 evaluations
+(DLG, without a graph), 1,000 (DLG-Adam) or 10,000 (InvG and AGIC), so preparing would save less than 1 %.
 """
 
 from importlib import import_module

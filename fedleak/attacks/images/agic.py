@@ -171,7 +171,7 @@ def reconstruct(
     iterations: int = ITERATIONS,
     **options: Unpack[Start],
 ) -> Tensor:
-    """Reconstruct ``[samples, C, H, W]`` in [0, 1]; of several independent updates ``[N, samples, C, H, W]``.
+    """Reconstruct ``[samples, C, H, W]`` in [0, 1], or ``[N, samples, C, H, W]`` from several independent updates.
 
     Raises `WithheldParameter` or `ValueError` as for `fedleak.attacks.images.invg.reconstruct`, and for a model without
     convolutions.

@@ -31,8 +31,8 @@ def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **o
     Parameters
     ----------
     update, model
-        A client's update with the gradients of all layers, and the model before the round. Of several local steps the
-        mean gradient is matched, with one dummy batch as large as all of them together.
+        A client's update with the gradients of all layers, and the model before the round. For several local steps one
+        dummy batch, as large as all of them together, matches their mean gradient.
     iterations, **options
         Outer steps; seed, shape and snapshots as for `fedleak.attacks.images.engine.invert`.
     """

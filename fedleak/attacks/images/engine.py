@@ -39,7 +39,7 @@ def invert(
     views, descent, iterations
         The rounds, the attack, and the steps of its optimiser.
     seed
-        One for the start of every reconstruction; of a single number the n-th starts from seed + n.
+        A seed per reconstruction, or one number: reconstruction n then starts from seed + n.
     shape
         Shape of one image, where the model does not tell it.
     snapshots

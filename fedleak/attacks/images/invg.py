@@ -29,11 +29,11 @@ inversion = partial(
 
 
 def inferred(update: Update, model: nn.Module, rule: str = "GI") -> Tensor:
-    """Return the labels ``[samples]`` that a label attack of the registry reads off the update, in ascending order.
+    """Infer the labels ``[samples]`` with a label attack of the registry, in ascending order.
 
     `rule` is its name. GI, which the AGIC paper uses, never repeats a label; others do (LLG, LLG*, iLRG, …). Warns
-    where labels must repeat and GI is used. Raises `ValueError` if the rule recovers nothing, or does not name as many
-    labels as there are samples.
+    if labels must repeat and GI is used. Raises `ValueError` if the rule recovers nothing, or not as many labels as
+    there are samples.
     """
     try:
         counts = get(rule)(update, model, adversary=WHITE_BOX)
@@ -80,7 +80,7 @@ def invert_many(
     descent
         By default InvG's.
     simulate
-        Whether the local steps of FedAvg are followed; of FedSGD there is one, and nothing to follow.
+        Whether to simulate the local steps of FedAvg; FedSGD has a single step, so it makes no difference.
     **options
         Of `fedleak.attacks.images.engine.invert`.
     """
@@ -102,7 +102,7 @@ def reconstruct(
     iterations: int = ITERATIONS,
     **options: Unpack[Start],
 ) -> Tensor:
-    """Reconstruct ``[samples, C, H, W]`` in [0, 1]; of several independent updates ``[N, samples, C, H, W]``.
+    """Reconstruct ``[samples, C, H, W]`` in [0, 1], or ``[N, samples, C, H, W]`` from several independent updates.
 
     Raises `WithheldParameter` if a layer's gradient is not shared; `ValueError` for updates that do not fit the model,
     or several local steps without labels.
@@ -112,7 +112,7 @@ def reconstruct(
     updates, model
         One update, or several, each a reconstruction of its own, and the model before the round.
     labels
-        ``[samples]`` or ``[N, samples]``; by default by GI's rule. Of FedAvg they have to be given, by step.
+        ``[samples]`` or ``[N, samples]``; by default by GI's rule. FedAvg requires them, in the order of the steps.
     iterations, **options
         Of `invert_many`.
     """

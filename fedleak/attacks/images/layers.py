@@ -2,8 +2,8 @@
 
 In a copy of the model every convolution, batch norm and fully connected layer takes weights with one more axis in
 front, ``[N, ...]``, and images ``[N * B, C, H, W]``, B for each of the N reconstructions. The N weights have the same
-values, so that one forward pass serves all; but a gradient with respect to them is N gradients. The second derivative
-of a batch norm by running statistics is written out, as that of a convolution is.
+values, so one forward pass serves all, but the gradient with respect to them is N gradients. Convolutions, and batch
+norms with running statistics, have an explicit second derivative.
 """
 
 import copy

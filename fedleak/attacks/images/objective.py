@@ -79,7 +79,7 @@ class View:
     model: nn.Module
     """The model before the round, in the mode that the clients used."""
     labels: Tensor | None = None
-    """Label of every sample, ``[N, samples]``; of several steps, step after step. None if they are optimised."""
+    """Label of every sample, ``[N, samples]``, step after step. None if the labels are optimised."""
     index: Sequence[int] | None = None
     """Position of every sample among the dummy images, ``[samples]``; by default all of them, in order."""
     epoch_weight: float = 1.0

@@ -61,7 +61,7 @@ def _numba() -> Any:
     try:
         import numba
     except ImportError as error:
-        logging.getLogger(__name__).info("convolutions are direct, for want of numba: %s", error)
+        logging.getLogger(__name__).info("numba is missing, so convolutions are computed directly: %s", error)
         return None
     return numba
 

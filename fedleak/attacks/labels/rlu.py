@@ -83,19 +83,19 @@ def simulate_round(
     """Simulate a round with the given counts, the same share in every step (Eqs. 12 and 13, Alg. 2).
 
     The bias moves by Eq. 12, all logits by ``(1 + |O|^2)`` times that (Eq. 13), and the coefficients follow. Returns
-    these, averaged over the steps with their weights rho, ``[n, n]``, and by how much the logits have moved, ``[n]``.
+    these, averaged over the steps with `Scheme.weights`, ``[n, n]``, and the shift of the logits, ``[n]``.
     """
     scheme = observed.scheme
     share = counts / scheme.steps * scheme.lr / observed.batch_size
     momentum, velocity = scheme.momentum, torch.zeros_like(counts)
     system, moved = torch.zeros(len(counts), len(counts)).to(logits), torch.zeros_like(counts)
     odds = (logits - logits.max(dim=1, keepdim=True).values).exp()  # a shift of all logits scales these
-    for rho in scheme.weights().tolist():
+    for weight in scheme.weights().tolist():
         factors = (moved - moved.max()).exp()
         inverse = 1 / (odds @ factors).clamp(min=1e-300)
         class_confidence = by_class(odds * inverse[:, None], labels, len(counts)) * factors
         step = coefficients(class_confidence, observed.smoothing)
-        system += rho * step
+        system += weight * step
         push = step @ share * (1 + embedding @ embedding)
         velocity = momentum * velocity + push
         moved = moved * scheme.shrinkage + (push + momentum * velocity if scheme.name == "nag" else velocity)
@@ -195,12 +195,12 @@ def prepare(
         Softening(smoothing)  # raises outside [0, 1]
         observed = observe(update, model, scheme, history)._replace(smoothing=smoothing)
         before, believed = start()
-        rho = float(observed.scheme.weights().mean())
-        system = rho * coefficients(believed, smoothing)
+        weight = float(observed.scheme.weights().mean())
+        system = weight * coefficients(believed, smoothing)
         if update.steps == 1:
             return result(update, solve(system, observed.target, update.samples), system, observed.target)
         after = logits(update.model(model))
-        system = (system + rho * coefficients(erroneous_confidence(after, labels, confidence), smoothing)) / 2
+        system = (system + weight * coefficients(erroneous_confidence(after, labels, confidence), smoothing)) / 2
         estimate = solve(system, observed.target, update.samples)
         if trajectory == "search":
             estimate = search(estimate, before, after, labels, observed, confidence)

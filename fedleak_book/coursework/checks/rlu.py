@@ -111,7 +111,7 @@ RIGHT = {
 
 
 @ASSIGNMENT.measurement(
-    2, 1, RIGHT, "the target is B / lr times the bias' change, and the coefficients carry the mean of rho"
+    2, 1, RIGHT, "the target is B / lr times the bias' change, and the coefficients carry the mean step weight"
 )
 def measure(functions: Student, seed: int) -> list[dict]:
     """The iAcc with the right step weights, and with ones, is that of your own functions."""
@@ -122,12 +122,12 @@ def measure(functions: Student, seed: int) -> list[dict]:
         logits = model(aux.x).double()
     updates = Server(model, Scheme("sgdm", lr, steps, momentum=momentum), clients=clients).round([*x], [*labels])
     system, rows = functions("coefficients", functions("mean_softmax", logits, aux.y)), []
-    for name, rho in (("momentum", functions("step_weights", momentum, steps)), ("ones", torch.ones(steps))):
+    for name, weights in (("momentum", functions("step_weights", momentum, steps)), ("ones", torch.ones(steps))):
         errors = []
         for update, batch_labels in zip(updates, labels, strict=True):
             target = update.tensors[head(model).bias].double() * batch / lr
             counts, truth = (
-                functions("solve", rho.mean() * system, target, samples),
+                functions("solve", weights.mean() * system, target, samples),
                 metrics.counts(batch_labels.flatten(), 10),
             )
             rate = metrics.instance_accuracy(functions("whole", counts, samples), truth)
