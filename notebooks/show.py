@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from fedleak.federated.schemes import SCHEMES
+from fedleak_book.experiments import Number
 
 LABELS = {
     "alpha": "α",
@@ -82,6 +83,12 @@ def number(value: Any) -> str:
     if 1000 <= abs(value) < 1e15 and value == round(value):
         return f"{value:,.0f}"
     return (str(value) if isinstance(value, int) else f"{value:.3g}").replace("-", "−")
+
+
+def enumerated(values: Iterable[float], form: str = ".2f") -> str:
+    """Return numbers in words: "0.10, 0.20 and −0.30"."""
+    *most, last = (f"{Number(value):{form}}" for value in values)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def show(

@@ -117,7 +117,8 @@ class StepCheck:
         self._parameters = {name: p for name, p in model.named_parameters() if p.numel()}
         self._index = {id(p): i for i, p in enumerate(self._parameters.values())}
         # All parameters' compared entries are one vector, which costs a small model a tenth of a vector each.
-        self._sizes = np.array([len(_entries(p)) for p in self._parameters.values()])
+        self._zeros = [np.zeros(len(_entries(p))) for p in self._parameters.values()]
+        self._sizes = np.array([len(zeros) for zeros in self._zeros])
         self._starts = np.cumsum(self._sizes) - self._sizes
         self._eps = np.array([torch.finfo(p.dtype).eps for p in self._parameters.values()])
         self._rules: list[list[Rule | None]] = []
@@ -234,13 +235,8 @@ class StepCheck:
 
     def _vector(self, tensors: Sequence[Tensor | None]) -> Any:
         """Return the compared entries of one tensor per parameter, float64; zeros for None."""
-        entries = [
-            torch.zeros(size) if tensor is None else _entries(tensor)
-            for tensor, size in zip(tensors, self._sizes.tolist(), strict=True)
-        ]
-        if len({part.device for part in entries}) > 1:
-            entries = [part.cpu() for part in entries]
-        return torch.cat(entries).to("cpu", torch.float64).numpy()
+        parts = zip(tensors, self._zeros, strict=True)
+        return np.concatenate([zeros if t is None else _entries(t) for t, zeros in parts], dtype=np.float64)
 
     def _norms(self, vector: Any) -> Any:
         return np.sqrt(np.add.reduceat(vector * vector, self._starts))
@@ -269,7 +265,10 @@ def declared_rules(optimiser: Any) -> list[Rule]:
     return list(dict.fromkeys(Rule.of(group, first=False) for group in groups))
 
 
-def _entries(tensor: Tensor) -> Tensor:
+def _entries(tensor: Tensor) -> Any:
     tensor = tensor.detach()
+    if tensor.is_cpu and tensor.dtype in (torch.float32, torch.float64) and tensor.layout == torch.strided:
+        flat = tensor.numpy().reshape(-1)  # slicing costs a third of what it costs in PyTorch
+        return flat[:: max(-(-flat.size // _ENTRIES), 1)]
     flat = (tensor if tensor.layout == torch.strided else tensor.to_dense()).reshape(-1)
-    return flat[:: max(-(-flat.numel() // _ENTRIES), 1)]
+    return flat[:: max(-(-flat.numel() // _ENTRIES), 1)].to("cpu", torch.float64).numpy()

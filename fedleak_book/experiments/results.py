@@ -42,6 +42,11 @@ class Number(float):
         number.low, number.high, number.n = float(low), float(high), n
         return number
 
+    @classmethod
+    def of(cls, row: Mapping[Any, Any], value: str) -> "Number":
+        """Make a number of a row's value and the ends of its interval, columns ``value low`` and ``value high``."""
+        return cls(row[value], row[f"{value} low"], row[f"{value} high"])
+
     def __format__(self, how: str) -> str:
         plain, _, more = how.partition(" ")
         if math.isnan(self):

@@ -8,6 +8,7 @@ from fedleak_book.experiments import Number
 from notebooks.agic import experiments as e
 from notebooks.agic.experiments_shared import BENT, FALLING, SIGNED, STORED
 from notebooks.agic.notes_distance import by_iterations, libraries
+from notebooks.show import enumerated
 
 STEADY = e.LEVEL
 
@@ -22,12 +23,6 @@ def scheduled(run, method, schedule, net="resnet20-4", side=16, iteration=800):
     """PSNR by trial under a schedule."""
     settings = dict(net=net, side=side, iteration=iteration)
     return run.by_trial(e.SCHEDULES, method=method, schedule=schedule, **settings)
-
-
-def listed(values, form="{:.2f}"):
-    """Numbers in words: a, b and c."""
-    *first, last = map(form.format, values)
-    return ", ".join(first) + f" and {last}"
 
 
 def error(run):
@@ -46,7 +41,7 @@ def error(run):
         run.by_trial(e.ERROR_OWN, value, lr=1e-4) for value in ("error", "log_error")
     )
     return f"""
-    From 1e-7 to 1e-6 the geometric mean of the error in double precision grows by factors of {listed(grows, "{:.0f}")} for 2, 4 and 8 steps,
+    From 1e-7 to 1e-6 the geometric mean of the error in double precision grows by factors of {enumerated(grows, ".0f")} for 2, 4 and 8 steps,
     where the bound has 10. With Tanh it is straight from 1e-8 to 1e-4. With ReLU it bends: already below 1e-7 in {bent[4]} of
     {len(errors.loc["relu", 4])} batches of four steps, and in {bent[8]} of eight. That was tried on a network a quarter as wide with 12 × 12
     pixels, whose error is smaller. In the number of steps the error grows more slowly than the bound.
@@ -235,7 +230,7 @@ def table5(run):
 
     def plain(size):
         settings = dict(batch_size=size, labels="no labels", pooling="no pool")
-        return listed(
+        return enumerated(
             run.cell(e.TABLE5, iteration=t, **settings) for t in (25, 50, 100, 150)
         )
 

@@ -6,8 +6,8 @@ import pandas as pd
 
 from fedleak import models
 from fedleak.attacks import registry
-from notebooks.show import markdown
-from fedleak_book.experiments import entering
+from notebooks.show import enumerated, markdown
+from fedleak_book.experiments import Number, entering
 from fedleak_book.experiments.kinds import NUMBER, interval
 from notebooks.arena import experiments as e
 from notebooks.arena import experiments_entered as x
@@ -28,27 +28,11 @@ def parts(*pieces):
     return "\n\n".join(map(inspect.cleandoc, pieces))
 
 
-def minus(text):
-    """With the sign that the prose has."""
-    return text.replace("-", "−")
-
-
-def spread(mean, low, high, form="+.2f"):
-    """A number with its interval."""
-    return minus(f"{mean:{form}} [{low:{form}}, {high:{form}}]")
-
-
-def listed(values, form=".2f"):
-    """Numbers in a row."""
-    *most, last = [minus(f"{v:{form}}") for v in values]
-    return f"{', '.join(most)} and {last}" if most else last
-
-
-def numbers(frame, form="{:.2f}"):
+def numbers(frame, form=".2f"):
     """A frame's rows for a table, with its fractions as text."""
     for row in frame.to_dict("records"):
         yield {
-            k: ("–" if v != v else minus(form.format(v))) if isinstance(v, float) else v
+            k: ("–" if v != v else f"{Number(v):{form}}") if isinstance(v, float) else v
             for k, v in row.items()
         }
 
@@ -123,10 +107,8 @@ def deep_learned(run):
             "told": f"{row['told']:.2f}",
             "whole head": f"{row['whole']:.2f}",
             "best published": f"{row['which']} {row['published']:.2f}",
-            "lead, uninformed": spread(row["lead"], row["lead low"], row["lead high"]),
-            "lead, told": spread(
-                row["lead told"], row["lead told low"], row["lead told high"]
-            ),
+            "lead, uninformed": f"{Number.of(row, 'lead'):+.2f ci}",
+            "lead, told": f"{Number.of(row, 'lead told'):+.2f ci}",
         }
         for row in deep(run)
     )
@@ -136,7 +118,7 @@ def deep_learned(run):
         if row["lead"] < 0.05
     )
     lenet = "; ".join(
-        f"B = {row['batch_size']}: {spread(row['lead'], row['low'], row['high'])} over {row['other']}"
+        f"B = {row['batch_size']}: {Number(row['lead'], row['low'], row['high']):+.2f ci} over {row['other']}"
         for row in leads(run)
     )
     return parts(
@@ -150,8 +132,8 @@ def deep_learned(run):
         """,
         markdown(table),
         f"""
-        Its lead is below 0.05 over {missed}. Knowing the training loss changes its iAcc by {minus(f"{gain.get('resnet18', float('nan')):+.2f}")} on ResNet-18 and by
-        {minus(f"{gain.get('vgg11_bn', float('nan')):+.2f}")} on VGG-11, on average over the sizes. The gain is larger on {{ref}}`a ResNet-18 of chapter 7 <learned-members>`, trained on half of the images to a
+        Its lead is below 0.05 over {missed}. Knowing the training loss changes its iAcc by {Number(gain.get("resnet18", float("nan"))):+.2f} on ResNet-18 and by
+        {Number(gain.get("vgg11_bn", float("nan"))):+.2f} on VGG-11, on average over the sizes. The gain is larger on {{ref}}`a ResNet-18 of chapter 7 <learned-members>`, trained on half of the images to a
         lower loss, and small on the same network at a higher loss.
 
         **Order of tuning and evaluation.** An earlier version of the attacker was ahead of the best published attack by 5 points in none of eight
@@ -193,10 +175,8 @@ def fresh(run):
             "learned": f"{row['learned']:.2f}",
             "the rival": f"{row['the rival']:.2f}",
             "prior guess": f"{row['prior guess']:.2f}",
-            "lead": spread(row["lead"], row["lead low"], row["lead high"], "+.3f"),
-            "rival over the guess": spread(
-                row["over"], row["over low"], row["over high"], "+.3f"
-            ),
+            "lead": f"{Number.of(row, 'lead'):+.3f ci}",
+            "rival over the guess": f"{Number.of(row, 'over'):+.3f ci}",
             "networks": row["n"],
         }
         for row in met_once(run)
@@ -277,7 +257,7 @@ def ten(run):
         return "**Not recorded**: one network of this run decides nothing."
     rows = pd.DataFrame(met_once(run))
     ends = zip(rows["lead"], rows["lead low"], rows["lead high"], strict=True)
-    rows["shown"] = [spread(*interval_ends) for interval_ends in ends]
+    rows["shown"] = [f"{Number(*ends_of_row):+.2f ci}" for ends_of_row in ends]
     rows["network"] = rows["net"].map(models.title)
     table = rows.pivot(index="B", columns="network", values="shown").reset_index()
     ahead, behind = (rows["lead low"] > 0).sum(), (rows["lead high"] < 0).sum()
@@ -288,7 +268,7 @@ def ten(run):
         markdown(table, wide=False),
         f"""
         **It is clearly ahead of its rival in {ahead} of the {len(rows)} cells{every}, clearly behind in {behind}, and {open_} are open.** No interval reaches
-        below {minus(f"{worst:+.3f}")}, and in {(rows["lead"] >= 0.05).sum()} cells the lead is 0.05 or more. The rival's iAcc exceeds the prior guess by at least
+        below {Number(worst):+.3f}, and in {(rows["lead"] >= 0.05).sum()} cells the lead is 0.05 or more. The rival's iAcc exceeds the prior guess by at least
         {rows["over"].min():.2f}.
         """,
     )
@@ -310,9 +290,9 @@ def conditions(run):
             "network": row["state"],
             "composition": row["composition"],
             "best attack that reads the update": row["attack"],
-            "its iAcc": f"{row['iacc']:.2f} [{row['iacc low']:.2f}, {row['iacc high']:.2f}]",
+            "its iAcc": f"{Number.of(row, 'iacc'):.2f ci}",
             "prior guess": f"{row['prior']:.2f}",
-            "lead": minus(f"{row['iacc'] - row['prior']:+.2f}"),
+            "lead": f"{Number(row['iacc'] - row['prior']):+.2f}",
         }
         for row in over.to_dict("records")
     )
@@ -342,7 +322,7 @@ def soft(run):
             "network": row["state"],
             "B": row["batch_size"],
             "best attack": row["attack"],
-            "its iAcc": f"{row['iacc']:.2f} [{row['iacc low']:.2f}, {row['iacc high']:.2f}]",
+            "its iAcc": f"{Number.of(row, 'iacc'):.2f ci}",
             "prior guess": f"{row['prior']:.2f}",
         }
         for row in cells.to_dict("records")
@@ -365,7 +345,7 @@ def soft(run):
             )
             gap = by_network(wide[f"{name}, told", SMOOTHED] - wide[name, hard], cell)
             gains.append(
-                f"{mean[f'{name}, told', SMOOTHED, size]:.2f} after {mean[name, hard, size]:.2f} at {size} (gain {spread(gap.mean(), *interval(gap, NUMBER))})"
+                f"{mean[f'{name}, told', SMOOTHED, size]:.2f} after {mean[name, hard, size]:.2f} at {size} (gain {Number(gap.mean(), *interval(gap, NUMBER)):+.2f ci})"
             )
         informed.append(f"{name} {' and '.join(gains)}")
     split = (
@@ -374,7 +354,7 @@ def soft(run):
         .count()
     )
     mixed = {
-        name: f"{listed([mean[name, MIXED, s] for s in (small, large)])} of mixed labels, after {listed([mean[name, hard, s] for s in (small, large)])}"
+        name: f"{enumerated([mean[name, MIXED, s] for s in (small, large)])} of mixed labels, after {enumerated([mean[name, hard, s] for s in (small, large)])}"
         for name in ("LLG", "RLU", WHOLE, "learned")
     }
     return parts(
@@ -421,7 +401,7 @@ def inputs(run):
             "B": row["batch_size"],
             "scheme": row["scheme"],
             "best attack": row["attack"],
-            "its iAcc": f"{row['iacc']:.2f} [{row['iacc low']:.2f}, {row['iacc high']:.2f}]",
+            "its iAcc": f"{Number.of(row, 'iacc'):.2f ci}",
             "prior guess": f"{row['prior']:.2f}",
             "networks": row["networks"],
         }
@@ -476,7 +456,7 @@ def modes(run):
             "client's mode": row["client"],
             "attacker's passes": row["attacker"],
             "best attack": row["attack"],
-            "its iAcc": f"{row['iacc']:.2f} [{row['iacc low']:.2f}, {row['iacc high']:.2f}]",
+            "its iAcc": f"{Number.of(row, 'iacc'):.2f ci}",
         }
         for row in winners(rows_of(run, e.IN_MODES), by, REAL).to_dict("records")
     )
@@ -497,9 +477,7 @@ def balance(run):
     for row in trades.to_dict("records"):
         name = row["defence"] + (f", {row['who']} server" if row["who"] else "")
         lost = row["cost"] == row["cost"] and (
-            spread(row["cost"], row["cost low"], row["cost high"])
-            if row["cost"]
-            else "0 by construction"
+            f"{Number.of(row, 'cost'):+.2f ci}" if row["cost"] else "0 by construction"
         )
         table.append(
             {
@@ -509,7 +487,7 @@ def balance(run):
                 "best attack": f"{row['attack']} {row['iacc']:.2f}",
                 "reduction": "–"
                 if name == "none"
-                else spread(row["taken"], row["taken low"], row["taken high"]),
+                else f"{Number.of(row, 'taken'):+.2f ci}",
                 "accuracy lost": "–" if name == "none" or not lost else lost,
             }
         )
@@ -519,8 +497,8 @@ def balance(run):
             "strength": f"{row['strength']:g}",
             "informed": f"{row['told']:.2f}",
             "uninformed": f"{row['untold']:.2f}",
-            "gain": spread(row["gain"], row["gain low"], row["gain high"]),
-            "lead over the best other": f"{spread(row['lead'], row['lead low'], row['lead high'])} ({row['other']})",
+            "gain": f"{Number.of(row, 'gain'):+.2f ci}",
+            "lead over the best other": f"{Number.of(row, 'lead'):+.2f ci} ({row['other']})",
             "prior guess": f"{row['prior']:.2f}",
         }
         for row in adapting(run)
@@ -585,9 +563,9 @@ def noise(run):
             "noise per round": f"{row['noise']:.4f}",
             "accuracy without": f"{row['plain'].mean():.2f} (lowest {row['plain'].min():.2f})",
             "with σ = 0.3": f"{row['loud'].mean():.2f} (highest {row['loud'].max():.2f})",
-            "cost": spread(row["cost"], row["low"], row["high"])
+            "cost": f"{Number(row['cost'], row['low'], row['high']):+.2f ci}"
             if row["low"] == row["low"]
-            else minus(f"{row['cost']:+.2f}"),
+            else f"{Number(row['cost']):+.2f}",
             "trainings": row["n"],
         }
         for row in noisy(run)
@@ -611,7 +589,7 @@ def knowledge(run):
     gap = by_network(wide["learned"] - wide["LLG"], cell)
     return f"""
     On trained LeNets the learned attacker's lead over LLG, which needs the gradients alone, is
-    {spread(gap.mean(), *interval(gap, NUMBER))} over the three networks. {{ref}}`Ten more networks <arena-anew>` show its leads over better rivals. Auxiliary data give the mean softmax of each class. On a trained network the mean over a client's few
+    {Number(gap.mean(), *interval(gap, NUMBER)):+.2f ci} over the three networks. {{ref}}`Ten more networks <arena-anew>` show its leads over better rivals. Auxiliary data give the mean softmax of each class. On a trained network the mean over a client's few
     images can differ from the class mean; {{ref}}`the chapter on RLU <tab-rlu-own>` measures the effect.
     """
 
@@ -667,20 +645,12 @@ def entered(run):
             }
         )
         for cell, entry in scored.items() if new else ():
-            lead = (
-                spread(*(entry[k] for k in ("lead", "lead low", "lead high")))
-                if "lead" in entry
-                else "–"
-            )
+            lead = f"{Number.of(entry, 'lead'):+.2f ci}" if "lead" in entry else "–"
             why = "; ".join(
                 f"{n}: {w}" for w, n in row["cells"][cell]["refused"].items()
             )
             iacc = (
-                "–"
-                if entry["iacc"] is None
-                else spread(
-                    *(entry[k] for k in ("iacc", "iacc low", "iacc high")), ".2f"
-                )
+                "–" if entry["iacc"] is None else f"{Number.of(entry, 'iacc'):.2f ci}"
             )
             beside.append(
                 {

@@ -5,7 +5,7 @@ import inspect
 import pandas as pd
 
 from fedleak_book.experiments import Number, Results
-from notebooks.show import TITLES, markdown
+from notebooks.show import TITLES, enumerated, markdown
 from fedleak.models import title
 from notebooks.arena.ranking import deep as deep_of_arena
 from notebooks.learned import experiments as e
@@ -35,12 +35,6 @@ from notebooks.learned.leads import (
 )
 
 
-def listed(values, form=".2f"):
-    """Numbers in a row: "0.10, 0.20 and 0.30"."""
-    texts = [f"{value:{form}}".replace("-", "−") for value in values]
-    return f"{', '.join(texts[:-1])} and {texts[-1]}"
-
-
 def ends(values, form=".2f"):
     """The least and the largest of some numbers."""
     return f"{Number(values.min()):{form}} to {Number(values.max()):{form}}"
@@ -61,8 +55,8 @@ def main(run):
     rows = numbers.assign(which=table["which"]).reset_index().rename(columns=names)
     mnist, cifar = (table.loc[name] for name in ("MNIST", "CIFAR-10"))
     over = [
-        f"of {size}: {listed(table.xs((size, 'unbalanced'), level=(1, 2)).pipe(lambda t: t['learned'] - t[PUBLISHED]), '+.2f')} over the best published "
-        f"attack, {listed(table.xs((size, 'unbalanced'), level=(1, 2)).pipe(lambda t: t['learned'] - t[WHOLE]), '+.2f')} over the whole head"
+        f"of {size}: {enumerated(table.xs((size, 'unbalanced'), level=(1, 2)).pipe(lambda t: t['learned'] - t[PUBLISHED]), '+.2f')} over the best published "
+        f"attack, {enumerated(table.xs((size, 'unbalanced'), level=(1, 2)).pipe(lambda t: t['learned'] - t[WHOLE]), '+.2f')} over the whole head"
         for size in SIZES[1:]
     ]
     even = [
@@ -74,7 +68,7 @@ def main(run):
     cell = dict(data="MNIST", batch_size=32, composition="unbalanced")
     scores = trials(run, e.JUDGED, **cell)
     rival = best(run, e.JUDGED, by_name=True, **cell)
-    apart = listed(scores["learned"] - scores[rival], "+.2f")
+    apart = enumerated(scores["learned"] - scores[rival], "+.2f")
     gap = lead(
         run,
         e.JUDGED,
@@ -86,7 +80,7 @@ def main(run):
     )
     text = f"""
     Leads in unbalanced batches, on MNIST and on CIFAR-10, {"; ".join(over)}. In balanced batches of 8, 32, 128 and 512 the leads over the
-    even guess are {listed([v["MNIST"] for v in even], "+.2f")} on MNIST and {listed([v["CIFAR-10"] for v in even], "+.2f")} on CIFAR-10.
+    even guess are {enumerated([v["MNIST"] for v in even], "+.2f")} on MNIST and {enumerated([v["CIFAR-10"] for v in even], "+.2f")} on CIFAR-10.
     These are means: by network those over {rival} on MNIST at 32 are {apart}, and the lead over the whole head on CIFAR-10 in
     batches of 8 is {gap:.2f ci}. The {cifar.loc[(8, "unbalanced"), "after SPEAR"]:.2f} of batches of 8 on CIFAR-10 are of our reading of SPEAR, which reads the
     layers below the head. On MNIST in batches of 8 the whole head finds {mnist.loc[(8, "unbalanced"), WHOLE]:.2f}.
@@ -118,11 +112,11 @@ def forms(run):
     of the images alone.)
 
     Nothing is trained for `weighed`: the whole head is asked alone, in these forms, about the same unbalanced updates of three LeNets that
-    nothing was tuned on (CIFAR-10, twenty updates a cell). With the weights of equal counts it finds {listed(table["equal counts"])} of the
-    labels of batches of 8, 32, 128 and 512; weighted as in training {listed(first)}, in the mean {(first - table["equal counts"]).mean():.3f}
-    more; as in reading {listed(last)}, in the mean {(last - first).mean():.3f} more, which is {behind.min():.3f} to {behind.max():.3f} behind
-    the attack of the registry. More images alone change it by {listed(table["all images"] - first, "+.3f")}, more equations alone by
-    {listed(table["all equations"] - first, "+.3f")}.
+    nothing was tuned on (CIFAR-10, twenty updates a cell). With the weights of equal counts it finds {enumerated(table["equal counts"])} of the
+    labels of batches of 8, 32, 128 and 512; weighted as in training {enumerated(first)}, in the mean {(first - table["equal counts"]).mean():.3f}
+    more; as in reading {enumerated(last)}, in the mean {(last - first).mean():.3f} more, which is {behind.min():.3f} to {behind.max():.3f} behind
+    the attack of the registry. More images alone change it by {enumerated(table["all images"] - first, "+.3f")}, more equations alone by
+    {enumerated(table["all equations"] - first, "+.3f")}.
 
     **Two earlier forms of the attack were judged before this one**, on other networks. The first weighted the whole head for equal counts;
     on CIFAR-10 it was behind the whole head by 3 to 5 points in unbalanced batches of 32, 128 and 512. The second weighted it by each batch's
@@ -328,8 +322,8 @@ def deep(run):
             run, e.DEEP, ["batch_size"], net=net, composition="simulated"
         )
         texts.append(
-            f"On {title(net)} its leads over the even guess in balanced batches are {listed(over, '+.2f')}, and of batches as simulated its "
-            f"intervals hold {listed(coverages)} of the counts"
+            f"On {title(net)} its leads over the even guess in balanced batches are {enumerated(over, '+.2f')}, and of batches as simulated its "
+            f"intervals hold {enumerated(coverages)} of the counts"
         )
     least = untrained(run).groupby("net").min()
     return f"""
@@ -392,9 +386,9 @@ def members(run):
         for half in HALVES:
             mine = accuracies.loc[half]
             parts.append(
-                f"Of the {half}' labels it finds {listed(mine['learned'])}, told the training loss {listed(mine[KNOWS])}, the whole head "
-                f"{listed(mine[WHOLE])}, the even guess {listed(mine['even guess'])}; the intervals hold {listed(coverages['learned'][half])} of "
-                f"their counts, told {listed(coverages[KNOWS][half])}."
+                f"Of the {half}' labels it finds {enumerated(mine['learned'])}, told the training loss {enumerated(mine[KNOWS])}, the whole head "
+                f"{enumerated(mine[WHOLE])}, the even guess {enumerated(mine['even guess'])}; the intervals hold {enumerated(coverages['learned'][half])} of "
+                f"their counts, told {enumerated(coverages[KNOWS][half])}."
             )
         gains = remedy(run, experiment, "members", **cell)
         parts.append(
@@ -435,7 +429,7 @@ def defences(run):
     Its 90 % intervals hold {ends(coverages["adaptive"])} of these counts, those of the other {ends(coverages["learned"])}. One architecture, MNIST, batches
     of 32, three networks, twenty updates each, 300 iterations.
 
-    **Fewer auxiliary images** (`limits`): with 200, 1,000 and 5,000 it finds {listed(images)} of the labels of unbalanced batches of 32.
+    **Fewer auxiliary images** (`limits`): with 200, 1,000 and 5,000 it finds {enumerated(images)} of the labels of unbalanced batches of 32.
     """
 
 
