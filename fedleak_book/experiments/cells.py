@@ -56,8 +56,9 @@ def held_out(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         picking = scoring = np.ones((1, 1))
     else:
         order = np.random.default_rng(0).permuted(np.tile(np.arange(updates), (SPLITS, 1)), axis=1)
-        half = order < updates // 2
+        half = order < updates // 2  # positions of the smaller numbers of a permutation: a random half
         picking, scoring = np.concatenate([half, ~half]).astype(float), np.concatenate([~half, half]).astype(float)
+    # Rounding makes means that differ by the order of a sum equal, so that ties have one winner on every machine.
     means = (picking @ scores / picking.sum(1, keepdims=True)).round(9)
     rank = np.argsort(-means, axis=1, kind="stable")
     best, second = scores.T[rank[:, 0]], scores.T[rank[:, min(1, attacks - 1)]]

@@ -67,12 +67,12 @@ class Units:
     def add(self, unit: Mapping[str, Any], stamp: Mapping[str, Any]) -> None:
         """Append a finished unit, ``seed, rows, seconds, used``, and when, where and by which code it was made."""
         name = key(stamp)
-        if name not in self.stamps:
+        if name not in self.stamps:  # units of one run share a stamp, which is written once
             self._append({"stamp": name, "facts": stamp})
         self._append({**unit, "stamp": name})
 
     def _take(self, line: str) -> bool:
-        checksum, _, body = line.partition(" ")
+        checksum, _, body = line.partition(" ")  # tells a line that a killed run broke off from a finished one
         if hashlib.sha256(body.encode()).hexdigest()[:16] != checksum:
             return False
         entry = json.loads(body)
@@ -90,7 +90,7 @@ class Units:
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(line + "\n")
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(file.fileno())  # on the disk before the next unit starts, whatever ends the run
 
 
 def stamp(devices: Iterable[str] = ()) -> dict[str, Any]:

@@ -60,12 +60,14 @@ class _Norm(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, unit: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight, mean, unit)
-        scale = weight[0] * unit
+        scale = weight[0] * unit  # the N weights are equal: one pass over all images serves every reconstruction
         return torch.addcmul((bias[0] - mean * scale)[:, None, None], x, scale[:, None, None])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        if torch.is_grad_enabled():
+        if (
+            torch.is_grad_enabled()
+        ):  # the gradient that is matched; the pass from the distance to the images has no graph
             return *_NormBackward.apply(*grads, *ctx.saved_tensors), None, None
         _, weight, _, unit = ctx.saved_tensors
         return grads[0] * (weight[0] * unit)[:, None, None], None, None, None, None
@@ -80,6 +82,7 @@ class _NormBackward(Function):
             seen = grad * (x - mean[:, None, None])
             on_weight, on_bias = (part.unflatten(0, shape).sum((1, 3, 4)) for part in (seen, grad))
             return grad * (weight[0] * unit)[:, None, None], on_weight * unit, on_bias
+        # unit**-2 is the running variance plus eps, so the kernel's own eps is 0.
         fixed = (weight[0], mean, unit**-2, None, None, False, 0.0, [True, True, True])
         pairs = zip(grad.chunk(len(weight)), x.chunk(len(weight)), strict=True)
         parts = [torch.ops.aten.native_batch_norm_backward(g, p, *fixed) for g, p in pairs]
@@ -90,6 +93,7 @@ class _NormBackward(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         on_x, on_weight, on_bias = grads
         grad, x, weight, mean, unit = ctx.saved_tensors
+        # The outputs are linear in grad and affine in x, so their derivatives need no other intermediate results.
         runs, slope = len(weight), unit * on_weight
         shift, slope = _per_run(on_bias - mean * slope, 4), _per_run(slope, 4)
         twice = torch.addcmul(shift, x.unflatten(0, (runs, -1)), slope)
@@ -103,7 +107,7 @@ class _StackedNorm(nn.BatchNorm2d):
     def forward(self, x: Tensor) -> Tensor:
         runs = len(self.weight)
         if self.training or self.running_mean is None:
-            parts = _grouped(x, runs)
+            parts = _grouped(x, runs)  # as channels of one batch, each reconstruction has statistics of its own
             scale, shift = self.weight.flatten(), self.bias.flatten()
             return _ungrouped(nn.functional.batch_norm(parts, None, None, scale, shift, True, 0.0, self.eps), runs)
         assert self.running_var is not None
@@ -145,7 +149,7 @@ def stacked(model: nn.Module, *, constant: bool = True) -> nn.Module:
     twin = copy.deepcopy(model)
     for module in twin.modules():
         if type(module) in _STACKED:
-            module.__class__ = _STACKED[type(module)]
+            module.__class__ = _STACKED[type(module)]  # in place, so names, buffers and shared modules stay as they are
             if isinstance(module, _StackedConv | _StackedNorm):
                 module.constant = constant
             if isinstance(module, _StackedConv):

@@ -57,8 +57,9 @@ def distance(
         dot, size = _inner(found_rows, target_rows, weights), _inner(found_rows, found_rows, weights)
         norm = _inner(target_rows, target_rows, weights) if square is None else square
         length = (size * norm).sqrt()
-        safe = torch.where(length > 0, length, torch.ones_like(length))
+        safe = torch.where(length > 0, length, torch.ones_like(length))  # a zero gradient has the cosine 0, not NaN
         value = 1 - dot / safe
+        # The slope of the cosine is a multiple of each gradient (Eq. 3): no graph over all parameters is needed.
         by_target, by_found = -weights / safe[:, None], weights * (dot / (safe * size.where(size > 0, safe)))[:, None]
         terms = zip(found_rows, target_rows, by_target.T, by_found.T, strict=True)
         slopes = [(f * b[:, None]).addcmul_(t, a[:, None]) for f, t, a, b in terms]
@@ -134,6 +135,7 @@ class View:
         rows = images.shape[0]
         if not self.stacks and rows > 1:
             raise AssertionError("such a model is inverted one reconstruction at a time")
+        # An expanded view takes no memory, but its gradient has an entry per reconstruction: N gradients from one pass.
         weights = {n: p.expand(rows, *p.shape) if self.stacks else p for n, p in self.parameters.items()}
         weights = {n: p.detach().requires_grad_() for n, p in weights.items()}
         steps = self.steps if self.simulate else 1
