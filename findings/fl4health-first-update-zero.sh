@@ -11,7 +11,7 @@ folder=$(mktemp -d); trap 'rm -rf "$folder"' EXIT; cd "$folder"
 "${PYTHON310:-python3.10}" -m venv env
 env/bin/python -m pip install -q --disable-pip-version-check --no-deps fl4health==0.4.2
 env/bin/python -m pip install -q --disable-pip-version-check torch==2.6.0 torchvision==0.21.0 torchmetrics==1.9.0 flwr==1.18.0 \
-    numpy==1.26.4 pandas==2.3.3 scikit-learn==1.5.0 opacus==1.6.0 dp-accounting==0.4.4 wandb==0.31.0 peft==0.21.2
+    numpy==1.26.4 pandas==2.3.3 scikit-learn==1.5.0 opacus==1.6.0 dp-accounting==0.4.4 wandb==0.28.0 peft==0.21.2
 env/bin/python -W ignore - <<'END'
 from pathlib import Path
 
