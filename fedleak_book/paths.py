@@ -24,6 +24,11 @@ def source_notebook(name: str) -> Path:
     return root() / "notebooks" / f"{name}.ipynb"
 
 
+def chapter_of(notebook: str) -> str:
+    """Return the chapter whose experiments a notebook shows: ``arena-further`` continues ``arena``."""
+    return notebook.partition("-")[0]
+
+
 def executed_notebook(name: str) -> Path:
     """Return where papermill leaves the executed copy that the book shows."""
     return root() / "_build" / "executed" / "notebooks" / f"{name}.ipynb"

@@ -158,16 +158,16 @@ def test_an_attack_stands_under_the_first_adversary_who_can_run_it():
 # --- figures and the records below them --------------------------------------------------------------------------
 
 
-def figures(chapter):
+def figures(page):
     """Each figure's caption, and the files below it."""
-    cells = json.loads(paths.source_notebook(chapter).read_text(encoding="utf-8"))["cells"]
-    for cell in drawn.with_rows(chapter, cells):
+    cells = json.loads(paths.source_notebook(page).read_text(encoding="utf-8"))["cells"]
+    for cell in drawn.with_rows(paths.chapter_of(page), cells):
         if figure := cell["metadata"].get("mystnb", {}).get("figure"):
             caption, _, rows = figure["caption"].partition("\n\nRows: ")
             yield figure["name"], caption, re.findall(r"</(.+?)>", rows)
 
 
-FIGURES = {name: (chapter, *rest) for chapter in notebooks.chapters() for name, *rest in figures(chapter)}
+FIGURES = {name: (paths.chapter_of(page), *rest) for page in notebooks.pages() for name, *rest in figures(page)}
 
 
 @pytest.mark.parametrize(

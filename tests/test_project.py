@@ -201,6 +201,11 @@ def test_notebooks_are_committed_clean(notebook):
     assert not [name for name in ids if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f-]+)?", name)], "unreadable cell ids"
 
 
+def test_headings_are_short(notebook):
+    lines = [line for cell in notebook.cells if cell.cell_type == "markdown" for line in cell.source.splitlines()]
+    assert [line for line in lines if line.startswith("#") and len(line) > 80] == []
+
+
 def test_figures_have_captions_and_alternative_texts(notebook):
     figures = [cell.metadata["mystnb"] for cell in notebook.cells if "figure" in cell.metadata.get("mystnb", {})]
     assert figures

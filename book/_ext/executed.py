@@ -12,6 +12,8 @@ from drawn import with_rows
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
+from fedleak_book import paths
+
 logger = logging.getLogger(__name__)
 
 
@@ -47,7 +49,7 @@ def swap_in(app: Sphinx, docname: str, source: list[str]) -> None:
     executed = json.loads(copy.read_text(encoding="utf-8"))
     if sources(own_cells(executed)) != sources(own_cells(json.loads(source[0]))):
         logger.warning("%s has changed since it was executed; run `fedleak book`", docname, type="fedleak")
-    cells = with_rows(Path(docname).name, [folded(cell) for cell in own_cells(executed)])
+    cells = with_rows(paths.chapter_of(Path(docname).name), [folded(cell) for cell in own_cells(executed)])
     source[0] = json.dumps({**executed, "cells": cells})
 
 

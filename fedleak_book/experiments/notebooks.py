@@ -121,13 +121,13 @@ def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
     """Hash the inputs of a chapter's result except the data sets, whose checksums the chapters print."""
     cells = nbformat.read(paths.source_notebook(name), as_version=4).cells
     content: list[Any] = [[(cell.cell_type, cell.source) for cell in cells], dict(parameters)]
-    top = paths.root()
-    sources = [top / "requirements.lock", *paths.published(name).glob("*"), *paths.recorded(name).glob("*")]
+    top, chapter = paths.root(), paths.chapter_of(name)
+    sources = [top / "requirements.lock", *paths.published(chapter).glob("*"), *paths.recorded(chapter).glob("*")]
     sources += [*(top / "fedleak").rglob("*.py"), *(top / "fedleak_book" / "experiments").glob("*.py")]
-    sources += (top / "notebooks").glob(f"{name}/*.py")
+    sources += (top / "notebooks").glob(f"{chapter}/*.py")
     sources += (top / "notebooks").glob("*.py")  # the look of all chapters
-    parts = (top / "notebooks" / name).glob("*.py")
-    sources += imported_files(f"notebooks.{name}.{path.stem}" for path in parts)  # other chapters' parts, too
+    parts = (top / "notebooks" / chapter).glob("*.py")
+    sources += imported_files(f"notebooks.{chapter}.{path.stem}" for path in parts)  # other chapters' parts, too
     for path in sorted({path for path in sources if path.is_file()}):
         content.append([path.relative_to(top), hashlib.sha256(path.read_bytes()).hexdigest()])
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

@@ -380,3 +380,11 @@ def newcomers(run, experiment, new):
         for c, s in zip(scores["cells"], scores["state"], strict=True)
     ]
     return scores.assign(experiment=experiment.name, cells=cells)
+
+
+def defended(run, state, **settings):
+    """iAcc of the best attack under a defence, and of the prior guess."""
+    table = trade(run)
+    for column, value in {"state": state, **settings}.items():
+        table = table[table[column] == value]
+    return table["iacc"].iloc[0], table["floor"].iloc[0]

@@ -189,9 +189,16 @@ def head_alone(run):
         axes.axvline(5, color="0.6", ls=":")
         axes.set_xlabel("batch size B")
     sized(resnet, sorted(set(table[table["net"] == "resnet20"]["batch_size"])))
-    lenet.set(title="(a) LeNet, 10 classes", ylabel="read whole", ylim=(-0.03, 1.03))
+    lenet.set(
+        title="(a) LeNet, 10 classes",
+        ylabel="share of batches read",
+        ylim=(-0.03, 1.03),
+    )
     resnet.set(title="(b) ResNet-20, 100 classes", ylim=(-0.03, 1.03))
-    strange.set(title="(c) as (a): no samples", ylabel="solutions a batch")
+    strange.set(
+        title="(c) LeNet: wrong solutions",
+        ylabel="solutions that are\nno sample, per batch",
+    )
     return above(figure, lenet, 4)
 
 
