@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from fedleak_book import paths
@@ -60,6 +61,10 @@ class Published:
     column: str = ""
     cell: Row = field(default_factory=dict)
     rows: str = "none"
+    since: str = ""
+    """Of a prediction, the commit that first had it."""
+    printed: float | None = None
+    """Of a prediction about a number that another paper prints, this number."""
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -209,19 +214,21 @@ def load(paper: str) -> Paper:
     Two values of one id, a field that is missing, unknown or of a wrong value, or a claim that names neither a table
     with the paper's settings nor says that it has none (``table = ""``), are a `ValueError`.
     """
-    head, claims = (
-        tomllib.loads((paths.published(paper) / f"{name}.toml").read_text(encoding="utf-8"))
-        for name in ("tables", "claims")
-    )
-    title, bibkey, names = head.pop("title"), head.pop("key"), head.pop("names", {})
+    head, claims = (_read(paths.published(paper) / f"{name}.toml") for name in ("tables", "claims"))
+    title, bibkey, names = head.pop("title", ""), head.pop("key", ""), head.pop("names", {})
     unnamed = head.pop("unnamed", ())
     tables = {name: Table(paper, name, entry, names, unnamed) for name, entry in head.items()}
-    every = [_claim(paper, fields, tables) for fields in claims.get("claim", [])]
+    every = [_claim(paper, {**claims.get("default", {}), **fields}, tables) for fields in claims.get("claim", [])]
     every += [item for table in tables.values() for item in table.items()]
     items = {item.id: item for item in every}
     if twice := [item.id for item in every if items[item.id] is not item]:
         raise ValueError(f"{paper} has two values {twice[0]!r}")
     return Paper(paper, title, bibkey, tables, items)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read a file; a chapter without a paper has predictions, and no tables."""
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _claim(paper: str, fields: dict[str, Any], tables: Mapping[str, Table]) -> Published:

@@ -172,7 +172,10 @@ class Results:
         tables = {e: self.recorded_rows(e) for e in dict.fromkeys(e for claim in claims for e in claim.of)}
         measured: dict[str, list[Measured]] = {}
         for claim in claims:
-            measured.setdefault(claim.id, []).append(claim.measure([tables[e] for e in claim.of], self.published))
+            if claim.prediction:
+                measured |= {one.id: [one] for one in claim.measure_run(self)}
+            else:
+                measured.setdefault(claim.id, []).append(claim.measure([tables[e] for e in claim.of], self.published))
         if unknown := sorted(set(measured) - set(self.published.items)):
             raise ValueError(f"claims without an entry in {self.paper}/claims.toml: {', '.join(unknown)}")
         return measured

@@ -4,12 +4,11 @@ import inspect
 
 import pandas as pd
 
-from fedleak_book.experiments import Number, Results
+from fedleak_book.experiments import Number, Results, predictions, running
 from notebooks.show import TITLES, enumerated, markdown
 from fedleak.models import title
-from notebooks.arena.ranking import deep as deep_of_arena
 from notebooks.learned import experiments as e
-from notebooks.learned.expected import outcomes, untrained
+from notebooks.learned.claims import untrained
 from notebooks.learned.experiments_elsewhere import KNOWS
 from notebooks.learned.experiments_networks import BEST, HALVES, MOST, SIMULATED, WHOLE
 from notebooks.learned.leads import (
@@ -435,19 +434,13 @@ def defences(run):
 
 def deep_cells():
     """The arena's trained deep networks: the learned attacker, the best published one, the whole head, by net and size."""
-    return pd.DataFrame(deep_of_arena(Results("arena", device="cpu"))).set_index(
-        ["net", "batch_size"]
-    )
+    rows = running.module("arena", "ranking").deep(Results("arena", device="cpu"))
+    return pd.DataFrame(rows).set_index(["net", "batch_size"])
 
 
 def later(run):
     """Every expectation and its outcome"""
-    table = outcomes(run)
-    table["bound"] = [
-        f"{side} {bound:g}"
-        for side, bound in zip(table["side"], table["bound"], strict=True)
-    ]
-    table["measured"] = table["measured"].map("{:.3g}".format)
+    table = predictions.table(run, *predictions.ids(run), anchors=True)
     mnist = judged(run).loc["MNIST"].xs("unbalanced", level="composition")
     small = int((mnist["learned"] - mnist[PUBLISHED] >= 0.05).sum())
     arena, lenet = deep_cells(), judged(run).loc["MNIST"]
@@ -468,7 +461,7 @@ def later(run):
     behind the whole head by more than a point*: LeNet is behind by up to {behind["lenet"]:.1f} points, VGG-11 by {behind["vgg11_bn"]:.1f} and ResNet-18
     by {behind["resnet18"]:.1f}.
     """
-    return before(table.drop(columns="side").to_dict("records"), text, more)
+    return before(table, text, more)
 
 
 NOTES = {
