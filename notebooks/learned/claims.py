@@ -80,7 +80,7 @@ UP_TO_128 = dict(data="MNIST", batch_size=[8, 32, 128])
 
 
 def determined(run, value, **settings):
-    """A value of exact readings by cell: of batches of at most half as many samples as classes."""
+    """A value of exact recoveries by setting, for batches of at most half as many samples as classes."""
     cells = run.best(e.DETERMINED)
     small = cells["batch_size"] <= cells["net"].map({"lenet": 5, "resnet20": 50})
     return cells[small & having(**settings)(cells)][value]
