@@ -385,8 +385,8 @@ def members(run):
         for half in HALVES:
             mine = accuracies.loc[half]
             parts.append(
-                f"On {half} the iAcc is {enumerated(mine['learned'])}; given the training loss {enumerated(mine[KNOWS])}; of the whole head "
-                f"{enumerated(mine[WHOLE])}; of the even guess {enumerated(mine['even guess'])}. The coverage is {enumerated(coverages['learned'][half])}, "
+                f"On {half} the iAcc is {enumerated(mine['learned'])}; given the training loss {enumerated(mine[KNOWS])}; the whole head has "
+                f"{enumerated(mine[WHOLE])}; the even guess has {enumerated(mine['even guess'])}. The coverage is {enumerated(coverages['learned'][half])}, "
                 f"and given the training loss {enumerated(coverages[KNOWS][half])}."
             )
         gains = remedy(run, experiment, "members", **cell)
