@@ -232,8 +232,8 @@ def bridged() -> Slider:
     drawing += "".join(pairs(recovered, truth, 70, 560, 1.2 * float(truth.max())))
     frames.append(Frame("6, server", drawing, f"less the mean softmax, times −{size}: {right} of {size} labels"))
     message = (
-        "Steps 1 to 5: gradients of an untrained LeNet, true ones grey, the server's estimates green with the true values "
-        "as lines. Step 6: the counts that follow, beside the true ones."
+        "Steps 1 to 5: gradients of an untrained LeNet, true ones grey, the server's estimates green, with the true "
+        "values as lines. Step 6: the counts that follow, beside the true ones."
     )
     return Slider("Step", 0, message, frames)
 
@@ -257,7 +257,7 @@ def iterations() -> Slider:
             parts.append(text(x + side / 2, 20, name) + text(x + side / 2, 180, decibels.get(name, "")))
         words = "PSNR " + ", ".join(f"{name} {value}" for name, value in decibels.items())
         if fallen := [name for name in before.index if rows["psnr"][name] < before[name] - 0.05]:
-            words += f"; lower than in the frame before: {' and '.join(fallen)}"
+            words += f"; lower than in the frame before: {', '.join(fallen)}"
         before = rows["psnr"]
         frames.append(Frame(str(iteration), "".join(parts), words))
     message = "One patch of a photograph. The attack that leads early need not lead later, and an image can get worse."
