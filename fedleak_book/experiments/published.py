@@ -41,8 +41,8 @@ class Published:
     ``attack`` marks a value of the paper's own attack, which may be better than printed; a baseline's or a defence's
     may not. ``table`` and ``cell`` are the table or figure with the paper's settings, and those of this value;
     ``beyond`` marks what no paper prints (our extensions, derived bounds, predictions). ``rows`` says which rows of
-    ours existed when the entry was written down: ``"none"``, ``"earlier"`` (of the same experiment, recorded anew since)
-    or ``"used"`` (those that measure it).
+    ours existed when the entry was written down: ``"none"``, ``"earlier"`` (of the same experiment, recorded anew
+    since) or ``"used"`` (those that measure it).
     """
 
     id: str

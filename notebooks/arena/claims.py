@@ -146,7 +146,7 @@ SOFT = ["state", "labelling", "batch_size"]
 
 
 def lost(run, state, labelling):
-    """What the best attack that is not told of it loses to a labelling, at most over the batch sizes."""
+    """The largest loss of the best uninformed attack by a labelling, over the batch sizes."""
     best = r.best_of(rows(run, e.SOFTENED), SOFT, r.REAL)[state]
     return (best["one-hot"] - best[labelling]).max()
 
@@ -379,7 +379,7 @@ def ceiling(data, size):
 
 
 def lead(state, first, other):
-    """Lead in iAcc of one attack after so many rounds over another, paired by federation."""
+    """Lead in iAcc of one attack over another, each after a number of rounds, paired by federation."""
 
     def measure(run):
         values = (

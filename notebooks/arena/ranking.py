@@ -214,7 +214,7 @@ def met_once(run):
 
 
 def adapting(run):
-    """Behind each defence that the learned attacker was told of: told, untold, and told against the best other."""
+    """Per defence: the informed and the uninformed learned attacker, and the informed one against the best other."""
     table = rows_of(run, e.DEFENCES).query(
         "state == 'trained' and defence not in ('none', 'no last bias')"
     )

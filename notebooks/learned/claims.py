@@ -198,7 +198,7 @@ predict("X3", lambda run: without(run, "copies")[10_000, 128])
 
 # --- what the head alone determines ---
 def determined(run, **settings):
-    """Cells of exact recoveries, of batches of at most half as many samples as classes."""
+    """Settings of exact recoveries, for batches of at most half as many samples as classes."""
     cells = run.best(e.DETERMINED)
     small = cells["batch_size"] <= cells["net"].map({"lenet": 5, "resnet20": 50})
     return cells[small & having(**settings)(cells)]

@@ -23,7 +23,7 @@ def trials(run, experiment, by=(), value="iacc", **settings):
 
 
 def met(run, experiment, by, ours=OURS, **settings):
-    """iAcc by cell of the attacks that answered every network's updates; of the published ones the best, and which."""
+    """iAcc per setting of the attacks that answered every update, and the best published attack with its name."""
     scores = trials(run, experiment, by, **settings)
     rows = {}
     for keys, cell in scores.groupby(list(by), sort=False):
@@ -153,7 +153,7 @@ def unaware(run, strength):
 
 
 def altered(run):
-    """The shares of updates that are told apart as changed: of undefended ones, and by defence and strength."""
+    """The share of updates detected as changed, without a defence and by defence and strength."""
     rows = run.best(e.LIMITS)
     none = rows["defence"] == "none"
     return {"none": rows[none]["altered"], "defended": rows[~none]["altered"]}
@@ -175,7 +175,7 @@ OWN = dict(knows="clients' images", images=60_000)
 
 
 def behind_defences(run):
-    """iAcc of unbalanced batches by defence and strength; of the published attacks the best."""
+    """iAcc of unbalanced batches by defence and strength, with the best published attack."""
     by = ["defence", "strength"]
     return met(run, e.ADAPTIVE, by, ours=[*OURS, "adaptive"])
 

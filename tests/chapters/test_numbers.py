@@ -81,7 +81,7 @@ def test_every_measured_number_moves_with_the_records(lecture, monkeypatch):
         if before[name][source] == after[name][source]
     ]
     assert "\n".join(stays) == ""
-    assert sum(map(len, before.values())) >= 20
+    assert sum(map(len, before.values())) >= (20 if lecture == chapter else 5)
 
 
 @pytest.mark.slow
