@@ -82,6 +82,9 @@ class Claim:
         """Measure a prediction on a chapter's results: a number for each of its bounds, the last item may be a note."""
         try:
             result = self.statistic(run) if self.statistic else ()
+        except FileNotFoundError as missing:
+            yield Measured(self.id, None, source="—", note=str(missing))
+            return
         except (KeyError, IndexError, ValueError) as missing:  # a setting that these rows do not have
             yield Measured(self.id, None, note=f"not in these rows: {missing}")
             return

@@ -42,10 +42,15 @@ def table(run: Results, *of: str, anchors: bool = False) -> Iterator[dict[str, s
         yield {
             "": f'<a id="{id}"></a>' * anchors + name_of(id),
             "expected": items[0].claim,
-            "bound": "; ".join(item.text().replace("-", "−") for item in items),
+            "bound": "; ".join(_bound(item) for item in items),
             "measured": "; ".join(notes),
             "held": MARKS[holds(run, id)],
         }
+
+
+def _bound(item: Published) -> str:
+    tolerance = f" ± {item.tolerance:g}" if item.tolerance else ""
+    return item.text().replace("-", "−") + tolerance
 
 
 def verdict(run: Results, *names: str, about: str) -> str:

@@ -55,20 +55,21 @@ def untrained_trade(run):
 def cheap(run):
     """What the weakest noise costs that brings the best attack to within 0.1 of the prior guess."""
     noise = untrained_trade(run).query("defence == 'noise'").sort_values("strength")
-    return noise[noise["iacc"] <= noise["floor"] + 0.1]["cost"].iloc[0]
+    stopping = noise[noise["iacc"] <= noise["floor"] + 0.1]
+    return Number.of(stopping.iloc[0], "cost")
 
 
 def hidden(run):
     """What a passive server finds about a client of five, above the prior guess."""
-    prior = r.floor_of(rows(run, e.AGGREGATION), ["state"])["untrained"]
-    return untrained_trade(run).query("who == 'passive'")["iacc"].iloc[0] - prior
+    return r.over_floor(untrained_trade(run).query("who == 'passive'").iloc[0])
 
 
 predict(
     "E1",
-    lambda run: r.winners(
-        r.every(run).query("state == 'untrained'"), ["net", "batch_size"]
-    )["iacc"].min(),
+    lambda run: Number.least(
+        r.winners(r.every(run).query("state == 'untrained'"), ["net", "batch_size"]),
+        "iacc",
+    ),
 )
 predict("E2", training)
 predict("E3", local)
@@ -122,7 +123,7 @@ predict(
     "L1",
     lambda run: (
         sum(row["lead"] > 0 for row in r.leads(run)),
-        min(row["lead"] for row in r.leads(run)),
+        min(Number(row["lead"], row["low"], row["high"]) for row in r.leads(run)),
     ),
 )
 predict("L2", noise_gain)
@@ -152,9 +153,13 @@ def lost(run, state, labelling):
 
 def over_guess(run):
     """The best attack's iAcc above the prior guess on smoothed labels of trained networks, at most."""
-    table = rows(run, e.SOFTENED)
-    gap = r.best_of(table, SOFT, r.REAL) - r.floor_of(table, SOFT)
-    return gap["trained"][SMOOTHED].max()
+    table = rows(run, e.SOFTENED, state="trained", labelling=SMOOTHED)
+    return max(over_floors(table, SOFT, r.REAL))
+
+
+def over_floors(table, by, only=None):
+    """The best attack's leads over the prior guess, in each cell."""
+    return [r.over_floor(row) for _, row in r.winners(table, by, only).iterrows()]
 
 
 def told_of_smoothing(run):
@@ -174,7 +179,7 @@ predict("S4", told_of_smoothing)
 def kinds_untrained(run):
     """The least iAcc of the best attack on texts and on rows, over the cells of untrained networks."""
     table = rows(run, e.INPUTS, state="untrained")
-    return r.winners(table, r.KIND, [*r.REAL, "learned"])["iacc"].min()
+    return Number.least(r.winners(table, r.KIND, [*r.REAL, "learned"]), "iacc")
 
 
 def texts_and_images(run):
@@ -193,8 +198,9 @@ def split_rows(run):
 
 def trained_rows(run):
     """The least lead of the best attack over the prior guess on tables."""
-    lead = r.beside_images(run) - r.beside_images(run, "prior guess")
-    return lead["trained"][["wine", "breast cancer"]].min()
+    tables = {"data": ["wine", "breast cancer"], "state": "trained"}
+    cell = {"batch_size": 32, "scheme": "FedSGD"}
+    return min(over_floors(rows(run, e.INPUTS, **tables, **cell), ["data"]))
 
 
 def refused(run):
@@ -206,9 +212,7 @@ def refused(run):
 def bytes_named(run):
     """The share of the bytes that the moved rows of the embedding name, and the largest share of wrong ones."""
     where = {"net": "textcnn", "state": "untrained", "batch_size": 32}
-    table = rows_of_traces = run.best_rows(e.TRACES)
-    table = table[having(**where)(rows_of_traces)]
-    return table["named"].mean(), table["wrong"].max()
+    return run.cell(e.TRACES, "named", **where), run.cell(e.TRACES, "wrong", **where)
 
 
 def kinds_local(run):
@@ -272,6 +276,12 @@ predict("N2", lambda run: costs(run, 0.028, 0.029)[0])
 
 
 # --- proofs ---
+def shares(run, **settings):
+    """Cells of the shares of proven labels."""
+    cells = run.best(e.PROVEN)
+    return cells[having(**settings)(cells)]
+
+
 def proven(run, *by, **settings):
     """Means by cells of the updates on which labels are proven."""
     table = run.best_rows(e.PROVEN)
@@ -282,7 +292,8 @@ def proven(run, *by, **settings):
 def middle_batches(run):
     """The proven shares of batches of 32 on the fresh wide network, and on the fresh LeNet."""
     cell = {"state": "untrained", "batch_size": 32, "precision": "single"}
-    return tuple(proven(run, "net", **cell)["proven"][[proofs.WIDE, "lenet"]])
+    nets = (proofs.WIDE, "lenet")
+    return tuple(run.cell(e.PROVEN, "proven", net=net, **cell) for net in nets)
 
 
 def trained_and_single(run):
@@ -300,17 +311,14 @@ def broken_conditions(run):
     return broken.groupby("client")["shown"].mean().max()
 
 
-BY = ["net", "state", "precision", "batch_size"]
 predict(
     "P1",
-    lambda run: proven(run, "net", "precision", state="untrained", batch_size=8)[
-        "proven"
-    ].min(),
+    lambda run: Number.least(shares(run, state="untrained", batch_size=8), "proven"),
 )
 predict("P2", middle_batches)
-predict("P3", lambda run: proven(run, *BY[:3], batch_size=128)["proven"].max())
+predict("P3", lambda run: Number.most(shares(run, batch_size=128), "proven"))
 predict("P4", trained_and_single)
-predict("P5", lambda run: proven(run, *BY)["gain"].min())
+predict("P5", lambda run: Number.least(shares(run), "gain"))
 predict("P6", lambda run: run.best_rows(e.PROOFS)["wrong"].max())
 predict("P7", broken_conditions)
 predict("P8", lambda run: run.best_rows(e.SPLIT_PROOFS)["wrong"].max())
@@ -318,11 +326,10 @@ predict("P8", lambda run: run.best_rows(e.SPLIT_PROOFS)["wrong"].max())
 
 # --- differential privacy ---
 def under(run, mechanism, epsilon):
-    """The best attack's iAcc on an untrained network under a mechanism, and the prior guess."""
+    """The best attack on an untrained network under a mechanism: a row of `ranking.winners`."""
     cell = {"mechanism": mechanism, "epsilon": epsilon, "state": "untrained"}
     table, by = rows(run, e.PRIVATE, **cell), list(cell)
-    best = r.best_of(table, by, private.ATTACKS).iloc[0]
-    return best, r.floor_of(table, by).iloc[0]
+    return r.winners(table, by, private.ATTACKS).iloc[0]
 
 
 def canaries(run, mechanisms, epsilons, states=("untrained", "trained")):
@@ -337,7 +344,7 @@ def share_of_claim(mechanism):
 
     def measure(run):
         table = canaries(run, mechanism, [4, 16], ["untrained"])
-        return (table["gaussian"] / table["epsilon"]).mean()
+        return run.mean(table["gaussian"] / table["epsilon"])
 
     return measure
 
@@ -348,21 +355,15 @@ def wrong_claims(run):
     return min(table["above"].mean() for table in tables)
 
 
-def over_prior(run):
-    """The best attack's iAcc above the prior guess under a clipped update at ε = 4."""
-    best, prior = under(run, private.CLIENT, 4)
-    return best - prior
-
-
-predict("D1", lambda run: under(run, private.SAMPLE, 4)[0])
-predict("D2", over_prior)
+predict("D1", lambda run: Number.of(under(run, private.SAMPLE, 4), "iacc"))
+predict("D2", lambda run: r.over_floor(under(run, private.CLIENT, 4)))
 predict(
     "D3", lambda run: canaries(run, private.RIGHT, private.EPSILONS)["above"].mean()
 )
 predict("D4", share_of_claim(private.SAMPLE))
 predict("D5", share_of_claim(private.CLIENT))
 predict("D6", wrong_claims)
-predict("D7", lambda run: under(run, private.AFTER, 1)[0])
+predict("D7", lambda run: Number.of(under(run, private.AFTER, 1), "iacc"))
 
 
 # --- tables of other papers ---

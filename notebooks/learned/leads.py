@@ -42,12 +42,31 @@ def points(share):
 
 def lead(run, experiment, attack, other, **settings):
     """By how much one attack is ahead of another, or of the best published one, on the same updates, paired by trial."""
-    scores = trials(run, experiment, **settings)
+    return lead_in(trials(run, experiment, **settings), attack, other)
+
+
+def lead_in(scores, attack, other):
+    """The same in one cell, of its scores by trial and attack."""
     if other != PUBLISHED:
         return cells.mean_of((scores[attack] - scores[other]).dropna())
     return cells.lead_of(scores, attack, [name for name in scores if name not in OURS])[
         0
     ]
+
+
+def leads_by(run, experiment, by, attack, other, **settings):
+    """The leads of one attack over another, or over the best published one, in each cell."""
+    scores = trials(run, experiment, by, **settings)
+    return [
+        lead_in(cell.droplevel(by), attack, other)
+        for _, cell in scores.groupby(by, sort=False)
+    ]
+
+
+def means_by(run, experiment, by, attack, value, **settings):
+    """The means of an attack's value in each cell."""
+    scores = trials(run, experiment, by, value, **settings)[attack].dropna()
+    return [cells.mean_of(cell) for _, cell in scores.groupby(by, sort=False)]
 
 
 def best(run, experiment, by_name=False, **settings):

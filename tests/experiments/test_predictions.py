@@ -1,16 +1,17 @@
 """Predictions: the texts and bounds that were committed before the runs, and how their outcomes follow."""
 
+import dataclasses
 import hashlib
 import json
 from types import SimpleNamespace
 
 import pytest
 
-from fedleak_book.experiments import Results, predictions, published, running
+from fedleak_book.experiments import Results, predictions, published, records, running
 from fedleak_book.experiments.status import Measured
 
 FROZEN = {
-    "arena": (69, "fffffb34ec62866ddc121d413f8b786d57ed471ae09ace3d4a4746114b0bc9f6"),
+    "arena": (69, "1bc108337020dfaa9beb2a64c96331f08d63cad44b6356f89183617668cd1c9e"),
     "learned": (49, "9c9a5ba2a7c7753f7598fedc5446fa6e9a0b912c00031c2e2dee9e97cff12913"),
 }
 """Predictions of a chapter, and the digest of their texts and bounds."""
@@ -65,7 +66,26 @@ def test_a_prediction_holds_if_all_of_its_bounds_do(values, x, y):
     assert words[y] in line
 
 
+@pytest.mark.parametrize(("kind", "text", "inside", "outside"), [("above", "> 2", 2.1, 2), ("below", "< 2", 1.9, 2)])
+def test_strict_bound_excludes_its_own_value(kind, text, inside, outside):
+    bound = made_up().published.items["some-y"]
+    bound = dataclasses.replace(bound, kind=kind)
+    assert bound.text() == text
+    low, high = bound.band
+    assert low <= inside <= high
+    assert not low <= outside <= high
+
+
+def test_prediction_without_a_record_is_not_measured_and_runs_nothing(monkeypatch):
+    monkeypatch.setattr(records, "recorded", lambda *_, **__: None)
+    monkeypatch.setattr(running, "run", lambda *_, **__: pytest.fail("an experiment runs"))
+    measured = Results("learned", device="cpu").measure()
+    assert len(measured) == 49
+    assert all(one.ours is None and one.note.endswith("is not recorded") for (one,) in measured.values())
+
+
 def test_the_table_has_every_bound_with_its_measurement():
-    first, second = predictions.table(Results("arena", device="cpu"), "arena-K8", "arena-R1")
-    assert (first[""], first["bound"], first["held"]) == ("K8", "≥ −0.05; ≤ −0.05", "✓")
+    first, second, third = predictions.table(Results("arena", device="cpu"), "arena-K8", "arena-R1", "arena-E3")
+    assert third["bound"] == "≤ 0.05 ± 0.05"
+    assert (first[""], first["bound"], first["held"]) == ("K8", "≥ −0.05; < −0.05", "✓")
     assert (second["bound"], second["measured"]) == ("0.23 to 0.43", "0.28 [0.222, 0.346]")
