@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -34,19 +35,26 @@ TITLES = dict(zip(SCHEMES, _SCHEMES, strict=True))
 """What tables and figures call a scheme."""
 
 
+def prose(text: str) -> str:
+    """Return Markdown without the indentation of its code, with percentages in one form: ``85 %``, which never breaks."""
+    return re.sub(r"(?<=\d) ?%", "\u00a0%", inspect.cleandoc(text))
+
+
 def say(text: str) -> None:
-    """Show Markdown whose numbers come from rows: ``say(f"LLG+ finds {found:.0%} of the labels.")``.
+    """Show Markdown whose numbers come from rows: ``say(f"LLG+ recovers {share:.0%} of the labels.")``.
 
     In the book, in JupyterLab and on GitHub the cell shows the sentences; its code is hidden.
     """
     from IPython.display import Markdown, display
 
-    display(Markdown(inspect.cleandoc(text)))
+    display(Markdown(prose(text)))
 
 
 def source(trial: Callable[..., Any]) -> None:
     """Show the code of a trial."""
-    say(f"```python\n{inspect.getsource(trial)}```")
+    from IPython.display import Markdown, display
+
+    display(Markdown(f"```python\n{inspect.getsource(trial)}```"))
 
 
 def markdown(

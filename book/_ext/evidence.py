@@ -11,7 +11,7 @@ from citing import one_value
 from fedleak_book import paths
 from fedleak_book.experiments import Experiment, Results, records, running
 from fedleak_book.experiments.results import figure_of
-from notebooks.show import markdown
+from notebooks.show import markdown, prose
 
 Row = Mapping[str, Any]
 LONGEST = 100
@@ -55,7 +55,7 @@ def _noted(results: Results, notes: Mapping[str, Any]) -> Iterator[str]:
     """Yield the notes on results for which the paper prints no value, each under its docstring."""
     for anchor, note in notes.items():
         yield f"### {(inspect.getdoc(note) or anchor).rstrip('.')}\n"
-        yield f"[In the lecture](#{anchor}).\n\n{inspect.cleandoc(note(results))}\n"
+        yield f"[In the lecture](#{anchor}).\n\n{prose(note(results))}\n"
 
 
 def _compared(results: Results, rows: Sequence[Row], notes: Mapping[str, Any]) -> Iterator[str]:
@@ -64,7 +64,7 @@ def _compared(results: Results, rows: Sequence[Row], notes: Mapping[str, Any]) -
         yield f"### {figure_of(group[0])}\n"
         yield f"[In the lecture](#{anchor}).\n"
         if anchor in notes:
-            yield inspect.cleandoc(notes[anchor](results)) + "\n"
+            yield prose(notes[anchor](results)) + "\n"
         yield markdown(
             {
                 "What the paper says": f"{_named(row['id'])}**{row['item']}** {_plain(row['claim'])} ({row['where']}; "

@@ -2,6 +2,7 @@
 
 import math
 
+import pandas as pd
 import torch
 from render import number
 from slides import FLOOR, WIDTH, Frame, Slider, bar, pairs, text
@@ -230,7 +231,10 @@ def bridged() -> Slider:
     drawing = text(10, 14, "true / recovered count", "start")
     drawing += "".join(pairs(recovered, truth, 70, 560, 1.2 * float(truth.max())))
     frames.append(Frame("6, server", drawing, f"less the mean softmax, times −{size}: {right} of {size} labels"))
-    message = "Grey: true gradient of an untrained LeNet. Green: the server's estimate, with the true values as lines."
+    message = (
+        "Steps 1 to 5: gradients of an untrained LeNet, true ones grey, the server's estimates green, with the true "
+        "values as lines. Step 6: the counts that follow, beside the true ones."
+    )
     return Slider("Step", 0, message, frames)
 
 
@@ -238,7 +242,7 @@ def iterations() -> Slider:
     """AGIC: one image on its way, by attack and iteration, from the record of the pictures."""
     record = records.recorded("agic", "frames")
     assert record is not None
-    frames, side = [], 128
+    frames, side, before = [], 128, pd.Series(dtype=float)
     for iteration, rows in record[0].set_index("method").groupby("iteration"):
         rows = rows.loc[["DLG-Adam", "InvG", "AGIC"]]  # in every frame in the same places
         pictures = {"original": rows["original"].iloc[0], **rows["picture"]}
@@ -252,6 +256,9 @@ def iterations() -> Slider:
             )
             parts.append(text(x + side / 2, 20, name) + text(x + side / 2, 180, decibels.get(name, "")))
         words = "PSNR " + ", ".join(f"{name} {value}" for name, value in decibels.items())
+        if fallen := [name for name in before.index if rows["psnr"][name] < before[name] - 0.05]:
+            words += f"; lower than in the frame before: {', '.join(fallen)}"
+        before = rows["psnr"]
         frames.append(Frame(str(iteration), "".join(parts), words))
-    message = "The attack that leads early need not lead later, here on one patch of a photograph."
+    message = "One patch of a photograph. The attack that leads early need not lead later, and an image can get worse."
     return Slider("Iteration", 4, message, frames)

@@ -12,7 +12,7 @@ from importlib import import_module
 from inspect import signature
 from typing import Any, Literal, TypeVar, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from fedleak.attacks.plausible import contradictions
 from fedleak.attacks.result import Prepared
@@ -117,6 +117,9 @@ class Attack:
     updates are read with these models."""
     standalone_reason: str = ""
     """Why it cannot run on the same updates as the other attacks; "" if it can."""
+    applies: Callable[[nn.Module, Tensor | None, int], bool] = lambda *_: False
+    """Of an attack with such a reason: whether it applies to one client's updates all the same, given the model, one
+    input (None if there is no auxiliary one) and the number of samples."""
 
     def __post_init__(self) -> None:
         options = frozenset(self.options) | ({"aux"} if Need.AUXILIARY_DATA in self.needs else set())

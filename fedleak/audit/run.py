@@ -11,10 +11,8 @@ from torch import nn
 from tqdm import tqdm
 
 from fedleak.attacks.contest import Attempt, attempt, contest, entrants, view
-from fedleak.attacks.labels import joint
-from fedleak.attacks.labels.adapter import adapters
 from fedleak.attacks.labels.counts import apportion
-from fedleak.attacks.registry import ADVERSARIES, Adversary, Attack, Need, all_attacks, get
+from fedleak.attacks.registry import ADVERSARIES, Adversary, Attack, Need, all_attacks
 from fedleak.attacks.result import Prepared, Result
 from fedleak.audit.beyond_labels import count_words as count_words
 from fedleak.audit.beyond_labels import invert_once
@@ -43,12 +41,8 @@ def weakest(attack: Attack, adversary: Adversary, update: Update, model: nn.Modu
 
 def taking_part(model: nn.Module, case: Case | None, samples: int) -> list[Attack]:
     """Return the attacks on update after update, and of those that run apart the ones that are for such updates."""
-    last = head(model)
-    frozen = last.weight not in dict(model.named_parameters())
-    fits = frozen and case is not None and adapters(model, case.aux.x[:1])
-    few = samples < last.layer.out_features and samples <= max(joint.MOST, last.layer.out_features // 2)
-    apart = {"peeling": True, "head splitting": few, "adapter fit": fits}
-    return [*entrants(trained=True), *(get(name) for name, wanted in apart.items() if wanted)]
+    x = None if case is None else case.aux.x[:1]
+    return [*entrants(trained=True), *(attack for attack in all_attacks() if attack.applies(model, x, samples))]
 
 
 def sort_out(

@@ -268,7 +268,7 @@ def declared_rules(optimiser: Any) -> list[Rule]:
 def _entries(tensor: Tensor) -> Any:
     tensor = tensor.detach()
     if tensor.is_cpu and tensor.dtype in (torch.float32, torch.float64) and tensor.layout == torch.strided:
-        flat = tensor.numpy().reshape(-1)  # slicing costs a third of what it costs in PyTorch
-        return flat[:: max(-(-flat.size // _ENTRIES), 1)]
+        array = tensor.numpy().reshape(-1)  # slicing costs a third of what it costs in PyTorch
+        return array[:: max(-(-array.size // _ENTRIES), 1)]
     flat = (tensor if tensor.layout == torch.strided else tensor.to_dense()).reshape(-1)
     return flat[:: max(-(-flat.numel() // _ENTRIES), 1)].to("cpu", torch.float64).numpy()

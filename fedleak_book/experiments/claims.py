@@ -47,6 +47,8 @@ class Claim:
     """Name of one of several ways to read the paper: every one is claimed, and all have to agree."""
     note: str = ""
     """What the reader should know of this number."""
+    prediction: bool = False
+    """Whether the statistic takes the chapter's `Results`; see `Claims.predict`."""
 
     def measure(self, tables: Sequence[pd.DataFrame | None], paper: Paper) -> Measured:
         """Measure it on one table of trial rows an experiment, and name the settings that differ and their effect."""
@@ -75,6 +77,23 @@ class Claim:
                 about["effects"] = tuple(self._effects(paper, item, settled))
         about["ends"] = self.kind.range
         return Measured(self.id, *result, all(e.exact for e in self.of), **about)
+
+    def measure_run(self, run: Any) -> Iterator[Measured]:
+        """Measure a prediction on a chapter's results: a number for each of its bounds, the last item may be a note."""
+        try:
+            result = self.statistic(run) if self.statistic else ()
+        except FileNotFoundError as missing:
+            yield Measured(self.id, None, source="—", note=str(missing))
+            return
+        except (KeyError, IndexError, ValueError) as missing:  # a setting that these rows do not have
+            yield Measured(self.id, None, note=f"not in these rows: {missing}")
+            return
+        values = [*result] if isinstance(result, tuple) else [result]
+        note = values.pop() if isinstance(values[-1], str) else ""
+        for k, value in enumerate(values):
+            low, high = (getattr(value, end, math.nan) for end in ("low", "high"))
+            id = self.id + f"-{k + 1}" * bool(k)
+            yield Measured(id, float(value), low, high, getattr(value, "n", 0), note=note)
 
     def _cells(self, experiment: Experiment, rows: pd.DataFrame) -> "Cells":
         by, value = [*experiment.axes, *experiment.by], self.value or next(iter(experiment.values))
@@ -124,6 +143,10 @@ class Claim:
 
 class Claims(list[Claim]):
     """The claims of a chapter, in the order of its module."""
+
+    def predict(self, id: str, measure: Statistic) -> None:
+        """Add a prediction: `measure` takes the chapter's `Results` and returns a number, or several and a note."""
+        self.append(Claim(id, measure, prediction=True))
 
     def add(self, id: str, statistic: Statistic | None, of: Any = (), **options: Any) -> None:
         """Add a claim; the parameters are those of `Claim`, and `of` may be one experiment."""

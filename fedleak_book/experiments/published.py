@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from fedleak_book import paths
@@ -23,7 +24,7 @@ Row = Mapping[str, Any]
 
 CHOICES = {
     "direction": ("higher", "lower", "neither"),
-    "kind": ("value", "at least", "at most", "between"),
+    "kind": ("value", "at least", "at most", "between", "above", "below"),
     "rows": ("none", "earlier", "used"),
 }
 """What some fields of a published value can be."""
@@ -35,12 +36,13 @@ SAID = ("id", "item", "claim", "where", "direction", "kind", "rows", "attack", "
 class Published:
     """One number or claim of a paper, and what would count as reproducing it.
 
-    ``kind`` says how `published` is read: ``"value"`` (a number), ``"at least"``, ``"at most"`` or ``"between"`` (two
-    numbers); the band is that with `tolerance` on every side. ``attack`` marks a value of the paper's own attack, which
-    may be better than printed; a baseline's or a defence's may not. ``table`` and ``cell`` are the table or figure with
-    the paper's settings, and those of this value; ``beyond`` marks what no paper prints (our extensions, derived
-    bounds). ``rows`` says which rows of ours existed when the entry was written down: ``"none"``, ``"earlier"`` (of the
-    same experiment, recorded anew since) or ``"used"`` (those that measure it).
+    ``kind`` says how `published` is read: ``"value"`` (a number), ``"at least"``, ``"at most"``, ``"between"`` (two
+    numbers), ``"above"`` or ``"below"`` (without the bound itself); the band is that with `tolerance` on every side.
+    ``attack`` marks a value of the paper's own attack, which may be better than printed; a baseline's or a defence's
+    may not. ``table`` and ``cell`` are the table or figure with the paper's settings, and those of this value;
+    ``beyond`` marks what no paper prints (our extensions, derived bounds, predictions). ``rows`` says which rows of
+    ours existed when the entry was written down: ``"none"``, ``"earlier"`` (of the same experiment, recorded anew
+    since) or ``"used"`` (those that measure it).
     """
 
     id: str
@@ -60,6 +62,10 @@ class Published:
     column: str = ""
     cell: Row = field(default_factory=dict)
     rows: str = "none"
+    since: str = ""
+    """Of a prediction, the commit in which it was first written with this bound, sometimes in other words."""
+    printed: float | None = None
+    """Of a prediction about a number that another paper prints, this number."""
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -73,19 +79,24 @@ class Published:
     @property
     def _ends(self) -> tuple[float, float]:
         low, high = self.published if isinstance(self.published, tuple) else (self.published, self.published)
-        return (-math.inf if self.kind == "at most" else low), (math.inf if self.kind == "at least" else high)
+        return (
+            -math.inf if self.kind in ("at most", "below") else low,
+            math.inf if self.kind in ("at least", "above") else high,
+        )
 
     @property
     def band(self) -> tuple[float, float]:
         """The values that count as reproducing this one; 0.98 - 0.97 is more than 0.01 in binary."""
-        low, high = self._ends
-        return low - self.tolerance - 1e-9, high + self.tolerance + 1e-9
+        (low, high), strict = self._ends, self.kind in ("above", "below")
+        slack = self.tolerance + (-1e-9 if strict else 1e-9)
+        return low - slack, high + slack
 
     def text(self) -> str:
         """Return the published value as the tables print it."""
         if isinstance(self.published, tuple):
             return f"{self.published[0]:g} to {self.published[1]:g}"
-        return {"at least": "≥ ", "at most": "≤ "}.get(self.kind, "") + f"{self.published:g}"
+        signs = {"at least": "≥ ", "at most": "≤ ", "above": "> ", "below": "< "}
+        return signs.get(self.kind, "") + f"{self.published:g}"
 
     def difference(self, ours: float) -> float:
         """Return by how much `ours` misses what was published: signed, 0 where a bound or range is met."""
@@ -209,19 +220,21 @@ def load(paper: str) -> Paper:
     Two values of one id, a field that is missing, unknown or of a wrong value, or a claim that names neither a table
     with the paper's settings nor says that it has none (``table = ""``), are a `ValueError`.
     """
-    head, claims = (
-        tomllib.loads((paths.published(paper) / f"{name}.toml").read_text(encoding="utf-8"))
-        for name in ("tables", "claims")
-    )
-    title, bibkey, names = head.pop("title"), head.pop("key"), head.pop("names", {})
+    head, claims = (_read(paths.published(paper) / f"{name}.toml") for name in ("tables", "claims"))
+    title, bibkey, names = head.pop("title", ""), head.pop("key", ""), head.pop("names", {})
     unnamed = head.pop("unnamed", ())
     tables = {name: Table(paper, name, entry, names, unnamed) for name, entry in head.items()}
-    every = [_claim(paper, fields, tables) for fields in claims.get("claim", [])]
+    every = [_claim(paper, {**claims.get("default", {}), **fields}, tables) for fields in claims.get("claim", [])]
     every += [item for table in tables.values() for item in table.items()]
     items = {item.id: item for item in every}
     if twice := [item.id for item in every if items[item.id] is not item]:
         raise ValueError(f"{paper} has two values {twice[0]!r}")
     return Paper(paper, title, bibkey, tables, items)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read a file; a chapter without a paper has predictions, and no tables."""
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _claim(paper: str, fields: dict[str, Any], tables: Mapping[str, Table]) -> Published:

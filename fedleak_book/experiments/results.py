@@ -47,6 +47,16 @@ class Number(float):
         """Make a number of a row's value and the ends of its interval, columns ``value low`` and ``value high``."""
         return cls(row[value], row[f"{value} low"], row[f"{value} high"])
 
+    @classmethod
+    def least(cls, rows: pd.DataFrame, value: str) -> "Number":
+        """Return the least of the rows' numbers; see `of`."""
+        return cls.of(rows.loc[rows[value].idxmin()], value)
+
+    @classmethod
+    def most(cls, rows: pd.DataFrame, value: str) -> "Number":
+        """Return the largest of the rows' numbers; see `of`."""
+        return cls.of(rows.loc[rows[value].idxmax()], value)
+
     def __format__(self, how: str) -> str:
         plain, _, more = how.partition(" ")
         if math.isnan(self):
@@ -171,8 +181,12 @@ class Results:
         claims: Claims = running.module(self.paper, "claims").CLAIMS
         tables = {e: self.recorded_rows(e) for e in dict.fromkeys(e for claim in claims for e in claim.of)}
         measured: dict[str, list[Measured]] = {}
+        run = self if self.replaces else _Recorded(self.paper, device="cpu")
         for claim in claims:
-            measured.setdefault(claim.id, []).append(claim.measure([tables[e] for e in claim.of], self.published))
+            if claim.prediction:
+                measured |= {one.id: [one] for one in claim.measure_run(run)}
+            else:
+                measured.setdefault(claim.id, []).append(claim.measure([tables[e] for e in claim.of], self.published))
         if unknown := sorted(set(measured) - set(self.published.items)):
             raise ValueError(f"claims without an entry in {self.paper}/claims.toml: {', '.join(unknown)}")
         return measured
@@ -204,6 +218,13 @@ class Results:
             sentence += ", evidence of grade" + (several if len(grades) > 1 else f" {grades[0][0]}")
         rules = "[what the grades mean](../book/method.md#how-to-read-it)"
         return f"*{sentence} ({rules}): [evidence](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}).*"
+
+
+class _Recorded(Results):
+    """The recorded results; an experiment without a record is a `FileNotFoundError`, and does not run."""
+
+    def rows(self, experiment: Experiment) -> pd.DataFrame:
+        raise FileNotFoundError(f"{experiment.name} is not recorded")
 
 
 def _cells(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:

@@ -122,6 +122,13 @@ def winners(table, by, only=None):
     return pd.DataFrame(rows)
 
 
+def over_floor(row, name="prior guess"):
+    """The lead of a cell's best attack, a row of `winners`, over a floor on the same updates."""
+    cell = row["cell"]
+    floor = cell[cell["attack"] == name].set_index("trial")["iacc"].sort_index()
+    return cells.mean_of(pd.Series(row["each"], floor.index) - floor, network_of(cell))
+
+
 def best_of(table, by, only=None):
     """The iAcc of the best attack of every cell, with `by` as its index."""
     return winners(table, by, only).set_index(by)["iacc"]
@@ -207,7 +214,7 @@ def met_once(run):
 
 
 def adapting(run):
-    """Behind each defence that the learned attacker was told of: told, untold, and told against the best other."""
+    """Per defence: the informed and the uninformed learned attacker, and the informed one against the best other."""
     table = rows_of(run, e.DEFENCES).query(
         "state == 'trained' and defence not in ('none', 'no last bias')"
     )

@@ -1,4 +1,4 @@
-"""GDBR: what the evidence page says of a figure beside its values; every measured number comes from the rows."""
+"""GDBR: the notes of the evidence page on each figure; every measured number comes from the rows."""
 
 from collections import Counter
 
@@ -22,7 +22,7 @@ def span(numbers, form="{:.0%}", to=" to "):
 
 
 def fig2(run):
-    """Fig. 2: what varies, and a saturated softmax."""
+    """Fig. 2: scatter of the features, and a saturated softmax."""
     skew = run.cell(e.FIG2, "skew_p", init="default")
     spread = {
         init: run.cell(e.FIG2, "spread", init=init) for init in ("positive", "default")
@@ -36,19 +36,18 @@ def fig2(run):
     }
     least = by_init["top"].min()["positive"]
     return f"""
-    At every scale of the pixels and width of the convolution ({{ref}}`choices`), of networks as they are drawn, with positive weights and with
-    PyTorch's: a feature's median skewness is {over["positive", "skew"]} and {over["default", "skew"]}, its deviation over its mean
+    We scanned untrained networks at every scale of the pixels and width of the convolution ({{ref}}`choices`). The first value is for positive weights,
+    the second for PyTorch's. A feature's median skewness is {over["positive", "skew"]} and {over["default", "skew"]}. Its deviation over its mean is
     {over["positive", "spread"]} and {over["default", "spread"]}, the error of its mean from other images {over["positive", "off"]} and
-    {over["default", "off"]}, and the largest mean probability of a class at least {least:.2g} and {over["default", "top"]}. No trained network was
-    scanned.
+    {over["default", "off"]}. The largest mean probability of a class is at least {least:.2g} and {over["default", "top"]}.
 
-    With pixels in [0, 1] the features of the last layer are skewed under either initialisation. The paper's figure, whose caption names no
-    weights, has 0.01 for every class and near-Gaussian probabilities; there default weights give that (a median skewness of {skew:.1f}), while with
-    positive ones most probabilities do not vary at all. A saturated softmax, which the paper's second assumption does not describe,
-    does no harm: it is the same for all images, and so it is predicted well. With default weights one image's features scatter
-    {spread["default"] / spread["positive"]:.0f} times as much around their mean, and which units are active changes with the image,
-    which the paper's crossing leaves out; units that are never active are rare ({dead:.1%}). A batch norm frozen at the statistics of
-    auxiliary images stands in for its training mode, so that samples do not depend on each other.
+    With pixels in [0, 1] the features of the last layer are skewed under either initialisation. The caption of the paper's figure does not state the
+    weights. The figure has 0.01 for every class and near-Gaussian probabilities. Default weights give this (a median skewness of {skew:.1f}); with
+    positive weights most probabilities do not vary at all. A saturated softmax violates the paper's second assumption, but
+    does no harm: it is the same for all images, so it is predicted well. With default weights one image's features scatter
+    {spread["default"] / spread["positive"]:.0f} times as much around their mean. The active units then change with the image,
+    which the paper's crossing ignores; units that are never active are rare ({dead:.1%}). We freeze batch norm at the statistics of
+    auxiliary images, not in training mode, so that samples do not depend on each other.
     """
 
 
@@ -103,17 +102,17 @@ def table1(run):
 
 
 def default(run):
-    """More than 80 %: our question, and why default weights cost labels."""
+    """More than 80 %: with default weights."""
     mended = random(run, "default", "whitened").values()
     return f"""
     The paper claims more than 80 % "regardless of the model architectures, dataset complexities, batch sizes, and class distributions",
-    and calls the loss of MLP-6 on SVHN under PyTorch's own initialisation acceptable. Whether 80 % hold there, too, is our question,
-    not its claim. The whitened form brings {span(mended)} of the labels back, with the same weights and updates.
+    and calls the loss of MLP-6 on SVHN with PyTorch's initialisation acceptable. It does not claim 80 % for that initialisation; we
+    test it. The whitened form recovers {span(mended)} of the labels from the same updates.
     """
 
 
 def table2(run):
-    """Table II: why dummies fail."""
+    """Table II: the cause of the failure of dummies."""
     net = dict(net="alexnet", scale="normalised")
     ratio, measured = (
         run.cell(e.DUMMIES, "ratio", **net),
@@ -132,34 +131,34 @@ def table2(run):
     modes = modes.groupby(["dropout", "auxiliary"])["insacc"].mean()
     batch_statistics, off = modes["off"], modes["0.5"]
     return f"""
-    A division by c times too large a feature shrinks every count to 1/c of itself, and what is missing goes to the class that the
-    saturated softmax names: with $\\overline{{\\nabla\\mathbf z}}=\\mathbf e_j-\\boldsymbol\\lambda/B$ divided by $c$ the estimate is
-    $\\boldsymbol\\lambda/c+B(1-1/c)\\,\\mathbf e_j$, so that about 1/c of the labels come out right. On AlexNet, normalised pixels,
-    1/{ratio:.2f} = {1 / ratio:.0%}, and {measured:.0%} are measured. The softmax itself is nearly the same for dummies: {moved.median():.2%}
-    of its mass is elsewhere in the median setting, {moved.max():.0%} in the worst, by single networks.
+    If the divisor is c times too large, every count shrinks to 1/c of its value. The rest goes to the class of the
+    saturated softmax: with $\\overline{{\\nabla\\mathbf z}}=\\mathbf e_j-\\boldsymbol\\lambda/B$ divided by $c$ the estimate is
+    $\\boldsymbol\\lambda/c+B(1-1/c)\\,\\mathbf e_j$, so about 1/c of the labels are right. For AlexNet and normalised pixels this is
+    1/{ratio:.2f} = {1 / ratio:.0%}; we measure {measured:.0%}. The softmax is nearly the same for dummies: {moved.median():.2%}
+    of its mass moves in the median setting, {moved.max():.0%} in the worst (single networks).
 
-    **Batch norm's mode decides.** With the statistics of the batch, as PyTorch trains by default, VGG-11 with batch norm gives {batch_statistics["aux"]:.0%} of the
-    labels with auxiliary images and {batch_statistics["dummy"]:.0%} with dummies, where the paper prints {vgg["aux"]:.0%} and {vgg["dummy"]:.0%} (three networks, mean over all
-    scales and widths). Each layer then normalises the dummies too. With torchvision's dropout in the client's step besides, both fall to
-    {off["aux"]:.0%} and {off["dummy"]:.0%}. The paper names neither. Everything else here has stored statistics and no dropout.
+    **Batch norm's mode decides.** With the statistics of the batch, PyTorch's default in training, GDBR recovers {batch_statistics["aux"]:.0%} of the
+    labels with auxiliary images and {batch_statistics["dummy"]:.0%} with dummies from VGG-11 with batch norm. The paper prints {vgg["aux"]:.0%} and {vgg["dummy"]:.0%} (three networks, mean over all
+    scales and widths). Each layer then normalises the dummies too. With torchvision's dropout in the client's step as well, both fall to
+    {off["aux"]:.0%} and {off["dummy"]:.0%}. The paper states neither. Everything else here has stored statistics and no dropout.
 
-    With stored statistics no choice of the scale of the pixels, of the width and of how many dummies there are brings ResNet-18 near what is printed for CIFAR-100,
-    {printed:.0%}: dummies find {scales.mean()["normalised"]:.0%} with normalised pixels, {scales.mean()["half"]:.0%} with pixels in [−1, 1] and {scales.mean()["raw"]:.0%} with pixels in
-    [0, 1]. Width and number change the mean by {spread.max():.1f} points at most. Auxiliary images are ahead of dummies at each of these choices on SVHN,
-    CIFAR-10 and CIFAR-100, as the paper says, and on MNIST, where it has dummies ahead.
+    With stored statistics, no choice of pixel scale, width and number of dummies brings ResNet-18 near the {printed:.0%} printed for CIFAR-100.
+    Dummies recover {scales.mean()["normalised"]:.0%} with normalised pixels, {scales.mean()["half"]:.0%} with pixels in [−1, 1] and {scales.mean()["raw"]:.0%} with pixels in
+    [0, 1]. Width and number change the mean by at most {spread.max():.1f} points. At each of these choices auxiliary images are ahead of dummies on SVHN,
+    CIFAR-10 and CIFAR-100, as the paper says. They are also ahead on MNIST, where the paper has dummies ahead.
     """
 
 
 def fig3(run):
-    """Fig. 3: what the baselines get."""
+    """Fig. 3: the input of the baselines."""
     accuracies = run.best(e.FIG3_CHOICES).query("attack == 'GDBR'")
     worst = accuracies.groupby([*CHOICE, "composition"])["insacc"].min().groupby("net")
     low, high = worst.min(), worst.max()
     return f"""
-    The baselines' substitute is the true gradient of the last layer with each column shuffled: that removes exactly what they read. Labels
-    are drawn from a random half of the classes. On LeNet and VGG-11 every scale of the pixels, width and composition was run too ({{ref}}`choices`):
-    at the batch size that is worst for it GDBR finds {low["lenet"]:.0%} to {high["lenet"]:.0%} of the labels on LeNet and {low["vgg11"]:.0%} to
-    {high["vgg11"]:.0%} on VGG-11, by the choice.
+    The baselines' substitute is the true gradient of the last layer with each column shuffled. Shuffling removes exactly the information that they
+    use. Labels are drawn from a random half of the classes. On LeNet and VGG-11 we also ran every scale of the pixels, width and composition ({{ref}}`choices`).
+    At its worst batch size, and depending on the choice, GDBR recovers {low["lenet"]:.0%} to {high["lenet"]:.0%} of the labels on LeNet and {low["vgg11"]:.0%} to
+    {high["vgg11"]:.0%} on VGG-11.
     """
 
 
@@ -183,13 +182,13 @@ def fig4(run):
     ahead = cells.groupby(["scale", "data"])["insacc"].mean().unstack()
     ahead = 100 * (ahead["svhn"] - ahead["cifar10"])
     return f"""
-    The reason for the collapse at the lowest layers is each unit's own error, amplified by the crossing, not the scatter of the
-    features as such: one vector reads {span(single)} out of the same gradient at #5. SVHN and CIFAR-10 are furthest apart there
+    The lowest layers fail because the crossing amplifies each unit's own error. The scatter of the
+    features alone is not the cause: one vector recovers {span(single)} from the same gradient at #5. SVHN and CIFAR-10 differ most there
     ({100 * apart[4]:.0f} points). In the mean over the layers SVHN is {ahead["raw"]:.1f} points ahead with pixels in [0, 1], {ahead["half"]:.1f} in
-    [−1, 1] and {ahead["normalised"]:.1f} normalised. With normalised pixels the paper's form has {norm(1, "paper"):.0%} at #1, {norm(4, "paper"):.0%} at #4,
-    {norm(5, "paper"):.0%} at #5 and {norm(6, "paper"):.0%} at #6, and one vector has less: {norm(1, "one vector"):.0%} at #1 and
-    {norm(6, "one vector"):.0%} at #6. Why was not measured. How counts are rounded matters where the estimates are useless: estimates in
-    the millions become one class here, and would be spread over several if they were scaled to the sum instead.
+    [−1, 1] and {ahead["normalised"]:.1f} normalised. With normalised pixels the paper's form recovers {norm(1, "paper"):.0%} at #1, {norm(4, "paper"):.0%} at #4,
+    {norm(5, "paper"):.0%} at #5 and {norm(6, "paper"):.0%} at #6. One vector recovers less: {norm(1, "one vector"):.0%} at #1 and
+    {norm(6, "one vector"):.0%} at #6. We did not measure why. Rounding matters only for useless estimates: estimates in
+    the millions become one class here; scaled to the sum, they would become several.
     """
 
 
@@ -204,9 +203,9 @@ def fig5a(run):
     lead = (100 * (true_layer - rest)).groupby("net")
     ahead = {net: span(gaps, "{:.0f}") for net, gaps in lead}
     return f"""
-    Of the substitutes only the mask, which leaves half of the true entries in place, lets the baselines recover about half of the labels:
-    {run.cell(e.FIG5A, attack="ZLG", mode="mask"):.0%} and {run.cell(e.FIG5A, attack="LLG+", mode="mask"):.0%}. The network and the pixels' scale are not printed
-    ({{ref}}`choices`): GDBR is {ahead["alexnet"]} points from the best baseline on AlexNet and {ahead["mlp6"]} on MLP-6, by the choice.
+    The mask keeps half of the true entries. It is the only substitute with which the baselines recover about half of the labels:
+    {run.cell(e.FIG5A, attack="ZLG", mode="mask"):.0%} and {run.cell(e.FIG5A, attack="LLG+", mode="mask"):.0%}. The paper does not print network and scale of the pixels
+    ({{ref}}`choices`). Depending on the choice, GDBR differs from the best baseline by {ahead["alexnet"]} points on AlexNet and {ahead["mlp6"]} on MLP-6.
     """
 
 
@@ -317,11 +316,11 @@ def trained(run):
         at("mnist", "random", 1000, "paper") - at("mnist", "random", 0, "paper")
     )
     return f"""
-    As the model learns, softmax and features may come to depend on the image's class, and a mean over evenly spread auxiliary images is then
-    not the victim's; neither was measured, nor which of the two assumptions costs the labels. The paper's form starts low and gains
-    {gain:.0f} points on random batches of MNIST; random batches hide the loss, as the guess of equal counts shows. A classifier that moves on
-    at the client costs the attacker {min(lost[k] for k in late):.0f} to {max(lost[k] for k in late):.0f} points more on random batches (MNIST
-    from 300 rounds on, CIFAR-10 after 1,000), and changes all else by at most {max(rest):.0f} either way.
+    As the model learns, softmax and features may depend on the image's class. A mean over evenly spread auxiliary images then differs from
+    the victim's. We measured neither this nor which of the two assumptions costs the labels. The paper's form starts low and gains
+    {gain:.0f} points on random batches of MNIST; random batches hide the loss, as the guess of equal counts shows. If the attacker has an old last layer,
+    this costs {min(lost[k] for k in late):.0f} to {max(lost[k] for k in late):.0f} points more on random batches (MNIST
+    from 300 rounds on, CIFAR-10 after 1,000). All other differences are at most {max(rest):.0f} points, in either direction.
     """
 
 

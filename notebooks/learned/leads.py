@@ -23,7 +23,7 @@ def trials(run, experiment, by=(), value="iacc", **settings):
 
 
 def met(run, experiment, by, ours=OURS, **settings):
-    """iAcc by cell of the attacks that answered every network's updates; of the published ones the best, and which."""
+    """iAcc per setting of the attacks that answered every update, and the best published attack with its name."""
     scores = trials(run, experiment, by, **settings)
     rows = {}
     for keys, cell in scores.groupby(list(by), sort=False):
@@ -42,12 +42,31 @@ def points(share):
 
 def lead(run, experiment, attack, other, **settings):
     """By how much one attack is ahead of another, or of the best published one, on the same updates, paired by trial."""
-    scores = trials(run, experiment, **settings)
+    return lead_in(trials(run, experiment, **settings), attack, other)
+
+
+def lead_in(scores, attack, other):
+    """The same in one cell, of its scores by trial and attack."""
     if other != PUBLISHED:
         return cells.mean_of((scores[attack] - scores[other]).dropna())
     return cells.lead_of(scores, attack, [name for name in scores if name not in OURS])[
         0
     ]
+
+
+def leads_by(run, experiment, by, attack, other, **settings):
+    """The leads of one attack over another, or over the best published one, in each cell."""
+    scores = trials(run, experiment, by, **settings)
+    return [
+        lead_in(cell.droplevel(by), attack, other)
+        for _, cell in scores.groupby(by, sort=False)
+    ]
+
+
+def means_by(run, experiment, by, attack, value, **settings):
+    """The means of an attack's value in each cell."""
+    scores = trials(run, experiment, by, value, **settings)[attack].dropna()
+    return [cells.mean_of(cell) for _, cell in scores.groupby(by, sort=False)]
 
 
 def best(run, experiment, by_name=False, **settings):
@@ -134,7 +153,7 @@ def unaware(run, strength):
 
 
 def altered(run):
-    """The shares of updates that are told apart as changed: of undefended ones, and by defence and strength."""
+    """The share of updates detected as changed, without a defence and by defence and strength."""
     rows = run.best(e.LIMITS)
     none = rows["defence"] == "none"
     return {"none": rows[none]["altered"], "defended": rows[~none]["altered"]}
@@ -156,7 +175,7 @@ OWN = dict(knows="clients' images", images=60_000)
 
 
 def behind_defences(run):
-    """iAcc of unbalanced batches by defence and strength; of the published attacks the best."""
+    """iAcc of unbalanced batches by defence and strength, with the best published attack."""
     by = ["defence", "strength"]
     return met(run, e.ADAPTIVE, by, ours=[*OURS, "adaptive"])
 

@@ -1,4 +1,4 @@
-"""LIA-SA: what the evidence page says of a figure or section; every measured number comes from the rows."""
+"""LIA-SA: the notes of the evidence page on each figure or section; every measured number comes from the rows."""
 
 from fedleak_book.experiments.verdicts import tally
 from notebooks.lia_sa import experiments as e
@@ -21,11 +21,11 @@ def honest(run):
     vgg, rest = far[far["net"] == VGG], far[far["net"] != VGG]
     wrong = [(vgg[column] > 0.5).sum() for column in ("b_err", "closed")]
     return f"""
-    With one embedding for all samples of a client, its head gradient is a function of one forward pass and its counts. Honest clients'
-    gradients, of full backward passes over real images in single precision, differ from it by {far["off"].max():.0e} of their size at most.
-    At Table I's five clients with 1,024 images each and the constants 0.1, 0.2, … FCN-3 and ResNet-18 have {rest["target"].min():.0%} of
-    the counts right in every round. On VGG-11, whose system is badly conditioned, honest rounding leaves a B·err of {vgg["b_err"].mean():.2f}
-    on the mean of ten rounds, the closed form {vgg["closed"].mean():.2f}; a count is off in {wrong[0]} rounds, and with the closed form in {wrong[1]}.
+    All samples of a client have one embedding, so its head gradient is a function of one forward pass and its counts. Honest clients compute
+    full backward passes over real images in single precision; the relative difference is at most {far["off"].max():.0e}.
+    Table I has five clients with 1,024 images each. With the constants 0.1, 0.2, … {rest["target"].min():.0%} of the counts are right in
+    every round on FCN-3 and ResNet-18. The system of VGG-11 is badly conditioned. Over ten rounds its mean B·err is {vgg["b_err"].mean():.2f}
+    for honest clients and {vgg["closed"].mean():.2f} for the closed form; {wrong[0]} and {wrong[1]} of the rounds have a wrong count.
     """
 
 
@@ -35,17 +35,17 @@ def condition(run):
     many = rows(run, e.CONDITIONING, mode="train", clients=5).groupby(["recipe", "net"])
     literal, log = (10 ** many["log10"].mean()[recipe] for recipe in ("literal", "log"))
     return f"""
-    A batch norm puts out γẑ + β; a fishing model has γ = 0 and β of its own for each client. In training mode ResNets have a further bend: the
-    shortcut adds C to a normalised branch, relu(C + f), a curve with kinks. With the constants 0.1, 0.2, … and five clients ResNet-18's condition
-    number is {literal[RESNET]:.0f} (geometric mean), VGG-11's {literal[VGG]:,.0f} and FCN-3's {literal["fcn3"]:,.0f}; with log-spaced ones they are
-    {log[RESNET]:.0f}, {log[VGG]:.0f} and {log["fcn3"]:,.0f}. Whether the kinks play a part was not tested. The largest condition number of a vector a
-    client is {10 ** log10.max()["vector"].drop("resnet18-imagenet").max():.0f}. Dropout gives every sample another embedding; `lia_sa.recover`
-    refuses models in which it is active, systems with more clients than m + 1, and singular ones, with the reason.
+    The output of a batch norm is γẑ + β; a fishing model has γ = 0 and a β per client. In training mode the curve of a ResNet also has kinks: the
+    shortcut adds C to a normalised branch, relu(C + f). With the constants 0.1, 0.2, … and five clients the condition
+    number is {literal[RESNET]:.0f} on ResNet-18 (geometric mean), {literal[VGG]:,.0f} on VGG-11 and {literal["fcn3"]:,.0f} on FCN-3. With log-spaced constants it is
+    {log[RESNET]:.0f}, {log[VGG]:.0f} and {log["fcn3"]:,.0f}. We did not test whether the kinks matter. With a vector per client the largest condition
+    number is {10 ** log10.max()["vector"].drop("resnet18-imagenet").max():.0f}. Dropout gives every sample a different embedding. `lia_sa.recover`
+    rejects models with active dropout, systems with more clients than m + 1, and singular systems, with the reason.
     """
 
 
 def precision(run):
-    """In which precision the server presets."""
+    """The precision of the server's presets."""
     deep = rows(run, e.PRECISION)
     deep = deep[~deep["net"].isin(["resnet18", "resnet34"])]
     return f"""
@@ -59,15 +59,15 @@ def precision(run):
 
 
 def bits(run):
-    """How many bits the attack needs."""
+    """The number of bits that the attack needs."""
     cells = run.best(e.BITS)
     exact = cells[cells["target"] == 1].groupby("recipe")["bits"].min()
     exact_from = {r: f"{exact[r]} bits" if r in exact else "more" for r in e.RECIPES}
     return f"""
-    Secure aggregation rounds. The step of the encoding acts like noise of that size on every client's gradient, and the condition number
-    multiplies it. Through the whole masked protocol, on the head's gradients of five clients of FCN-3 with 64 images each, all counts are
-    right from {exact_from["vector"]} on with a vector a client (fewer than 8 were not tried), from {exact_from["literal"]} on with 0.1, 0.2, … and
-    from {exact_from["log"]} on with log-spaced constants (twenty trials each).
+    Secure aggregation rounds. The rounding acts like noise on every client's gradient, and the condition number
+    multiplies it. We ran the full masked protocol on the head's gradients of five clients (FCN-3, 64 images each, twenty trials). All counts are
+    right from {exact_from["vector"]} on with a vector per client (fewer than 8 were not tried), from {exact_from["literal"]} on with 0.1, 0.2, … and
+    from {exact_from["log"]} on with log-spaced constants.
     """
 
 
@@ -76,13 +76,13 @@ def secagg(run):
     cells = run.best(e.SECAGG).query("recipe == 'vector' and clients == 20")
     cells = cells.set_index("bits")["right"]
     return f"""
-    A random rounding to steps of s has a variance of s²/6 on average, so that a sum of U has √(U/6) s of standard deviation. The server
-    chooses the rate, `max_weight`, `clipping_range` and `quantization_range`. With twenty clients and a vector each {cells[22]:.0%} of the counts
-    are right at a range of 2²², {cells[18]:.0%} at 2¹⁸ and {cells[14]:.0%} at 2¹⁴. Drop-outs do not help: the server knows who is left, and leaves
-    the others' columns out of the system.
+    Random rounding to steps of s has a mean variance of s²/6, so a sum of U has a standard deviation of √(U/6) s. The server
+    chooses the learning rate, `max_weight`, `clipping_range` and `quantization_range`. With twenty clients and a vector each, {cells[22]:.0%} of the counts
+    are right at a range of 2²², {cells[18]:.0%} at 2¹⁸ and {cells[14]:.0%} at 2¹⁴. Drop-outs do not protect: the server knows the remaining clients, and removes
+    the others' columns from the system.
 
-    Flower draws its rounding from NumPy's global generator, which the trial does not seed: where the spread is not small, the same seed
-    gives other counts when it is run again.
+    Flower draws its rounding from NumPy's global generator, which the trial does not seed. If the spread is not small, a second run with the same seed
+    gives different counts.
     """
 
 
@@ -96,11 +96,11 @@ def fig3(run):
     resnet = run.best(e.FIG3).query("net == 'resnet18' and rule == 'LLG'")
     small = resnet.query("batch_size == 16").iloc[0]
     return f"""
-    The paper's condition, U ≤ m + 1 with different embeddings, does not make the system solvable. At five clients with 1,024 images each and
-    the constants 0.1, 0.2, … {(far["target"] < 1).sum()} of 200 rounds on VGG-11 have a wrong count, by the closed form. Log-spaced constants
-    leave a B·err of up to {log["b_err"].max():.2f} at 64 images a client, of the 0.5 that there are. LLG has {accuracy_under:.0%} on VGG-11 at B = 16 and less
-    at larger batches, so that nothing is left to "decrease dramatically"; on ResNet-18 it has {small["all"]:.0%} there, where an answer of zeros
-    has {small["floor"]:.0%}.
+    The paper's condition, U ≤ m + 1 with different embeddings, does not make the system solvable. With five clients, 1,024 images each and
+    the constants 0.1, 0.2, … {(far["target"] < 1).sum()} of 200 rounds on VGG-11 have a wrong count, by the closed form. With log-spaced constants
+    and 64 images per client B·err is up to {log["b_err"].max():.2f}; the limit is 0.5. On VGG-11 LLG has {accuracy_under:.0%} at B = 16 and less
+    for larger batches, so it cannot "decrease dramatically". On ResNet-18 it has {small["all"]:.0%} at B = 16, and an answer of zeros
+    {small["floor"]:.0%}.
     """
 
 
@@ -129,10 +129,10 @@ def table1(run):
     lia = worth[["LIA-SA, literal", "LIA-SA, vector"]].max()
     far = [row["verdict"] for row in run.values if row["grade"] == "C"]
     return f"""
-    **Which constants?** The paper has "a constant value C" for each client and prints none. 0.1 u, u and 10^(u − U) were run ({{ref}}`choices`).
+    **Which constants?** The paper has "a constant value C" for each client and prints none. We ran 0.1 u, u and 10^(u − U) ({{ref}}`choices`).
     On VGG-11 {plain:.1%} of a client's counts are right with 0.1, 0.2, …, {accuracies[VGG, "u"]:.1%} with 1, 2, … and {accuracies[VGG, "10^(u - U)"]:.1%} with one order of
-    magnitude a client, where the paper has all; on ResNet-18 with CIFAR-100 {accuracies.xs(RESNET).min():.0%} at the least, and on FCN-3, of three
-    widths, {wide.min():.0%} to {wide.max():.0%}.
+    magnitude per client. The paper has all. On ResNet-18 with CIFAR-100 at least {accuracies.xs(RESNET).min():.0%} are right, and on FCN-3 with three
+    widths {wide.min():.0%} to {wide.max():.0%}.
 
     All clients draw from all available images, for CIFAR-100 from 1,117. On MNIST and CIFAR-10 divided into a hundred classes this changes LLG's accuracy by up to {worth["LLG"]:.3f}, iLRG's by up to
     {worth["iLRG"]:.3f}, and LIA-SA's by {lia:.3f}. {len(far)} values of Table I and Fig. 3 depend on it; their verdicts at the paper's size are: {tally(far)}.
@@ -140,12 +140,12 @@ def table1(run):
     {deep.min():.0%} to {deep.max():.0%} on each of ten ResNet-18s with CIFAR-100 (printed: 30.3 %). We do not know why: the paper does not give the
     initialisation.
 
-    On ImageNet LLG has {image["LLG"]:.0%} (printed: 9.3 %; an answer of zeros has {zeros:.1%}) and iLRG {image["iLRG"]:.1%}, which cannot be told
-    from the printed 98.5 %, over three networks. Three things set it apart. Its 5,120 samples are about five of each of a thousand classes; there is one
-    image a class, so that these five are copies; and the untrained ResNet-50 gives one class {largest.min():.0%} to {largest.max():.0%} of the
-    probability, whatever the image, so that the gradients of all others are their counts times a feature. On ResNet-18 and CIFAR-100, five clients,
-    102 samples each alone give LLG {alone[102, 1]:.0%}, logits a thousand times as large alone {alone[1024, 1000]:.0%}, both together
-    {alone[102, 1000]:.0%}, and neither {alone[1024, 1]:.1%}. On ImageNet itself neither was taken away.
+    On ImageNet, over three networks, LLG has {image["LLG"]:.0%} (printed: 9.3 %; an answer of zeros has {zeros:.1%}). iLRG has {image["iLRG"]:.1%}, which is not
+    distinguishable from the printed 98.5 %. ImageNet differs in three ways. The 5,120 samples are about five of each of a thousand classes. There is one
+    image per class, so these five are copies. The untrained ResNet-50 gives one class {largest.min():.0%} to {largest.max():.0%} of the
+    probability for every image, so the gradients of all others are their counts times a feature. We tested two of these on ResNet-18 and CIFAR-100 with five clients.
+    LLG has {alone[102, 1]:.0%} with 102 samples each, {alone[1024, 1000]:.0%} with logits a thousand times as large, {alone[102, 1000]:.0%} with both,
+    and {alone[1024, 1]:.1%} with neither. On ImageNet we tested neither.
     """
 
 
@@ -158,21 +158,21 @@ def table2(run):
     ]
     front = cells.loc[(VGG, "MANDRAKE", 100), "nomp"]
     return f"""
-    Two slips in the printed ratios. The paper's VGG-11 is the one with 10 classes ({cells.loc[(VGG, "LIA-SA", 10), "nomp"]:.0f} of 28,149,514
-    parameters are {1e4 * share[0]:.2f}·10⁻⁴ %) although the table's data set is CIFAR-100. And ResNet-18 with 100 classes has 11,220,132
-    parameters, of which they are {1e3 * share[1]:.2f}·10⁻³ %, not 1.14·10⁻⁴ %. MANDRAKE's 8.65 million are the weights of a front for 10 clients with
-    3 kernels each and 256 bins, 30 · 1024 · 256 + 256 · 3072 + 810 = {front:,.0f}, biases not counted. The comparison takes the 100 classes that the
-    paper states. Which parameters its similarities compare remains open: of MANDRAKE's the head's is above the printed 0.624 on VGG-11, and
-    on ResNet-18 as far below the printed 0.752 as the tolerance goes.
+    The printed ratios have two errors. The paper's VGG-11 has 10 classes ({cells.loc[(VGG, "LIA-SA", 10), "nomp"]:.0f} of 28,149,514
+    parameters are {1e4 * share[0]:.2f}·10⁻⁴ %), although the table's data set is CIFAR-100. ResNet-18 with 100 classes has 11,220,132
+    parameters; the share is {1e3 * share[1]:.2f}·10⁻³ %, not 1.14·10⁻⁴ %. MANDRAKE's 8.65 million are the weights of a front for 10 clients with
+    3 kernels each and 256 bins, 30 · 1024 · 256 + 256 · 3072 + 810 = {front:,.0f}, without biases. We compare with the 100 classes that the
+    paper states. It remains open over which parameters its similarities are computed. For MANDRAKE the head's similarity is above the printed 0.624 on VGG-11;
+    on ResNet-18 it is below the printed 0.752 by the full tolerance.
     """
 
 
 def fig5(run):
-    """Fig. 5: on which machine."""
+    """Fig. 5: the machine."""
     cells = run.best(e.FIG5)
     return f"""
-    Run times are of a processor, not of an A100: the largest of VGG-11 takes {cells[cells["net"] == VGG]["total_seconds"].max():.0f} s.
-    The linear algebra is one factorisation for all classes; the paper solves one system a class.
+    We time a CPU, the paper an A100. The largest round of VGG-11 takes {cells[cells["net"] == VGG]["total_seconds"].max():.0f} s.
+    We use one factorisation for all classes; the paper solves one system per class.
     """
 
 
@@ -190,23 +190,23 @@ def fig6(run):
     }
     weak = {r: accuracy_under(VGG, r, "noise", 1e-3) for r in ("literal", "vector")}
     return f"""
-    Noise comes out of the system multiplied by its inverse, which the condition number bounds from above only: it orders the recipes on VGG-11
-    (σ = 10⁻³, B = 16: {weak["literal"]:.0%} with 0.1, 0.2, …, {weak["vector"]:.0%} with a vector a client), and not the two networks. How much pruning
-    the attack bears depends on the network too. With one threshold a tensor and θ = 0.8 ResNet-18 keeps {tensors[RESNET, "literal"]:.0%} and, with
-    vectors, {tensors[RESNET, "vector"]:.0%}; VGG-11 keeps {tensors[VGG, "literal"]:.0%} and {tensors[VGG, "vector"]:.1%}. With one threshold for all
-    parameters ResNet-18 keeps {accuracy_under(RESNET, "literal", ONE, 0.8):.0%}.
+    The system's inverse multiplies the noise. The condition number is only an upper bound of this factor. It orders the recipes on VGG-11
+    (σ = 10⁻³, B = 16: {weak["literal"]:.0%} with 0.1, 0.2, …, {weak["vector"]:.0%} with a vector per client), but not the two networks. The effect of
+    pruning depends on the network too. With one threshold per tensor and θ = 0.8 LnAcc is {tensors[RESNET, "literal"]:.0%} on ResNet-18 and, with
+    vectors, {tensors[RESNET, "vector"]:.0%}; on VGG-11 it is {tensors[VGG, "literal"]:.0%} and {tensors[VGG, "vector"]:.1%}. With one threshold for all
+    parameters it is {accuracy_under(RESNET, "literal", ONE, 0.8):.0%} on ResNet-18.
     """
 
 
 def notice(run):
-    """What a client could notice, and what it costs the server."""
+    """Detection by a client, and its cost for the server."""
     cells = run.best(e.NOTICE).set_index(["kind", "net", "gamma"])["target"]
     literal, vector = (cells[f"LIA-SA, {r}"] for r in ("literal", "vector"))
     below = "below" if literal[VGG, 1e-4] < 0.9**8 else "above"
     return f"""
-    The detector looks for a parameter whose gradient is exactly zero, and for a head that sees the same embedding for all images. At γ = 10⁻⁴ a
-    server with 0.1, 0.2, … has {literal[VGG, 1e-4]:.0%} of the counts on VGG-11, {below} what an answer of zeros has (0.9⁸ = 43 %), and {literal[RESNET, 1e-4]:.1%} on ResNet-18; at
-    10⁻³ {literal[VGG, 1e-3]:.0%} and {literal[RESNET, 1e-3]:.0%}. A vector a client has {vector[VGG, 1e-3]:.0%} and {vector[RESNET, 1e-3]:.0%} at 10⁻³,
+    The detector tests for a parameter whose gradient is exactly zero, and for a head with the same embedding for all images. At γ = 10⁻⁴ a
+    server with 0.1, 0.2, … recovers {literal[VGG, 1e-4]:.0%} of the counts on VGG-11, {below} an answer of zeros (0.9⁸ = 43 %), and {literal[RESNET, 1e-4]:.1%} on ResNet-18. At
+    10⁻³ it recovers {literal[VGG, 1e-3]:.0%} and {literal[RESNET, 1e-3]:.0%}. With a vector per client it recovers {vector[VGG, 1e-3]:.0%} and {vector[RESNET, 1e-3]:.0%} at 10⁻³,
     {vector[VGG, 1e-2]:.0%} and {vector[RESNET, 1e-2]:.0%} at 10⁻².
     """
 

@@ -10,10 +10,8 @@ from matplotlib.figure import Figure
 
 from fedleak.audit.drawing import LOOK, svg
 from fedleak_book import paths
-from fedleak_book.experiments import records
+from fedleak_book.experiments import predictions, records
 from fedleak_book.experiments.results import Results
-from notebooks.arena.expectations import EXPECTED
-from notebooks.arena.expectations import table as outcome
 from notebooks.privacy.experiments import AFTER, CLIENT, SAMPLE, UNCLIPPED
 from notebooks.show import markdown, number, table
 from notebooks.filters.notes import baseline_accuracy, best, with_interval
@@ -167,8 +165,8 @@ def fragments() -> dict[str, str]:
     (paths.root() / "book" / "_generated" / "private.svg").write_text(
         svg(figure(named, bounds)), encoding="utf-8"
     )
-    ids = [prediction for prediction in EXPECTED if prediction.startswith("D")]
-    expected = markdown(outcome(Results("arena"), *ids))
+    arena = Results("arena", device="cpu")
+    expected = markdown(predictions.table(arena, *predictions.ids(arena, "D")))
     return {
         "private": side_by_side(named, bounds),
         "private_in_short": in_short(named, bounds),

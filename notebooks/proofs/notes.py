@@ -6,9 +6,7 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from fedleak.models import title
-from fedleak_book.experiments import Results, records
-from notebooks.arena.expectations import EXPECTED
-from notebooks.arena.expectations import table as outcome
+from fedleak_book.experiments import Results, predictions, records
 from notebooks.proofs.experiments import BROKEN, HONEST, SLIGHT
 from notebooks.show import markdown, table
 
@@ -87,10 +85,8 @@ def fragments() -> dict[str, str]:
     rows, proof_record, split = records.tables(
         "arena", "proofs", "proven", "split_proofs"
     )
-    expected = outcome(
-        Results("arena"),
-        *(prediction for prediction in EXPECTED if prediction.startswith("P")),
-    )
+    arena = Results("arena", device="cpu")
+    expected = predictions.table(arena, *predictions.ids(arena, "P"))
     texts = {
         "clients": clients(rows[0]),
         "shares": shares(records.settled(*proof_record)),

@@ -10,7 +10,7 @@ from notebooks.rlu.tables import fall, joined, wide
 def table1(run):
     """Table 1: the derivation of each row."""
     return r"""
-    Three algorithms remember earlier rounds and add a constant $\mathbf a$ to every gradient of a round. **The proximal term** multiplies it by
+    Three algorithms remember earlier rounds and add a constant $\mathbf a$ to every gradient of a round. With **the proximal term**, $\mathbf h$ is $-\mathbf a$ times
     $\eta\sum_\tau(1-\eta\xi)^{m-\tau}=[1-(1-\eta\xi)^m]/\xi=\kappa/\xi$. Here $t$ counts the rounds from 1, and sums over $s<t$ are over the
     client's earlier rounds. The paper writes $\lambda$ for $\xi$.
 
@@ -77,7 +77,7 @@ def table2(run):
     paper's size: {tally(far)}.
 
     RLU recovers every label in {exact} of {len(every)} settings and more than 0.997 of them in {nearly} others. Only CIFAR-10 after one step
-    has the paper's own settings. RLU is at {single["RLU"].min():.3f} and iLRG at {single["iLRG"].min():.3f} or above; {named.count(AGREES)} of the {len(named)} values
+    has the paper's own settings. RLU reaches at least {single["RLU"].min():.3f} and iLRG at least {single["iLRG"].min():.3f}; {named.count(AGREES)} of the {len(named)} values
     agree and {named.count(OPEN)} are open. In the paper, ten steps on VGG-16 cost RLU {theirs.loc["RLU", "min"]:.2f} to
     {theirs.loc["RLU", "max"]:.2f} of iAcc and iLRG {theirs.loc["iLRG", "min"]:.2f} to {theirs.loc["iLRG", "max"]:.2f}. At the rate 0.01 they cost RLU
     {cost["RLU"]["relu"].max():.2f} with ReLU, {cost["RLU"]["elu"].max():.2f} with ELU and {cost["RLU"]["selu"].max():.2f} with SELU, and iLRG at most {cost["iLRG"]["relu"].max():.3f},

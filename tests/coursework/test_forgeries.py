@@ -129,7 +129,7 @@ def test_the_feedback_has_none_of_the_submissions_words(tmp_path):
 
 def test_a_process_that_does_not_start_is_no_fault_of_the_student(tmp_path, monkeypatch):
     (tmp_path / "lia_sa.py").write_text(SOLUTION)
-    monkeypatch.setattr(sandbox, "kept", lambda: sandbox.Way("", (), ("false",)))
+    monkeypatch.setattr(sandbox, "isolation", lambda: sandbox.Way("", (), ("false",)))
     result, _ = grading.grade_one(Submission("ada", "lia_sa", tmp_path / "lia_sa.py"), Settings())
     assert {o.status for o in result.outcomes} == {grading.UNGRADED}
     assert grading.row_of(Submission("ada", "lia_sa", tmp_path), result, 0.0)["error"].startswith("not graded")

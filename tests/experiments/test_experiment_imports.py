@@ -1,6 +1,7 @@
 """Which code a trial runs: what its experiments import, and no other file."""
 
 import inspect
+import re
 
 import pytest
 
@@ -99,10 +100,23 @@ def test_all_that_a_chapters_experiments_name_is_hashed(paper):
     assert len(named) > 5
 
 
-@pytest.mark.parametrize("paper", ["lia_sa", "rlu", "gdbr"])
-def test_what_trials_take_from_another_chapter_counts(paper):
-    shared = paths.root() / "notebooks" / "llg" / "experiments_levels.py"
+@pytest.mark.parametrize("paper", ["llg", "lia_sa", "rlu", "gdbr"])
+def test_what_trials_share_with_other_chapters_counts(paper):
+    shared = paths.root() / "fedleak_book" / "experiments" / "networks.py"
     assert shared in imported_files([f"notebooks.{paper}.experiments"])
+
+
+PAGES = {"privacy", "proofs", "guard", "filters"}  # whose experiments are the arena's
+
+
+def test_no_chapter_imports_anothers_experiments():
+    for chapter in notebooks.chapters():
+        pattern = re.compile(r"from notebooks\.(\w+)[. ]")
+        folder = paths.root() / "notebooks" / chapter
+        sources = [*folder.glob("*.py"), *folder.parent.glob(f"{chapter}*.ipynb")]
+        used = {name for path in sources for name in pattern.findall(path.read_text(encoding="utf-8"))}
+        known = {chapter, "plots", "show"} | (PAGES if chapter == "arena" else set())
+        assert used - known == set(), chapter
 
 
 def test_a_chapter_is_stale_after_a_change_of_anothers_part(checkout, monkeypatch):

@@ -42,7 +42,7 @@ def inferred(update: Update, model: nn.Module, rule: str = "GI") -> Tensor:
     if rule == "GI" and bool((head_gradient(update, model)[counts > 0] >= 0).all(1).any()):
         warnings.warn(
             "no labels were given, and fewer classes have a negative gradient than there are samples: labels repeat, "
-            "which GI's rule does not name. Pass labels",
+            "which GI's rule cannot infer. Pass labels",
             stacklevel=4,
         )
     if int(counts.sum()) != update.samples:

@@ -69,12 +69,18 @@ def contributions(model: nn.Module, names: list[str], aux: Images) -> Tensor:
     return torch.einsum("sn,sw->snw", wrong, torch.cat(inputs).double())
 
 
+def has_frozen_head(model: nn.Module, x: Tensor | None, _: int) -> bool:
+    """Return whether the last layer is frozen, and something beside it is trained."""
+    return x is not None and head(model).weight not in dict(model.named_parameters()) and bool(adapters(model, x))
+
+
 @attack(
     "adapter fit",
     needs={Need.ADAPTER_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL, Need.AUXILIARY_DATA},
     summary="Single-class gradients of what adds to a frozen last layer's outputs are fitted to the client's.",
     prepares=True,
     standalone_reason="it is for a last layer that is frozen, with adapters or a bias beside it that are trained",
+    applies=has_frozen_head,
 )
 def prepare(model: nn.Module, aux: Images) -> Prepared:
     """Prepare the fit; updates of several steps need all parameters.

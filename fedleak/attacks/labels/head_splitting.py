@@ -30,7 +30,7 @@ from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images
 from fedleak.federated import Update
-from fedleak.models import head_pass
+from fedleak.models import head, head_pass
 
 STARTS, SPREAD, ROUNDS, ITERATIONS = 3, 0.1, 8, 100
 """Starts of each label; their spread about the middle, relative to its length; searches; steps of each."""
@@ -156,6 +156,12 @@ def errors_of(inputs: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
     return (inputs @ weight.T).softmax(1) - nn.functional.one_hot(labels, len(weight)).to(weight)
 
 
+def has_few_samples(model: nn.Module, _: Tensor | None, samples: int) -> bool:
+    """Return whether an update has few enough samples for its search."""
+    classes = head(model).layer.out_features
+    return samples < classes and samples <= max(joint.MOST, classes // 2)
+
+
 @attack(
     "head splitting",
     needs={Need.HEAD_GRADIENT, Need.BIAS_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL},
@@ -163,6 +169,7 @@ def errors_of(inputs: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
     options={"seed", "aux"},
     prepares=True,
     standalone_reason="it reads batches of fewer samples than there are classes",
+    applies=has_few_samples,
 )
 def prepare(model: nn.Module, aux: Images | None = None) -> Prepared:
     """Prepare the attack; its `Result` has the counts ``[n]``, all of them ``proven``.

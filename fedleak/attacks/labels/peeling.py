@@ -214,6 +214,7 @@ def peel(update: Update, model: nn.Module, seed: int) -> tuple[Peeled | None, st
     options={"seed"},
     prepares=True,
     standalone_reason="an experiment of its own counts its proven labels, and RLU-WH estimates the rest",
+    applies=lambda *_: True,
 )
 def prepare(model: nn.Module, aux: Images) -> Prepared:
     """Prepare the attack, with `whole_head` on auxiliary images ``aux`` for the labels without a proof.

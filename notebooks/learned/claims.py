@@ -1,0 +1,251 @@
+"""The learned attacker: how each prediction of ``data/published/learned/claims.toml`` is measured on the records."""
+
+from fedleak_book.experiments import Claims, Number, having
+from fedleak_book.experiments.cells import mean_of
+from notebooks.learned import experiments as e
+from notebooks.learned.experiments_elsewhere import KNOWS
+from notebooks.learned.experiments_networks import BEST, MOST, WHOLE
+from notebooks.learned.leads import (
+    EVEN,
+    OWN,
+    PUBLISHED,
+    REAL,
+    coverage,
+    gain,
+    honest,
+    lead,
+    leads_by,
+    means_by,
+    trials,
+    without,
+)
+
+CLAIMS = Claims()
+
+
+def predict(id, measure):
+    """Add the measure of a prediction: a function of the run that returns its number."""
+    CLAIMS.predict(f"learned-{id}", measure)
+
+
+# --- the main judgement ---
+CELL = ["data", "batch_size", "composition"]
+
+
+def judged(run, other, **settings):
+    """The learned attacker's leads in the main table, by cell."""
+    return leads_by(run, e.JUDGED, CELL, "learned", other, **settings)
+
+
+predict(
+    "L1",
+    lambda run: sum(
+        gap >= 0.05 for gap in judged(run, PUBLISHED, composition="unbalanced")
+    ),
+)
+predict("L2", lambda run: min(judged(run, WHOLE, composition=REAL)))
+predict(
+    "L3", lambda run: min(judged(run, EVEN, composition="balanced", batch_size=[8, 32]))
+)
+predict(
+    "L4",
+    lambda run: (
+        (coverage(run, e.JUDGED, ["data", "batch_size"], composition="simulated") - 0.9)
+        .abs()
+        .max()
+    ),
+)
+predict("D4", lambda run: min(untrained(run)))
+
+
+def untrained(run):
+    """The leads over the best published attack on untrained networks, by network, batch size and composition."""
+    return leads_by(
+        run, e.FRESH, ["net", "batch_size", "composition"], "learned", PUBLISHED
+    )
+
+
+# --- several local steps ---
+def over_rlu(run, **settings):
+    """The lead over RLU after local steps of a trained network."""
+    return lead(run, e.LOCAL, "learned", "RLU", state="trained", **settings)
+
+
+predict("S1", lambda run: over_rlu(run, scheme="fedavg", lr=0.01))
+predict("S2", lambda run: over_rlu(run, scheme="fedavg", lr=0.1))
+predict("S3", lambda run: min(over_rlu(run, scheme=s) for s in ("sgdm", "scaffold")))
+
+
+# --- images that the network was trained on ---
+REAL_HALF, LATER = dict(composition="unbalanced"), dict(steps=600)
+
+
+def least_coverage(run, experiment, half, attack="learned", **settings):
+    """The least coverage of a half's counts over the batch sizes."""
+    by_size = means_by(
+        run,
+        experiment,
+        ["batch_size"],
+        attack,
+        "coverage",
+        half=half,
+        composition="simulated",
+        **settings,
+    )
+    return min(by_size)
+
+
+def coverage_gap(run, experiment, **settings):
+    """The coverage for members minus that for others, over batches of 128 and 512, paired by trial."""
+    sizes = dict(composition="simulated", batch_size=[128, 512])
+    by_half = trials(run, experiment, ["half"], "coverage", **sizes, **settings)[
+        "learned"
+    ]
+    return mean_of(by_half["members"] - by_half["others"])
+
+
+def remedy(run, experiment, half, **settings):
+    """The gain in a half's iAcc from the training loss, over all batch sizes, paired by trial."""
+    return lead(run, experiment, KNOWS, "learned", half=half, **REAL_HALF, **settings)
+
+
+predict("M1", lambda run: least_coverage(run, e.MEMBERS, "others"))
+predict("M2", lambda run: coverage_gap(run, e.MEMBERS))
+predict(
+    "M3",
+    lambda run: min(
+        leads_by(
+            run, e.MEMBERS, ["batch_size"], "learned", WHOLE, half="others", **REAL_HALF
+        )
+    ),
+)
+predict("M4", lambda run: least_coverage(run, e.MEMBERS, "members", KNOWS))
+predict("M5", lambda run: remedy(run, e.MEMBERS, "members"))
+predict("M6", lambda run: remedy(run, e.MEMBERS, "others"))
+predict("M7", lambda run: least_coverage(run, e.MEMBERS_RESNET, "others", **LATER))
+predict("M8", lambda run: coverage_gap(run, e.MEMBERS_RESNET, **LATER))
+predict("M9", lambda run: remedy(run, e.MEMBERS_RESNET, "members", **LATER))
+predict("M10", lambda run: remedy(run, e.MEMBERS_RESNET, "members", steps=300))
+
+
+# --- what more of something gains ---
+def composition_lead(run, other):
+    """The lesser lead of the attacker that is given the composition, batches of 32 and 128."""
+    return min(lead(run, e.PRIOR, "told", other, batch_size=size) for size in (32, 128))
+
+
+predict(
+    "B1", lambda run: max(gain(run, dict(iterations=1200), size) for size in (8, 32))
+)
+predict("B2", lambda run: min(gain(run, {}, size, images=200) for size in (8, 32)))
+predict("B3", lambda run: max(gain(run, OWN, size) for size in (8, 32)))
+predict("B4", lambda run: composition_lead(run, WHOLE))
+predict("B5", lambda run: composition_lead(run, "learned"))
+
+
+# --- the best that the bias gives ---
+def with_few_classes(run, attack, other, **settings):
+    """One attack's leads over another with two and three classes, by classes and batch size."""
+    return leads_by(run, e.BAYES, ["classes", "batch_size"], attack, other, **settings)
+
+
+predict("R1", lambda run: max(with_few_classes(run, "RLU", MOST)))
+predict("R2", lambda run: min(with_few_classes(run, "learned", MOST)))
+predict("R3", lambda run: min(with_few_classes(run, BEST, PUBLISHED, batch_size=8)))
+
+
+# --- what it expects to recover ---
+UP_TO_128 = dict(data="MNIST", batch_size=[8, 32, 128])
+
+
+def surprises(run, experiment, part="simulated", **settings):
+    """By how much its iAcc exceeds the one that it expects, by cell."""
+    cells = run.best(experiment)
+    cells = cells[having(attack="learned", composition=part, **settings)(cells)]
+    return (cells["iacc"] - cells["expected"]).to_numpy()
+
+
+def of_half(run, half):
+    """The same for a network trained on half of the images, over batches of 128 and 512, with its interval."""
+    gaps = honest(
+        run, e.MEMBERS, composition="simulated", half=half, batch_size=[128, 512]
+    )
+    return mean_of(gaps.groupby(level="trial").mean())
+
+
+predict("H1", lambda run: abs(surprises(run, e.JUDGED, **UP_TO_128)).max())
+predict(
+    "H2",
+    lambda run: abs(
+        surprises(run, e.JUDGED, "simulated, surest fifth", **UP_TO_128)
+    ).max(),
+)
+predict("H3", lambda run: -surprises(run, e.DEEP).min())
+predict("H4", lambda run: negative(of_half(run, "members")))
+predict("H5", lambda run: abs(of_half(run, "others")))
+
+
+def negative(number):
+    """A number and its interval with the other sign."""
+    return Number(-number, -number.high, -number.low, number.n)
+
+
+# --- parts of the attack ---
+predict("X1", lambda run: without(run, "signs").xs(8, level="batch_size").min())
+predict("X2", lambda run: without(run, "copies")[500, 128])
+predict("X3", lambda run: without(run, "copies")[10_000, 128])
+
+
+# --- what the head alone determines ---
+def determined(run, **settings):
+    """Settings of exact recoveries, for batches of at most half as many samples as classes."""
+    cells = run.best(e.DETERMINED)
+    small = cells["batch_size"] <= cells["net"].map({"lenet": 5, "resnet20": 50})
+    return cells[small & having(**settings)(cells)]
+
+
+def cells_of(run, experiment, **settings):
+    """The cells with these settings."""
+    cells = run.best(experiment)
+    return cells[having(**settings)(cells)]
+
+
+SIX = dict(net="lenet", batch_size=6, precision="double")
+predict("I1", lambda run: Number.most(determined(run, precision="double"), "strange"))
+predict("I2", lambda run: Number.least(determined(run, precision="double"), "read"))
+predict("I3", lambda run: Number.least(determined(run, precision="single"), "read"))
+predict("I4", lambda run: Number.least(cells_of(run, e.DETERMINED, **SIX), "strange"))
+predict("I5", lambda run: Number.most(run.best(e.DETERMINED), "wrong"))
+predict("J1", lambda run: Number.least(run.best(e.JOINTLY), "single"))
+predict(
+    "J2", lambda run: Number.least(run.best(e.JOINTLY).query("batch_size != 9"), "read")
+)
+predict(
+    "J3", lambda run: Number.least(run.best(e.JOINTLY).query("batch_size == 9"), "read")
+)
+predict("J4", lambda run: Number.most(run.best(e.JOINTLY), "strange"))
+predict("J5", lambda run: Number.most(run.best(e.JOINTLY), "wrong"))
+
+# --- updates in single precision ---
+IMAGES = dict(sent="as it is", images="with images")
+predict(
+    "K1",
+    lambda run: Number.least(
+        cells_of(run, e.SPLITS, state="untrained", **IMAGES), "read"
+    ),
+)
+predict(
+    "K2",
+    lambda run: Number.least(
+        cells_of(run, e.SPLITS, state="trained", batch_size=[4, 6], **IMAGES), "read"
+    ),
+)
+predict("K3", lambda run: Number.most(run.best(e.SPLITS), "wrong"))
+predict(
+    "A1",
+    lambda run: Number.least(run.best(e.LIMITS).query("defence != 'none'"), "altered"),
+)
+predict(
+    "A2",
+    lambda run: Number.most(run.best(e.LIMITS).query("defence == 'none'"), "altered"),
+)
