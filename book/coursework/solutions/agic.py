@@ -48,8 +48,8 @@ def reconstruct(parameters: list[Tensor], target: list[Tensor], label: int) -> T
         if step == 250:
             optimiser.param_groups[0]["lr"] = 0.01
         loss = nn.functional.cross_entropy(small_network(parameters, image), torch.tensor([label]))
-        found = list(torch.autograd.grad(loss, parameters, create_graph=True))
-        distance = matching_loss(found, target, [1.0] * len(found)) + 1e-6 * total_variation(image)
+        gradient = list(torch.autograd.grad(loss, parameters, create_graph=True))
+        distance = matching_loss(gradient, target, [1.0] * len(gradient)) + 1e-6 * total_variation(image)
         (image.grad,) = torch.autograd.grad(distance, [image])
         optimiser.step()
         image.data.clamp_(0, 1)

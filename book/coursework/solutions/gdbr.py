@@ -61,14 +61,16 @@ def measure(seed: int) -> list[dict]:
     for init in ("positive", "default"):
         rates, errors = [], []
         for model, x, labels in bridged_networks(seed, init):
-            seen = head_pass(model, aux.x.double())
+            features = head_pass(model, aux.x.double())
             weights = [model[9].weight.detach(), model[11].weight.detach()]
             gradient = fedsgd(model, x, labels).gradient("9.weight")
-            found = recover(gradient, weights, seen.inputs.mean(0).detach(), seen.probabilities.mean(0).detach(), size)
-            found = found.clamp(min=0)
-            found, truth = found * size / found.sum(), metrics.counts(labels, 10)
-            errors.append((found - truth).square().mean().sqrt())
-            rates.append(metrics.instance_accuracy(found.round(), truth))
+            estimate = recover(
+                gradient, weights, features.inputs.mean(0).detach(), features.probabilities.mean(0).detach(), size
+            )
+            estimate = estimate.clamp(min=0)
+            estimate, truth = estimate * size / estimate.sum(), metrics.counts(labels, 10)
+            errors.append((estimate - truth).square().mean().sqrt())
+            rates.append(metrics.instance_accuracy(estimate.round(), truth))
         rate, error = (float(torch.stack(values).mean()) for values in (rates, errors))
         rows.append({"init": init, "InsAcc": rate, "error": error})
     return rows

@@ -73,9 +73,9 @@ def measure(seed: int) -> list[dict]:
         rates, errors = [], []
         for update, own in zip(updates, labels, strict=True):
             target = update.tensors[head(model).bias].double() * batch / lr
-            found, truth = solve(weights.mean() * system, target, steps * batch), metrics.counts(own.flatten(), 10)
-            errors.append((found - truth).square().mean().sqrt())
-            rates.append(metrics.instance_accuracy(whole(found, steps * batch), truth))
+            estimate, truth = solve(weights.mean() * system, target, steps * batch), metrics.counts(own.flatten(), 10)
+            errors.append((estimate - truth).square().mean().sqrt())
+            rates.append(metrics.instance_accuracy(whole(estimate, steps * batch), truth))
         rate, error = (float(torch.stack(values).mean()) for values in (rates, errors))
         rows.append({"weights": name, "iAcc": rate, "error": error})
     return rows
