@@ -15,7 +15,10 @@ from fedleak_book.experiments import notebooks, published, running, scoreboard
 from fedleak_book.experiments.results import figure_of, slug
 
 PUBLISHED = {paper: published.load(paper) for paper in paths.papers()}
-NOTEBOOKS = {path.stem: json.loads(path.read_text()) for path in (paths.root() / "notebooks").glob("*.ipynb")}
+NOTEBOOKS = {}  # the cells of each chapter, with those of the notebook that continues it
+for name in notebooks.available():
+    cells_of = json.loads(paths.source_notebook(name).read_text(encoding="utf-8"))["cells"]
+    NOTEBOOKS.setdefault(paths.chapter_of(name), {"cells": []})["cells"] += cells_of
 ARTEFACTS, ERRATA = overview.read("artefacts"), overview.read("errata")
 
 
