@@ -16,11 +16,10 @@ def bounds(run: Results, id: str) -> list[Published]:
 
 def holds(run: Results, id: str) -> bool | None:
     """Return whether a prediction holds in all of its bounds, tolerances included; None where nothing was measured."""
-    values = [run.measured[item.id][0].ours for item in bounds(run, id)]
-    if None in values:
+    pairs = [(item.band, run.measured[item.id][0].ours) for item in bounds(run, id)]
+    if any(value is None for _, value in pairs):
         return None
-    pairs = zip(bounds(run, id), values, strict=True)
-    return all(item.band[0] <= value <= item.band[1] for item, value in pairs if value is not None)
+    return all(low <= value <= high for (low, high), value in pairs if value is not None)
 
 
 def ids(run: Results, letters: str = "") -> list[str]:

@@ -136,6 +136,10 @@ class Results:
             self._best[name] = _cells(experiment, self.best_rows(experiment))
         return self._best[name].copy()
 
+    def cells(self, experiment: Experiment, **settings: Any) -> pd.DataFrame:
+        """Return the cells of `best` that have these settings (a list: one of them)."""
+        return matching_rows(self.best(experiment), settings)
+
     def with_recorded(self, experiment: Experiment) -> pd.DataFrame:
         """Return the cells of this run and the recorded ones (column ``source``)."""
         best = self.best(experiment)
@@ -145,7 +149,7 @@ class Results:
 
     def cell(self, experiment: Experiment, value: str = "", **settings: Any) -> Number:
         """Return the one cell of `best` that has these settings, as a number of the prose."""
-        value, cells = value or next(iter(experiment.values)), matching_rows(self.best(experiment), settings)
+        value, cells = value or next(iter(experiment.values)), self.cells(experiment, **settings)
         if len(cells) != 1:
             raise ValueError(f"{experiment.name} has {len(cells)} cells with {settings}")
         row = cells.iloc[0]

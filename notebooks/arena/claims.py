@@ -23,11 +23,6 @@ def rows(run, experiment, **settings):
     return table[having(**settings)(table)]
 
 
-def number(row, name="lead"):
-    """A value of a row with its interval."""
-    return Number.of(row, name)
-
-
 # --- networks, training, local steps, defences ---
 def training(run):
     """By how much more training protects against attackers without auxiliary data than against those with them."""
@@ -80,7 +75,7 @@ predict("E5", hidden)
 # --- the learned attacker ---
 def least(lines, name="lead"):
     """The row with the least value."""
-    return number(min(lines, key=lambda row: row[name]), name)
+    return Number.of(min(lines, key=lambda row: row[name]), name)
 
 
 def ahead(name):
@@ -116,7 +111,7 @@ def noise_gain(run):
     lines = r.adapting(run)
     key = ("noise", 0.1)
     (row,) = (row for row in lines if (row["defence"], row["strength"]) == key)
-    return number(row, "gain")
+    return Number.of(row, "gain")
 
 
 predict(
@@ -276,12 +271,6 @@ predict("N2", lambda run: costs(run, 0.028, 0.029)[0])
 
 
 # --- proofs ---
-def shares(run, **settings):
-    """Cells of the shares of proven labels."""
-    cells = run.best(e.PROVEN)
-    return cells[having(**settings)(cells)]
-
-
 def proven(run, *by, **settings):
     """Means by cells of the updates on which labels are proven."""
     table = run.best_rows(e.PROVEN)
@@ -313,12 +302,14 @@ def broken_conditions(run):
 
 predict(
     "P1",
-    lambda run: Number.least(shares(run, state="untrained", batch_size=8), "proven"),
+    lambda run: Number.least(
+        run.cells(e.PROVEN, state="untrained", batch_size=8), "proven"
+    ),
 )
 predict("P2", middle_batches)
-predict("P3", lambda run: Number.most(shares(run, batch_size=128), "proven"))
+predict("P3", lambda run: Number.most(run.cells(e.PROVEN, batch_size=128), "proven"))
 predict("P4", trained_and_single)
-predict("P5", lambda run: Number.least(shares(run), "gain"))
+predict("P5", lambda run: Number.least(run.cells(e.PROVEN), "gain"))
 predict("P6", lambda run: run.best_rows(e.PROOFS)["wrong"].max())
 predict("P7", broken_conditions)
 predict("P8", lambda run: run.best_rows(e.SPLIT_PROOFS)["wrong"].max())

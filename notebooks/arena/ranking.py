@@ -7,6 +7,7 @@ import pandas as pd
 
 from fedleak.attacks import registry
 from fedleak_book.experiments import cells
+from fedleak_book.experiments.claims import matching_rows
 from fedleak_book.experiments.records import NOW
 from fedleak_book.experiments.experiment import seeds_of
 from fedleak_book.experiments.records import summarise
@@ -391,7 +392,5 @@ def newcomers(run, experiment, new):
 
 def defended(run, state, **settings):
     """iAcc of the best attack under a defence, and of the prior guess."""
-    table = trade(run)
-    for column, value in {"state": state, **settings}.items():
-        table = table[table[column] == value]
-    return table["iacc"].iloc[0], table["floor"].iloc[0]
+    row = matching_rows(trade(run), {"state": state, **settings}).iloc[0]
+    return row["iacc"], row["floor"]

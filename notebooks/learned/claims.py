@@ -199,22 +199,15 @@ predict("X3", lambda run: without(run, "copies")[10_000, 128])
 # --- what the head alone determines ---
 def determined(run, **settings):
     """Settings of exact recoveries, for batches of at most half as many samples as classes."""
-    cells = run.best(e.DETERMINED)
-    small = cells["batch_size"] <= cells["net"].map({"lenet": 5, "resnet20": 50})
-    return cells[small & having(**settings)(cells)]
-
-
-def cells_of(run, experiment, **settings):
-    """The cells with these settings."""
-    cells = run.best(experiment)
-    return cells[having(**settings)(cells)]
+    cells = run.cells(e.DETERMINED, **settings)
+    return cells[cells["batch_size"] <= cells["net"].map({"lenet": 5, "resnet20": 50})]
 
 
 SIX = dict(net="lenet", batch_size=6, precision="double")
 predict("I1", lambda run: Number.most(determined(run, precision="double"), "strange"))
 predict("I2", lambda run: Number.least(determined(run, precision="double"), "read"))
 predict("I3", lambda run: Number.least(determined(run, precision="single"), "read"))
-predict("I4", lambda run: Number.least(cells_of(run, e.DETERMINED, **SIX), "strange"))
+predict("I4", lambda run: Number.least(run.cells(e.DETERMINED, **SIX), "strange"))
 predict("I5", lambda run: Number.most(run.best(e.DETERMINED), "wrong"))
 predict("J1", lambda run: Number.least(run.best(e.JOINTLY), "single"))
 predict(
@@ -230,14 +223,12 @@ predict("J5", lambda run: Number.most(run.best(e.JOINTLY), "wrong"))
 IMAGES = dict(sent="as it is", images="with images")
 predict(
     "K1",
-    lambda run: Number.least(
-        cells_of(run, e.SPLITS, state="untrained", **IMAGES), "read"
-    ),
+    lambda run: Number.least(run.cells(e.SPLITS, state="untrained", **IMAGES), "read"),
 )
 predict(
     "K2",
     lambda run: Number.least(
-        cells_of(run, e.SPLITS, state="trained", batch_size=[4, 6], **IMAGES), "read"
+        run.cells(e.SPLITS, state="trained", batch_size=[4, 6], **IMAGES), "read"
     ),
 )
 predict("K3", lambda run: Number.most(run.best(e.SPLITS), "wrong"))

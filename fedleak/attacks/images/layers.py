@@ -65,9 +65,8 @@ class _Norm(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        if (
-            torch.is_grad_enabled()
-        ):  # the gradient that is matched; the pass from the distance to the images has no graph
+        # With a graph for the gradient that is matched; the pass from the distance to the images needs none.
+        if torch.is_grad_enabled():
             return *_NormBackward.apply(*grads, *ctx.saved_tensors), None, None
         _, weight, _, unit = ctx.saved_tensors
         return grads[0] * (weight[0] * unit)[:, None, None], None, None, None, None
