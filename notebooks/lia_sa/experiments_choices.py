@@ -93,14 +93,14 @@ FIG6_TRIALS = dataclasses.replace(  # enough trials for a bound of 0.9
     name="fig6_trials",
     paper=grid(**NOISY, **EVERY, level=1e-3, batch_size=[16, 64])
     + grid(**NOISY, **EVERY, level=1e-2, batch_size=16),
-    trials=(1, 80),
+    trials=(1, 40),
 )
 TABLE1_TRIALS = Experiment(  # the baselines of Table I on CIFAR-10
     "table1_trials",
     one_round,
     quick=rounds(PASSIVE, [("vgg11_bn", "photos")], batch_size=64),
     paper=rounds(PASSIVE, SMALL[2:3]),
-    trials=(1, 60),
+    trials=(1, 50),
     tables="table1",
     **RULED,
 )
