@@ -47,6 +47,9 @@ class Claim:
     """Name of one of several ways to read the paper: every one is claimed, and all have to agree."""
     note: str = ""
     """What the reader should know of this number."""
+    parts: Sequence[Statistic] = ()
+    """Statistics that a transport's rows have where they lack cells of the claim's own: it changes by no more than the
+    largest change of one of them, in either direction."""
     prediction: bool = False
     """Whether the statistic takes the chapter's `Results`; see `Claims.predict`."""
 
@@ -117,12 +120,20 @@ class Claim:
             ends = {}
             for name, sample in rows.groupby("data") if rows is not None and not self.rows else ():
                 with suppress(KeyError, IndexError, ValueError):
-                    ends[str(name)] = self._contrast(sample.assign(**transport.when), transport)
+                    ends[str(name)] = self._change(sample.assign(**transport.when), transport)
             if ends:
                 yield Effect(transport.record, transport.settings, ends)
 
-    def _contrast(self, rows: pd.DataFrame, transport: Transport) -> tuple[float, float]:
-        """Return the interval of the statistic at the whole level less that at a part of it."""
+    def _change(self, rows: pd.DataFrame, transport: Transport) -> tuple[float, float]:
+        """Return the interval of what the whole level changes; of `parts`, the largest one in both directions."""
+        if not self.parts:
+            assert self.statistic is not None
+            return self._contrast(rows, transport, self.statistic)
+        largest = max(abs(end) for part in self.parts for end in self._contrast(rows, transport, part))
+        return -largest, largest
+
+    def _contrast(self, rows: pd.DataFrame, transport: Transport, statistic: Statistic) -> tuple[float, float]:
+        """Return the interval of a statistic at the whole level less that at a part of it."""
         cells = []
         for level in (choices.WHOLE, transport.part):
             for e in self.of:
@@ -130,8 +141,7 @@ class Claim:
                 for name in set(e.fixed) & set(level_rows):
                     level_rows = level_rows[level_rows[name] == e.fixed[name]]
                 cells.append(self._cells(e, matching_rows(level_rows, self.filters)))
-        assert self.statistic is not None
-        statistic, half = self.statistic, len(self.of)
+        half = len(self.of)
         _, low, high, _ = estimate(lambda *t: statistic(*t[:half]) - statistic(*t[half:]), cells)
         return low, high
 
