@@ -122,7 +122,7 @@ VGG16_ELU = Experiment(
     tens,
     quick=grid(net="resnet20-1", data="photos", activation="elu", batch_size=64),
     paper=grid(net="vgg16", data="cifar10", activation="elu", batch_size=64),
-    trials=(1, 60),
+    trials=(1, 40),
     fixed=SETTINGS | dict(alpha=0.5, share=0.87),
     tables="table2",
     **RULED,
