@@ -51,7 +51,7 @@ def _record_queue(name: str, seconds: float, device: str) -> None:
     from fedleak_book import paths
     from fedleak_book.experiments import queue
 
-    entries = queue.waiting([name] if name else paths.papers())
+    entries = queue.waiting([name] if name else paths.papers(), device)
     for entry in entries:
         typer.echo(str(entry))
     for chapter in queue.run(entries, seconds, device, typer.echo) if seconds else []:

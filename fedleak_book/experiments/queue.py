@@ -8,6 +8,7 @@ from typing import Any
 
 from fedleak_book import paths
 from fedleak_book.experiments import choices, published, records, running, scoreboard, verdicts
+from fedleak_book.experiments.context import Context
 from fedleak_book.experiments.experiment import Experiment
 from fedleak_book.experiments.results import Results
 from fedleak_book.experiments.status import canonical
@@ -26,7 +27,7 @@ class Waiting:
     units: int
     """Units of computation that are not finished."""
     seconds: float
-    """What they take, by the recorded time of units of the same trial at the most similar settings; NaN: not known."""
+    """What they take, as `_seconds` estimates it from records; NaN: the chapter has none."""
 
     @property
     def rate(self) -> float:
@@ -39,15 +40,16 @@ class Waiting:
         return f"{name:<36} {self.values:>3} values, {self.units:>4} units, {minutes:>9}, {self.rate:5.2f} values/min"
 
 
-def waiting(chapters: Sequence[str]) -> list[Waiting]:
-    """Return what is declared and not recorded, by values per minute; what no value needs is left out."""
-    entries = [entry for chapter in chapters for entry in _of_chapter(chapter) if entry.values and entry.units]
+def waiting(chapters: Sequence[str], device: str = "cpu") -> list[Waiting]:
+    """Return what is declared and not recorded, by values per minute on a device; what no value needs is left out."""
+    on_gpu = Context(device).device.startswith("cuda")
+    entries = [entry for chapter in chapters for entry in _of_chapter(chapter, on_gpu) if entry.values and entry.units]
     return sorted(entries, key=lambda entry: -entry.rate)
 
 
-def _of_chapter(chapter: str) -> Iterator[Waiting]:
+def _of_chapter(chapter: str, on_gpu: bool) -> Iterator[Waiting]:
     rows = [row for row in scoreboard.rows(chapter) if not row["beyond"] and not _is_decided(row)]
-    times, printed = _recorded_times(chapter), published.load(chapter)
+    times, printed = list(_recorded_times(chapter)), published.load(chapter)
     for name, experiment in running.declared(chapter).items():
         if records.recorded(chapter, name) is not None:
             continue
@@ -55,7 +57,8 @@ def _of_chapter(chapter: str) -> Iterator[Waiting]:
         missing = [len(Units(folder, experiment, setting, 0, running.code_of(chapter)).missing) for setting in settings]
         values = sum(_measures(experiment, settings, printed, row) for row in rows)
         seconds = sum(
-            _seconds(experiment, setting, times) * count for setting, count in zip(settings, missing, strict=True)
+            _seconds(experiment, setting, times, on_gpu) * count
+            for setting, count in zip(settings, missing, strict=True)
         )
         yield Waiting(chapter, experiment, values, sum(missing), float(seconds))
 
@@ -77,32 +80,41 @@ def _measures(experiment: Experiment, settings: Sequence[Any], paper: published.
     return any(all(setting.get(key, cell[key]) == cell[key] for key in keys) for setting in named)
 
 
-Times = list[tuple[str, dict[str, Any], float]]
+@dataclass(frozen=True)
+class _Recorded:
+    """A recorded setting, by which trial and where it ran, and the seconds of a unit, the mean over its record."""
+
+    trial: str
+    on_gpu: bool
+    setting: Mapping[str, Any]
+    seconds: float
 
 
-def _recorded_times(chapter: str) -> Times:
-    """Return, for every setting of every record, its trial's name, the setting, and the record's seconds per unit."""
-    times: Times = []
+def _recorded_times(chapter: str) -> Iterator[_Recorded]:
     for path in sorted(paths.recorded(chapter).glob("*.json")):
         record = records.recorded(chapter, path.stem) if path.stem != "claims" else None
         if record is None or "trial" not in record[0] or not record[1].get("seconds"):
             continue
-        axes = [axis for axis in record[1]["declared"]["axes"] if axis in record[0]]
-        units = record[0][[*axes, "trial"]].drop_duplicates()
-        each = record[1]["seconds"] / len(units)
-        settings = units[axes].drop_duplicates().to_dict("records") if axes else [{}]
-        times += [(record[1]["declared"]["trial"], setting, each) for setting in settings]
-    return times
+        rows, facts = record
+        axes = [axis for axis in facts["declared"]["axes"] if axis in rows]
+        units = rows[[*axes, "trial"]].drop_duplicates()
+        for setting in units[axes].drop_duplicates().to_dict("records") if axes else [{}]:
+            same = facts["declared"]["fixed"] | setting, facts["seconds"] / len(units)
+            yield _Recorded(facts["declared"]["trial"], "cpu" not in facts["device"], *same)
 
 
-def _seconds(experiment: Experiment, setting: Mapping[str, Any], times: Times) -> float:
-    """Return the recorded seconds of a unit of the same trial whose setting has most in common with this one."""
-    same = [
-        (sum(setting.get(name) == value for name, value in other.items()), each)
-        for trial, other, each in times
-        if trial == experiment.trial.__name__
-    ]
-    return max(same)[1] if same else math.nan
+def _seconds(experiment: Experiment, setting: Mapping[str, Any], times: Sequence[_Recorded], on_gpu: bool) -> float:
+    """Return the recorded seconds of the chapter's most similar unit.
+
+    First of the same trial, then on the same kind of device, then with the most values of settings in common.
+    """
+    named = {**experiment.fixed, **setting}
+
+    def likeness(other: _Recorded) -> tuple[bool, bool, int]:
+        equal = sum(named.get(name) == value for name, value in other.setting.items())
+        return other.trial == experiment.trial.__name__, other.on_gpu == on_gpu, equal
+
+    return max(times, key=likeness).seconds if times else math.nan
 
 
 def run(entries: Sequence[Waiting], seconds: float, device: str, say: Callable[[str], None]) -> list[str]:
