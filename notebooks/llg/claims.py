@@ -204,7 +204,9 @@ for id, statistic, cell in (
     ("a-cause", lambda t: beside(t, *RESIDUAL[::-1]), most),
     ("b-cnn", lambda t: (t["cnn"] - np.maximum(t["lenet"], t["resnet20"])).mean(),
      dict(algorithm="FedAvg", batch_size=SIZES[:5])),
-    ("b-close", lambda t: beside(t, *PLAIN),
+    ("b-close", lambda t: np.ptp(t[[*PLAIN, "resnet20"]], axis=1).mean(),
+     dict(algorithm="FedAvg", batch_size=SIZES[5:])),
+    ("b-close-pair", lambda t: beside(t, *PLAIN),
      dict(algorithm="FedAvg", net=PLAIN, batch_size=SIZES[5:])),
 ):  # fmt: skip
     claim(f"fig5{id}", statistic, of=FIG5, wide="net", filters=cell)
