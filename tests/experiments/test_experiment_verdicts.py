@@ -267,6 +267,11 @@ def test_an_effect_counts_if_all_differing_cells_have_it(monkeypatch):
     ahead = Claim("a", lambda t: t["x"] - t.get("y", 0.0), (run,), wide="data", filters=lambda t: t["acc"] < 9)
     (effect,) = ahead.measure([rows], paper).effects
     assert effect.ends["m"][0] < 0.1 < effect.ends["m"][1]
+    apart = replace(ahead, statistic=lambda t: abs(t["x"] - t["y"]))
+    assert apart.measure([rows], paper).effects == (), "the record has no cell y"
+    (effect,) = replace(apart, parts=[lambda t: t["x"], lambda t: 0.0]).measure([rows], paper).effects
+    low, high = effect.ends["m"]
+    assert low == -high < -0.1, "in which direction a distance changes is not known"
     assert ahead.measure([rows.assign(aux=433)], paper).effects == ()
     assert ahead.measure([rows.assign(aux=1000)], paper).effects == ()
 
