@@ -48,8 +48,8 @@ class Claim:
     note: str = ""
     """What the reader should know of this number."""
     parts: Sequence[Statistic] = ()
-    """Statistics that a transport's rows have where they lack cells of the claim's own: it changes by no more than the
-    largest change of one of them, in either direction."""
+    """Statistics that a transport's rows have where they lack cells of the claim's own: by each transport it changes by
+    no more than the largest change of one of them, in either direction."""
     prediction: bool = False
     """Whether the statistic takes the chapter's `Results`; see `Claims.predict`."""
 
@@ -105,14 +105,17 @@ class Claim:
     def _effects(self, paper: Paper, item: Published, used: Sequence[Row]) -> Iterator[Effect]:
         """Yield the effects of the transports of its table: the same statistic at both levels, on the same trials.
 
-        Of a claim about several cells one counts that fits each of them whose settings differ.
+        Of a claim about several cells one counts that fits each of them whose settings differ. With `parts` several may
+        fit some of them each, and their sum counts.
         """
         table, rules = paper.tables[item.table], choices.load(paper.name)
         cells = [row for row in table.rows if fits(item.cell, row)]
-        far = [(cell, {d.setting for d in status.of_cells(table, used, cell) if d.counts}) for cell in cells]
+        far = [{d.setting for d in status.of_cells(table, used, cell) if d.counts} for cell in cells]
+        sums = dict[Any, tuple[dict[str, float], set[int]]]()
         for transport in rules.transports:
-            short = [cell for cell, settings in far if settings & {*transport.settings}]
-            if not short or any(transport not in rules.transports_of(table.name, cell) for cell in short):
+            short = {k for k, settings in enumerate(far) if settings & {*transport.settings}}
+            fitting = {k for k in short if transport in rules.transports_of(table.name, cells[k])}
+            if not fitting or (fitting < short and not self.parts):
                 continue
             if not all(fits(transport.only, table.unnamed(row) | dict(row)) for row in used):
                 continue
@@ -121,8 +124,15 @@ class Claim:
             for name, sample in rows.groupby("data") if rows is not None and not self.rows else ():
                 with suppress(KeyError, IndexError, ValueError):
                     ends[str(name)] = self._change(sample.assign(**transport.when), transport)
-            if ends:
+            if ends and not self.parts:
                 yield Effect(transport.record, transport.settings, ends)
+            if self.parts:
+                key = transport.record, transport.settings
+                total, covered = sums.get(key, (dict.fromkeys(ends, 0.0), set()))
+                total = {name: total[name] + ends[name][1] for name in total.keys() & ends.keys()}
+                sums[key] = total, covered | fitting
+                if total and covered | fitting >= short:
+                    yield Effect(*key, {name: (-most, most) for name, most in total.items()})
 
     def _change(self, rows: pd.DataFrame, transport: Transport) -> tuple[float, float]:
         """Return the interval of what the whole level changes; of `parts`, the largest one in both directions."""

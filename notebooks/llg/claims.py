@@ -152,7 +152,7 @@ says(
 similar = lambda t: between(t, *ten)[VARIANTS].abs().max()  # noqa: E731
 says("-similar", similar, ten, "FedSGD", each_of(VARIANTS))
 least = lambda t: min(between(t, *pair)["LLG"] for pair in fewer)  # noqa: E731
-says("-classes", least, PLACES, "FedSGD")
+says("-classes", least, PLACES, "FedSGD", each_of(["LLG"]))
 for letter, title, algorithm, sizes, sign in (
     ("a", "MNIST", "FedSGD", SIZES, 1), ("b", "SVHN", "FedSGD", [1, 4], 1),
     ("c", "CIFAR-100", "FedSGD", [1, 4], 1), ("e", "MNIST", "FedAvg", [1], -1),
