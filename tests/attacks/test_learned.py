@@ -14,7 +14,7 @@ from fedleak.attacks.labels.counts import solve
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
 from fedleak.attacks.labels.reader import Reader, minimise
 from fedleak.attacks.labels.simulated import WIDER, Local, Observation, draw_labels, raise_own, shifted, walk
-from fedleak.attacks.labels.whole_head import Equations, contributions
+from fedleak.attacks.labels.whole_head import WeightedLeastSquares, compute_sample_gradients
 from fedleak.attacks.registry import WITH_AUXILIARY, get
 from fedleak.data import Images, compose
 from fedleak.federated import Softening, Update, fedavg, fedsgd
@@ -224,9 +224,9 @@ def test_its_closed_forms_are_those_of_the_attacks(bias):
     of_class = [aux.class_order[40 * c : 40 * c + 40] for c in range(CLASSES)]
     probes = torch.stack([llg.class_gradients(fedsgd(MODEL, aux.x[i], aux.y[i]), MODEL) for i in of_class])
     impact, offset = llg.impact_and_offset(probes[None], B)
-    parts = contributions([head_pass(MODEL, aux.x)], aux, torch.ones(1))
+    parts = compute_sample_gradients([head_pass(MODEL, aux.x)], aux, torch.ones(1))
     parts = (parts if bias else parts[:, :, :-1]).flatten(1)
-    equations = Equations(parts, aux.y, CLASSES)
+    equations = WeightedLeastSquares(parts, aux.y, CLASSES)
     for update in updates:
         estimates = reader.estimates(reader.read(update, MODEL), B)[0].double()
         named = llg.extract(llg.class_gradients(update, MODEL), impact, offset, B, stop_at_samples=True)
