@@ -10,7 +10,7 @@ import torch
 from fedleak import metrics
 from fedleak.attacks.labels import learned, whole_head
 from fedleak.attacks.labels.counts import round_to_total
-from fedleak.attacks.labels.reader import WEIGHINGS, Reader
+from fedleak.attacks.labels.reader import REWEIGHTINGS, Reader
 from fedleak_book.experiments import Experiment, grid
 from fedleak.data import compose
 from fedleak.federated.defences import protect, protections
@@ -50,7 +50,7 @@ def judged(ctx, seed, data, batch_size, iterations, updates):
     attacker = learned.train(model, aux, batch_size, iterations=iterations, seed=seed)
     yield from contested(ctx, model, data, attacker, batch_size, updates, generator)
     expects = expectation(attacker, model, aux, seed, batch_size, generator)
-    pool = attacker.reader.pool(model, images(ctx, data))
+    pool = attacker.reader.make_pool(model, images(ctx, data))
     yield from as_simulated(attacker, pool.draw(2000, batch_size, generator), expects)
 
 
@@ -77,17 +77,17 @@ def weighed(ctx, seed, data, batch_size, updates):
     generator = torch.Generator().manual_seed(seed ^ 0x2D)
     forms = {name: Reader(model, some) for name in ("training", "all equations")}
     forms |= {name: Reader(model, aux) for name in ("all images", "reading")}
-    forms["all equations"].sharpen(model, some)
-    forms["reading"].sharpen(model, aux)
+    forms["all equations"].reweight(model, some)
+    forms["reading"].reweight(model, aux)
     accuracies, shape = {}, ("unbalanced", batch_size, generator, from_features(model))
     attack = whole_head.prepare(model, aux)
     for _ in range(updates):
         update, truth = client(ctx, model, data, *shape)
         answers = {WHOLE: attack.recover(update).counts}
         for name, reader in {"equal counts": forms["training"], **forms}.items():
-            pulls = reader.read(update, model).pulls.double()
-            times = 0 if name == "equal counts" else WEIGHINGS
-            shares = reader.whole_head(pulls, times)[0]
+            projections = reader.read(update, model).projections.double()
+            times = 0 if name == "equal counts" else REWEIGHTINGS
+            shares = reader.solve_whole_head(projections, times)[0]
             answers[name] = round_to_total(batch_size * shares, batch_size)
         for name, counts in answers.items():
             iacc = metrics.braun_blanquet(counts.cpu(), truth).item()
@@ -222,7 +222,7 @@ def limits(ctx, seed, data, aux_images, batch_size, iterations, updates):
                 if strengths:
                     protection = protections()[defence].make(strength, model, 1, number)
                     update = protect(update, protection)
-                altered = attacker.reader.altered(update, model)
+                altered = attacker.reader.is_altered(update, model)
                 scores = read(attacker, update, model, truth)
                 rows.append({**scores, "altered": float(altered)})
             mean = pd.DataFrame(rows)[["iacc", "coverage", "altered"]].mean()

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from fedleak.attacks.labels import learned
-from fedleak.attacks.labels.simulated import draw_labels, pick
+from fedleak.attacks.labels.simulated import draw_labels, pick_images
 from fedleak_book.experiments import Experiment, grid, networks, spawned
 from fedleak.models import head_pass
 from notebooks.learned.experiments_networks import (
@@ -39,7 +39,7 @@ def digits(ctx, data, n, use="clients"):
 def batches(pool, count, size, generator):
     """Draw batches from the attacker's prior: indices of images, and counts."""
     labels = draw_labels(count, size, pool.n_classes, generator)
-    index = pick(labels, pool.class_order, pool.class_counts, generator)
+    index = pick_images(labels, pool.class_order, pool.class_counts, generator)
     return index, nn.functional.one_hot(labels, pool.n_classes).sum(1).numpy()
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from fedleak import metrics
 from fedleak.attacks.labels import learned, whole_head
-from fedleak.attacks.labels.simulated import Local
+from fedleak.attacks.labels.simulated import LocalSteps
 from fedleak_book.experiments import Experiment, grid
 from fedleak.data import compose, draw
 from fedleak.federated import Scheme, Server, Update
@@ -66,7 +66,7 @@ def deep(ctx, seed, net, data, batch_size, iterations, updates):
     how = batch_size, updates, generator, from_features(model), even_guess
     yield from contested(ctx, model, data, attacker, *how)
     expects = expectation(attacker, model, aux, seed, batch_size, generator)
-    pool = attacker.reader.pool(model, images(ctx, data))
+    pool = attacker.reader.make_pool(model, images(ctx, data))
     yield from as_simulated(attacker, pool.draw(1000, batch_size, generator), expects)
 
 
@@ -103,7 +103,7 @@ def begun(ctx, data, state, scheme, lr, steps, batch_size, iterations):
     shape = ("unbalanced", batch_size, pool.n_classes, 3, generator, steps)
     index = draw(pool, compose(*shape), generator)
     server.round(list(pool.x[index]), list(pool.y[index]))
-    local = Local(steps, lr * float(server.scheme.weights().mean()))
+    local = LocalSteps(steps, lr * float(server.scheme.weights().mean()))
     how = {"iterations": iterations, "local": local}
     return server, learned.train(model, images(ctx, data, "aux"), batch_size, **how)
 
@@ -176,7 +176,7 @@ def informed(ctx, net, data, batch_size, iterations, steps):
         for name, attacker in attackers.items()
     }
     reader = attackers["learned"].reader
-    pools = {h: reader.pool(model, images(ctx, data, h)) for h in HALVES}
+    pools = {h: reader.make_pool(model, images(ctx, data, h)) for h in HALVES}
     whole = whole_head.prepare(model, aux)
     return attackers, expects, pools, loss, whole, from_features(model)
 

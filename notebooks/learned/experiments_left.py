@@ -37,7 +37,7 @@ PART = {  # by what it does without: what is changed
 
 def linear(reader, observed):
     """What the features are without extremes and signs."""
-    rows = observed.entries.unflatten(-1, (reader.n_classes, -1))
+    rows = observed.linear_features.unflatten(-1, (reader.n_classes, -1))
     return rows[..., : reader.linear]
 
 

@@ -202,7 +202,7 @@ def expectation(attacker, model, aux, seed, batch_size, generator):
     A falling curve, fitted to batches of the images that it has kept from its training, the fifth that `train` splits off.
     """
     held_out = aux.split_in_two(seed, 0.8)[1]
-    drawn = attacker.reader.pool(model, held_out).draw(2000, batch_size, generator)
+    drawn = attacker.reader.make_pool(model, held_out).draw(2000, batch_size, generator)
     scores = by_width(attacker, drawn)
     curve = isotonic_regression(scores["iacc"], increasing=False).x
     return lambda width: np.interp(width, scores["width"], curve)
