@@ -1,8 +1,8 @@
 """The learned attacker: a network that is trained on simulated clients infers counts from an update.
 
 With the model and labelled auxiliary images an attacker simulates clients: it draws batches of known counts, and
-computes their updates. A small network learns the inverse, from update to counts (amortised simulation-based inference: it is
-trained once per model and batch size, and then reads any number of updates).
+computes their updates. A small network learns the inverse, from update to counts. The inference is amortised: it is
+trained once per model and batch size, and then reads any number of updates.
 
 The loss is the L1 distance of the class shares, whose minimiser also minimises the expected number of wrong labels. Two
 more outputs per class are quantiles (pinball loss), moved by split-conformal calibration (Romano, Patterson and Candès,
