@@ -10,7 +10,7 @@ from torch import nn
 
 from fedleak import metrics
 from fedleak.attacks.labels import head_splitting, learned
-from fedleak.attacks.labels.joint import Equations
+from fedleak.attacks.labels.joint import SampleEquations
 from fedleak.attacks.labels.reader import Reader
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak_book.experiments.kinds import MEAN, NUMBER
@@ -106,7 +106,7 @@ def gradients(ctx, seed, net, data, state, batch_size, updates):
             weight,
             samples,
             labels,
-            head_splitting.errors_of(samples, weight, labels).T @ samples,
+            head_splitting.compute_errors(samples, weight, labels).T @ samples,
         )
 
 
@@ -127,8 +127,8 @@ def determined(ctx, seed, net, data, state, batch_size, precision, updates):
             total = total.float().double()
         draws = torch.Generator().manual_seed(spawned(seed, f"starts {number}"))
         try:
-            space = head_splitting.space(total, batch_size)
-            solutions, _ = head_splitting.search(space, weight, draws)
+            space = head_splitting.find_space(total, batch_size)
+            solutions, _ = head_splitting.search_samples(space, weight, draws)
             apart = torch.cdist(solutions, samples) / samples.norm(dim=1)
             row["strange"] += int((apart > ONE).all(1).sum())
             row["found"] += int((apart <= ONE).any(0).sum()) / batch_size
@@ -192,13 +192,17 @@ def jointly(ctx, seed, net, data, state, batch_size, updates):
 
     def solved(weight, tried, total):
         start = [generator.choice(others[(aux.y == y).numpy()]) for y in tried]
-        solution, residual = Equations(weight, tried, total).solve(np.stack(start))
+        solution, residual = SampleEquations(weight, tried, total).solve(
+            np.stack(start)
+        )
         return solution if residual <= EXACT * np.linalg.norm(total) else None
 
     for batch in gradients(ctx, seed, net, data, state, batch_size, updates):
         weight, samples, labels, total = (part.numpy() for part in batch)
-        joint, near = Equations(weight, labels, total), []
-        values = np.linalg.svd(joint.jacobian(joint.parts(samples)), compute_uv=False)
+        joint, near = SampleEquations(weight, labels, total), []
+        values = np.linalg.svd(
+            joint.jacobian(joint.project_inputs(samples)), compute_uv=False
+        )
         row["single"] += values[-1] > LEAST * values[0]
         for _ in range(STARTS):
             if (solution := solved(weight, labels, total)) is not None:
