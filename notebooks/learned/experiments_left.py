@@ -38,7 +38,7 @@ PART = {  # by what it does without: what is changed
 def linear(reader, observed):
     """What the features are without extremes and signs."""
     rows = observed.linear_features.unflatten(-1, (reader.n_classes, -1))
-    return rows[..., : reader.linear]
+    return rows[..., : reader.n_linear_features]
 
 
 def parts(ctx, seed, data, aux_images, batch_size, iterations, updates, without):

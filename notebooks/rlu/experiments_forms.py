@@ -44,7 +44,9 @@ def released(update, model, server):
     means = []
     for m in ends:
         logits = confidence.logits_of(head_pass(m, server.x), m)
-        means.append(confidence.by_class(logits, server.y, server.n_classes).mean(0))
+        means.append(
+            confidence.mean_by_class(logits, server.y, server.n_classes).mean(0)
+        )
     p = torch.stack(means).softmax(1).mean(0)
     positive = (p - update.gradient(head(model).bias).double()).clamp(min=0)
     real = update.samples * positive / positive.sum()

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedleak import WithheldParameter
 from fedleak.attacks.labels import learned, llg
-from fedleak.attacks.labels.confidence import by_class
+from fedleak.attacks.labels.confidence import mean_by_class
 from fedleak.attacks.labels.counts import solve
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
 from fedleak.attacks.labels.reader import Reader, minimise_on_simplex
@@ -145,7 +145,7 @@ def test_images_that_fit_better_are_those_whose_own_logit_is_raised():
     assert nn.functional.cross_entropy(as_said, aux.y).item() == pytest.approx(0.3, abs=1e-3)
     easy = Reader(MODEL, aux, train_loss=9.0)
     assert easy.logit_shift == easy.make_pool(MODEL, aux).shift == 0  # they fit better already
-    means = by_class(as_said.softmax(1) - one_hot, aux.y, CLASSES)
+    means = mean_by_class(as_said.softmax(1) - one_hot, aux.y, CLASSES)
     torch.testing.assert_close(reader.mean_errors, means.double(), atol=1e-5, rtol=0)
 
 
@@ -256,7 +256,7 @@ def test_its_closed_forms_are_those_of_the_attacks(bias):
             whole = equations.solve(gradient, whole, B)
         torch.testing.assert_close(estimates[0], whole / B, atol=0.03, rtol=0)
         if bias:
-            p = by_class(head_pass(MODEL, aux.x).probabilities.double(), aux.y, CLASSES)
+            p = mean_by_class(head_pass(MODEL, aux.x).probabilities.double(), aux.y, CLASSES)
             solved = solve((p.T - torch.eye(CLASSES)) / B, bias_gradient(update, MODEL), B) / B
             torch.testing.assert_close(estimates[1], solved, atol=1e-2, rtol=0)
 
@@ -285,7 +285,7 @@ def test_formulas_stay_fixed_where_noise_is_not_of_images_alone():
     noisy = learned.train(MODEL, pool(), B, iterations=1, defence=lambda clients, seed: PureNoise(0.3, seed))
     before = Reader(MODEL, pool().split_in_two(0, 0.8)[0])
     for attacker in (local, noisy):
-        torch.testing.assert_close(attacker.reader.projected_means, before.means)
+        torch.testing.assert_close(attacker.reader.projected_means, before.projected_means)
 
 
 def test_minimise_solves_what_can_be_solved_by_hand():

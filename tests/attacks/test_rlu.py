@@ -38,7 +38,7 @@ def test_the_system_is_exact_with_the_batch_itself_as_auxiliary_data(smoothing):
     model, x, y, truth = situation()
     present = truth > 0
     p = head_pass(model.double(), x[0].double()).probabilities
-    A = confidence.coefficients(confidence.by_class(p, y[0], N), smoothing)
+    A = confidence.coefficients(confidence.mean_by_class(p, y[0], N), smoothing)
     update = fedavg(model, x.double(), y, 0.3, share="delta", softening=Softening(smoothing))
     delta = update.tensors[head(model).bias]
     torch.testing.assert_close(12 / 0.3 * delta, A @ truth.double())
@@ -58,7 +58,7 @@ def test_confidence_of_normal_logits_is_equal_by_draws_and_averaging():
 def test_draws_have_the_moments_of_few_samples_too():
     z = torch.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0], [0.0, 0.0, 0.0]]).double().repeat(3, 1)
     y = torch.arange(3).repeat_interleave(3)
-    draws, labels = confidence.drawn(z, y, "gaussian", samples=20000)
+    draws, labels = confidence.draw_logits(z, y, "gaussian", samples=20000)
     torch.testing.assert_close(draws[labels == 1].mean(0), z[3:6].mean(0), atol=0.03, rtol=0)
     torch.testing.assert_close(draws[labels == 1].T.cov(), z[3:6].T.cov(), atol=0.05, rtol=0)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels import simulated
-from fedleak.attacks.labels.confidence import by_class
+from fedleak.attacks.labels.confidence import mean_by_class
 from fedleak.attacks.labels.counts import project
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, require_classes
 from fedleak.attacks.labels.llg import extract, impact_and_offset
@@ -106,7 +106,7 @@ class Reader:
         subset = inputs[:: max(1, len(inputs) // MAX_IMAGES)]  # for large heads much faster
         directions = torch.linalg.svd(subset, full_matrices=False).Vh
         self.input_axes = directions[: max(1, MAX_ENTRIES // self.n_classes)].mT
-        means = by_class(inputs, labels, self.n_classes)
+        means = mean_by_class(inputs, labels, self.n_classes)
         means = means / means.norm(dim=1, keepdim=True).clamp(min=1e-300)
         ones = torch.ones_like(inputs[0])
         last = torch.zeros_like(ones).index_fill(0, torch.tensor([len(ones) - 1], device=ones.device), 1.0)
@@ -116,7 +116,7 @@ class Reader:
         raw_columns = torch.eye(len(ones), dtype=ones.dtype, device=ones.device)[:, : d : -(-d // MAX_COLUMNS)]
         self.basis = torch.cat([*blocks, raw_columns], dim=1)
         self._prepare_least_squares(errors, inputs, labels, EQUATIONS_PER_CLASS)
-        probe_row_sums = by_class(errors * (inputs @ columns[0])[:, None], labels, self.n_classes)
+        probe_row_sums = mean_by_class(errors * (inputs @ columns[0])[:, None], labels, self.n_classes)
         self.impact, self.offset = impact_and_offset(probe_row_sums[None], 1)
 
     def _run_head(self, model: nn.Module, aux: Images) -> tuple[Tensor, Tensor, Tensor]:
@@ -145,7 +145,7 @@ class Reader:
         """
         n = self.n_classes
         per_sample = torch.einsum("si,sj->sij", errors, inputs @ self.input_axes).flatten(1)
-        mean = by_class(per_sample, labels, n)
+        mean = mean_by_class(per_sample, labels, n)
         residual = (per_sample - mean[labels]) / labels.bincount(minlength=n)[labels, None].sqrt()
         class_residuals = [residual[labels == label] for label in range(n)]
         ridge = RIDGE * torch.stack([part.square().sum(0).mean() for part in class_residuals])
@@ -187,7 +187,7 @@ class Reader:
         self.projected_means, projected = mean @ self.equation_directions, residual @ self.equation_directions
         noise = torch.stack([part.mT @ part for part in (projected[labels == label] for label in range(n))])
         self.projected_noise = noise + ridge[:, None, None] * (self.equation_directions.mT @ self.equation_directions)
-        self.mean_errors = by_class(errors, labels, n)
+        self.mean_errors = mean_by_class(errors, labels, n)
 
     def make_pool(
         self, model: nn.Module, images: Images, defence: MakeDefence | None = None, local: LocalSteps = ONE_STEP

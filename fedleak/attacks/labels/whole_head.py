@@ -12,7 +12,7 @@ from functools import cache, cached_property
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.confidence import by_class
+from fedleak.attacks.labels.confidence import mean_by_class
 from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.attacks.labels.inputs import head_with_bias, require_classes, whole_gradient
 from fedleak.attacks.labels.rlu import NEEDS, observe
@@ -120,7 +120,7 @@ class WeightedLeastSquares:
 
     def __init__(self, sample_gradients: Tensor, labels: Tensor, n_classes: int):
         self.labels, self.class_sizes = labels, labels.bincount(minlength=n_classes)
-        self.class_means = by_class(sample_gradients, labels, n_classes)
+        self.class_means = mean_by_class(sample_gradients, labels, n_classes)
         self.residuals = sample_gradients - self.class_means[labels]
         n_samples, entries = sample_gradients.shape
         self.uses_sample_span = n_samples < entries or entries > MAX_COVARIANCE_ROWS
