@@ -20,7 +20,7 @@ from torch import Tensor
 from fedleak.errors import extra
 from fedleak.federated.inspection import RefusedModel, inspect_model, unreadable
 from fedleak.federated.platforms import as_json, keep, never_stopping
-from fedleak.federated.privacy import Privacy, without_noise
+from fedleak.federated.privacy import Privacy, find_tensors_without_noise
 from fedleak.federated.update import Update
 from fedleak.files import write_text
 
@@ -174,7 +174,7 @@ class Recorder(_Filter):
         if "batch_size" not in facts and (steps := dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)):
             facts.setdefault("steps", int(steps))
         if claim := _claim(dxo):
-            bare = {*claim.unprotected, *without_noise(before, fl_ctx.get_prop(TRAINED) or {}, after)}
+            bare = {*claim.unprotected, *find_tensors_without_noise(before, fl_ctx.get_prop(TRAINED) or {}, after)}
             facts["privacy"] = replace(claim, unprotected=tuple(sorted(bare)))
         else:
             fl_ctx.set_prop(TRAINED, after, private=True, sticky=False)

@@ -15,7 +15,7 @@ from flwr.common import parameters_to_ndarrays
 from torch import Tensor
 
 from fedleak.federated.platforms import as_json, keep, never_stopping
-from fedleak.federated.privacy import Privacy, without_noise
+from fedleak.federated.privacy import Privacy, find_tensors_without_noise
 from fedleak.federated.recording import SUM
 from fedleak.flower.claims import (
     COUNTS,
@@ -98,7 +98,7 @@ class RecordingMod:
         """Return the claim with the tensors that got no noise: by a mod behind, or by how `LocalDpMod` works."""
         if not isinstance(self.privacy, Privacy):
             return self.privacy
-        bare = {*self.privacy.unprotected, *without_noise(before, behind, after)}
+        bare = {*self.privacy.unprotected, *find_tensors_without_noise(before, behind, after)}
         bare |= set(scalars(after)) if self.privacy.by == LOCAL else set()
         return replace(self.privacy, unprotected=tuple(sorted(bare)))
 

@@ -124,14 +124,8 @@ def search(
     Each round moves one sample per step from the class whose simulated mean logit is furthest above the uploaded
     model's to the class furthest below. The equations are then solved with the last simulation's coefficients.
 
-    Parameters
-    ----------
-    start
-        Counts to start from, ``[n]``.
-    before, after
-        Logits of the auxiliary data before and after the round, ``[N, n]``.
-    labels
-        Labels of the auxiliary data, ``[N]``.
+    `start` has the first counts, ``[n]``; `before` and `after` the auxiliary data's logits before and after the round,
+    ``[N, n]``, and `labels` their labels, ``[N]``.
     """
     samples = int(start.sum().round())
     embedding = average_embedding(observed.weight, observed.bias, ratios)
