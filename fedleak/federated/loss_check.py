@@ -85,10 +85,8 @@ def _identify(p: Array, g: Array, tolerance: float) -> Loss:
     direction = (p - _onehot(labels, p.shape[1]))[has_gradient]
     rows = g[has_gradient]
     factors = (rows * direction).sum(1) / (direction**2).sum(1)
-    mean_factor = (
-        float((factors * size[has_gradient]).sum() / size[has_gradient].sum())
-        * (has_gradient | is_certain | has_zero_gradient).sum()
-    )
+    n_samples = (has_gradient | is_certain | has_zero_gradient).sum()
+    mean_factor = float((factors * size[has_gradient]).sum() / size[has_gradient].sum()) * n_samples
     if abs(mean_factor - 1) < tolerance:  # the mean is also over samples with zero rows
         is_certain |= has_zero_gradient
     labels = np.where(is_certain, p.argmax(1), labels)[has_gradient | is_certain]

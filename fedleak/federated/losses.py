@@ -108,10 +108,8 @@ def measure_form(loss: Loss, n_classes: int, dtype: torch.dtype = torch.float32)
         weights = ((first - second) * (p - q)).sum(1) / (p - q).square().sum(1)
         return weights[:, None] * p - first
 
-    targets_of_classes = ((c, targets_over_norm(c)[0]) for c in range(n_classes))
-    reference, target = next(
-        ((c, t) for c, t in targets_of_classes if torch.isfinite(t).all() and t.sum() > 0), (0, None)
-    )
+    candidates = ((c, targets_over_norm(c)[0]) for c in range(n_classes))
+    reference, target = next(((c, t) for c, t in candidates if torch.isfinite(t).all() and t.sum() > 0), (0, None))
     if target is None:
         return None
     pairs = torch.stack([targets_over_norm(c, reference) for c in range(n_classes)])

@@ -60,10 +60,8 @@ def _requests_poisson(model: nn.Module) -> bool | None:
     """Return whether Opacus' engine samples: with Poisson sampling its hooks forbid the accumulation of gradients."""
     inner = getattr(model, "_module", model)
     hooks = [hook for module in inner.modules() for hook in module._forward_hooks.values()]
-    accumulation_allowed = [
-        getattr(getattr(hook, "__self__", None), "grad_accumulation_allowed", None) for hook in hooks
-    ]
-    return None if set(accumulation_allowed) <= {None} else False in accumulation_allowed
+    allowed = [getattr(getattr(hook, "__self__", None), "grad_accumulation_allowed", None) for hook in hooks]
+    return None if set(allowed) <= {None} else False in allowed
 
 
 def _may_be_shuffled(sizes: Sequence[int], rates: Sequence[float]) -> bool:

@@ -234,21 +234,19 @@ def read(
     for key in [key for key, entry in entries.items() if entry.node == SUM and entry.clients > 1]:
         clients = [entries.pop(k) for k in sorted(entries) if k[0] == key[0] and k != key]
         entries[key] = _add_labels(entries[key], clients)
-    gap_descriptions = list(list_gaps(folder, entries, SUM))
+    missed = list(list_gaps(folder, entries, SUM))
     if not entries:
-        why = f"; {gap_descriptions[0]}" if gap_descriptions else ""
+        why = f"; {missed[0]}" if missed else ""
         raise ValueError(f"{folder} holds no recorded round (round-0001/*.json){why}")
     rounds = {number for number, _ in entries}
     missing_rounds = sorted(set(range(min(1, *rounds), max(rounds))) - rounds)
     if missing_rounds:
         more = f", and {len(missing_rounds) - 1} rounds more" * (len(missing_rounds) > 1)
-        gap_descriptions = [f"{folder / f'round-{missing_rounds[0]:04d}'} is missing{more}", *gap_descriptions]
-    if gap_descriptions and not gaps:
-        raise ValueError(
-            f"{gap_descriptions[0]}, and rounds up to {max(rounds)} are there; accept that with gaps=True (--gaps)"
-        )
+        missed = [f"{folder / f'round-{missing_rounds[0]:04d}'} is missing{more}", *missed]
+    if missed and not gaps:
+        raise ValueError(f"{missed[0]}, and rounds up to {max(rounds)} are there; accept that with gaps=True (--gaps)")
     if missing is not None:
-        missing.extend(gap_descriptions)
+        missing.extend(missed)
     run: list[Contribution] = []
     scanned: dict[str, tuple[set, str]] = {}
     for key in sorted(entries, key=lambda key: (key[0], len(key[1]), key[1])):

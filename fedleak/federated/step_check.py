@@ -30,10 +30,8 @@ class Rule(NamedTuple):
         """Read the rule of a parameter group; at its `first` step there is no velocity yet."""
         momentum = float(group.get("momentum") or 0)
         dampening = 0.0 if first or not momentum else float(group.get("dampening") or 0)
-        unexplained = bool(group.get("nesterov")), float(group.get("weight_decay") or 0)
-        return cls(
-            float(group.get("lr") or 0), momentum, 1 - dampening, *unexplained, -1.0 if group.get("maximize") else 1.0
-        )
+        rest = bool(group.get("nesterov")), float(group.get("weight_decay") or 0)
+        return cls(float(group.get("lr") or 0), momentum, 1 - dampening, *rest, -1.0 if group.get("maximize") else 1.0)
 
     def change(self, weights: Any, gradient: Any, velocity: Any) -> Any:
         """Compute the change of the weights; at the first step the velocity is 0."""

@@ -67,10 +67,8 @@ def reconstruct(
         bias = layer.bias.detach().clone()
         del layer._parameters["bias"]
         layer.register_buffer("bias", bias)
-    inversion_result = dlg.match(
-        target_update(aggregate, model, samples), without_bias, iterations=iterations, seed=seed
-    )
-    return inversion_result.images[0].clamp(0, 1)
+    update = target_update(aggregate, model, samples)
+    return dlg.match(update, without_bias, iterations=iterations, seed=seed).images[0].clamp(0, 1)
 
 
 def clients_models(model: nn.Module, target: int, clients: int, layer: str | None = None) -> Sequence[nn.Module]:

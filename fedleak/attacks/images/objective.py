@@ -57,15 +57,11 @@ def distance(
         dot, size = _inner(gradient_rows, target_rows, weights), _inner(gradient_rows, gradient_rows, weights)
         norm = _inner(target_rows, target_rows, weights) if square is None else square
         length = (size * norm).sqrt()
-        nonzero_length = torch.where(
-            length > 0, length, torch.ones_like(length)
-        )  # a zero gradient has the cosine 0, not NaN
-        value = 1 - dot / nonzero_length
+        nonzero = torch.where(length > 0, length, torch.ones_like(length))  # a zero gradient has the cosine 0
+        value = 1 - dot / nonzero
         # The slope of the cosine is a multiple of each gradient (Eq. 3): no graph over all parameters is needed.
-        by_target, by_gradient = (
-            -weights / nonzero_length[:, None],
-            weights * (dot / (nonzero_length * size.where(size > 0, nonzero_length)))[:, None],
-        )
+        by_target = -weights / nonzero[:, None]
+        by_gradient = weights * (dot / (nonzero * size.where(size > 0, nonzero)))[:, None]
         terms = zip(gradient_rows, target_rows, by_target.T, by_gradient.T, strict=True)
         slopes = [(f * b[:, None]).addcmul_(t, a[:, None]) for f, t, a, b in terms]
     return value, [_shaped(s, f) for s, f in zip(slopes, gradients, strict=True)]

@@ -36,9 +36,8 @@ def class_gradients(model: nn.Module, aux: Images) -> Tensor:
     labels = aux.y.to(passed.inputs.device)
     errors = passed.probabilities.double() - nn.functional.one_hot(labels, aux.n_classes)
     inputs = passed.inputs.double()
-    return torch.stack(
-        [errors[labels == c].T @ inputs[labels == c] / (labels == c).sum() for c in range(aux.n_classes)]
-    )
+    masks = [labels == c for c in range(aux.n_classes)]
+    return torch.stack([errors[mask].T @ inputs[mask] / mask.sum() for mask in masks])
 
 
 @attack(

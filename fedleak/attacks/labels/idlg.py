@@ -21,13 +21,10 @@ def proves_label(gradient: Tensor, label: int) -> bool:
     """
     sums, size = gradient.sum(1), gradient.abs().max()
     values = torch.linalg.svdvals(gradient)
-    is_unchanged = bool(gradient.sum(0).abs().max() <= ROUNDING * size) and bool(
-        values[1:].sum() <= ROUNDING * values[0]
-    )
-    is_only_negative = (
-        bool(sums[label] < -ROUNDING * gradient[label].abs().sum()) and int((sums > 0).sum()) == len(sums) - 1
-    )
-    return is_unchanged and is_only_negative and len(sums) > 2
+    is_balanced = bool(gradient.sum(0).abs().max() <= ROUNDING * size)
+    has_rank_1 = bool(values[1:].sum() <= ROUNDING * values[0])
+    is_negative = bool(sums[label] < -ROUNDING * gradient[label].abs().sum())
+    return is_balanced and has_rank_1 and is_negative and int((sums > 0).sum()) == len(sums) - 1 > 1
 
 
 @attack(

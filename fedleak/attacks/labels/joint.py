@@ -63,10 +63,8 @@ class SampleEquations:
 
     def solve(self, inputs: np.ndarray) -> tuple[np.ndarray, float]:
         """Solve by Levenberg and Marquardt's method from `inputs`; return the inputs and the residual's norm."""
-        tolerances = dict.fromkeys(("xtol", "ftol", "gtol"), 1e-15)
-        solution = least_squares(
-            self.residual, self.project_inputs(inputs), self.jacobian, method="lm", max_nfev=200, **tolerances
-        )
+        start, tolerances = self.project_inputs(inputs), dict.fromkeys(("xtol", "ftol", "gtol"), 1e-15)
+        solution = least_squares(self.residual, start, self.jacobian, method="lm", max_nfev=200, **tolerances)
         return self.inputs_of(solution.x), float(np.linalg.norm(solution.fun))
 
     def _coordinates(self, free_parts: np.ndarray) -> np.ndarray:

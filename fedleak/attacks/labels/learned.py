@@ -120,14 +120,10 @@ def train(
     drawn = prior(2, samples, n, torch.Generator().manual_seed(seed))
     if drawn.shape != (2, samples) or not 0 <= int(drawn.min()) <= int(drawn.max()) < n:
         raise ValueError(f"a prior draws labels [batches, {samples}] of {n} classes, got {list(drawn.shape)}: {drawn}")
-    trained_on, held_out = (
-        aux.split_in_two(seed, 0.8) if (aux.class_counts >= MIN_IMAGES_TO_SPLIT).all() else (aux, aux)
-    )
-    reader = Reader(model, trained_on, bias, train_loss)
-    pools = [
-        reader.make_pool(model, part, defence, local)._replace(prior=prior)
-        for part in (add_shifted_copies(trained_on), held_out)
-    ]
+    can_split = bool((aux.class_counts >= MIN_IMAGES_TO_SPLIT).all())
+    trained_on, held_out = aux.split_in_two(seed, 0.8) if can_split else (aux, aux)
+    reader, image_sets = Reader(model, trained_on, bias, train_loss), (add_shifted_copies(trained_on), held_out)
+    pools = [reader.make_pool(model, part, defence, local)._replace(prior=prior) for part in image_sets]
     learned = LearnedAttacker(reader, pools[0], samples, iterations, seed, level, seconds, local, batches, progress)
     learned.calibrate(pools[1], seed + 1)
     learned.defended = defence is not None

@@ -143,9 +143,8 @@ def probe(model: nn.Module, images: Tensor, index: Tensor) -> Tensor:
     positions = torch.arange(index.shape[2], device=images.device)
     batches, position = index.flatten(0, 1).unique(dim=0, return_inverse=True)
     passes = [head_pass(model, images[batch]) for batch in batches]
-    sums = [
-        passes[k].row_sums(positions, label) for k, label in zip(position.tolist(), labels.flatten(0, 1), strict=True)
-    ]
+    pairs = zip(position.tolist(), labels.flatten(0, 1), strict=True)
+    sums = [passes[k].row_sums(positions, label) for k, label in pairs]
     return torch.stack(sums).unflatten(0, index.shape[:2])
 
 

@@ -184,9 +184,8 @@ class LearnedAttacker:
         iterations = len(steps)
         optimiser = torch.optim.Adam(self.network.parameters(), lr=LEARNING_RATE)
         rising = 0.1 if iterations != 10 else 0.2  # torch divides by the number of rising iterations minus one
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimiser, LEARNING_RATE, total_steps=iterations, pct_start=rising
-        )
+        one_cycle = torch.optim.lr_scheduler.OneCycleLR
+        schedule = one_cycle(optimiser, LEARNING_RATE, total_steps=iterations, pct_start=rising)
         tail, started = (1 - self.level) / 2, time.perf_counter()
         n_drawn = max(32, min(BATCHES, BATCHES**2 // self.batch_size))  # the closed forms are faster for many at once
         portion = max(1, n_drawn * min(batches, BATCHES) // BATCHES)

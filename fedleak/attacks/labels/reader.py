@@ -179,10 +179,9 @@ class Reader:
         root, n_dominant = factorise_noise(0.0), n if n <= MAX_REWEIGHTED_CLASSES else 0
         solutions = [torch.cholesky_solve(mean.mT, root), *(solve_for_means(0.9, label) for label in range(n_dominant))]
         candidates = root.mT @ torch.cat(solutions, 1)
-        n_equations = equations * n if n_dominant else n
-        basis = torch.linalg.svd(candidates / candidates.norm(dim=0).clamp(min=1e-300), full_matrices=False).U[
-            :, :n_equations
-        ]
+        size = equations * n if n_dominant else n
+        candidates = candidates / candidates.norm(dim=0).clamp(min=1e-300)
+        basis = torch.linalg.svd(candidates, full_matrices=False).U[:, :size]
         self.equation_directions = torch.linalg.solve_triangular(root.mT, basis, upper=True)
         self.projected_means, projected = mean @ self.equation_directions, residual @ self.equation_directions
         noise = torch.stack([part.mT @ part for part in (projected[labels == label] for label in range(n))])
@@ -218,13 +217,11 @@ class Reader:
 
         pool = Pool(errors.float(), inputs.float(), errors.new_empty(0), order, counts, observe_defended)
         pool = pool._replace(label_probabilities=probabilities, shift=shift)
-        return (
-            pool
-            if local.steps == 1
-            else pool._replace(train_heads=self._make_head_training(pool.rows, labels, last, local))
-        )
+        if local.steps == 1:
+            return pool
+        return pool._replace(train_heads=self._make_train_heads(pool.rows, labels, last, local))
 
-    def _make_head_training(
+    def _make_train_heads(
         self, rows: Tensor, labels: Tensor, last: Head, local: LocalSteps
     ) -> Callable[[Tensor], Tensor]:
         """Return `Pool.train_heads` for these head inputs; a bias that is not shared is trained too."""
@@ -288,12 +285,11 @@ class Reader:
         `reweightings` is the number of further solutions; a model with many classes gets none.
         """
         min_share = 0.02 / self.n_classes
-        shares = minimise_on_simplex(
-            self.projected_means @ self.projected_means.mT, projections @ self.projected_means.mT
-        )
+        means = self.projected_means
+        shares = minimise_on_simplex(means @ means.mT, projections @ means.mT)
         for _ in range(reweightings if self.n_classes <= MAX_REWEIGHTED_CLASSES else 0):
             noise = torch.einsum("...j,jkl->...kl", shares.clamp(min=min_share), self.projected_noise)
-            weighted = torch.cholesky_solve(self.projected_means.mT, torch.linalg.cholesky(noise))
+            weighted = torch.cholesky_solve(means.mT, torch.linalg.cholesky(noise))
             linear = (projections[..., None, :] @ weighted)[..., 0, :]
-            shares = minimise_on_simplex(self.projected_means @ weighted, linear, 20, shares)
+            shares = minimise_on_simplex(means @ weighted, linear, 20, shares)
         return shares

@@ -192,9 +192,8 @@ class Pool(NamedTuple):
             gradient = torch.cat([self.train_heads(part) for part in parts])
         else:
             weighted = [None] * len(parts) if weights is None else weights.split(size)
-            gradient = (
-                torch.cat([self._sum_gradients(*pair) for pair in zip(parts, weighted, strict=True)]) / index.shape[-1]
-            )
+            sums = [self._sum_gradients(*pair) for pair in zip(parts, weighted, strict=True)]
+            gradient = torch.cat(sums) / index.shape[-1]
         if self.observe_defended is not None:
             return self.observe_defended(gradient, seed)
         if weights is None:

@@ -46,14 +46,8 @@ def simulate_models(
 ) -> list[nn.Module]:
     """Simulate the client's models before each of its local steps, by training on auxiliary data.
 
-    The simulation ends elsewhere than the client's `end_model`. Step t of T therefore gets t/T of the difference.
-
-    Parameters
-    ----------
-    counts
-        Label counts of the simulated batches, ``[n]``.
-    batch_size
-        Samples of one of the client's batches.
+    Label counts ``[n]`` are those of the simulated batches. The simulation does not end at the client's `end_model`:
+    step t of T therefore gets t/T of the difference.
     """
     generator = torch.Generator().manual_seed(seed)
     class_weights = (counts / counts.sum()).clamp(min=1e-6) / aux.class_counts.to(counts)
@@ -183,21 +177,17 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
 
     Parameters
     ----------
-    model
-        The model before the round.
-    aux
-        Labelled images of every class.
+    model, aux
+        The model before the round; labelled images of every class.
     scheme, seed, smoothing
         Arguments of ``recover``: the client's `Scheme` (default: plain SGD), the seed of the simulated batches, and
         the client's label smoothing.
 
     Raises
     ------
-    ValueError
-        As for `rlu.prepare`; also for more images and head entries than fit into memory, a scheme with a history, or
-        local batches of different sizes.
-    WithheldParameter
-        As for `rlu.prepare`.
+    ValueError, WithheldParameter
+        As for `rlu.prepare`; `ValueError` also for more images and head entries than fit into memory, a scheme with a
+        history, or local batches of different sizes.
     """
     layer = head_with_bias(model).layer
     require_classes(aux, layer.out_features)
@@ -241,9 +231,8 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
         counts = solve(-bias_means.T, observed.target, samples)
         for simulation in range(1 if update.steps == 1 else SIMULATED_ROUNDS):
             if update.steps > 1:
-                models = simulate_models(
-                    model, end_model, aux, counts, scheme, update.batch_size, seed + simulation, smoothing
-                )
+                settings = scheme, update.batch_size, seed + simulation, smoothing
+                models = simulate_models(model, end_model, aux, counts, *settings)
                 passes = [head_pass(network, as_inputs(aux.x, network)) for network in models]
                 system = make_system(passes, scheme.weights(), smoothing)
             for _ in range(2):  # the noise that weights the equations depends on the counts

@@ -86,10 +86,10 @@ def prepare(
         sums, ends = row_sums(update, model), pass_at_ends(update)
         mass = torch.stack([p.inputs.double().sum(1).mean() for p in ends]).mean()
         softmax = torch.stack([p.probabilities.double() for p in ends]).mean(0)
-        mean = (
-            softmax.mean(0) if aux is None else mean_by_class(softmax, aux.y.to(softmax.device), len(sums)).diagonal()
-        )
-        return estimate(sums, mean, mass, update.samples)
+        if aux is None:
+            return estimate(sums, softmax.mean(0), mass, update.samples)
+        by_class = mean_by_class(softmax, aux.y.to(softmax.device), len(sums))
+        return estimate(sums, by_class.diagonal(), mass, update.samples)
 
     return Prepared("ZLG" if aux is None else "ZLG+", read)
 
