@@ -99,10 +99,8 @@ def chain(model: nn.Module, shape: tuple[int, ...] | None = None) -> Chain:
             node, relu = below, False
         else:
             position = f"below {links[0].name!r}" if links else "at the outputs"
-            operation = "the images" if node is None else f"an operation that it cannot cross ({operation_name})"
-            return _make_chain(
-                links, f"{position} come {operation}" if node is None else f"{position} comes {operation}"
-            )
+            operation = f"comes an operation that it cannot cross ({operation_name})"
+            return _make_chain(links, f"{position} {'come the images' if node is None else operation}")
 
 
 def _operation_name(node: object) -> str:

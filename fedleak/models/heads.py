@@ -94,10 +94,8 @@ def require_linear(name: str, layer: nn.Linear) -> None:
             outputs = layer(x)
     except REFUSALS:
         return
-    deviation = (
-        (outputs - expected).abs().max() if isinstance(outputs, Tensor) and outputs.shape == expected.shape else None
-    )
-    if deviation is None or deviation > MAX_ROUNDING * expected.abs().max():
+    has_shape = isinstance(outputs, Tensor) and outputs.shape == expected.shape
+    if not has_shape or (outputs - expected).abs().max() > MAX_ROUNDING * expected.abs().max():
         raise ValueError(
             f"the last layer, {name!r}, is no linear layer: {type(layer).__name__} has a forward of its own, whose "
             "outputs are not its weight times its inputs plus its bias; gradients of such a layer do not have the form "

@@ -31,11 +31,10 @@ class HeadPass(NamedTuple):
         mass = self.inputs.sum(dim=1)
         n_classes = self.probabilities.shape[1]
         flat = index.reshape(-1, index.shape[-1])
-        mean_probabilities = nn.functional.embedding_bag(flat, self.probabilities * mass[:, None], mode="mean")
-        label_sums = torch.zeros_like(mean_probabilities).scatter_add_(
-            1, labels.to(mean_probabilities.device).reshape(flat.shape), mass[flat]
-        )
-        return (mean_probabilities - label_sums / index.shape[-1]).reshape(*index.shape[:-1], n_classes)
+        of_softmax = nn.functional.embedding_bag(flat, self.probabilities * mass[:, None], mode="mean")
+        flat_labels = labels.to(of_softmax.device).reshape(flat.shape)
+        of_labels = torch.zeros_like(of_softmax).scatter_add_(1, flat_labels, mass[flat]) / index.shape[-1]
+        return (of_softmax - of_labels).reshape(*index.shape[:-1], n_classes)
 
 
 def batch_dependent(model: nn.Module) -> bool:

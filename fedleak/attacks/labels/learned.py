@@ -157,10 +157,8 @@ def prepare(
 
     Parameters
     ----------
-    model
-        The model before the round.
-    aux
-        Labelled images of every class.
+    model, aux
+        The model before the round; labelled images of every class.
     iterations, seed, seconds, defence, batches, progress
         As for `train`.
 

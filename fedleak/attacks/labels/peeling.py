@@ -181,10 +181,7 @@ def find_precision(tensor: Tensor) -> torch.dtype:
 
 
 def peel(update: Update, model: nn.Module, seed: int) -> tuple[Peeled | None, str]:
-    """Return the proven samples of an update of one step, and the reason if there are none; errors as for `prepare`.
-
-    Without a layer to split, or a precision and size that allow proofs, the first is None.
-    """
+    """Return the proven samples of an update of one step (or None), and the reason if there are none."""
     head_gradient = whole_gradient(update, model)
     try:
         layer = spear.find_widest_layer(update, model)
@@ -227,10 +224,8 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
 
     Parameters
     ----------
-    model
-        The model before the round.
-    aux
-        Labelled images of every class.
+    model, aux
+        The model before the round; labelled images of every class.
     seed
         Argument of ``recover``: the random seed of the directions' draws.
 

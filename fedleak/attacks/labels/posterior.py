@@ -110,12 +110,7 @@ class LearnedAttacker:
 
         If an unknown defence has changed the update, the result's `violated_assumptions` say so (`Reader.is_altered`).
 
-        Parameters
-        ----------
-        update
-            An update of as many samples and local steps as the attacker was trained for.
-        model
-            The model that the attacker was trained for.
+        Samples, local steps and model have to be those for which the attacker was trained.
 
         Raises
         ------

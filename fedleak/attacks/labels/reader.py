@@ -38,16 +38,8 @@ MAX_CLASSES = 200
 def minimise_on_simplex(quadratic: Tensor, linear: Tensor, steps: int = 60, start: Tensor | None = None) -> Tensor:
     """Minimise ``x'Qx / 2 - l'x`` over shares x ``[..., n]``, by Nesterov's projected gradient.
 
-    Parameters
-    ----------
-    quadratic
-        Q: ``[n, n]`` for all problems, or ``[..., n, n]``.
-    linear
-        l, ``[..., n]``.
-    steps
-        Number of gradient steps.
-    start
-        Shares to start from, ``[..., n]``; by default even ones.
+    `quadratic` is Q, ``[n, n]`` for all problems or ``[..., n, n]``; `linear` is l, ``[..., n]``. There are `steps` from
+    `start`, ``[..., n]``, by default even shares.
     """
     rate = 1 / torch.linalg.eigvalsh(quadratic)[..., -1:].clamp(min=1e-300)
     point = ahead = torch.full_like(linear, 1 / linear.shape[-1]) if start is None else start

@@ -11,14 +11,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.confidence import (
-    Confidence,
-    coefficients,
-    draw_logits,
-    erroneous_confidence,
-    logits_of,
-    mean_by_class,
-)
+from fedleak.attacks.labels import confidence as confidences
+from fedleak.attacks.labels.confidence import Confidence, coefficients, erroneous_confidence, mean_by_class
 from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.attacks.labels.inputs import head_with_bias, require_classes
 from fedleak.attacks.registry import WITH_AUXILIARY, Need, attack
@@ -130,7 +124,7 @@ def search(
     samples = int(start.sum().round())
     embedding = average_embedding(observed.weight, observed.bias, ratios)
     observed_shift = mean_by_class(after - before, labels, len(start)).mean(0)
-    logits, classes = draw_logits(before, labels, confidence)
+    logits, classes = confidences.draw_logits(before, labels, confidence)
     counts = start.clone()
     for round_number in range(MAX_ROUNDS + 1):
         system, logit_shift = simulate_round(counts, logits, classes, observed, embedding)
@@ -189,7 +183,7 @@ def prepare(
     x, labels = as_inputs(aux.x, model), aux.y.to(layer.weight.device)
 
     def compute_logits(network: nn.Module) -> Tensor:
-        return logits_of(head_pass(network, x), network)
+        return confidences.logits_of(head_pass(network, x), network)
 
     @cache
     def pass_before_round() -> tuple[Tensor, Tensor]:
