@@ -38,7 +38,7 @@ MAX_CLASSES = 200
 def minimise_on_simplex(quadratic: Tensor, linear: Tensor, steps: int = 60, start: Tensor | None = None) -> Tensor:
     """Minimise ``x'Qx / 2 - l'x`` over shares x ``[..., n]``, by Nesterov's projected gradient.
 
-    `quadratic` is Q, ``[n, n]`` for all problems or ``[..., n, n]``; `linear` is l, ``[..., n]``. There are `steps` from
+    `quadratic` is Q, ``[n, n]`` for all problems or ``[..., n, n]``; `linear` is l, ``[..., n]``; `steps` start at
     `start`, ``[..., n]``, by default even shares.
     """
     rate = 1 / torch.linalg.eigvalsh(quadratic)[..., -1:].clamp(min=1e-300)
