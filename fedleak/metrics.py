@@ -95,8 +95,8 @@ def class_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
 
 ROUNDING = 1e-4
 """Tolerance of an original outside [0, 1], for rounding in an undone normalisation."""
-MAX_OUTSIDE = 0.25
-"""Share of a reconstruction's pixels that may lie outside [0, 1] without a warning."""
+OUTSIDE = MAX_OUTSIDE = 0.25
+"""Share of a reconstruction's pixels that may lie outside [0, 1] without a warning; `OUTSIDE` is the former name."""
 
 
 def _check_images(recovered: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:

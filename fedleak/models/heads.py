@@ -28,9 +28,9 @@ class Head(NamedTuple):
         return f"{self.name}.bias" if self.name else "bias"
 
 
-MAX_ROUNDING = 0.02
+ROUNDED = MAX_ROUNDING = 0.02
 """Largest deviation of the outputs of a linear layer with its own ``forward``, such as with quantised weights, from
-weight times input, as a share of the largest output."""
+weight times input, as a share of the largest output. `ROUNDED` is the former name."""
 _HEAD_NAMES: WeakKeyDictionary[nn.Module, tuple[list[int], str]] = WeakKeyDictionary()
 
 

@@ -57,8 +57,8 @@ class _PassCache:
 
 
 _CACHE: ContextVar[_PassCache | None] = ContextVar("memory of head passes", default=None)
-MAX_CACHED_PASSES = 6
-"""Most head passes that are cached."""
+REMEMBERED = MAX_CACHED_PASSES = 6
+"""Most head passes that are cached; `REMEMBERED` is the former name."""
 
 
 def _are_equal(a: Tensor, b: Tensor) -> bool:
