@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fedleak.intervals import LEAST, POINT
+from fedleak.intervals import MIN_EQUAL_VALUES, MIN_VALUES
 from fedleak_book.experiments import choices, records, status
 from fedleak_book.experiments.choices import Effect, Transport
 from fedleak_book.experiments.experiment import Experiment
@@ -253,7 +253,7 @@ def estimate(statistic: Statistic, cells: Sequence[Cells], kind: Kind = NUMBER) 
     or with fewer than three trials, there is no interval.
     """
     value, n = _value(statistic, cells, [cell_set.means for cell_set in cells]), min(cell_set.n for cell_set in cells)
-    if n < LEAST or not all(cell_set.trials for cell_set in cells):
+    if n < MIN_VALUES or not all(cell_set.trials for cell_set in cells):
         return value, math.nan, math.nan, n
     rng = np.random.default_rng(0)
     sizes = sorted({len(cell) for cell_set in cells for cell in cell_set.trials})
@@ -268,9 +268,9 @@ def _bounds(value: float, resampled: Sequence[float], n: int, kind: Kind) -> tup
 
     Below ten trials no resample goes that far: the usual percentiles are then farther from the value by as much.
     """
-    tail = 100 * float(stats.norm.sf(stats.norm.ppf(0.975) * (stretch(n) if n >= POINT else 1)))
+    tail = 100 * float(stats.norm.sf(stats.norm.ppf(0.975) * (stretch(n) if n >= MIN_EQUAL_VALUES else 1)))
     low, high = np.nanpercentile(resampled, [tail, 100 - tail]).tolist()
-    if n < POINT:
+    if n < MIN_EQUAL_VALUES:
         below, above = max(0.0, value - low), max(0.0, high - value)
         low, high = value - stretch(n) * below, value + stretch(n) * above
     return kind.widened(value, low, high, n)
@@ -279,7 +279,7 @@ def _bounds(value: float, resampled: Sequence[float], n: int, kind: Kind) -> tup
 def of_rows(statistic: Statistic, rows: pd.DataFrame, kind: Kind = NUMBER) -> tuple[float, float, float, int]:
     """Return a statistic of trial rows with its 95 % interval: for what is no function of the cells' means."""
     value, n = float(statistic(rows)), int(rows["trial"].nunique()) if "trial" in rows else 0
-    if n < LEAST:
+    if n < MIN_VALUES:
         return value, math.nan, math.nan, n
     rng, places = np.random.default_rng(0), rows.reset_index(drop=True).groupby("trial").indices
     resampled = []

@@ -18,12 +18,12 @@ from notebooks.rlu.experiments_base import (
     IACC,
     RULED,
     SCORES,
-    counted,
-    facts,
-    rules,
-    scored,
-    server_data,
-    sets,
+    count_labels,
+    round_facts,
+    prepare_rules,
+    accuracies,
+    sample_server,
+    split_images,
 )
 
 RATES = [0.003, 0.01, 0.03]
@@ -51,20 +51,23 @@ def one_round(
     index = [local_batches(part, scheme.steps, batch_size, generator) for part in parts]
     before, server = copy.deepcopy(model), Server(model, scheme, CLIENTS)
     updates = server.round([pool.x[i] for i in index], [pool.y[i] for i in index])
-    read, real = rules(before, auxiliary, "search"), facts(pool, parts, auxiliary)
+    read, real = (
+        prepare_rules(before, auxiliary, "search"),
+        round_facts(pool, parts, auxiliary),
+    )
     for k, (update, i) in enumerate(zip(updates, index)):
         history = server.history(k, head(before).bias)
         answers = read(update, scheme=scheme, history=history)
         for rule, counts in answers.items():
             algorithm = 2 if rule == "RLU" and scheme.steps > 1 else None
             row = {"rule": rule, "algorithm": algorithm}
-            yield row | scored(counts, counted(pool.y[i], n)) | real
+            yield row | accuracies(counts, count_labels(pool.y[i], n)) | real
 
 
 def by_rate(ctx, seed, data, activation, steps, lr):
-    """One round of FedAvg at a learning rate."""
-    pool, test = sets(ctx, data)
-    auxiliary = server_data(test, AUX, spawned(seed, "auxiliary") % 2**31)
+    """Score the rules after one round of FedAvg at a learning rate."""
+    pool, test = split_images(ctx, data)
+    auxiliary = sample_server(test, AUX, spawned(seed, "auxiliary") % 2**31)
     scheme = Scheme("fedavg", lr, steps)
     yield from one_round(ctx, pool, auxiliary, activation, scheme, seed)
 
@@ -82,7 +85,7 @@ CHOICES = Experiment(
 
 
 def schemes_of(**more):
-    """FedProx and SGDm at every plausible mild setting, and at the strong one."""
+    """Return settings of FedProx and SGDm: all plausible mild ones, and the strong one."""
     settings = []
     for name, setting, strong in (
         ("sgdm", "momentum", 0.9),
@@ -95,9 +98,9 @@ def schemes_of(**more):
 
 
 def by_scheme(ctx, seed, data, name, level, momentum, regularisation):
-    """One round of a scheme that is not plain SGD."""
-    pool, test = sets(ctx, data)
-    auxiliary = server_data(test, AUX, spawned(seed, "auxiliary") % 2**31)
+    """Score the rules after one round of a scheme other than plain SGD."""
+    pool, test = split_images(ctx, data)
+    auxiliary = sample_server(test, AUX, spawned(seed, "auxiliary") % 2**31)
     scheme = Scheme(name, 0.01, 10, momentum, regularisation)
     for row in one_round(ctx, pool, auxiliary, "relu", scheme, seed):
         yield {k: row[k] for k in ("rule", "iacc", *FACTS)}
@@ -121,14 +124,14 @@ LEVELS = {"whole": (None, AUX), "svhn": (520, 21)}
 
 
 def reduced(ctx, seed, data, name, momentum, regularisation, activation, steps, lr):
-    """One round with all images, and with as many as SVHN has here: 520, and 21 a class for the server."""
+    """Score the rules with all images, and with as many as SVHN has here: 520, and 21 per class for the server."""
     scheme = Scheme(name, lr, steps, momentum, regularisation)
-    pool, test = sets(ctx, data)
+    pool, test = split_images(ctx, data)
     for level, (count, per_class) in LEVELS.items():
         order = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
         chosen = torch.randperm(len(pool), generator=order)[:count]
         part = pool.take(chosen) if count else pool
-        auxiliary = server_data(test, per_class, spawned(seed, level) % 2**31)
+        auxiliary = sample_server(test, per_class, spawned(seed, level) % 2**31)
         how = activation, scheme, seed, level
         for row in one_round(ctx, part, auxiliary, *how):
             yield {"level": level, **{k: row[k] for k in ("rule", "cacc", "iacc")}}

@@ -9,7 +9,14 @@ from fedleak.federated import Scheme
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak_book.experiments.kinds import rate
 from fedleak_book.experiments.networks import split_classes, subset
-from notebooks.rlu.experiments_base import AUX, CLIENTS, IACC, RULED, server_data, sets
+from notebooks.rlu.experiments_base import (
+    AUX,
+    CLIENTS,
+    IACC,
+    RULED,
+    sample_server,
+    split_images,
+)
 from notebooks.rlu.experiments_choices import RATES, one_round
 from notebooks.rlu.experiments_one_step import padded
 
@@ -24,8 +31,8 @@ PARTS = {10: ("cifar10", 7291, 100), 100: ("cifar100", 1117, 4)}
 
 def ten_steps(ctx, seed, net, data, activation, batch_size, alpha, lr, share=None):
     """One round of ten local steps at a learning rate."""
-    pool, test = sets(ctx, data, share)
-    auxiliary = server_data(test, AUX, spawned(seed, "auxiliary") % 2**31)
+    pool, test = split_images(ctx, data, share)
+    auxiliary = sample_server(test, AUX, spawned(seed, "auxiliary") % 2**31)
     how = dict(net=net, batch_size=batch_size, alpha=alpha)
     scheme = Scheme("fedavg", lr, STEPS)
     yield from one_round(ctx, pool, auxiliary, activation, scheme, seed, **how)
@@ -33,13 +40,15 @@ def ten_steps(ctx, seed, net, data, activation, batch_size, alpha, lr, share=Non
 
 def reduced_ten_steps(ctx, seed, net, data, activation, batch_size, alpha, lr, classes):
     """The same with all images, and with as few as CIFAR-10 or CIFAR-100 has here."""
-    whole, test = (split_classes(padded(images), classes) for images in sets(ctx, data))
+    whole, test = (
+        split_classes(padded(images), classes) for images in split_images(ctx, data)
+    )
     how = dict(net=net, batch_size=batch_size, alpha=alpha)
     scheme = Scheme("fedavg", lr, STEPS)
     for level, images, size in (("whole", None, AUX), PARTS[classes]):
         order = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
         pool = subset(whole, images, order)
-        auxiliary = server_data(test, size, spawned(seed, level) % 2**31)
+        auxiliary = sample_server(test, size, spawned(seed, level) % 2**31)
         rows = one_round(ctx, pool, auxiliary, activation, scheme, seed, level, **how)
         for row in rows:
             yield {"level": level, **{k: row[k] for k in ("rule", "cacc", "iacc")}}

@@ -11,7 +11,7 @@ from fedleak import metrics
 from fedleak.data.partitions import dirichlet
 from notebooks import plots
 from notebooks.rlu.experiments import CLIENTS
-from notebooks.rlu.experiments_base import counted
+from notebooks.rlu.experiments_base import count_labels
 from notebooks.rlu.experiments_images import WAYS
 from notebooks.rlu.tables import RULES, SETTING, joined, named
 
@@ -213,7 +213,7 @@ def fig10(images, seed):
     for axes, alpha in zip(panels, (0.1, 0.5, 5.0)):
         parts = dirichlet(images.y, CLIENTS, alpha, seed)
         counts = np.array(
-            [counted(images.y[i], images.n_classes).cpu().numpy() for i in parts]
+            [count_labels(images.y[i], images.n_classes).cpu().numpy() for i in parts]
         )
         drawn = axes.imshow(counts.T, cmap="Blues", aspect="auto")
         axes.set(title=f"α = {alpha:g}", xlabel="client", xticks=range(len(parts)))

@@ -66,7 +66,7 @@ def test_first_and_second_derivatives_are_those_of_double_precision(transforms, 
 
 
 def test_more_channels_than_are_transformed_at_a_time(transforms):
-    x, weight, _ = tensors(5, 5, runs=1, batch=1, inputs=winograd.CHANNELS + 3, outputs=2)
+    x, weight, _ = tensors(5, 5, runs=1, batch=1, inputs=winograd.CHANNELS_AT_ONCE + 3, outputs=2)
     products = torch.bmm(winograd.from_images(x), winograd.from_weights(weight).transpose(1, 2))
     assert_near([winograd.to_outputs(products, x.shape)], [conv2d(x.double(), weight[0].double(), padding=1)])
 
@@ -84,48 +84,48 @@ def test_more_channels_than_are_transformed_at_a_time(transforms):
     ],
 )
 def test_other_geometries_types_and_changing_weights_stay_direct(transforms, monkeypatch, geometry, dtype, constant):
-    monkeypatch.setattr(convolution, "LEAST", 1)
-    monkeypatch.setattr(convolution, "fastest", lambda *_: "all")
+    monkeypatch.setattr(convolution, "MIN_WINOGRAD_WORK", 1)
+    monkeypatch.setattr(convolution, "measure_fastest_method", lambda *_: "all")
     stride, padding, dilation, groups = geometry
     x, weight, _ = tensors(6, 5, batch=1, inputs=16, outputs=4)
     x, weight, transformed = x.to(dtype), weight[:, :, : 16 // groups].contiguous().to(dtype), {}
     found = convolution.convolve(x, weight, geometry, constant, transformed)
-    assert bool(transformed) == (geometry == convolution.SAME and dtype == torch.float32 and constant)
+    assert bool(transformed) == (geometry == convolution.SAME_3X3 and dtype == torch.float32 and constant)
     settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     assert_near([found], [of_each(x.double(), weight.double(), **settings)])
 
 
 def test_weights_that_changed_are_transformed_again(transforms, monkeypatch):
-    monkeypatch.setattr(convolution, "LEAST", 1)
-    monkeypatch.setattr(convolution, "fastest", lambda *_: "images")
+    monkeypatch.setattr(convolution, "MIN_WINOGRAD_WORK", 1)
+    monkeypatch.setattr(convolution, "measure_fastest_method", lambda *_: "images")
     x, weight, _ = tensors(4, 4, runs=1, batch=1, inputs=16, outputs=2)
     transformed = {}
     for _ in range(2):
-        found = convolution.convolve(x, weight, convolution.SAME, True, transformed)
+        found = convolution.convolve(x, weight, convolution.SAME_3X3, True, transformed)
         assert_near([found], [of_each(x.double(), weight.double(), padding=1)])
         weight.mul_(-2)
     assert len(transformed) == 1
 
 
 def test_the_method_is_measured_once(transforms):
-    convolution.fastest.cache_clear()
+    convolution.measure_fastest_method.cache_clear()
     sizes = (torch.Size([1, 16, 4, 4]), 2, 1, 1)
-    method = convolution.fastest(*sizes)
+    method = convolution.measure_fastest_method(*sizes)
     assert method in ("direct", "images", "all")
-    assert convolution.fastest(*sizes) == method
-    assert convolution.fastest.cache_info().hits == 1
-    convolution.fastest.cache_clear()
+    assert convolution.measure_fastest_method(*sizes) == method
+    assert convolution.measure_fastest_method.cache_info().hits == 1
+    convolution.measure_fastest_method.cache_clear()
 
 
 def test_without_numba_convolutions_are_direct_and_one_line_is_logged(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "numba", None)
     winograd._numba.cache_clear()
     x, weight, _ = tensors(32, 32, runs=1, batch=4, inputs=16, outputs=16)
-    assert x.numel() * 16 >= convolution.LEAST
+    assert x.numel() * 16 >= convolution.MIN_WINOGRAD_WORK
     transformed = {}
     with caplog.at_level(logging.INFO):
         for _ in range(2):
-            found = convolution.convolve(x, weight, convolution.SAME, True, transformed)
+            found = convolution.convolve(x, weight, convolution.SAME_3X3, True, transformed)
     assert_near([found], [of_each(x.double(), weight.double(), padding=1)])
     assert not transformed
     assert [r.name for r in caplog.records] == [winograd.__name__]

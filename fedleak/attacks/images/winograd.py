@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-CHANNELS = 64
-"""Channels that are transformed at a time: their 6 x 6 tile fits a processor's first cache."""
+CHANNELS_AT_ONCE = 64
+"""Number of channels that are transformed at once: their 6 x 6 tile fits a CPU's first cache."""
 
 
 def _image(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> tuple:
@@ -51,8 +51,8 @@ def _weight_transposed(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> tuple:
     return np.float32(0.25) * (a + r) - p, sixth * (c - b) + twelfth * (d - e), r - p + f, a, a, a
 
 
-def available() -> bool:
-    """Say whether numba is installed, and log once where it is not."""
+def is_available() -> bool:
+    """Return whether numba is installed; log once if it is not."""
     return _numba() is not None
 
 
@@ -67,23 +67,23 @@ def _numba() -> Any:
 
 
 @functools.cache
-def _kernel(transform: Callable, size: int, before: int, inwards: bool) -> Callable:
+def _kernel(transform: Callable, size: int, offset: int, inwards: bool) -> Callable:
     """Compile a transform between tensors ``[N, H, W, C]`` and ``[36, N * tiles, C]``.
 
-    `size` is the width of a tile on the tensor's side, which begins `before` pixels before each fourth pixel. What lies
-    outside the tensor is 0. Tiles that overlap are added up.
+    A tile of the tensor is `size` pixels wide and begins `offset` pixels before each fourth pixel. Pixels outside the
+    tensor are 0, and overlapping tiles are added.
     """
     jit = functools.partial(_numba().njit, fastmath=True, error_model="numpy")
-    line, most, adds = jit(transform), CHANNELS, size > 4
+    transform_line, max_channels, tiles_overlap = jit(transform), CHANNELS_AT_ONCE, size > 4
 
     def read(x: Any, planes: Any) -> None:
         images, height, width, channels = x.shape
-        tile, zero = np.zeros((6, 6, most), np.float32), np.zeros(most, np.float32)
+        tile, zero = np.zeros((6, 6, max_channels), np.float32), np.zeros(max_channels, np.float32)
         down, across = (height + 3) // 4, (width + 3) // 4
         for row in range(images * down * across):
-            n, top, left = row // (down * across), row // across % down * 4 - before, row % across * 4 - before
-            for first in range(0, channels, most):
-                k = min(most, channels - first)
+            n, top, left = row // (down * across), row // across % down * 4 - offset, row % across * 4 - offset
+            for first in range(0, channels, max_channels):
+                k = min(max_channels, channels - first)
                 for j in range(size):
                     col = left + j
                     inside = 0 <= col < width
@@ -95,48 +95,48 @@ def _kernel(transform: Callable, size: int, before: int, inwards: bool) -> Calla
                     f = x[n, top + 5, col, first : first + k] if inside and top + 5 < height else zero[:k]
                     for i in range(k):
                         (tile[0, j, i], tile[1, j, i], tile[2, j, i], tile[3, j, i], tile[4, j, i], tile[5, j, i]) = (
-                            line(a[i], b[i], c[i], d[i], e[i], f[i])
+                            transform_line(a[i], b[i], c[i], d[i], e[i], f[i])
                         )
                 for r in range(6):
                     a, b = planes[6 * r, row, first : first + k], planes[6 * r + 1, row, first : first + k]
                     c, d = planes[6 * r + 2, row, first : first + k], planes[6 * r + 3, row, first : first + k]
                     e, f = planes[6 * r + 4, row, first : first + k], planes[6 * r + 5, row, first : first + k]
                     for i in range(k):
-                        a[i], b[i], c[i], d[i], e[i], f[i] = line(
+                        a[i], b[i], c[i], d[i], e[i], f[i] = transform_line(
                             tile[r, 0, i], tile[r, 1, i], tile[r, 2, i], tile[r, 3, i], tile[r, 4, i], tile[r, 5, i]
                         )
 
     def write(planes: Any, x: Any) -> None:
         images, height, width, channels = x.shape
-        tile, lost = np.zeros((6, 6, most), np.float32), np.zeros((6, most), np.float32)
+        tile, discarded = np.zeros((6, 6, max_channels), np.float32), np.zeros((6, max_channels), np.float32)
         down, across = (height + 3) // 4, (width + 3) // 4
         for row in range(images * down * across):
-            n, top, left = row // (down * across), row // across % down * 4 - before, row % across * 4 - before
-            for first in range(0, channels, most):
-                k = min(most, channels - first)
+            n, top, left = row // (down * across), row // across % down * 4 - offset, row % across * 4 - offset
+            for first in range(0, channels, max_channels):
+                k = min(max_channels, channels - first)
                 for j in range(6):
                     a, b = planes[j, row, first : first + k], planes[6 + j, row, first : first + k]
                     c, d = planes[12 + j, row, first : first + k], planes[18 + j, row, first : first + k]
                     e, f = planes[24 + j, row, first : first + k], planes[30 + j, row, first : first + k]
                     for i in range(k):
                         (tile[0, j, i], tile[1, j, i], tile[2, j, i], tile[3, j, i], tile[4, j, i], tile[5, j, i]) = (
-                            line(a[i], b[i], c[i], d[i], e[i], f[i])
+                            transform_line(a[i], b[i], c[i], d[i], e[i], f[i])
                         )
                 for r in range(size):
                     y = top + r
                     if not 0 <= y < height:
                         continue
-                    a = x[n, y, left, first : first + k] if left >= 0 else lost[0, :k]
-                    b = x[n, y, left + 1, first : first + k] if left + 1 < width else lost[1, :k]
-                    c = x[n, y, left + 2, first : first + k] if left + 2 < width else lost[2, :k]
-                    d = x[n, y, left + 3, first : first + k] if size > 3 and left + 3 < width else lost[3, :k]
-                    e = x[n, y, left + 4, first : first + k] if size > 4 and left + 4 < width else lost[4, :k]
-                    f = x[n, y, left + 5, first : first + k] if size > 5 and left + 5 < width else lost[5, :k]
+                    a = x[n, y, left, first : first + k] if left >= 0 else discarded[0, :k]
+                    b = x[n, y, left + 1, first : first + k] if left + 1 < width else discarded[1, :k]
+                    c = x[n, y, left + 2, first : first + k] if left + 2 < width else discarded[2, :k]
+                    d = x[n, y, left + 3, first : first + k] if size > 3 and left + 3 < width else discarded[3, :k]
+                    e = x[n, y, left + 4, first : first + k] if size > 4 and left + 4 < width else discarded[4, :k]
+                    f = x[n, y, left + 5, first : first + k] if size > 5 and left + 5 < width else discarded[5, :k]
                     for i in range(k):
-                        p, q, s, t, u, v = line(
+                        p, q, s, t, u, v = transform_line(
                             tile[r, 0, i], tile[r, 1, i], tile[r, 2, i], tile[r, 3, i], tile[r, 4, i], tile[r, 5, i]
                         )
-                        if adds:
+                        if tiles_overlap:
                             a[i], b[i], c[i] = a[i] + p, b[i] + q, c[i] + s
                             d[i], e[i], f[i] = d[i] + t, e[i] + u, f[i] + v
                         else:
@@ -145,13 +145,13 @@ def _kernel(transform: Callable, size: int, before: int, inwards: bool) -> Calla
     return jit(read if inwards else write)
 
 
-def _rows(x: Tensor) -> Tensor:
-    """Lay ``[N, C, H, W]`` out as ``[N, H, W, C]``, without a copy where the channels are last already."""
+def _to_channels_last(x: Tensor) -> Tensor:
+    """Return ``[N, C, H, W]`` as ``[N, H, W, C]``, without a copy if the channels are stored last."""
     return x.detach().movedim(1, -1).contiguous()
 
 
 def _read(kernel: tuple, x: Tensor) -> Tensor:
-    rows = _rows(x)
+    rows = _to_channels_last(x)
     n, height, width, channels = rows.shape
     planes = rows.new_empty(36, n * -(-height // 4) * -(-width // 4), channels)
     _kernel(*kernel, True)(rows.numpy(), planes.numpy())
