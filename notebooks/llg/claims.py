@@ -1,4 +1,4 @@
-"""LLG: what the paper says in words, as statistics of rows, by the id in ``data/published/llg/claims.toml``."""
+"""LLG: the claims in the paper's text as statistics of rows, by the id in ``data/published/llg/claims.toml``."""
 
 import itertools
 
@@ -37,7 +37,7 @@ LETTERS = dict(zip([(a, t) for a in STEPS for t in PLACES], "abcdefgh"))
 
 # --- Fig. 3 ---
 def correlation(rows, gradient):
-    """Pearson's correlation between gradient and occurrences, by batch size."""
+    """Compute Pearson's correlation between gradient and occurrences, by batch size."""
     pairs = rows.groupby("batch_size")[["occurrences", gradient]]
     coefficients = pairs.apply(lambda t: np.corrcoef(t.T.to_numpy())[0, 1])
     return coefficients.rename("B = {}".format)
@@ -66,7 +66,7 @@ for init, experiment in itertools.product(("fresh", "single"), (FIG3, FIG3_BALAN
 
 # --- Figs. 4 and 8 ---
 def says(id, statistic, titles, algorithm, parts=(), **settings):
-    """A claim about Fig. 4, from the ASR by batch size and attack."""
+    """Add a claim about Fig. 4, a statistic of the ASR by batch size and attack."""
     data = [name for title in titles for name in PLACES[title]]
     settings |= {"data": data, "algorithm": algorithm}
     options = dict(of=FIG4, wide="attack", parts=parts)
@@ -74,7 +74,7 @@ def says(id, statistic, titles, algorithm, parts=(), **settings):
 
 
 def ahead(t, attack, *others):
-    """By how much an attack is above the best of others, mean over the batch sizes."""
+    """Return an attack's mean lead over the best of the others, over the batch sizes."""
     return (t[attack] - t[list(others)].max(axis=1)).mean()
 
 
@@ -115,7 +115,7 @@ for letters, id, statistic, algorithm in (
 
 # --- orders, and what was not tried ---
 def between(t, first, second):
-    """By how much the ASR is higher on one data set than on another, by attack."""
+    """Return the ASR on one data set minus that on another, by attack."""
     means = t.groupby("data").mean().rename(TITLE)
     return means.loc[first] - means.loc[second]
 
@@ -132,7 +132,7 @@ says("c-unharmed", harm, mnist_cifar, "FedSGD", each_of(["LLG", "LLG+"]))
 
 
 def apart(rows):
-    """By how much the mean of 1 - Hellinger distance is off that of the ASR, at most."""
+    """Return the largest difference between the means of 1 - Hellinger distance and of the ASR."""
     means = rows.groupby(["algorithm", "attack"])[["hellinger", "asr"]].mean()
     return (1 - means["hellinger"] - means["asr"]).abs().max()
 
@@ -190,7 +190,7 @@ for id, slow, fast, sizes, note in (
 
 # --- Fig. 5 ---
 def beside(t, net, other):
-    """By how much the ASR on one network is above that on another, mean over the batch sizes."""
+    """Return the mean ASR on one network minus that on another, over the batch sizes."""
     return np.mean(t[net] - t[other])
 
 
@@ -236,13 +236,13 @@ claim("tab3-chain", lambda: first.in_features)
 
 # --- Fig. 6 ---
 def fall(t):
-    """What is lost from the first moment to the last."""
+    """Return the loss from the first moment to the last."""
     t = t.dropna()
     return t.iloc[0] - t.iloc[-1]
 
 
 def ends(t):
-    """The last moment."""
+    """Return the values at the last moment."""
     return t["iteration"] == t["iteration"].max()
 
 
@@ -297,7 +297,7 @@ for reading, runs in READINGS.items():
 
 # --- Fig. 7 ---
 def under(algorithm, kind, level, sizes=SIZES):
-    """Rows of LLG+ under one defence, and of the random guess or without defence beside it."""
+    """Select rows of LLG+ under one defence, and of the random guess or without a defence."""
     return having(
         algorithm=algorithm, data=PLACES["MNIST"], attack="random guess",
         defence=kind, level=level, batch_size=sizes,
@@ -336,12 +336,12 @@ claim("fig7b-caption", lambda a, b: a.iloc[0] - b.iloc[0], **at_16)
 
 
 def found_at(t):
-    """The ASR by batch size and level."""
+    """Pivot the ASR by batch size and level."""
     return t.groupby("batch_size").max()  # a level is of one defence: the rest is empty
 
 
 def lost(t):
-    """What each level of a defence costs the attack, by batch size."""
+    """Return the attack's loss of ASR by level of a defence and batch size."""
     return -found_at(t).drop(columns=0.0).sub(found_at(t)[0.0], axis=0)
 
 
@@ -376,7 +376,7 @@ BUDGET = {  # noise multiplier and sampling rate, by reading
 
 
 def epsilon(reading):
-    """The budget of a reading after 100 rounds, by the moments accountant's classic bound."""
+    """Compute the privacy budget of an interpretation after 100 rounds, by the moments accountant's classic bound."""
     return privacy_budget(*BUDGET[reading], 100, classic=True)
 
 

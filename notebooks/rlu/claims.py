@@ -1,4 +1,4 @@
-"""RLU: what the paper says in words, as statistics of rows, by the id in ``data/published/rlu/claims.toml``."""
+"""RLU: the claims in the paper's text as statistics of rows, by the id in ``data/published/rlu/claims.toml``."""
 
 import itertools
 
@@ -30,7 +30,7 @@ OTHERS = ["LLG+", "ZLG+", "iLRG"]
 
 
 def lead(t):
-    """RLU's iAcc minus the best of the others', in every cell."""
+    """Return RLU's iAcc minus the best of the other rules', by cell."""
     return t["RLU"] - t[OTHERS].max(axis=1)
 
 
@@ -40,7 +40,7 @@ for name in NAMES:
     claim(f"tab1-{name}", lambda t: t["error"].max(), **options)
 
 tens = {"steps": 10, "rule": "RLU"}
-second = (TABLE2, TABLE2_CIFAR10, TABLE2_CIFAR100)  # the rest of it has no LLG+
+second = (TABLE2, TABLE2_CIFAR10, TABLE2_CIFAR100)  # the other experiments have no LLG+
 claim("tab2-ahead", lambda *t: min(lead(c).min() for c in t), of=second, wide="rule")
 for value in ("cacc", "iacc"):
     options = dict(of=second, value=value, filters=tens)
@@ -49,12 +49,12 @@ for value in ("cacc", "iacc"):
 
 # --- Fig. 1 ---
 def falls(t):
-    """What the rule that falls least loses from the first stage to the last."""
+    """Return the smallest loss of a rule from the first stage to the last."""
     return (t.loc[0.0] - t.loc[t.index.max()]).min()
 
 
 def at_last(t):
-    """Every rule's iAcc at the last stage."""
+    """Return each rule's iAcc at the last stage."""
     return t.loc[t.index.max()]
 
 
@@ -125,11 +125,11 @@ PRINTED = {
     "RLU": "11111",
 }
 PASSES = (0.8, 0.7, 0.9)
-"""The iAcc from which a rule has a mark: as measured first, a tenth lower, a tenth higher."""
+"""Smallest iAcc of a rule with a mark in our table: as measured first, a tenth lower, a tenth higher."""
 
 
 def marks(rule, bound):
-    """How many of the paper's five marks a rule's iAcc confirms."""
+    """Count the paper's five marks that a rule's iAcc confirms."""
     columns = list(zip(FIVE, PRINTED[rule]))
     return lambda t: sum((t[c] >= bound) == (m == "1") for c, m in columns)
 

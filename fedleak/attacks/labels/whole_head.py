@@ -1,8 +1,8 @@
-"""RLU carried further, beyond its paper: the whole head's update, weighted by its noise, along a simulated round.
+"""RLU extended to the whole head: solve for the counts by weights and bias, weighted by their noise.
 
-RLU reads the update of the bias: n equations for n counts. The head's weights give n * d more, with the same counts as
-unknowns, and auxiliary data show how reliable each is (generalised least squares). For several local steps, a round is
-trained on auxiliary data with the current counts, and bent so that it ends at the client's own model.
+RLU uses the update of the bias: n equations for n counts. The head's weights give n * d further equations for the same
+counts, and auxiliary data give the noise of each (generalised least squares). For several local steps a round is
+simulated on auxiliary data with the current counts, and corrected so that it ends at the client's model.
 """
 
 import copy
@@ -100,9 +100,9 @@ def compute_sample_gradients(
 class WeightedLeastSquares:
     """Generalised least squares for the counts: the classes' mean gradients make up the client's.
 
-    With C the covariance of the noise, the solution needs only the products ``A' C^-1 A`` of the classes' means and the
-    client's gradient. Where the N samples are fewer than the entries, C is a multiple of 1 plus a matrix of rank N. By
-    Woodbury's identity an N x N matrix is inverted, made of products of the samples that no update changes.
+    The solution needs only the inner products ``A' C^-1 A`` of the classes' means and the client's gradient, with C the
+    covariance of the noise. With fewer samples N than entries, C is a multiple of the identity plus a matrix of rank N,
+    and Woodbury's identity needs the inverse of an N x N matrix, whose products do not depend on the update.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class WeightedLeastSquares:
         n_samples, entries = sample_gradients.shape
         self.uses_sample_span = n_samples < entries or entries > MAX_COVARIANCE_ROWS
         self.ridge_dimensions = min(n_samples, entries) if entries > MAX_COVARIANCE_ROWS else entries
-        """Number of directions that the ridge is spread over; in large heads those of the samples' span."""
+        """Number of directions over which the ridge is spread; in large heads those of the samples' span."""
 
     @cached_property
     def _residual_products(self) -> Tensor:
@@ -157,7 +157,8 @@ class WeightedLeastSquares:
         along_samples = sample_scale[:, None] * (self.residuals @ vectors.T)
         inner.diagonal().add_(ridge)
         inside = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), along_samples, upper=False)
-        values, axes = torch.linalg.eigh((vectors @ vectors.T - inside.T @ inside) / ridge)  # a root of the products
+        values, axes = torch.linalg.eigh((vectors @ vectors.T - inside.T @ inside) / ridge)
+        # a square root of the inner products
         return values.clamp(min=0).sqrt()[:, None] * axes.T
 
 
