@@ -81,11 +81,11 @@ def _kernel(transform: Callable, size: int, offset: int, inwards: bool) -> Calla
         tile, zero = np.zeros((6, 6, max_channels), np.float32), np.zeros(max_channels, np.float32)
         down, across = (height + 3) // 4, (width + 3) // 4
         for row in range(images * down * across):
-            n, top, left = row // (down * across), row // across % down * 4 - offset, row % across * 4 - offset
+            n, top, x0 = row // (down * across), row // across % down * 4 - offset, row % across * 4 - offset
             for first in range(0, channels, max_channels):
                 k = min(max_channels, channels - first)
                 for j in range(size):
-                    col = left + j
+                    col = x0 + j
                     inside = 0 <= col < width
                     a = x[n, top, col, first : first + k] if inside and top >= 0 else zero[:k]
                     b = x[n, top + 1, col, first : first + k] if inside and top + 1 < height else zero[:k]
@@ -111,7 +111,7 @@ def _kernel(transform: Callable, size: int, offset: int, inwards: bool) -> Calla
         tile, discarded = np.zeros((6, 6, max_channels), np.float32), np.zeros((6, max_channels), np.float32)
         down, across = (height + 3) // 4, (width + 3) // 4
         for row in range(images * down * across):
-            n, top, left = row // (down * across), row // across % down * 4 - offset, row % across * 4 - offset
+            n, top, x0 = row // (down * across), row // across % down * 4 - offset, row % across * 4 - offset
             for first in range(0, channels, max_channels):
                 k = min(max_channels, channels - first)
                 for j in range(6):
@@ -126,12 +126,12 @@ def _kernel(transform: Callable, size: int, offset: int, inwards: bool) -> Calla
                     y = top + r
                     if not 0 <= y < height:
                         continue
-                    a = x[n, y, left, first : first + k] if left >= 0 else discarded[0, :k]
-                    b = x[n, y, left + 1, first : first + k] if left + 1 < width else discarded[1, :k]
-                    c = x[n, y, left + 2, first : first + k] if left + 2 < width else discarded[2, :k]
-                    d = x[n, y, left + 3, first : first + k] if size > 3 and left + 3 < width else discarded[3, :k]
-                    e = x[n, y, left + 4, first : first + k] if size > 4 and left + 4 < width else discarded[4, :k]
-                    f = x[n, y, left + 5, first : first + k] if size > 5 and left + 5 < width else discarded[5, :k]
+                    a = x[n, y, x0, first : first + k] if x0 >= 0 else discarded[0, :k]
+                    b = x[n, y, x0 + 1, first : first + k] if x0 + 1 < width else discarded[1, :k]
+                    c = x[n, y, x0 + 2, first : first + k] if x0 + 2 < width else discarded[2, :k]
+                    d = x[n, y, x0 + 3, first : first + k] if size > 3 and x0 + 3 < width else discarded[3, :k]
+                    e = x[n, y, x0 + 4, first : first + k] if size > 4 and x0 + 4 < width else discarded[4, :k]
+                    f = x[n, y, x0 + 5, first : first + k] if size > 5 and x0 + 5 < width else discarded[5, :k]
                     for i in range(k):
                         p, q, s, t, u, v = transform_line(
                             tile[r, 0, i], tile[r, 1, i], tile[r, 2, i], tile[r, 3, i], tile[r, 4, i], tile[r, 5, i]
