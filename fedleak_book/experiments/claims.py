@@ -47,6 +47,9 @@ class Claim:
     """Name of one of several ways to read the paper: every one is claimed, and all have to agree."""
     note: str = ""
     """What the reader should know of this number."""
+    parts: Sequence[Statistic] = ()
+    """Statistics that a transport's rows have where they lack cells of the claim's own: by each transport it changes by
+    no more than the largest change of one of them, in either direction."""
     prediction: bool = False
     """Whether the statistic takes the chapter's `Results`; see `Claims.predict`."""
 
@@ -102,14 +105,17 @@ class Claim:
     def _effects(self, paper: Paper, item: Published, used: Sequence[Row]) -> Iterator[Effect]:
         """Yield the effects of the transports of its table: the same statistic at both levels, on the same trials.
 
-        Of a claim about several cells one counts that fits each of them whose settings differ.
+        Of a claim about several cells one counts that fits each of them whose settings differ. With `parts` several may
+        fit some of them each, and their sum counts.
         """
         table, rules = paper.tables[item.table], choices.load(paper.name)
         cells = [row for row in table.rows if fits(item.cell, row)]
-        far = [(cell, {d.setting for d in status.of_cells(table, used, cell) if d.counts}) for cell in cells]
+        far = [{d.setting for d in status.of_cells(table, used, cell) if d.counts} for cell in cells]
+        sums = dict[Any, tuple[dict[str, float], set[int]]]()
         for transport in rules.transports:
-            short = [cell for cell, settings in far if settings & {*transport.settings}]
-            if not short or any(transport not in rules.transports_of(table.name, cell) for cell in short):
+            short = {k for k, settings in enumerate(far) if settings & {*transport.settings}}
+            fitting = {k for k in short if transport in rules.transports_of(table.name, cells[k])}
+            if not fitting or (fitting < short and not self.parts):
                 continue
             if not all(fits(transport.only, table.unnamed(row) | dict(row)) for row in used):
                 continue
@@ -117,12 +123,27 @@ class Claim:
             ends = {}
             for name, sample in rows.groupby("data") if rows is not None and not self.rows else ():
                 with suppress(KeyError, IndexError, ValueError):
-                    ends[str(name)] = self._contrast(sample.assign(**transport.when), transport)
-            if ends:
+                    ends[str(name)] = self._change(sample.assign(**transport.when), transport)
+            if ends and not self.parts:
                 yield Effect(transport.record, transport.settings, ends)
+            if self.parts:
+                key = transport.record, transport.settings
+                total, covered = sums.get(key, (dict.fromkeys(ends, 0.0), set()))
+                total = {name: total[name] + ends[name][1] for name in total.keys() & ends.keys()}
+                sums[key] = total, covered | fitting
+                if total and covered | fitting >= short:
+                    yield Effect(*key, {name: (-most, most) for name, most in total.items()})
 
-    def _contrast(self, rows: pd.DataFrame, transport: Transport) -> tuple[float, float]:
-        """Return the interval of the statistic at the whole level less that at a part of it."""
+    def _change(self, rows: pd.DataFrame, transport: Transport) -> tuple[float, float]:
+        """Return the interval of what the whole level changes; of `parts`, the largest one in both directions."""
+        if not self.parts:
+            assert self.statistic is not None
+            return self._contrast(rows, transport, self.statistic)
+        largest = max(abs(end) for part in self.parts for end in self._contrast(rows, transport, part))
+        return -largest, largest
+
+    def _contrast(self, rows: pd.DataFrame, transport: Transport, statistic: Statistic) -> tuple[float, float]:
+        """Return the interval of a statistic at the whole level less that at a part of it."""
         cells = []
         for level in (choices.WHOLE, transport.part):
             for e in self.of:
@@ -130,8 +151,7 @@ class Claim:
                 for name in set(e.fixed) & set(level_rows):
                     level_rows = level_rows[level_rows[name] == e.fixed[name]]
                 cells.append(self._cells(e, matching_rows(level_rows, self.filters)))
-        assert self.statistic is not None
-        statistic, half = self.statistic, len(self.of)
+        half = len(self.of)
         _, low, high, _ = estimate(lambda *t: statistic(*t[:half]) - statistic(*t[half:]), cells)
         return low, high
 

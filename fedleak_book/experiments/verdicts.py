@@ -186,7 +186,7 @@ def row(item: Published, paper: str, points: Sequence[Measured]) -> dict[str, An
         "source": "—" if ours is None else point.source,
         "differences": [str(d) for d in point.differences if not d.why],
         "remarks": [str(d) for d in point.differences if d.why],
-        "note": judgement.note,
+        "note": judgement.note + f"; one measurement with {item.repeats}, counted once" * bool(item.repeats),
     }
 
 

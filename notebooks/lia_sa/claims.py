@@ -10,6 +10,7 @@ from notebooks.lia_sa.experiments import (
     FIG5,
     FIG6,
     FIG6_CONSTANTS,
+    FIG6_TRIALS,
     LIA,
     PAIRS,
     TABLE2,
@@ -125,6 +126,10 @@ for id, statistic, filters in (
 def says(id, recipe, statistic, reading="", wide=None, **filters):
     """Add a claim about Fig. 6, a statistic of LnAcc-target by level and batch size, for every choice of constants."""
     kind = DIFFERENCE if wide else MEAN
+    if id in ("noise-literal-16", "noise-literal-64", "strong-literal-16"):
+        for rule in (recipe, "log", *SPACED):
+            cell = {**filters, "net": "resnet18", "recipe": rule}
+            claim(f"fig6-{id}", statistic, of=FIG6_TRIALS, filters=cell, kind=kind)
     for rule in (recipe, *SPACED, "log") if recipe == "literal" else (recipe,):
         options = dict(
             of=FIG6_CONSTANTS if rule in SPACED else FIG6, wide=wide, kind=kind

@@ -17,6 +17,7 @@ from notebooks.llg.experiments import (
     FIG6,
     FIG6_ROUNDS,
     FIG7,
+    FIG7_BLOCKS,
     FIG8,
     PLACES,
     PLAIN,
@@ -64,11 +65,12 @@ for init, experiment in itertools.product(("fresh", "single"), (FIG3, FIG3_BALAN
 
 
 # --- Figs. 4 and 8 ---
-def says(id, statistic, titles, algorithm, **settings):
+def says(id, statistic, titles, algorithm, parts=(), **settings):
     """Add a claim about Fig. 4, a statistic of the ASR by batch size and attack."""
     data = [name for title in titles for name in PLACES[title]]
     settings |= {"data": data, "algorithm": algorithm}
-    claim(f"fig4{id}", statistic, of=FIG4, wide="attack", filters=settings)
+    options = dict(of=FIG4, wide="attack", parts=parts)
+    claim(f"fig4{id}", statistic, filters=settings, **options)
 
 
 def ahead(t, attack, *others):
@@ -118,10 +120,15 @@ def between(t, first, second):
     return means.loc[first] - means.loc[second]
 
 
+def each_of(attacks):
+    """The ASR of each attack: differences of them change by no more than these."""
+    return [lambda t, a=attack: np.mean(t[a]) for attack in attacks]
+
+
 mnist_cifar, ten = ["MNIST", "CIFAR-100"], ["MNIST", "SVHN"]
 fewer = [p for name in ten for p in (("CIFAR-100", name), (name, "CelebA"))]
 harm = lambda t: between(t, *mnist_cifar)[["LLG", "LLG+"]].max()  # noqa: E731
-says("c-unharmed", harm, mnist_cifar, "FedSGD")
+says("c-unharmed", harm, mnist_cifar, "FedSGD", each_of(["LLG", "LLG+"]))
 
 
 def apart(rows):
@@ -139,11 +146,13 @@ says(
     lambda t: -between(t, *mnist_cifar)["LLG*"],
     mnist_cifar,
     "FedSGD",
+    each_of(["LLG*"]),
     **only,
 )
-says("-similar", lambda t: between(t, *ten)[VARIANTS].abs().max(), ten, "FedSGD")
+similar = lambda t: between(t, *ten)[VARIANTS].abs().max()  # noqa: E731
+says("-similar", similar, ten, "FedSGD", each_of(VARIANTS))
 least = lambda t: min(between(t, *pair)["LLG"] for pair in fewer)  # noqa: E731
-says("-classes", least, PLACES, "FedSGD")
+says("-classes", least, PLACES, "FedSGD", each_of(["LLG"]))
 for letter, title, algorithm, sizes, sign in (
     ("a", "MNIST", "FedSGD", SIZES, 1), ("b", "SVHN", "FedSGD", [1, 4], 1),
     ("c", "CIFAR-100", "FedSGD", [1, 4], 1), ("e", "MNIST", "FedAvg", [1], -1),
@@ -195,7 +204,9 @@ for id, statistic, cell in (
     ("a-cause", lambda t: beside(t, *RESIDUAL[::-1]), most),
     ("b-cnn", lambda t: (t["cnn"] - np.maximum(t["lenet"], t["resnet20"])).mean(),
      dict(algorithm="FedAvg", batch_size=SIZES[:5])),
-    ("b-close", lambda t: beside(t, *PLAIN),
+    ("b-close", lambda t: np.ptp(t[[*PLAIN, "resnet20"]], axis=1).mean(),
+     dict(algorithm="FedAvg", batch_size=SIZES[5:])),
+    ("b-close-pair", lambda t: beside(t, *PLAIN),
      dict(algorithm="FedAvg", net=PLAIN, batch_size=SIZES[5:])),
 ):  # fmt: skip
     claim(f"fig5{id}", statistic, of=FIG5, wide="net", filters=cell)
@@ -309,6 +320,17 @@ for id, algorithm, kind, level, sizes in (
     cell = under(algorithm, kind, level, sizes)
     claim(f"fig7{id}", best, filters=cell, **above)
 
+blocks = dict(of=FIG7_BLOCKS, note="trials are blocks of 20 networks")
+excess = lambda t: (t["dp"] - t["random guess"]).max()  # noqa: E731
+for id, algorithm, sizes in (
+    ("e-mitigates", "FedAvg", SIZES),
+    ("b-caption", "FedSGD", [16]),
+):
+    cell = dict(algorithm=algorithm, batch_size=sizes, defence=["dp", "random guess"])
+    claim(f"fig7{id}", excess, filters=cell, wide="defence", **blocks)
+noisy = dict(algorithm="FedSGD", defence="noise")
+spread = lambda t: np.ptp(t, axis=0).max()  # noqa: E731
+claim("fig7a-stable", spread, filters=noisy, wide="level", **blocks)
 at_16 = dict(of=[FIG7, FIG4], filters=under("FedSGD", "dp", 1.0, [16]))
 claim("fig7b-caption", lambda a, b: a.iloc[0] - b.iloc[0], **at_16)
 

@@ -39,13 +39,27 @@ from notebooks.rlu.experiments_choices import (
     REDUCED_SCHEMES,
     TABLE4_CHOICES,
 )
-from notebooks.rlu.experiments_forms import COST, TABLE5, VARIANTS
+from notebooks.rlu.experiments_deep import (
+    RATES_CIFAR10,
+    RATES_CIFAR100,
+    REDUCED_CIFAR10,
+    REDUCED_CIFAR100,
+)
+from notebooks.rlu.experiments_forms import COST, TABLE5, TABLE5_CHOICES, VARIANTS
 from notebooks.rlu.experiments_images import FIG3, NORMAL, PARTITIONS
-from notebooks.rlu.experiments_one_step import ONE_STEP, REDUCED_ONE_STEP
+from notebooks.rlu.experiments_one_step import (
+    ONE_STEP,
+    ONE_STEP_LENET,
+    REDUCED_LENET,
+    REDUCED_ONE_STEP,
+    VGG16_ELU,
+)
 
 __all__ = ["CHOICES", "REDUCED", "REDUCED_SCHEMES", "TABLE4_CHOICES"]
-__all__ += ["COST", "FIG3", "NORMAL", "PARTITIONS", "TABLE5", "VARIANTS"]
-__all__ += ["ONE_STEP", "REDUCED_ONE_STEP"]
+__all__ += ["COST", "FIG3", "NORMAL", "PARTITIONS", "TABLE5", "TABLE5_CHOICES"]
+__all__ += ["ONE_STEP", "ONE_STEP_LENET", "REDUCED_LENET", "REDUCED_ONE_STEP"]
+__all__ += ["VARIANTS", "VGG16_ELU"]
+__all__ += ["RATES_CIFAR10", "RATES_CIFAR100", "REDUCED_CIFAR10", "REDUCED_CIFAR100"]
 
 EXTRA = {
     "sgdm": dict(momentum=0.9),

@@ -31,13 +31,24 @@ MILD = {"momentum": [0.1, 0.3, 0.5], "regularisation": [0.001, 0.01, 0.1, 1.0]}
 SETTINGS = dict(net="lenet", batch_size=32, alpha=0.5, stage=0, clients=CLIENTS)
 
 
-def one_round(ctx, pool, auxiliary, activation, scheme, seed, of=""):
-    """Every rule on every client of one round of an untrained LeNet; RLU of several steps by Algorithm 2."""
+def one_round(
+    ctx,
+    pool,
+    auxiliary,
+    activation,
+    scheme,
+    seed,
+    of="",
+    net="lenet",
+    batch_size=32,
+    alpha=0.5,
+):
+    """Every rule on every client of one round of an untrained network; RLU of several steps by Algorithm 2."""
     generator = torch.Generator().manual_seed(spawned(seed, f"batches{of}"))
-    weights = spawned(seed, "weights")
-    model = ctx.build("lenet", pool.shape, 10, seed=weights, activation=activation)
-    parts = dirichlet(pool.y, CLIENTS, 0.5, spawned(seed, f"partition{of}") % 2**31)
-    index = [local_batches(part, scheme.steps, 32, generator) for part in parts]
+    like, n = dict(seed=spawned(seed, "weights"), activation=activation), pool.n_classes
+    model = ctx.build(net, pool.shape, n, **like)
+    parts = dirichlet(pool.y, CLIENTS, alpha, spawned(seed, f"partition{of}") % 2**31)
+    index = [local_batches(part, scheme.steps, batch_size, generator) for part in parts]
     before, server = copy.deepcopy(model), Server(model, scheme, CLIENTS)
     updates = server.round([pool.x[i] for i in index], [pool.y[i] for i in index])
     read, real = (
@@ -46,10 +57,11 @@ def one_round(ctx, pool, auxiliary, activation, scheme, seed, of=""):
     )
     for k, (update, i) in enumerate(zip(updates, index)):
         history = server.history(k, head(before).bias)
-        for rule, n in read(update, scheme=scheme, history=history).items():
+        answers = read(update, scheme=scheme, history=history)
+        for rule, counts in answers.items():
             algorithm = 2 if rule == "RLU" and scheme.steps > 1 else None
             row = {"rule": rule, "algorithm": algorithm}
-            yield row | accuracies(n, count_labels(pool.y[i])) | real
+            yield row | accuracies(counts, count_labels(pool.y[i], n)) | real
 
 
 def by_rate(ctx, seed, data, activation, steps, lr):

@@ -15,6 +15,7 @@ from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
 from fedleak_book.experiments.kinds import rate
 from fedleak.models import batch_dependent, head, head_pass
+from notebooks.rlu.experiments_choices import CHOICES, REDUCED
 from notebooks.rlu.experiments_base import (
     AUX,
     CLIENTS,
@@ -58,9 +59,9 @@ def one_step(ctx, pool, auxiliary, net, activation, batch_size, alpha, seed, of=
                 yield {"rule": rule, "algorithm": None} | accuracies(n, truth) | real
 
 
-def tens(ctx, seed, net, data, activation, batch_size, alpha):
-    """Score the rules on ten clients with all available images."""
-    pool, test = split_images(ctx, data)
+def tens(ctx, seed, net, data, activation, batch_size, alpha, share=None):
+    """Score the rules on ten clients with all available images, or with a share of them, the server with the rest."""
+    pool, test = split_images(ctx, data, share)
     auxiliary = sample_server(test, AUX, spawned(seed, "auxiliary") % 2**31)
     yield from one_step(ctx, pool, auxiliary, net, activation, batch_size, alpha, seed)
 
@@ -114,4 +115,30 @@ REDUCED_ONE_STEP = Experiment(
     by=("level", "rule"),
     values=SCORES,
     fixed=SETTINGS | dict(classes=100),
+)
+
+
+# The cells of Table 2 that ten trials left open.
+VGG16_ELU = Experiment(
+    "one_step_elu",
+    tens,
+    quick=grid(net="resnet20-1", data="photos", activation="elu", batch_size=64),
+    paper=grid(net="vgg16", data="cifar10", activation="elu", batch_size=64),
+    trials=(1, 40),
+    fixed=SETTINGS | dict(alpha=0.5, share=0.87),
+    tables="table2",
+    **RULED,
+)
+ONE_STEP_LENET = dataclasses.replace(
+    CHOICES,
+    name="one_step_lenet",
+    quick=grid(data="mnist5k", activation="relu", steps=1, lr=0.01),
+    paper=grid(data="svhn", activation=["relu", "tanh"], steps=1, lr=0.01),
+    trials=(1, 40),
+)
+REDUCED_LENET = dataclasses.replace(
+    REDUCED,
+    name="reduced_one_step_lenet",
+    paper=[setting for setting in REDUCED.paper if setting["steps"] == 1],
+    trials=(1, 40),
 )

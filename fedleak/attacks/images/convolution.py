@@ -163,16 +163,18 @@ class _Winograd(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, planes: Tensor, weights: bool) -> Tensor:
-        images = winograd.from_images(x)
+        images = winograd.from_images(x, len(weight))
         ctx.save_for_backward(x, weight, planes, *[images] * weights)
         return winograd.to_outputs(torch.bmm(images, planes.transpose(1, 2)), x.shape)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         x, weight, planes, *images = ctx.saved_tensors
+        (grad,) = grads
         if torch.is_grad_enabled():
-            return *_WinogradBackward.apply(*grads, x, weight.detach(), planes, *images), None, None
-        return winograd.to_images(torch.bmm(winograd.from_outputs(*grads), planes), x.shape), None, None, None
+            return *_WinogradBackward.apply(grad, x, weight.detach(), planes, *images), None, None
+        outputs = winograd.from_outputs(grad, len(weight))
+        return winograd.to_images(torch.bmm(outputs, planes), x.shape), None, None, None
 
 
 class _WinogradBackward(Function):
@@ -182,7 +184,8 @@ class _WinogradBackward(Function):
     def forward(
         ctx: Any, grad: Tensor, x: Tensor, weight: Tensor, planes: Tensor, *images: Tensor
     ) -> tuple[Tensor, ...]:
-        outputs, runs = winograd.from_outputs(grad), len(weight)
+        runs = len(weight)
+        outputs = winograd.from_outputs(grad, runs)
         on_x = winograd.to_images(torch.bmm(outputs, planes), x.shape)
         ctx.shape, ctx.runs, ctx.weights = x.shape, runs, bool(images)
         if not images:
@@ -196,7 +199,7 @@ class _WinogradBackward(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         v, tangent = grads
         planes, x, grad = ctx.saved_tensors
-        products = torch.bmm(winograd.from_images(v), planes.transpose(1, 2))
+        products = torch.bmm(winograd.from_images(v, ctx.runs), planes.transpose(1, 2))
         if not ctx.weights:
             on_grad = winograd.to_outputs(products, ctx.shape).add_(_convolve_runs(x, tangent, SAME_3X3))
             return on_grad, _runs_backward(grad, x, tangent, SAME_3X3, of_weight=False), None, None, None
