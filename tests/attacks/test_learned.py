@@ -268,7 +268,7 @@ def test_once_trained_it_reads_with_all_images_and_all_equations(train_loss):
     attacker = learned.train(MODEL, aux, B, iterations=1, train_loss=train_loss)
     before, reader = Reader(MODEL, some, train_loss=train_loss), Reader(MODEL, some, train_loss=train_loss)
     reader.reweight(MODEL, aux)
-    for name in ("means", "mean_errors", "directions"):
+    for name in ("projected_means", "mean_errors", "equation_directions"):
         torch.testing.assert_close(getattr(attacker.reader, name), getattr(reader, name))
         assert not torch.equal(getattr(before, name), getattr(reader, name))
     # the same images again change nothing but the number of equations, and of three classes these are all there are
