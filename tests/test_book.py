@@ -175,7 +175,10 @@ FIGURES = {name: (paths.chapter_of(page), *rest) for page in notebooks.pages() f
     [
         ("fig-llg-4", ["dlg", "fig4"]),
         ("fig-gdbr-forms", ["fig4", "fig4_normalised"]),  # through a variable of another cell
-        ("fig-arena-balance", ["aggregation", "defences", "utility"]),  # through functions, one of them cached
+        (
+            "fig-arena-balance",
+            ["aggregation", "defences", "filters_cost", "spread", "utility"],
+        ),  # through functions, one of them cached
         ("fig-rlu-3", []),  # names an experiment, and computes its figure now
         ("fig-arena-one", []),
     ],

@@ -72,7 +72,9 @@ def read(code: CodeType, variables: Mapping[str, Any], visited: set[FunctionType
     ]
     for value in values + [getattr(module, name, None) for module in modules for name in used]:
         several = value if isinstance(value, tuple | list) else [value]
-        yield from (experiment.name for experiment in several if isinstance(experiment, Experiment))
+        for experiment in several:
+            if isinstance(experiment, Experiment):
+                yield from (experiment.name, *experiment.recorded_as)
         function = inspect.unwrap(value) if callable(value) else None
         if (
             isinstance(function, FunctionType)

@@ -4,7 +4,7 @@ from fedleak.models import title
 from notebooks.arena import experiments as e
 from notebooks.arena.experiments_updates import STATES
 from notebooks.arena.ranking import CELL, WITHOUT_AUX, best_of, every, floor_of
-from notebooks.arena.ranking import patient, rows_of, rungs, trade, winners
+from notebooks.arena.ranking import lenets, patient, rows_of, rungs, trade, winners
 
 BOARD, CONDITIONS, LADDER = (
     f"#fig-arena-{name}" for name in ("winners", "conditions", "ladder")
@@ -39,7 +39,7 @@ def models(run):
         BOARD,
         (old[large] > old[small] - 0.1).all(),
     )
-    exact = rows_of(run, e.MODELS).query(
+    exact = lenets(run).query(
         "attack == 'after SPEAR' and state == 'trained' and batch_size == @small"
     )["iacc"]
     yield (

@@ -26,8 +26,9 @@ def rows(run, experiment, **settings):
 # --- networks, training, local steps, defences ---
 def training(run):
     """By how much more training protects against attackers without auxiliary data than against those with them."""
-    sizes = set(r.rows_of(run, e.MODELS)["batch_size"])
-    table = rows(run, e.MODELS, batch_size=32 if 32 in sizes else min(sizes))
+    sizes = set(r.lenets(run)["batch_size"])
+    size = 32 if 32 in sizes else min(sizes)
+    table = rows(run, e.NETWORKS, net="lenet", batch_size=size)
     lost = []
     for only in (r.WITHOUT_AUX, None):
         best = r.best_of(table, ["state"], only)
@@ -142,13 +143,13 @@ SOFT = ["state", "labelling", "batch_size"]
 
 def lost(run, state, labelling):
     """The largest loss of the best uninformed attack by a labelling, over the batch sizes."""
-    best = r.best_of(rows(run, e.SOFTENED), SOFT, r.REAL)[state]
+    best = r.best_of(r.labellings(run), SOFT, r.REAL)[state]
     return (best["one-hot"] - best[labelling]).max()
 
 
 def over_guess(run):
     """The best attack's iAcc above the prior guess on smoothed labels of trained networks, at most."""
-    table = rows(run, e.SOFTENED, state="trained", labelling=SMOOTHED)
+    table = rows(run, e.CLIENT_STEPS, state="trained", labelling=SMOOTHED)
     return max(over_floors(table, SOFT, r.REAL))
 
 
@@ -160,7 +161,7 @@ def over_floors(table, by, only=None):
 def told_of_smoothing(run):
     """The least iAcc of attacks that are told of the smoothing, on trained networks."""
     where = {"state": "trained", "labelling": SMOOTHED, "attack": list(e.TOLD)}
-    table = rows(run, e.SOFTENED, **where)
+    table = rows(run, e.CLIENT_STEPS, **where)
     return table.groupby(["attack", "batch_size"])["iacc"].mean().min()
 
 
@@ -236,7 +237,7 @@ predict("K8", learned_kinds)
 # --- networks in training mode ---
 def mode_cost(run, state, net):
     """What the client's training mode costs the best attack, with the better of the attacker's modes."""
-    table = rows(run, e.IN_MODES, state=state, net=net)
+    table = rows(run, e.CLIENT_STEPS, state=state, net=net)
     best = r.best_of(table, ["client", "attacker"], r.REAL)
     return best["evaluation"].max() - best["training"].max()
 

@@ -6,8 +6,16 @@ from matplotlib.figure import Figure
 from fedleak.models import title
 from notebooks.arena import experiments as e
 from notebooks.arena.experiments_updates import FLOORS, KNOWS, STATES, TOLD
-from notebooks.arena.ranking import WITHOUT_AUX, answered, every, floor_of, of_images
-from notebooks.arena.ranking import rows_of, rungs, trade, waited, winners
+from notebooks.arena.ranking import WITHOUT_AUX, answered, every, floor_of
+from notebooks.arena.ranking import (
+    labellings,
+    of_images,
+    rows_of,
+    rungs,
+    trade,
+    waited,
+    winners,
+)
 
 SHORT = {
     "RLU, whole head": "RLU-wh",
@@ -94,7 +102,7 @@ def conditions(run):
 
 def softened(run):
     """iAcc of single attacks on the trained network by how the client labels, at the larger batch size."""
-    table = rows_of(run, e.SOFTENED)
+    table = labellings(run)
     by = ["labelling", "state", "batch_size"]
     size = table["batch_size"].max()
     table = answered(table, by).query("state == 'trained' and batch_size == @size")

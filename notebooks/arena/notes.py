@@ -10,12 +10,14 @@ from notebooks.show import enumerated, markdown
 from fedleak_book.experiments import Number, entering, predictions
 from fedleak_book.experiments.kinds import NUMBER, interval
 from notebooks.arena import experiments as e
+from notebooks.arena import ranking
 from notebooks.arena import experiments_entered as x
 from notebooks.arena.claims import MIXED, SMOOTHED
 from notebooks.arena.experiments_updates import FLOORS, KNOWS
 from notebooks.arena.figures import labelled
 from notebooks.arena.ranking import CELL, KIND, REAL, WHOLE, adapting, answered
-from notebooks.arena.ranking import best_of, by_network, deep, every, floor_of, leads
+from notebooks.arena.ranking import best_of, by_network, deep, every, floor_of
+from notebooks.arena.ranking import labellings, leads, lenets, trainings
 from notebooks.arena.ranking import means, met_once, noisy, of_images, patient, rows_of
 from notebooks.arena.ranking import trade, waited
 from notebooks.arena.ranking import winners, wide_of
@@ -59,7 +61,9 @@ def board(run):
     behind = trained.max(axis=1) - trained["LLG"]
     far = behind.drop("lenet")[trained.drop("lenet").idxmax(axis=1) != "after SPEAR"]
     over = (mean["ZLG"] - mean["prior guess"]).drop("lenet", level="net").max()
-    right = run.best(e.TRAINED).groupby("network", sort=False)["accuracy"].mean()
+    trained = run.best(e.TRAINED)
+    right = trained[~trained["data"].isin(list(e.KINDS))]
+    right = right.groupby("network", sort=False)["accuracy"].mean()
     answered_rows = rows[
         rows["iacc"].notna() & ~rows["attack"].isin(FLOORS) & (rows["net"] == "lenet")
     ]
@@ -147,7 +151,7 @@ def deep_learned(run):
 
 def splitting(run):
     """Exact splitting"""
-    rows = rows_of(run, e.MODELS).query("batch_size == 8")
+    rows = lenets(run).query("batch_size == 8")
     wide = rows.set_index(["state", "trial", "attack"])["iacc"].unstack()
     read, trained = wide["after SPEAR"].dropna(), wide.loc["trained"]
     count, asked = read.groupby("state").size(), wide.groupby("state").size()
@@ -310,7 +314,7 @@ def conditions(run):
 
 def soft(run):
     """Labels that are not one-hot"""
-    rows = rows_of(run, e.SOFTENED)
+    rows = labellings(run)
     by = ["labelling", "state", "batch_size"]
     untold = rows[~rows["attack"].str.endswith(", told")]
     cells = winners(untold, by, REAL).set_index(by)
@@ -414,7 +418,8 @@ def inputs(run):
     out = out.agg(
         data=("data", lambda d: ", ".join(dict.fromkeys(d))), updates=("trial", "size")
     )
-    right = run.best(e.INPUTS_TRAINED).groupby("data", sort=False)["accuracy"]
+    right = run.cells(e.TRAINED, data=list(e.KINDS))
+    right = right.groupby("data", sort=False)["accuracy"]
     right = ", ".join(
         f"{data} {low:.2f} to {high:.2f}"
         for data, low, high in right.agg(["min", "max"]).itertuples()
@@ -457,7 +462,7 @@ def modes(run):
             "best attack": row["attack"],
             "its iAcc": f"{Number.of(row, 'iacc'):.2f ci}",
         }
-        for row in winners(rows_of(run, e.IN_MODES), by, REAL).to_dict("records")
+        for row in winners(ranking.modes(run), by, REAL).to_dict("records")
     )
     return parts(
         """
@@ -506,7 +511,8 @@ def balance(run):
         "defence == 'noise' and state == 'untrained' and attack == 'RLU'"
     )
     rlu = rlu.groupby("strength")["iacc"].mean()
-    bare = run.best_rows(e.UTILITY).query("defence == 'none'")["accuracy"]
+    bare = trainings(run.best_rows(e.FEDERATIONS))
+    bare = bare.query("defence == 'none'")["accuracy"]
     return parts(
         f"""
         *Reduction* is the reduction in the best attack's iAcc, with a 95 % interval over the networks; *accuracy lost* has one over the trainings.

@@ -142,12 +142,32 @@ def floor_of(table, by, name="prior guess"):
 
 def every(run):
     """The boards of all networks."""
-    return rows_of(run, e.MODELS, *e.DEEP).sort_values("batch_size", kind="stable")
+    return rows_of(run, e.NETWORKS).sort_values("batch_size", kind="stable")
+
+
+def lenets(run):
+    """The rows of LeNets, by state and batch size."""
+    return rows_of(run, e.NETWORKS).query("net == 'lenet'")
+
+
+def labellings(run):
+    """The rows by labelling of the client's batch, in evaluation mode."""
+    return rows_of(run, e.CLIENT_STEPS).query("net == 'lenet'")
+
+
+def modes(run):
+    """The rows by the modes in which client and attacker have the network."""
+    return rows_of(run, e.CLIENT_STEPS).query("net != 'lenet'")
+
+
+def trainings(rows):
+    """The rows of trainings under every defence, without those that compare noise."""
+    return rows[~rows["rounds"].isin(e.NOISE_ROUNDS)]
 
 
 def leads(run):
     """The learned attacker on trained LeNets, by batch size: its lead over the best other attack, with its interval."""
-    table = rows_of(run, e.MODELS).query("state == 'trained'")
+    table = lenets(run).query("state == 'trained'")
     for size, wide, cell in wide_of(table, ["batch_size"]):
         rivals = rivals_of(wide, "learned")
         lead, other = cells.lead_of(wide, "learned", rivals, network_of(cell))
@@ -157,7 +177,7 @@ def leads(run):
 
 def deep(run):
     """Trained deep networks, by network and batch size: our attackers, and the best published one with its name."""
-    table = rows_of(run, e.VGG_TRAINED, e.RESNET_TRAINED)
+    table = rows_of(run, e.NETWORKS).query("net != 'lenet' and state == 'trained'")
     for (net, size), wide, cell in wide_of(table, ["net", "batch_size"]):
         mean, rivals = wide.mean(), [name for name in wide if name not in OURS]
         best = cells.best_of(wide, network_of(cell), among=rivals)
@@ -176,7 +196,7 @@ def twelve(run):
     """Trained cells: the lead of the learned attacker, after SPEAR's splitting where that reads a batch, over the best
     other attack that answers every update.
     """
-    table = rows_of(run, e.MODELS, *e.DEEP).query("state == 'trained'")
+    table = rows_of(run, e.NETWORKS).query("state == 'trained'")
     split = table.query("attack == 'after SPEAR'")
     split = split.set_index(["net", "batch_size", "trial"])["iacc"].dropna()
     for (net, size), wide, cell in wide_of(table, ["net", "batch_size"]):
@@ -234,7 +254,7 @@ def adapting(run):
 
 def of_images(run):
     """Texts and rows, with the images of LeNet on MNIST under the same conditions."""
-    images = rows_of(run, e.MODELS).query("batch_size == [8, 32]")
+    images = lenets(run).query("batch_size == [8, 32]")
     steps = rows_of(run, e.BY_SCHEME).query("scheme == 'FedAvg'")
     images, steps = images.assign(scheme="FedSGD"), steps.assign(batch_size=32)
     tables = images, steps, rows_of(run, e.INPUTS)
@@ -301,7 +321,8 @@ def balance(attack, sums, learnt):
 def trade(run):
     """The balance on the recorded rows; new defences on this run's own, against this run without a defence."""
     parts = e.DEFENCES, e.AGGREGATION
-    table = balance(*(rows_of(run, x) for x in parts), run.best_rows(e.UTILITY))
+    learnt = trainings(run.best_rows(e.FEDERATIONS))
+    table = balance(*(rows_of(run, x) for x in parts), learnt)
     if run.recorded_rows(e.DEFENCES) is None:
         return table
     names = {s["defence"] for s in e.DEFENCES.settings(run.profile)} - set(
@@ -309,7 +330,8 @@ def trade(run):
     )
     if not names:
         return table
-    now = balance(*(rows_of(run, x, now=True) for x in parts), run.rows(e.UTILITY))
+    learnt = trainings(run.rows(e.FEDERATIONS))
+    now = balance(*(rows_of(run, x, now=True) for x in parts), learnt)
     now = now[now["defence"].isin(names)]
     return pd.concat([table, now.assign(defence=now["defence"] + " (this run)")])
 
@@ -339,7 +361,8 @@ def patient(run):
 def noisy(run):
     """Accuracy without noise and with it, from the same starts, and what the noise costs; one row a way to train."""
     way = ["data", "participants", "lr", "rounds"]
-    wide = run.best_rows(e.SPREAD).pivot_table(
+    rows = run.best_rows(e.FEDERATIONS).query("rounds in @e.NOISE_ROUNDS")
+    wide = rows.pivot_table(
         index=[*way, "trial"], columns="strength", values="accuracy", sort=False
     )
     quiet, loud = sorted(wide)

@@ -1,12 +1,13 @@
 """The page on NVFlare: label accuracy under its privacy filters, and their cost, from the arena's rows."""
 
-from typing import Any
-
 import pandas as pd
 
 from fedleak_book.experiments import records
+from fedleak_book.experiments.results import Recorded
+from notebooks.arena.experiments import FEDERATIONS, FILTERS
 from notebooks.arena.experiments_updates import FLOORS
-from notebooks.arena.ranking import networks, winners
+from notebooks.arena.ranking import KEYS, networks, trainings, winners
+from notebooks.filters.experiments import STRENGTHS
 from notebooks.show import table
 
 WORDS = {"PercentilePrivacy": "percentile", "SVTPrivacy": "fraction"}
@@ -29,16 +30,19 @@ def baseline_accuracy(rows: pd.DataFrame) -> float:
     return rows[rows["attack"].isin(FLOORS)].groupby("attack")["iacc"].mean().max()
 
 
-def filters(read: pd.DataFrame, facts: dict[str, Any], costs: pd.DataFrame) -> str:
+def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the test accuracy by filter, and without one after the same trainings, from the rows of federations."""
+    rows = trainings(rows)
+    filtered = rows["defence"].isin([*STRENGTHS])
+    bare = (rows["defence"] == "none") & rows["trial"].isin(rows["trial"][filtered])
+    return records.summarise(rows[filtered | bare], KEYS, FEDERATIONS.values)
+
+
+def filters(read: pd.DataFrame, costs: pd.DataFrame) -> str:
     """Return one row per filter and strength: the best attack on untrained and trained networks, and the accuracy."""
-    cost, rows = costs.set_index(["defence", "strength"]), []
-    by = ["defence", "strength", "state"]
-    named_best = best(
-        read.assign(batch_size=facts["declared"]["fixed"]["batch_size"]), by
-    ).set_index(by)
-    for (defence, strength), at_strength in read.groupby(
-        ["defence", "strength"], sort=False
-    ):
+    cost, rows, by = costs.set_index(KEYS), [], [*KEYS, "state"]
+    named_best = best(read, by).set_index(by)
+    for (defence, strength), at_strength in read.groupby(KEYS, sort=False):
         named = (
             f"{defence}, {WORDS[defence]} {strength:g}" if defence in WORDS else defence
         )
@@ -50,9 +54,10 @@ def filters(read: pd.DataFrame, facts: dict[str, Any], costs: pd.DataFrame) -> s
             )
             row[f"baseline, {state}"] = f"{100 * baseline_accuracy(in_state):.0f}"
         if (defence, strength) in cost.index:
-            accuracies = cost.loc[(defence, strength)]
             row["Accuracy after training"] = with_interval(
-                *accuracies[["accuracy", "accuracy low", "accuracy high"]]
+                *cost.loc[(defence, strength)][
+                    ["accuracy", "accuracy low", "accuracy high"]
+                ]
             )
         rows.append(row)
     return table(pd.DataFrame(rows))
@@ -60,5 +65,6 @@ def filters(read: pd.DataFrame, facts: dict[str, Any], costs: pd.DataFrame) -> s
 
 def fragments() -> dict[str, str]:
     """Return the table."""
-    read, costs = records.tables("arena", "filters", "filters_cost")
-    return {"filters": filters(*read, records.settled(*costs))}
+    run = Recorded("arena", device="cpu")
+    costs = accuracies(run.best_rows(FEDERATIONS))
+    return {"filters": filters(run.best_rows(FILTERS), costs)}
