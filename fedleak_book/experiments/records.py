@@ -70,10 +70,10 @@ def recorded(paper: str, artefact: str, profile: str = "paper") -> tuple[pd.Data
 
 
 def records_of(paper: str, experiment: Experiment) -> dict[str, tuple[pd.DataFrame, dict[str, Any]]]:
-    """Read the records of an experiment by name: its own, or those of the experiments that it replaces."""
-    own = recorded(paper, experiment.name)
-    named = {experiment.name: own} if own else {name: recorded(paper, name) for name in experiment.recorded_as}
-    return {name: record for name, record in named.items() if record is not None}
+    """Read the record of an experiment, or else those of the experiments that it replaces, by name."""
+    if (current := recorded(paper, experiment.name)) is not None:
+        return {experiment.name: current}
+    return {name: record for name in experiment.recorded_as if (record := recorded(paper, name)) is not None}
 
 
 def completed(experiment: Experiment, name: str, table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:

@@ -6,7 +6,8 @@ from fedleak_book.experiments import records
 from fedleak_book.experiments.results import Recorded
 from notebooks.arena.experiments import FEDERATIONS, FILTERS
 from notebooks.arena.experiments_updates import FLOORS
-from notebooks.arena.ranking import KEYS, networks, trainings, winners
+from notebooks.arena.ranking import DEFENCE_CELL, find_best_attacks, find_networks
+from notebooks.arena.ranking import select_trainings
 from notebooks.filters.experiments import STRENGTHS
 from notebooks.show import table
 
@@ -22,7 +23,7 @@ def with_interval(mean: float, low: float, high: float) -> str:
 def best(read: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Return the best attack of every cell, by the arena's rule, without the baselines."""
     attacks = set(read["attack"]) - {*FLOORS}
-    return winners(read.assign(network=networks(read)), by, attacks)
+    return find_best_attacks(read.assign(network=find_networks(read)), by, attacks)
 
 
 def baseline_accuracy(rows: pd.DataFrame) -> float:
@@ -32,17 +33,17 @@ def baseline_accuracy(rows: pd.DataFrame) -> float:
 
 def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the test accuracy by filter, and without one after the same trainings, from the rows of federations."""
-    rows = trainings(rows)
+    rows = select_trainings(rows)
     filtered = rows["defence"].isin([*STRENGTHS])
     bare = (rows["defence"] == "none") & rows["trial"].isin(rows["trial"][filtered])
-    return records.summarise(rows[filtered | bare], KEYS, FEDERATIONS.values)
+    return records.summarise(rows[filtered | bare], DEFENCE_CELL, FEDERATIONS.values)
 
 
 def filters(read: pd.DataFrame, costs: pd.DataFrame) -> str:
     """Return one row per filter and strength: the best attack on untrained and trained networks, and the accuracy."""
-    cost, rows, by = costs.set_index(KEYS), [], [*KEYS, "state"]
+    cost, rows, by = costs.set_index(DEFENCE_CELL), [], [*DEFENCE_CELL, "state"]
     named_best = best(read, by).set_index(by)
-    for (defence, strength), at_strength in read.groupby(KEYS, sort=False):
+    for (defence, strength), at_strength in read.groupby(DEFENCE_CELL, sort=False):
         named = (
             f"{defence}, {WORDS[defence]} {strength:g}" if defence in WORDS else defence
         )
